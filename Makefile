@@ -1,0 +1,51 @@
+# make demo    train CartPole, evaluate and plot it; says what to type next
+# make test    all tests
+# make check   lint, format and types
+# Each first makes .venv, unless it is there. Another Python: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS = mujoco,box2d,video,dev
+BIN = $(VENV)/bin
+READY = $(VENV)/.offbeat-is-installed
+
+.PHONY: demo test check format bench scores constraints clean
+
+demo: $(READY)
+	@OFFBEAT=$(BIN)/offbeat examples/demo.sh
+
+# Each of pytest's processes computes on one thread: with more, they would only wait for each other.
+test: $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 8 $(ARGS)
+
+check: $(READY)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+format: $(READY)
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+# Needs the peer's own environment: see benchmarks/README.md.
+bench: $(READY)
+	@$(BIN)/python benchmarks/speed.py $(ARGS)
+
+scores: $(READY)
+	@$(BIN)/python benchmarks/scores.py $(ARGS)
+
+# To move to newer versions: upgrade them in .venv, run the tests, then write down what is there.
+constraints: $(READY)
+	@{ echo "# Exact versions that the tests pass with (Python 3.11). Written by: make constraints"; \
+	  $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
+	  "offbeat needs Python 3.11 or newer, and '$(PYTHON)' is not one. Type: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@echo "Installing offbeat and what it needs into $(VENV): once, a few minutes."
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	@touch $@

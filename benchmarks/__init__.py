@@ -1,0 +1,1 @@
+"""What offbeat is measured with: `python -m benchmarks.speed` and `python -m benchmarks.scores`."""

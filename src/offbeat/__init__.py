@@ -1,0 +1,38 @@
+"""Asynchronous reinforcement learning with an explicit contract of how far acting and learning may drift apart.
+
+import offbeat
+run = offbeat.train("ppo", "CartPole-v1", steps=200_000, seed=1)
+policy = offbeat.load(run.path)
+action = policy(observation)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from offbeat.errors import ConfigError, OffbeatError, RunFailed
+    from offbeat.loading import LoadedPolicy, load
+    from offbeat.training import Run, resume, train
+
+__version__ = "0.1.0"
+__all__ = ["ConfigError", "LoadedPolicy", "OffbeatError", "Run", "RunFailed", "load", "resume", "train"]
+
+_HOMES = {
+    "ConfigError": "offbeat.errors",
+    "OffbeatError": "offbeat.errors",
+    "RunFailed": "offbeat.errors",
+    "LoadedPolicy": "offbeat.loading",
+    "load": "offbeat.loading",
+    "Run": "offbeat.training",
+    "resume": "offbeat.training",
+    "train": "offbeat.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `import offbeat` loads neither torch nor NumPy."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'offbeat' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

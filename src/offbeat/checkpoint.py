@@ -1,0 +1,221 @@
+"""Checkpoints: written to a temporary directory, synced, renamed; verified by content when they are loaded.
+
+    checkpoints/step-000000100352/   manifest.json        what belongs here, with a SHA-256 of each file
+                                     weights.safetensors  every trained array and statistic, no metadata
+                                     policy.json          what the policy is, and for which env
+                                     state.json, state.safetensors   the rest, in a checkpoint to resume from
+    checkpoints/latest, best         links to the newest one to resume from, and to the best by evaluation
+
+No file is ever changed in place, nothing is pickled, and what fails the check is never loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from offbeat.errors import ConfigError
+from offbeat.types import Array, Tree
+
+FORMAT = 1
+"""Changes when older checkpoints can no longer be read."""
+MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
+STATE, STATE_ARRAYS = "state.json", "state.safetensors"
+_TEMPORARY = ".writing-"
+_ARRAY = "$array"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds."""
+
+    weights: Tree
+    policy: dict[str, Any]
+    """The policy's spec and its env, as JSON."""
+    state: dict[str, Any] | None
+    """Nested dicts and lists of arrays and plain values; None where only the weights were kept."""
+
+
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, directory: Path, kept: int) -> None:
+        self._directory = directory
+        self._kept = kept
+
+    def path(self, name: str) -> Path:
+        """Return the directory of `latest`, `best` or `step-<12 digits>`.
+
+        Raises:
+            ConfigError: there is no such checkpoint.
+        """
+        path = self._directory / name
+        if not path.is_dir():
+            known = sorted(p.name for p in self._directory.glob("*") if not p.name.startswith("."))
+            raise ConfigError(
+                f"{self._directory.parent} has no checkpoint {name!r}; it has {', '.join(known) or 'none'}: "
+                "name one of these with --checkpoint, or train first"
+            )
+        return path
+
+    def save(self, env_steps: int, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint, whole or not at all; one with a state becomes `latest`.
+
+        Raises:
+            OSError: it could not be written; what was there before is untouched.
+        """
+        final = self._directory / f"step-{env_steps:012d}"
+        if checkpoint.state is None and final.is_dir():
+            return final
+        self._directory.mkdir(exist_ok=True)
+        temporary = self._directory / f"{_TEMPORARY}{final.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            _write(temporary, checkpoint)
+            self._put(temporary, final)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if checkpoint.state is not None:
+            self.link("latest", final)
+        self._prune()
+        return final
+
+    def _put(self, temporary: Path, final: Path) -> None:
+        """Move a written checkpoint to its place; one of the same env step that is there gives way."""
+        if final.exists():
+            replaced = self._directory / f"{_TEMPORARY}replaced"
+            shutil.rmtree(replaced, ignore_errors=True)
+            final.rename(replaced)
+            temporary.rename(final)
+            shutil.rmtree(replaced)
+        else:
+            temporary.rename(final)
+        _sync(self._directory)
+
+    def link(self, name: str, target: Path) -> None:
+        """Let `name` (latest, best) mean `target`, in one step."""
+        temporary = self._directory / f"{_TEMPORARY}{name}"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target.name)
+        temporary.replace(self._directory / name)
+        _sync(self._directory)
+
+    def _prune(self) -> None:
+        """Delete all but the newest and those that a link means; and what a killed run left half written."""
+        linked = {p.resolve().name for p in self._directory.iterdir() if p.is_symlink()}
+        steps = sorted(p for p in self._directory.glob("step-*") if p.name not in linked)
+        for path in [*steps[: -self._kept], *self._directory.glob(f"{_TEMPORARY}*")]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint and verify it.
+
+    Raises:
+        ConfigError: a file is missing, cut short or changed, or the format is another one.
+    """
+    manifest = _read_manifest(path)
+    for name, expected in manifest["files"].items():
+        _verify(path / name, expected)
+    state = _join(json.loads((path / STATE).read_text()), load_file(path / STATE_ARRAYS)) if manifest["full"] else None
+    return Checkpoint(load_file(path / WEIGHTS), json.loads((path / POLICY).read_text()), state)
+
+
+def load_policy_json(path: Path) -> dict[str, Any]:
+    """Read what the policy of a verified checkpoint is."""
+    return load(path).policy
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+        manifest["files"], manifest["full"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, f"{MANIFEST} cannot be read ({error})") from None
+    if manifest.get("format") != FORMAT:
+        raise ConfigError(
+            f"{path} has checkpoint format {manifest.get('format')}, but this offbeat reads format {FORMAT}: "
+            "use the version of offbeat that wrote it"
+        )
+    return manifest
+
+
+def _verify(path: Path, expected: str) -> None:
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise _damaged(path.parent, f"{path.name} cannot be read ({error.strerror})") from None
+    if found != expected:
+        raise _damaged(path.parent, f"{path.name} is not what was written (SHA-256 differs)")
+
+
+def _damaged(path: Path, what: str) -> ConfigError:
+    return ConfigError(
+        f"the checkpoint {path} is damaged: {what}. Nothing was loaded and nothing changed. "
+        f"Other checkpoints of the run are in {path.resolve().parent}"
+    )
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def _write(directory: Path, checkpoint: Checkpoint) -> None:
+    directory.mkdir()
+    save_file(_contiguous(checkpoint.weights), directory / WEIGHTS)
+    _dump(directory / POLICY, checkpoint.policy)
+    if checkpoint.state is not None:
+        arrays: Tree = {}
+        _dump(directory / STATE, _split(checkpoint.state, "", arrays))
+        save_file(_contiguous(arrays), directory / STATE_ARRAYS)
+    hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(directory.iterdir())}
+    _dump(directory / MANIFEST, {"format": FORMAT, "full": checkpoint.state is not None, "files": hashes})
+    for path in [*directory.iterdir(), directory]:
+        _sync(path)
+
+
+def _dump(path: Path, data: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=1))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _contiguous(arrays: Mapping[str, Array]) -> Tree:
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _split(value: Any, path: str, arrays: Tree) -> Any:
+    """Return `value` as JSON, its arrays moved to `arrays` and named by their path."""
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return {_ARRAY: path}
+    if isinstance(value, Mapping):
+        return {key: _split(item, f"{path}/{key}", arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_split(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _join(value: Any, arrays: Mapping[str, Array]) -> Any:
+    """Undo `_split`."""
+    if isinstance(value, dict):
+        if _ARRAY in value:
+            return arrays[value[_ARRAY]]
+        return {key: _join(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_join(item, arrays) for item in value]
+    return value

@@ -1,0 +1,264 @@
+"""What a run is made of: three frozen tables, [run], [runtime] and the algorithm's own, in TOML and out.
+
+Values come from the defaults, then the preset, then flags and `--set`; each is read and checked by `fields.py`.
+`Config` checks what one field cannot know alone. Everything is decided here, before any work starts.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from offbeat.errors import ConfigError, unknown
+from offbeat.fields import Count, Natural, Positive, build, hints_of
+from offbeat.pace import OnPolicyPace
+from offbeat.registry import ALGORITHMS, algorithm_entry
+
+RUNTIMES = ("serial",)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What is trained, for how long, and what is kept of it."""
+
+    algorithm: str
+    """Name of the algorithm, as `offbeat list algorithms` shows it."""
+    env: str
+    """Gymnasium id, or an id with an adapter's prefix (envpool:)."""
+    steps: Count = 1_000_000
+    """Env steps to learn from; schedules run over them."""
+    stop_at: Count | None = None
+    """Env steps after which to stop, with a checkpoint, without changing the schedules."""
+    time: Positive | None = None
+    """Seconds after which to stop, with a checkpoint."""
+    seed: Natural = 0
+    """Keys every random stream."""
+    eval_every: Natural | None = None
+    """Env steps between evaluations; none: a tenth of `steps`; 0: no evaluation but the last."""
+    eval_episodes: Count = 20
+    """Episodes of an evaluation during training; the mean return defines the best checkpoint."""
+    checkpoint_every: Natural | None = None
+    """Env steps between checkpoints; none: a tenth of `steps`; 0: only the last."""
+    checkpoints_kept: Count = 3
+    """Newest checkpoints that are kept, besides the best."""
+    imports: tuple[str, ...] = ()
+    """Python modules to import first: they may register envs."""
+    preset: str | None = None
+    """Name of the preset that the values began from."""
+    init_from: str | None = None
+    """Run directory whose weights the run began with."""
+
+    @property
+    def evaluation_interval(self) -> int:
+        """Env steps between evaluations, 0 for none."""
+        return max(1, self.steps // 10) if self.eval_every is None else self.eval_every
+
+    @property
+    def checkpoint_interval(self) -> int:
+        """Env steps between checkpoints, 0 for none."""
+        return max(1, self.steps // 10) if self.checkpoint_every is None else self.checkpoint_every
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    """How acting and learning are laid out. With `lag = "exact"` these alone decide the result's bits."""
+
+    runtime: Literal["serial"] = "serial"
+    """serial: one thread walks the pace's order, and simulates any lag."""
+    actors: Count = 1
+    """Workers that step envs; each has its own envs and random streams."""
+    envs_per_actor: Count = 8
+    """Columns of an actor, N."""
+    env_groups: Count = 1
+    """Groups that an actor's columns are stepped in by turns; envs that step in the background overlap so."""
+    unroll_length: Count = 32
+    """Env steps of one column in an unroll, T."""
+    unrolls_per_batch: Count | None = None
+    """Unrolls in a batch, S; none: one per actor."""
+    max_lag: Natural = 0
+    """Learning steps that the weights which act may be behind those which learn, D."""
+    lag: Literal["bounded", "exact"] = "bounded"
+    """bounded: act with the newest weights; exact: with those of exactly max_lag steps ago. Serial is both."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the learner's tensors live; auto: cpu, as small networks are quicker there."""
+    learner_threads: Count = 1
+    """Threads that torch and BLAS may use."""
+
+    @property
+    def batch_unrolls(self) -> int:
+        """Unrolls in a batch, S."""
+        return self.actors if self.unrolls_per_batch is None else self.unrolls_per_batch
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows in a batch, reset rows included."""
+        return self.batch_unrolls * self.unroll_length * self.envs_per_actor
+
+    @property
+    def pace(self) -> OnPolicyPace:
+        return OnPolicyPace(self.batch_unrolls, self.max_lag)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole of a run's settings. `settings` is the algorithm's own config."""
+
+    run: RunConfig
+    runtime: RuntimeConfig
+    settings: Any
+
+    def __post_init__(self) -> None:
+        runtime = self.runtime
+        capacity = runtime.pace.capacity
+        if runtime.actors > capacity:
+            raise ConfigError(
+                f"actors is {runtime.actors}, but at most (max_lag + 1) x unrolls_per_batch = "
+                f"({runtime.max_lag} + 1) x {runtime.batch_unrolls} = {capacity} tickets can be in flight: "
+                f"type --actors {capacity} or fewer, or raise unrolls_per_batch or max_lag"
+            )
+        if runtime.envs_per_actor % runtime.env_groups:
+            raise ConfigError(
+                f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
+                f"{runtime.envs_per_actor}: type --set env_groups=1, or a divisor"
+            )
+        self.settings.check(runtime)
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """Return the tables as they stand in config.toml; None is the text 'none', as TOML has no null."""
+        tables = {"run": self.run, "runtime": self.runtime, self.run.algorithm: self.settings}
+        return {
+            name: {key: "none" if value is None else value for key, value in asdict(table).items()}
+            for name, table in tables.items()
+        }
+
+    def save(self, path: Path) -> None:
+        import tomli_w  # noqa: PLC0415  (only a run that is being created needs it)
+
+        path.write_text(tomli_w.dumps(self.tables()))
+
+    def with_run(self, **changes: Any) -> Config:
+        """Return a copy with changed fields of [run]."""
+        return replace(self, run=replace(self.run, **changes))
+
+
+def load(path: Path) -> Config:
+    """Read a config.toml.
+
+    Raises:
+        ConfigError: it is missing, no TOML, or has a key or value that is not accepted.
+    """
+    try:
+        tables = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist: give a run directory, as `offbeat train` makes one") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML ({error}): restore it from the run that wrote it") from None
+    return _from_tables(tables, str(path))
+
+
+def _from_tables(tables: Mapping[str, Any], where: str) -> Config:
+    run = build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
+    entry = algorithm_entry(run.algorithm)
+    for name in tables:
+        if name not in ("run", "runtime", run.algorithm):
+            raise unknown("table", name, ("run", "runtime", run.algorithm), f"See {where}.")
+    runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
+    settings = build(entry.config_class(), tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
+    return Config(run, runtime, settings)
+
+
+# --- from the command line ----------------------------------------------------------------------------------
+
+
+def resolve(
+    algorithm: str,
+    env: str,
+    *,
+    preset: str | None = None,
+    flags: Mapping[str, object] | None = None,
+    assignments: Mapping[str, object] | None = None,
+) -> Config:
+    """Put a config together: defaults, then the preset, then flags and `--set` assignments.
+
+    Without `preset`, the one for this algorithm and env applies, if there is one.
+
+    Raises:
+        ConfigError: a name or value is not accepted, or one key is given twice.
+    """
+    entry = algorithm_entry(algorithm)
+    _check_run_flags(flags or {})
+    tables = _preset_tables(algorithm, env, preset)
+    homes = {
+        **dict.fromkeys(hints_of(entry.config_class()), algorithm),
+        **dict.fromkeys(hints_of(RuntimeConfig), "runtime"),
+        **dict.fromkeys(hints_of(RunConfig), "run"),
+    }
+    given: set[str] = set()
+    for source in (flags or {}, assignments or {}):
+        for key, value in source.items():
+            if key not in homes:
+                raise unknown("key", key, homes, "`offbeat train --help` lists flags; docs/options.md lists keys.")
+            if key in given:
+                raise ConfigError(f"{key} is given twice, by a flag and by --set: keep one of them")
+            given.add(key)
+            tables.setdefault(homes[key], {})[key] = value
+    tables["run"].update(algorithm=algorithm, env=env)
+    return _from_tables(tables, "docs/options.md")
+
+
+def _check_run_flags(flags: Mapping[str, object]) -> None:
+    """Check the flags that need no algorithm first: a mistyped number should not wait for torch to load."""
+    for table in (RunConfig, RuntimeConfig):
+        hints = hints_of(table)
+        build_values = {key: value for key, value in flags.items() if key in hints}
+        for key, value in build_values.items():
+            from offbeat.fields import read  # noqa: PLC0415
+
+            read(key, value, hints[key])
+
+
+def parse_assignments(items: list[str]) -> dict[str, str]:
+    """Turn ['key=value', ...] into a dict.
+
+    Raises:
+        ConfigError: an item has no '=', or a key stands twice.
+    """
+    assignments: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {item!r} is no key=value: type for example --set learning_rate=0.001")
+        if key in assignments:
+            raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): keep one of them")
+        assignments[key] = value
+    return assignments
+
+
+# --- presets ------------------------------------------------------------------------------------------------
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets that come with offbeat."""
+    return sorted(p.name.removesuffix(".toml") for p in _presets().iterdir() if p.name.endswith(".toml"))
+
+
+def _presets() -> Any:
+    return resources.files("offbeat") / "presets"
+
+
+def _preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dict[str, Any]]:
+    name = preset or f"{algorithm}-{env.lower().replace('/', '-').replace(':', '-')}"
+    if name not in preset_names():
+        if preset is not None:
+            raise unknown("preset", preset, preset_names(), "`offbeat list presets` shows them.")
+        return {"run": {}}
+    tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
+    for table in ALGORITHMS:
+        if table in tables and table != algorithm:
+            raise ConfigError(f"preset {name!r} is for {table}, not {algorithm}: type offbeat train {table} {env}")
+    tables.setdefault("run", {})["preset"] = name
+    return tables

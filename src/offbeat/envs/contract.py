@@ -1,0 +1,73 @@
+"""The env contract: rows in NEXT_STEP order, in two phases, over groups of columns.
+
+A row is (observation, action, reward, terminated, truncated, valid). The observation of the next row *is* the
+true next observation, also where an episode ends, so nothing is stored twice:
+
+    row t      observation o_t       action a_t   reward r_t   terminated or truncated   valid
+    row t + 1  the final observation  (ignored)    0            neither                   not valid: a reset row
+    row t + 2  the first observation of the next episode                                  valid
+
+A reset row is no decision and no transition: it enters no loss and no count. `terminated` wins over `truncated`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.types import Array, EnvSpec, Tree
+
+State = dict[str, Any]
+"""A snapshot: nested dicts of arrays, numbers, strings, booleans and None. Never a pickle."""
+
+
+class Outcome(NamedTuple):
+    """What became of the actions sent: the rest of the row, and the observation of the row that follows.
+
+    Arrays belong to the envs and may be overwritten by the next `recv` of the same group: copy what you keep.
+    """
+
+    observation: Tree
+    """name -> [n, *shape], the next row's."""
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    """[n]: False where the row was a reset row, whose action the env ignored."""
+
+
+class Envs(Protocol):
+    """The columns of one actor, in one or more groups that can be stepped in turn."""
+
+    spec: EnvSpec
+    groups: tuple[slice, ...]
+    """The columns of each group, in order and without a gap."""
+
+    def reset(self) -> Tree:
+        """Begin a new episode in every column; return the first observations, [N, *shape]."""
+        ...
+
+    def send(self, actions: Array, group: int = 0) -> None:
+        """Hand a group its actions, [n, *shape]. May return before they have been carried out."""
+        ...
+
+    def recv(self, group: int = 0) -> Outcome:
+        """Wait for what became of the group's last `send`.
+
+        Raises:
+            EnvFailed: an env raised, or returned NaN or a wrong shape.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """Envs whose state can be saved and put back, bit for bit, episodes under way included."""
+
+    def snapshot(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...

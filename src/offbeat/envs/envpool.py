@@ -1,0 +1,142 @@
+"""EnvPool's compiled envs, ids 'envpool:ID': one pool a group, so that one group steps while another is used.
+
+A pool reports a failure on the last step that its time limit allows as a truncation: it cannot tell. It takes
+the seeds of its columns when it is made, and its state cannot be read: no snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from offbeat.envs.contract import Envs, Outcome
+from offbeat.envs.rows import (
+    FiniteCheck,
+    copy_exactly,
+    empty_rows,
+    failed,
+    let_termination_win,
+    mark_reset_rows,
+    observation_writer,
+    rows_of,
+)
+from offbeat.envs.spaces import action_encoder, action_spec, observation_leaves
+from offbeat.errors import ConfigError, unknown
+from offbeat.types import Array, EnvSpec, Tree
+
+
+class Pool:
+    """The columns of one group, in synchronous order: a batch is always the whole pool."""
+
+    def __init__(self, env_id: str, pool: Any, rows: Outcome, first: int) -> None:
+        self.envs = pool
+        self._id = env_id
+        self._rows = rows
+        self._first = first
+        self._encode = action_encoder(pool.action_space)
+        self._store = observation_writer(pool.observation_space, list(rows.observation.values()))
+        self._check = FiniteCheck(rows)
+
+    def reset(self) -> None:
+        self._rows.terminated[:] = self._rows.truncated[:] = False
+        observation, _ = self.envs.reset()
+        self._write(observation)
+
+    def send(self, actions: Array) -> None:
+        self.envs.send(self._encode(actions))
+
+    def recv(self) -> Outcome:
+        rows = self._rows
+        mark_reset_rows(rows)
+        observation, *parts, _ = self.envs.recv()
+        for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
+            copy_exactly(target, part)
+        let_termination_win(rows)
+        self._write(observation)
+        return rows
+
+    def _write(self, observation: Any) -> None:
+        try:
+            self._store(observation)
+        except (ValueError, KeyError) as error:
+            raise failed(self._id, self._first, f"the pool that begins here gave {error}") from error
+        found = self._check.column()
+        if found is not None:
+            raise failed(self._id, self._first + found[0], f"{found[1]} is NaN or infinite")
+
+
+class EnvPoolEnvs:
+    """The columns of one actor; call `recv` from one thread only."""
+
+    def __init__(self, spec: EnvSpec, groups: Sequence[slice], pools: Sequence[Any]) -> None:
+        self.spec = spec
+        self.groups = tuple(groups)
+        self._rows = empty_rows(spec.observation, spec.columns)
+        self._pools = [
+            Pool(spec.id, pool, rows_of(self._rows, group), group.start)
+            for pool, group in zip(pools, groups, strict=True)
+        ]
+
+    def reset(self) -> Tree:
+        """Begin a new episode in every column."""
+        for pool in self._pools:
+            pool.reset()
+        return self._rows.observation
+
+    def send(self, actions: Array, group: int = 0) -> None:
+        """Let the group's pool begin to step; returns at once."""
+        self._pools[group].send(actions)
+
+    def recv(self, group: int = 0) -> Outcome:
+        """Wait for the group's pool; the arrays are the same ones every time.
+
+        Raises:
+            EnvFailed: an observation or a reward is NaN or has a wrong shape.
+        """
+        return self._pools[group].recv()
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.envs.close()
+
+
+def ids() -> list[str]:
+    """Return EnvPool's ids without the prefix; none where it is not installed."""
+    return sorted(_envpool().list_all_envs()) if find_spec("envpool") else []
+
+
+def make_envpool(
+    env_id: str, name: str, groups: Sequence[slice], seeds: Sequence[int], kwargs: Mapping[str, Any]
+) -> Envs:
+    """Make the envs of one actor.
+
+    Raises:
+        ConfigError: EnvPool is not installed, has no such env, or its spaces are not supported.
+    """
+    if find_spec("envpool") is None:
+        raise ConfigError(
+            f'{env_id} needs envpool, which is not installed: type pip install "offbeat[envpool]"'
+        )
+    if name not in ids():
+        raise unknown(
+            "env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them."
+        )
+    pools = [
+        _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **kwargs)
+        for group in groups
+    ]
+    spec = EnvSpec(
+        id=env_id,
+        observation=observation_leaves(pools[0].observation_space, env_id),
+        action=action_spec(pools[0].action_space, env_id),
+        columns=len(seeds),
+        frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
+    )
+    return EnvPoolEnvs(spec, groups, pools)
+
+
+def _envpool() -> Any:
+    """Return the module, which is called like this one."""
+    return import_module("envpool")

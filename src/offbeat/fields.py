@@ -1,0 +1,172 @@
+"""Reading and checking the values of config fields, from the command line's text or from TOML.
+
+A config is a frozen dataclass whose hints say what a field accepts: `Annotated[int, Bound(1)]`, a Literal, a
+tuple of ints, or any of these or None. One function reads them all, so that every message has the same form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from offbeat.errors import ConfigError, unknown
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The range of a number; `above` and `below` are exclusive."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high and self.above < value < self.below
+
+    def __str__(self) -> str:
+        parts = [
+            f"at least {self.low:g}" if self.low > -math.inf else "",
+            f"more than {self.above:g}" if self.above > -math.inf else "",
+            f"at most {self.high:g}" if self.high < math.inf else "",
+            f"less than {self.below:g}" if self.below < math.inf else "",
+        ]
+        return " and ".join(part for part in parts if part)
+
+
+Count = Annotated[int, Bound(1)]
+"""1, 2, 3, ..."""
+Natural = Annotated[int, Bound(0)]
+"""0, 1, 2, ..."""
+Positive = Annotated[float, Bound(above=0)]
+NonNegative = Annotated[float, Bound(0)]
+Share = Annotated[float, Bound(0, 1)]
+"""A number from 0 to 1."""
+
+
+def hints_of(config: type) -> dict[str, Any]:
+    """Return the hints of a config's fields, bounds included."""
+    return get_type_hints(config, include_extras=True)
+
+
+def describe(hint: Any) -> str:
+    """Say in words what a field accepts."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return " ".join([describe(args[0]), *(str(bound) for bound in args[1:] if isinstance(bound, Bound))])
+    if origin is Literal:
+        return "one of " + ", ".join(args)
+    if origin in (Union, UnionType):
+        return " or ".join("none" if arg is NoneType else describe(arg) for arg in args)
+    if origin is tuple:
+        return f"a list, each {describe(args[0])} (such as 64,64)"
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[hint]
+
+
+def read(name: str, value: object, hint: Any) -> Any:
+    """Return `value` (text, or what TOML gave) as the hint wants it.
+
+    Raises:
+        ConfigError: it cannot be read so, or lies outside its bounds.
+    """
+    try:
+        return _read(value, hint)
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"{name} is {value!r}, but {describe(hint)} is expected: type --set {name}=VALUE with such a value"
+        ) from None
+
+
+def _read(value: object, hint: Any) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        number = _read(value, args[0])
+        if not all(bound.holds(number) for bound in args[1:] if isinstance(bound, Bound)):
+            raise ValueError
+        return number
+    if origin is Literal:
+        return _read_literal(value, args)
+    if origin in (Union, UnionType):
+        return _read_optional(value, args)
+    if origin is tuple:
+        items = [item for item in value.split(",") if item] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
+            raise TypeError
+        return tuple(_read(item, args[0]) for item in items)
+    return _SCALARS[hint](value)
+
+
+def _read_literal(value: object, choices: tuple[Any, ...]) -> Any:
+    if value not in choices:
+        raise ValueError
+    return value
+
+
+def _read_optional(value: object, args: tuple[Any, ...]) -> Any:
+    if value is None or value == "none":
+        return None
+    (inner,) = (arg for arg in args if arg is not NoneType)
+    return _read(value, inner)
+
+
+def _read_int(value: object) -> int:
+    number = _read_float(value)
+    if number != int(number):
+        raise ValueError
+    return int(number) if isinstance(value, str | float) else int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def _read_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _read_bool(value: object) -> bool:
+    known: dict[object, bool] = {"true": True, "false": False, "yes": True, "no": False}
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in known:
+        raise ValueError
+    return known[value.lower()]
+
+
+def _read_str(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+_SCALARS = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str}
+
+
+def build(config: type[T], values: Mapping[str, object], where: str) -> T:
+    """Build a config from values by field name, each read and checked.
+
+    Raises:
+        ConfigError: an unknown key (the nearest is suggested), a missing one or a bad value.
+    """
+    hints = hints_of(config)
+    for name in values:
+        if name not in hints:
+            raise unknown("key", name, hints, f"See {where}.")
+    missing = [f.name for f in required(config) if f.name not in values]
+    if missing:
+        raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing key")
+    return config(**{name: read(name, value, hints[name]) for name, value in values.items()})
+
+
+def required(config: type) -> list[Any]:
+    """Return the fields of a config that have no default."""
+    if not is_dataclass(config):
+        raise TypeError(f"{config} is not a dataclass")
+    return [f for f in fields(config) if f.default is MISSING and f.default_factory is MISSING]

@@ -1,0 +1,265 @@
+"""The dashboard: one screen that shows the whole run, and the choice among the three views of it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal, TextIO
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from offbeat.metrics.progress import (
+    About,
+    Lines,
+    Progress,
+    Rates,
+    Silent,
+    Status,
+    lag_of,
+    layout_of,
+    title_of,
+)
+from offbeat.metrics.text import compact, duration, figure
+from offbeat.metrics.timings import Branch
+
+__all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_progress"]
+
+_WIDE = 76
+"""Columns from which the two halves stand side by side."""
+_COLORS = {
+    "act": "cyan",
+    "env": "blue",
+    "learn": "magenta",
+    "evaluate": "green",
+    "checkpoint": "yellow",
+    "wait": "bright_black",
+}
+
+
+def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: TextIO) -> Progress:
+    """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere."""
+    if kind is None:
+        redraws = stream.isatty() and os.environ.get("TERM") != "dumb"
+        kind = "dashboard" if redraws else "lines"
+    if kind == "none":
+        return Silent()
+    return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)
+
+
+class Dashboard:
+    """A screen that is redrawn in place, at most four times a second, and only from within `update`.
+
+    It has no thread of its own: whoever calls `update` pays about two milliseconds for each redraw.
+    """
+
+    def __init__(
+        self, console: Console, *, every_s: float = 0.25, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self._every_s = every_s
+        self._clock = clock
+        self._next_s = float("-inf")
+        self._rates = Rates()
+        self._returns = History()
+        self._status: Status | None = None
+
+    def start(self, about: About) -> None:
+        """Take over the lower end of the terminal. What is printed meanwhile appears above."""
+        self._about = about
+        self._live.start()
+        atexit.register(self._live.stop)  # a run that dies without `close` must give the cursor back
+
+    def update(self, status: Status) -> None:
+        """Redraw, or return at once if the last time was a moment ago."""
+        self._status = status
+        now = self._clock()
+        if now >= self._next_s:
+            self._next_s = now + self._every_s
+            self._draw(status, now)
+
+    def message(self, text: str) -> None:
+        """Print ``text`` above the dashboard, where it stays."""
+        self._live.console.print(Text(text))
+
+    def close(self, summary: str) -> None:
+        """Draw the last status, give the terminal back and print the summary."""
+        if self._status is not None and self._live.is_started:
+            self._draw(self._status, self._clock())
+        self._live.stop()
+        atexit.unregister(self._live.stop)
+        if summary:
+            self.message(summary)
+
+    def _draw(self, status: Status, now: float) -> None:
+        self._rates.add(now, status.env_steps, status.updates)
+        self._returns.add(status.episode_return_mean)
+        self._live.update(Screen(self._about, status, self._rates, self._returns), refresh=True)
+
+
+class History:
+    """A figure over the run so far, thinned out evenly to at most ``most`` points."""
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._stride = 1
+        self._seen = 0
+        self.points: list[float] = []
+
+    def add(self, value: float | None) -> None:
+        """Take the figure of this moment; None is left out."""
+        if value is None:
+            return
+        if self._seen % self._stride == 0:
+            self.points.append(value)
+        self._seen += 1
+        if len(self.points) == self._most:
+            self.points = self.points[::2]
+            self._stride *= 2
+
+
+class Screen:
+    """One picture of the run, laid out for the width that it is given."""
+
+    def __init__(self, about: About, status: Status, rates: Rates, returns: History) -> None:
+        self._about, self._status, self._rates, self._returns = about, status, rates, returns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw for the console's width and encoding."""
+        ascii_only = options.ascii_only
+        left = Group(self._progress_figures(ascii_only), Text(), self._speed())
+        right = Group(Text("where time goes", style="bold"), self._time())
+        yield Panel(
+            Group(self._head(), Text(), self._bar(), Text(), _side_by_side(left, right, options.max_width)),
+            title=Text(f" offbeat: {title_of(self._about)} ", style="bold"),
+            title_align="left",
+            border_style="bright_black",
+            padding=(0, 1),
+        )
+
+    def _head(self) -> RenderableType:
+        phase = Text(self._status.phase, style="green" if self._status.phase == "training" else "yellow")
+        head = Table.grid(expand=True)
+        head.add_column(ratio=1)
+        head.add_column(justify="right", no_wrap=True)
+        head.add_row(Text(layout_of(self._about)), phase)
+        head.add_row(Text(str(self._about.run_dir), style="bright_black", overflow="fold"), "")
+        return head
+
+    def _bar(self) -> RenderableType:
+        status = self._status
+        bar = Table.grid(expand=True, padding=(0, 2, 0, 0))
+        bar.add_column(ratio=1)
+        bar.add_column(justify="right", no_wrap=True)
+        eta = f"  ETA {duration(self._rates.eta_s(status.steps))}" if status.fraction < 1 else ""
+        bar.add_row(
+            ProgressBar(total=1.0, completed=status.fraction, complete_style="cyan", finished_style="green"),
+            Text.assemble(
+                (f"{status.fraction:.0%}", "bold"),
+                f"  {compact(status.env_steps)} / {compact(status.steps)} env steps",
+                (eta, "cyan"),
+            ),
+        )
+        return bar
+
+    def _progress_figures(self, ascii_only: bool) -> RenderableType:
+        status = self._status
+        table = _figures_table()
+        table.add_row(
+            "return", figure(status.episode_return_mean), sparkline(self._returns.points, ascii_only)
+        )
+        table.add_row("episode length", figure(status.episode_length_mean), "")
+        known = status.best_eval_return_mean is not None
+        best = (
+            Text(f"best {figure(status.best_eval_return_mean)}", style="green", no_wrap=True) if known else ""
+        )
+        table.add_row("evaluation", figure(status.eval_return_mean), best)
+        table.add_row("policy lag", lag_of(status), Text("min/mean/max", style="bright_black", no_wrap=True))
+        table.add_row("learning steps", compact(status.learning_step), "")
+        refused = (
+            Text(f"{status.updates_refused} refused", style="bold red") if status.updates_refused else ""
+        )
+        table.add_row("updates", compact(status.updates), refused)
+        return table
+
+    def _speed(self) -> RenderableType:
+        windows = _filled(self._rates)
+        speeds = [self._rates.over(window) for _, window in windows]
+        table = _figures_table()
+        table.add_row(
+            Text("speed", style="bold"), *(Text(label, style="bright_black") for label, _ in windows)
+        )
+        table.add_row("SPS", *(compact(sps) for sps, _ in speeds))
+        table.add_row("UPS", *(compact(ups) for _, ups in speeds))
+        return table
+
+    def _time(self) -> RenderableType:
+        table = Table.grid(expand=True, padding=(0, 1, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(ratio=1)
+        table.add_column(justify="right", no_wrap=True)
+        for branch, kind, depth in _walk(self._status.timings.tree()):
+            table.add_row(
+                Text("  " * depth + branch.name, style="" if depth == 0 else "bright_black"),
+                Meter(branch.share, _COLORS.get(kind, "white"), dim=depth > 0),
+                Text(f"{branch.share:.1%}", style="" if depth == 0 else "bright_black"),
+            )
+        return table
+
+
+class Meter:
+    """A bar whose length is a share of the width that it is given."""
+
+    def __init__(self, share: float, color: str, *, dim: bool) -> None:
+        self._share = share
+        self._style = f"dim {color}" if dim else color
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw for the given width."""
+        glyph = "=" if options.ascii_only else "■"
+        yield Text(glyph * round(self._share * options.max_width), style=self._style, no_wrap=True)
+
+
+def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> Text:
+    """Draw the points as a line of text, from the least (lowest mark) to the most (highest mark)."""
+    if len(points) < 2:
+        return Text()
+    marks = ".:-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
+    picked = [points[round(i * (len(points) - 1) / (width - 1))] for i in range(width)]
+    low, high = min(picked), max(picked)
+    scale = (len(marks) - 1) / (high - low) if high > low else 0.0
+    return Text("".join(marks[round((point - low) * scale)] for point in picked), style="cyan", no_wrap=True)
+
+
+def _side_by_side(left: RenderableType, right: RenderableType, width: int) -> RenderableType:
+    if width < _WIDE:
+        return Group(left, Text(), right)
+    halves = Table.grid(expand=True, padding=(0, 3, 0, 0))
+    halves.add_column()
+    halves.add_column(ratio=1)
+    halves.add_row(left, right)
+    return halves
+
+
+def _figures_table() -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=14)
+    return table
+
+
+def _filled(rates: Rates) -> list[tuple[str, float]]:
+    """The windows that the run has filled, and one for the run so far if it has not filled them all."""
+    filled = [(f"{window:g} s", window) for window in rates.windows_s if window <= rates.elapsed_s]
+    return filled if len(filled) == len(rates.windows_s) else [*filled, ("so far", rates.windows_s[-1])]
+
+
+def _walk(branches: tuple[Branch, ...], kind: str = "", depth: int = 0) -> Iterator[tuple[Branch, str, int]]:
+    for branch in branches:
+        yield branch, kind or branch.name, depth
+        yield from _walk(branch.children, kind or branch.name, depth + 1)

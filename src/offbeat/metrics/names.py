@@ -1,0 +1,61 @@
+"""The names of all metrics, with a short description of each. docs/metrics.md explains them."""
+
+from __future__ import annotations
+
+from offbeat.metrics.timings import KINDS
+
+GROUPS: dict[str, dict[str, str]] = {
+    "progress": {
+        "env_steps": "env steps learned from",
+        "frames": "env_steps x frame_skip",
+        "learning_step": "learning steps finished",
+        "updates": "optimizer steps, refused ones included",
+        "wall_time_s": "seconds of training, all sessions of the run together",
+        "episodes": "episodes that ended in learned data",
+        "evaluations": "evaluations finished",
+    },
+    "speed": {
+        "sps": "env steps learned from per second",
+        "ups": "updates per second",
+    },
+    "return": {
+        "episode_return_mean": "mean return of the last 100 training episodes",
+        "episode_length_mean": "mean length of the last 100 training episodes",
+        "eval_return_mean": "mean return of the last evaluation",
+        "eval_return_std": "standard deviation of the returns of the last evaluation",
+        "eval_length_mean": "mean episode length of the last evaluation",
+        "best_eval_return_mean": "highest eval_return_mean so far",
+    },
+    "lag": {
+        "policy_lag_min": "learning steps between acting and first use, the least",
+        "policy_lag_mean": "learning steps between acting and first use, the mean",
+        "policy_lag_max": "learning steps between acting and first use, the most",
+    },
+    "health": {
+        "actor_restarts": "actor processes started again after a death",
+        "updates_refused": "updates refused because a loss or gradient was not finite",
+        "acted_beyond": "env steps acted but not learned from when the run ended",
+    },
+    "time": {
+        **{f"time_{kind}": f"time spent on '{kind}', as a fraction of wall time" for kind in KINDS},
+        "actor_wait_s": "seconds that actors waited for the learner, in total",
+        "learner_wait_s": "seconds that the learner waited for actors, in total",
+    },
+    "learning": {
+        "policy_loss": "loss of the policy",
+        "value_loss": "loss of the value function",
+        "entropy": "entropy of the policy",
+        "approx_kl": "estimated KL divergence from the proximal policy",
+        "clip_fraction": "fraction of rows whose ratio was clipped",
+        "ratio_mean": "mean probability ratio of the target to the proximal policy",
+        "ratio_max_deviation_first": "largest |ratio - 1| in the first minibatch of a learning step",
+        "explained_variance": "fraction of the variance of value targets that the values explain",
+        "grad_norm": "norm of the gradient before clipping",
+        "learning_rate": "learning rate of the optimizer",
+        "effective_sample_size": "effective fraction of the batch after the correction for policy lag",
+    },
+}
+"""group -> name -> what it is. TensorBoard shows each group as a section."""
+
+METRICS: dict[str, str] = {name: what for group in GROUPS.values() for name, what in group.items()}
+"""name -> what it is: the keys of a line, in order."""

@@ -1,0 +1,207 @@
+"""What a person sees while a run goes on: the protocol, and its two plain forms."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TextIO
+
+from offbeat.metrics.text import compact, duration, figure
+from offbeat.metrics.timings import Timings
+
+Phase = Literal["training", "evaluating", "saving", "stopping"]
+
+
+@dataclass(frozen=True)
+class About:
+    """What does not change during a run."""
+
+    algorithm: str
+    env: str
+    runtime: str
+    actors: int
+    envs_per_actor: int
+    max_lag: int
+    """In learning steps."""
+    device: str
+    run_dir: Path
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a run stands. None where nothing is known yet."""
+
+    env_steps: int
+    steps: int
+    """Env steps in total, at which the run ends."""
+    learning_step: int = 0
+    updates: int = 0
+    phase: Phase = "training"
+    episode_return_mean: float | None = None
+    episode_length_mean: float | None = None
+    eval_return_mean: float | None = None
+    best_eval_return_mean: float | None = None
+    policy_lag_min: float | None = None
+    policy_lag_mean: float | None = None
+    policy_lag_max: float | None = None
+    updates_refused: int = 0
+    timings: Timings = field(default_factory=Timings)
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is done, in [0, 1]."""
+        return min(1.0, self.env_steps / self.steps) if self.steps > 0 else 0.0
+
+
+class Progress(Protocol):
+    """A view of a run. `start` comes first, `close` last, also after a failure; `update` may come often."""
+
+    def start(self, about: About) -> None:
+        """Say what trains."""
+        ...
+
+    def update(self, status: Status) -> None:
+        """Show the status, or return at once if the last one was shown a moment ago."""
+        ...
+
+    def message(self, text: str) -> None:
+        """Tell something that should stay to be read."""
+        ...
+
+    def close(self, summary: str) -> None:
+        """Show the last status and the summary, and leave the terminal as it was."""
+        ...
+
+
+class Rates:
+    """SPS and UPS over windows of time, from samples that are at least half a second apart."""
+
+    def __init__(self, windows_s: tuple[float, ...] = (10.0, 60.0, 300.0)) -> None:
+        self.windows_s = windows_s
+        self._samples: deque[tuple[float, int, int]] = deque()
+        self._now = (0.0, 0, 0)
+
+    def add(self, now: float, env_steps: int, updates: int) -> None:
+        """Take a sample; the two counters may begin anywhere, as those of a resumed run do."""
+        self._now = (now, env_steps, updates)
+        if not self._samples or now - self._samples[-1][0] >= 0.5:
+            self._samples.append(self._now)
+        while len(self._samples) > 2 and self._samples[1][0] <= now - self.windows_s[-1]:
+            self._samples.popleft()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that the samples reach back."""
+        return self._now[0] - self._samples[0][0] if self._samples else 0.0
+
+    def over(self, window_s: float) -> tuple[float | None, float | None]:
+        """(SPS, UPS) over the last ``window_s`` seconds, or over the run so far if it is younger."""
+        if not self._samples:
+            return None, None
+        now, env_steps, updates = self._now
+        before = (sample for sample in self._samples if sample[0] <= now - window_s)
+        since, env_steps_then, updates_then = max(before, default=self._samples[0])
+        if now <= since:
+            return None, None
+        return (env_steps - env_steps_then) / (now - since), (updates - updates_then) / (now - since)
+
+    def eta_s(self, steps: int) -> float | None:
+        """Seconds until ``steps`` env steps at the SPS of the last minute; None while that is not known."""
+        sps, _ = self.over(60.0)
+        return max(0, steps - self._now[1]) / sps if sps else None
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, about: About) -> None:
+        """Do nothing."""
+
+    def update(self, status: Status) -> None:
+        """Do nothing."""
+
+    def message(self, text: str) -> None:
+        """Do nothing."""
+
+    def close(self, summary: str) -> None:
+        """Do nothing."""
+
+
+class Lines:
+    """Prints a compact line every few seconds: for logs, and for terminals that are none."""
+
+    def __init__(
+        self, stream: TextIO, *, every_s: float = 5.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._every_s = every_s
+        self._clock = clock
+        self._rates = Rates()
+        self._next_s = float("-inf")
+        self._unshown: Status | None = None
+
+    def start(self, about: About) -> None:
+        """Print what trains."""
+        self.message(f"{title_of(about)}: {layout_of(about)}, {about.run_dir}")
+
+    def update(self, status: Status) -> None:
+        """Print a line if the last one is a few seconds old."""
+        now = self._clock()
+        self._unshown = status
+        if now >= self._next_s:
+            self._next_s = now + self._every_s
+            self._show(status, now)
+
+    def message(self, text: str) -> None:
+        """Print ``text`` as a line of its own."""
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def close(self, summary: str) -> None:
+        """Print the last status, unless it is already there, and the summary."""
+        if self._unshown is not None:
+            self._show(self._unshown, self._clock())
+        if summary:
+            self.message(summary)
+
+    def _show(self, status: Status, now: float) -> None:
+        self._rates.add(now, status.env_steps, status.updates)
+        self._unshown = None
+        self.message(_line(status, self._rates))
+
+
+def _line(status: Status, rates: Rates) -> str:
+    sps, ups = rates.over(rates.windows_s[0])
+    parts = [
+        f"{status.fraction:4.0%} {compact(status.env_steps)}/{compact(status.steps)} env steps",
+        f"return {figure(status.episode_return_mean)}",
+        f"eval {figure(status.eval_return_mean)} (best {figure(status.best_eval_return_mean)})",
+        f"SPS {compact(sps)} UPS {compact(ups)}",
+        f"lag {lag_of(status)}",
+        f"ETA {duration(rates.eta_s(status.steps))}",
+    ]
+    if status.updates_refused:
+        parts.append(f"{status.updates_refused} updates refused")
+    if status.phase != "training":
+        parts.append(status.phase)
+    return "  ".join(parts)
+
+
+def title_of(about: About) -> str:
+    """What trains, in a few words."""
+    return f"{about.algorithm} on {about.env}"
+
+
+def layout_of(about: About) -> str:
+    """How it trains, in a few words."""
+    actors = f"{about.actors} actor{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
+    return f"{about.runtime}, {actors}, max_lag {about.max_lag}, {about.device}"
+
+
+def lag_of(status: Status) -> str:
+    """Policy lag as min/mean/max, in learning steps."""
+    lags = (status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
+    return "-" if None in lags else "/".join(compact(lag) for lag in lags)

@@ -1,0 +1,162 @@
+"""The recorder turns what happened since the last line into one line of metrics.
+
+Every key of a line is named and described in `METRICS`, and explained in docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from offbeat.metrics.names import METRICS
+from offbeat.metrics.sinks import Line, Sink
+from offbeat.metrics.timings import KINDS, Timings
+from offbeat.types import Array
+
+__all__ = ["METRICS", "Counters", "Recorder"]
+
+_REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
+    "policy_lag_min": min,
+    "policy_lag_max": max,
+    "ratio_max_deviation_first": max,
+}
+_WAITS = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner"}
+
+
+@dataclass(frozen=True)
+class Counters:
+    """How far a run has come. All count from the beginning of the run, through every resume."""
+
+    env_steps: int = 0
+    frames: int = 0
+    learning_step: int = 0
+    updates: int = 0
+    updates_refused: int = 0
+    actor_restarts: int = 0
+    wall_time_s: float = 0.0
+    acted_beyond: int = 0
+    """Env steps acted but not learned from when the run ended."""
+
+
+class Recorder:
+    """Collects what happened and writes it, one line at a time, to all sinks.
+
+    Rates, shares of time and the figures of learning are those since the last line. When no learning step
+    was finished since then, the line repeats them and the period goes on, so that the last line of a run
+    tells its state at the end.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], *, episodes_window: int = 100) -> None:
+        self._sinks = tuple(sinks)
+        self._returns: deque[float] = deque(maxlen=episodes_window)
+        self._lengths: deque[int] = deque(maxlen=episodes_window)
+        self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0}
+        self._evaluation: dict[str, float | None] = {}
+        self._figures: defaultdict[str, list[float]] = defaultdict(list)
+        self._period: dict[str, float | None] = {}
+        self._counted = Counters()
+        self._timed: dict[str, float] = {}
+        self._waited = dict.fromkeys(_WAITS, 0.0)
+
+    def episodes(self, returns: Array, lengths: Array) -> None:
+        """Count the episodes that ended in the learned batch: [n] returns and [n] lengths in env steps."""
+        self._returns.extend(returns.tolist())
+        self._lengths.extend(lengths.tolist())
+        self._totals["episodes"] += len(returns)
+
+    def learned(self, metrics: Mapping[str, float]) -> None:
+        """Take the figures of one learning step. Names beyond `METRICS` are written too."""
+        for name, value in metrics.items():
+            self._figures[name].append(float(value))
+
+    def evaluated(self, mean: float, std: float, length: float) -> None:
+        """Take the result of an evaluation: mean and spread of its returns, mean length in env steps."""
+        best = self._evaluation.get("best_eval_return_mean")
+        self._evaluation = {
+            "eval_return_mean": mean,
+            "eval_return_std": std,
+            "eval_length_mean": length,
+            "best_eval_return_mean": mean if best is None else max(best, mean),
+        }
+        self._totals["evaluations"] += 1
+
+    def line(self, counters: Counters, timings: Timings) -> Line:
+        """Build the line of this moment, write it to all sinks and return it."""
+        if counters.learning_step > self._counted.learning_step:
+            self._end_period(counters, timings)
+        values = {
+            **self._period,
+            **self._waits(timings),
+            **self._totals,
+            **self._evaluation,
+            "episode_return_mean": fmean(self._returns) if self._returns else None,
+            "episode_length_mean": fmean(self._lengths) if self._lengths else None,
+            **asdict(counters),
+        }
+        line = {name: _finite(values.get(name)) for name in {**METRICS, **values}}
+        for sink in self._sinks:
+            sink.write(line)
+        return line
+
+    def close(self) -> None:
+        """Close all sinks."""
+        for sink in self._sinks:
+            sink.close()
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: plain lists, dicts and numbers."""
+        return {
+            "returns": list(self._returns),
+            "lengths": list(self._lengths),
+            "totals": dict(self._totals),
+            "evaluation": dict(self._evaluation),
+            "period": dict(self._period),
+            "counted": asdict(self._counted),
+            "waited": dict(self._waited),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned; timings start again from zero."""
+        self._returns.extend(state["returns"])
+        self._lengths.extend(state["lengths"])
+        self._totals = dict(state["totals"])
+        self._evaluation = dict(state["evaluation"])
+        self._period = dict(state["period"])
+        self._counted = Counters(**state["counted"])
+        self._waited = dict(state["waited"])
+        self._timed = {}
+
+    def _end_period(self, counters: Counters, timings: Timings) -> None:
+        seconds = counters.wall_time_s - self._counted.wall_time_s
+        spent = timings.since(self._timed)
+        self._period = {
+            "sps": _rate(counters.env_steps - self._counted.env_steps, seconds),
+            "ups": _rate(counters.updates - self._counted.updates, seconds),
+            **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
+            **{name: _reduce(name, figures) for name, figures in self._figures.items()},
+        }
+        self._waited = self._waits(timings)
+        self._counted, self._timed = counters, timings.totals()
+        self._figures.clear()
+
+    def _waits(self, timings: Timings) -> dict[str, float]:
+        spent = timings.since(self._timed)
+        return {name: self._waited[name] + spent.get(path, 0.0) for name, path in _WAITS.items()}
+
+
+def _rate(amount: float, seconds: float) -> float | None:
+    return amount / seconds if seconds > 0 else None
+
+
+def _reduce(name: str, figures: Sequence[float]) -> float | None:
+    """One figure of many; what is not finite (a refused update's loss) tells nothing and is left out."""
+    known = [value for value in figures if math.isfinite(value)]
+    return _REDUCTIONS.get(name, fmean)(known) if known else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

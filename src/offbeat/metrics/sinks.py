@@ -1,0 +1,112 @@
+"""Where the lines of metrics go: a JSON Lines file, TensorBoard, or a sink of your own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from offbeat.errors import ConfigError
+from offbeat.metrics.names import GROUPS
+
+Line = dict[str, float | None]
+"""One line of metrics: name -> figure; None where nothing is known yet."""
+
+
+class Sink(Protocol):
+    """Something that lines are written to."""
+
+    def write(self, line: Line) -> None:
+        """Take one line."""
+        ...
+
+    def close(self) -> None:
+        """Write what is still held back, and let go of the file."""
+        ...
+
+
+class JsonLines:
+    """Appends one JSON object a line to a file; each is flushed, so that another program can follow."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, line: Line) -> None:
+        """Append ``line``; what is not known is null, as strict JSON has no NaN."""
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoard:
+    """Writes event files for TensorBoard, over env steps, each group of metrics in a section of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._writer = EventFileWriter(str(directory))
+
+    def write(self, line: Line) -> None:
+        """Write all figures that are known, at this line's env_steps."""
+        values = [
+            self._summary.Value(tag=_tag(name), simple_value=value)
+            for name, value in line.items()
+            if value is not None
+        ]
+        event = self._event(
+            wall_time=time.time(), step=int(line["env_steps"] or 0), summary=self._summary(value=values)
+        )
+        self._writer.add_event(event)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is still held back, and close the file."""
+        self._writer.close()
+
+
+def _tag(name: str) -> str:
+    return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read a JSON Lines file; a last line that was cut, by a kill or by reading too early, is left out.
+
+    Raises:
+        ConfigError: another line is no JSON object.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                break
+            raise ConfigError(
+                f"line {number} of {path} is no JSON object: {line[:60]!r}. "
+                "The file was changed by another program: remove that line, or restore the file"
+            ) from error
+    return records
+
+
+def truncate_metrics(path: Path, learning_step: int) -> None:
+    """Keep the lines up to ``learning_step``, the checkpoint's, so that a resumed run writes no line twice.
+
+    The file is replaced in one piece: a kill leaves either the old one or the new one.
+    """
+    if not path.exists():
+        return
+    kept = [line for line in read_metrics(path) if line["learning_step"] <= learning_step]
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in kept)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,37 @@
+"""Figures as short text, for the dashboard, the lines and the plots."""
+
+from __future__ import annotations
+
+import math
+
+
+def compact(value: float | None) -> str:
+    """Three significant digits and a unit: 950, 12.3k, 1.5M; '-' where nothing is known."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    rounded = float(f"{value:.3g}")  # round first, so that 999,999 becomes 1M and not 1000k
+    for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(rounded) >= scale:
+            return f"{rounded / scale:.3g}{unit}"
+    return f"{rounded:.3g}"
+
+
+def figure(value: float | None) -> str:
+    """A return or a length, to a precision that can be read at a glance."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Hours, minutes and seconds: 0:42, 12:05, 3:07:00, 2d 03:07:00."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}:{minute:02}:{second:02}"
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"

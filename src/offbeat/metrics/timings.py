@@ -1,0 +1,88 @@
+"""Where the time goes: seconds per named piece of work, nested by slashes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+KINDS = ("act", "env", "learn", "evaluate", "checkpoint", "wait")
+"""What a worker does, at the top level, in the order in which it is shown."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One name in the tree of timings."""
+
+    name: str
+    """The last part of the path: 'prepare' of 'learn/prepare'."""
+    seconds: float
+    share: float
+    """Fraction of the time of all top-level names together."""
+    children: tuple[Branch, ...]
+
+
+class Timings:
+    """Seconds per slash-path: 'act', 'env', 'learn', 'learn/update', 'wait/actor', ...
+
+    The time of a parent contains that of its children; a parent that is only timed in parts is their sum.
+    Keep one per worker and `merge` them: `add` takes no lock.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Add to ``name``. Cheap enough for every vector env step."""
+        self.seconds[name] += seconds
+
+    def merge(self, seconds: Mapping[str, float]) -> None:
+        """Add what another worker has collected."""
+        for name, value in seconds.items():
+            self.seconds[name] += value
+
+    def totals(self) -> dict[str, float]:
+        """Seconds of each name and of each parent of one."""
+        seconds = dict(self.seconds)  # a copy first: another thread may add a name meanwhile
+        names = {
+            "/".join(parts[: depth + 1]) for parts in map(_parts, seconds) for depth in range(len(parts))
+        }
+        inside: defaultdict[str, float] = defaultdict(float)
+        totals = {}
+        for name in sorted(names, key=lambda path: -path.count("/")):
+            totals[name] = max(seconds.get(name, 0.0), inside[name])
+            inside[name.rpartition("/")[0]] += totals[name]
+        return totals
+
+    def since(self, previous: Mapping[str, float]) -> dict[str, float]:
+        """Seconds of each name since ``previous = timings.totals()``."""
+        return {name: value - previous.get(name, 0.0) for name, value in self.totals().items()}
+
+    def tree(self) -> tuple[Branch, ...]:
+        """The names as a tree, with their shares of the whole; the known kinds first."""
+        totals = self.totals()
+        whole = sum(value for name, value in totals.items() if "/" not in name)
+        return _branches(totals, "", whole)
+
+
+def _parts(path: str) -> list[str]:
+    return path.split("/")
+
+
+def _branches(totals: Mapping[str, float], parent: str, whole: float) -> tuple[Branch, ...]:
+    children = [name for name in totals if name.rpartition("/")[0] == parent]
+    return tuple(
+        Branch(
+            name=name.rpartition("/")[2],
+            seconds=totals[name],
+            share=totals[name] / whole if whole > 0 else 0.0,
+            children=_branches(totals, name, whole),
+        )
+        for name in sorted(children, key=_order)
+    )
+
+
+def _order(name: str) -> tuple[int, str]:
+    return (KINDS.index(name) if name in KINDS else len(KINDS), name)

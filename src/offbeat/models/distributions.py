@@ -1,0 +1,101 @@
+"""Action distributions in torch, for losses. Acting samples in NumPy (``sampling.py``)."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from offbeat.models.spec import PolicySpec
+
+
+class ActionDistribution(Protocol):
+    """A distribution over the actions of M rows."""
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Return [M] for recorded actions."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """Return [M] or a scalar, in nats."""
+        ...
+
+
+class Categorical:
+    """Independent categorical components; logits [M, sum(nvec)]."""
+
+    def __init__(self, logits: Tensor, nvec: tuple[int, ...]) -> None:
+        self._log_probs = [functional.log_softmax(part, dim=-1) for part in logits.split(nvec, dim=-1)]
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        actions = action.reshape(len(action), len(self._log_probs))
+        parts = [
+            log_probs.gather(1, actions[:, i : i + 1]).squeeze(1) for i, log_probs in enumerate(self._log_probs)
+        ]
+        return _total(parts)
+
+    def entropy(self) -> Tensor:
+        return _total([-(log_probs.exp() * log_probs).sum(dim=-1) for log_probs in self._log_probs])
+
+    def symmetric_kl_to_uniform(self) -> Tensor:
+        """Return (KL(p || u) + KL(u || p)) / 2 against the uniform prior u, [M]: less is more exploration."""
+        return _total([_symmetric_kl_to_uniform(log_probs) for log_probs in self._log_probs])
+
+
+def _symmetric_kl_to_uniform(log_probs: Tensor) -> Tensor:
+    log_uniform = -math.log(log_probs.shape[-1])
+    # sum over choices of (p - u) (log p - log u), halved
+    return 0.5 * ((log_probs.exp() - math.exp(log_uniform)) * (log_probs - log_uniform)).sum(dim=-1)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(dim=0)
+
+
+class Gaussian:
+    """A diagonal Gaussian; mean [M, D], log_std [D]."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        standardized = (action.reshape(self.mean.shape) - self.mean) * (-self.log_std).exp()
+        constant = self.log_std.sum() + 0.5 * math.log(2 * math.pi) * self.mean.shape[-1]
+        return -0.5 * standardized.square().sum(dim=-1) - constant
+
+    def entropy(self) -> Tensor:
+        """Return a scalar: the entropy does not depend on the mean."""
+        return self.log_std.sum() + 0.5 * math.log(2 * math.pi * math.e) * self.mean.shape[-1]
+
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
+
+
+class SquashedGaussian(Gaussian):
+    """tanh of a diagonal Gaussian; actions are recorded before the tanh."""
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        u = action.reshape(self.mean.shape)
+        return super().log_prob(action) - _log_tanh_slope(u).sum(dim=-1)
+
+    def entropy(self) -> Tensor:
+        """Return [M]: the Gaussian's entropy plus the mean log-slope of tanh, by 16-point Gauss-Hermite quadrature."""
+        nodes = torch.as_tensor(_NODES, dtype=self.mean.dtype, device=self.mean.device)
+        weights = torch.as_tensor(_WEIGHTS / _WEIGHTS.sum(), dtype=self.mean.dtype, device=self.mean.device)
+        u = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * nodes  # [M, D, 16]
+        return super().entropy() + (_log_tanh_slope(u) * weights).sum(dim=(-1, -2))
+
+
+def _log_tanh_slope(u: Tensor) -> Tensor:
+    return 2.0 * (math.log(2.0) - u - functional.softplus(-2.0 * u))
+
+
+def make_distribution(spec: PolicySpec, parameters: Tensor, log_std: Tensor | None) -> ActionDistribution:
+    """Return the distribution that `spec` names, from a network's output."""
+    if log_std is None:
+        return Categorical(parameters, spec.action.nvec)
+    return (SquashedGaussian if spec.distribution == "squashed" else Gaussian)(parameters, log_std)

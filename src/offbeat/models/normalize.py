@@ -1,0 +1,54 @@
+"""Running mean and variance in float64: of observations (per number) and of returns (one number).
+
+Statistics change only between learning steps, from the valid rows of the batch in ticket order, so that every
+runtime sees the same ones. Only a mean and a scale in float32 are published.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+EPSILON = 1e-8
+
+
+class RunningStatistics:
+    """Count, mean and variance of all rows seen, merged batch by batch (Chan et al., 1979)."""
+
+    def __init__(self, size: int) -> None:
+        self.count = 0.0
+        self.mean = np.zeros(size)
+        self.squares = np.zeros(size)
+        """Sum of squared deviations from the mean."""
+
+    def update(self, rows: NDArray[Any]) -> None:
+        """Take in rows [M, size]."""
+        if not len(rows):
+            return
+        mean = rows.mean(axis=0, dtype=np.float64)
+        centered = rows - mean
+        total = self.count + len(rows)
+        shift = mean - self.mean
+        self.squares += np.einsum("ij,ij->j", centered, centered) + shift**2 * (self.count * len(rows) / total)
+        self.mean += shift * (len(rows) / total)
+        self.count = total
+
+    @property
+    def variance(self) -> NDArray[np.float64]:
+        """[size]; 1 before any row was seen."""
+        return self.squares / self.count if self.count else np.ones_like(self.squares)
+
+    def published(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the mean and 1 / standard deviation, [size] each."""
+        scale = 1.0 / np.sqrt(self.variance + EPSILON)
+        return self.mean.astype(np.float32), scale.astype(np.float32)
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count, "mean": self.mean.copy(), "squares": self.squares.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.count = float(state["count"])
+        self.mean = np.array(state["mean"], np.float64)
+        self.squares = np.array(state["squares"], np.float64)

@@ -1,0 +1,107 @@
+"""From the parameters of an action distribution to actions, in NumPy: the same for every policy network.
+
+Parameters are [N, P] float32: logits of all components side by side (categorical), or means (gaussian).
+A squashed action is recorded before its tanh, where its density is well conditioned.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.models.spec import PolicySpec
+from offbeat.types import Array
+
+F32 = NDArray[np.float32]
+_HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
+
+
+def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.random.Generator) -> tuple[Array, F32]:
+    """Draw an action for each column; return the actions as recorded and their log-probabilities [N]."""
+    if log_std is None:
+        return _sample_categorical(spec, parameters, random)
+    return _sample_gaussian(spec, parameters, log_std, random)
+
+
+def _sample_categorical(
+    spec: PolicySpec, logits: F32, random: np.random.Generator
+) -> tuple[Array, F32]:
+    actions, log_probs, start = [], [], 0
+    for choices in spec.action.nvec:
+        action, log_prob = _sample_component(logits[:, start : start + choices], random)
+        actions.append(action)
+        log_probs.append(log_prob)
+        start += choices
+    if spec.action.kind == "discrete":
+        return actions[0], log_probs[0]
+    return np.stack(actions, axis=1), np.sum(log_probs, axis=0, dtype=np.float32)
+
+
+def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
+    """Sample by the inverse of the cumulative distribution: one uniform number per column."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    weights = np.exp(shifted)
+    cumulative = np.cumsum(weights, axis=1)
+    total = cumulative[:, -1]
+    threshold = random.random(len(logits), dtype=np.float32) * total
+    action = (cumulative[:, :-1] <= threshold[:, None]).sum(axis=1)
+    return action, shifted[np.arange(len(logits)), action] - np.log(total)
+
+
+def _sample_gaussian(
+    spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator
+) -> tuple[Array, F32]:
+    noise = random.standard_normal(mean.shape, dtype=np.float32)
+    action = mean + np.exp(log_std) * noise
+    log_prob = -(0.5 * noise * noise + (log_std + _HALF_LOG_TAU)).sum(axis=1)
+    if spec.distribution == "squashed":
+        log_prob -= log_tanh_slope(action).sum(axis=1)
+    return action.reshape(len(mean), *spec.action.shape), log_prob
+
+
+def log_tanh_slope(u: F32) -> F32:
+    """Return log(1 - tanh(u)^2) elementwise, without overflow: 2 (log 2 - u - softplus(-2 u))."""
+    slope: F32 = np.float32(2.0) * (np.float32(math.log(2.0)) - u - np.logaddexp(np.float32(0.0), -2 * u))
+    return slope
+
+
+def greedy(spec: PolicySpec, parameters: F32) -> Array:
+    """Return the most likely action of each column (Gaussian: the mean), as recorded."""
+    if spec.action.kind == "box":
+        return parameters.reshape(len(parameters), *spec.action.shape)
+    components, start = [], 0
+    for choices in spec.action.nvec:
+        components.append(parameters[:, start : start + choices].argmax(axis=1))
+        start += choices
+    return components[0] if spec.action.kind == "discrete" else np.stack(components, axis=1)
+
+
+class ToEnv:
+    """Turns recorded actions into what the env accepts.
+
+    Policies act in [-1, 1] where the env's box is bounded on both sides: squashed or clipped there, then scaled
+    to the box, so that one initial standard deviation suits all envs.
+    """
+
+    def __init__(self, spec: PolicySpec) -> None:
+        self._box = spec.action.kind == "box"
+        self._squash = spec.distribution == "squashed"
+        if self._box:
+            low = np.array(spec.action.low, np.float32).reshape(spec.action.shape)
+            high = np.array(spec.action.high, np.float32).reshape(spec.action.shape)
+            bounded = np.isfinite(low) & np.isfinite(high)
+            self._limit = np.where(bounded, 1.0, np.inf).astype(np.float32)
+            self._center = np.where(bounded, (low + high) / 2, 0).astype(np.float32)
+            self._half = np.where(bounded, (high - low) / 2, 1).astype(np.float32)
+            self._low, self._high = low, high
+            self._scales = bool((self._half != 1).any() or (self._center != 0).any())
+
+    def __call__(self, action: Array) -> Array:
+        if not self._box:
+            return action
+        inner = np.tanh(action) if self._squash else np.clip(action, -self._limit, self._limit)
+        if not self._scales:
+            return inner
+        return np.clip(inner * self._half + self._center, self._low, self._high)

@@ -1,0 +1,267 @@
+"""Learning curves of one run or of many, drawn from their run directories.
+
+Runs whose settings are equal but for the seed become one curve: their interquartile mean, with the 95 %
+bootstrap band of it (statistics.py). All others stay apart, and the legend names what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.errors import ConfigError
+from offbeat.metrics.sinks import read_metrics
+from offbeat.metrics.text import compact
+from offbeat.plots.statistics import iqm, stratified_bootstrap_band
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+XAxis = Literal["steps", "frames", "time"]
+
+_GRID_POINTS = 200
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
+"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+_KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
+_TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+"""(from this many seconds on, seconds per unit, unit)"""
+_SEED = "run.seed"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Returns along x, without the lines where one of the two is not known."""
+
+    x: Floats
+    y: Floats
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is plotted of a run directory."""
+
+    settings: dict[str, Any]
+    """'table.key' -> value, of config.toml."""
+    training: Curve
+    evaluation: Curve
+
+
+def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Path:
+    """Draw the returns of runs against env steps, frames or wall-clock time; return ``out``.
+
+    The light line is the return of training episodes, the markers are evaluations. A group of runs that
+    differ in the seed alone is drawn over the range that all of them have.
+
+    Args:
+        run_dirs: directories that `offbeat train` made.
+        x: what they are drawn against.
+        out: the picture, in any format that matplotlib writes (.png, .svg, .pdf, ...).
+
+    Raises:
+        ConfigError: a directory is no run or has no returns yet, or ``out`` has no such suffix.
+    """
+    if not run_dirs:
+        raise ConfigError("there is nothing to plot: type offbeat plot RUN, with a run directory")
+    runs = [read_run(Path(run_dir), x) for run_dir in run_dirs]
+    groups = _equal_but_for_the_seed(runs)
+    figure = _draw(groups, x)
+    _save(figure, out)
+    return out
+
+
+# --- what is plotted ----------------------------------------------------------------------------------------
+
+
+def read_run(run_dir: Path, x: XAxis) -> Run:
+    """Read the settings and the curves of a run directory; see `plot_runs` for the errors."""
+    config, metrics = run_dir / "config.toml", run_dir / "metrics.jsonl"
+    if not config.is_file():
+        raise ConfigError(
+            f"{run_dir} is no run: it has no config.toml. "
+            "Give a directory that offbeat train made, such as offbeat plot runs/NAME"
+        )
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    evaluated = [
+        line
+        for before, line in zip([{}, *lines], lines, strict=False)
+        if _evaluations(line) > _evaluations(before)
+    ]
+    training = _curve(lines, _KEYS[x], "episode_return_mean")
+    evaluation = _curve(evaluated, _KEYS[x], "eval_return_mean")
+    if not len(training.x) and not len(evaluation.x):
+        raise ConfigError(
+            f"{metrics} has no returns yet: no episode has ended. "
+            f"Train longer first: type offbeat resume {run_dir}, or offbeat train with more --steps"
+        )
+    return Run(_flat(tomllib.loads(config.read_text())), training, evaluation)
+
+
+def _evaluations(line: Mapping[str, Any]) -> int:
+    return int(line.get("evaluations") or 0)
+
+
+def _curve(lines: Sequence[Mapping[str, Any]], x: str, y: str) -> Curve:
+    known = [(line[x], line[y]) for line in lines if line.get(x) is not None and line.get(y) is not None]
+    points = np.asarray(known, dtype=np.float64).reshape(-1, 2)
+    return Curve(points[:, 0], points[:, 1])
+
+
+def _flat(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
+
+
+def _equal_but_for_the_seed(runs: Sequence[Run]) -> list[list[Run]]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        settings = {key: value for key, value in run.settings.items() if key != _SEED}
+        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
+    return list(groups.values())
+
+
+def aligned(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
+    """Put curves onto one grid over the range that all of them have: x [points], y [runs, points].
+
+    Curves whose x are the same keep them; others are interpolated linearly. No point at all is returned where
+    a curve is empty or the ranges do not meet.
+    """
+    if any(not len(curve.x) for curve in curves):
+        return np.empty(0), np.empty((len(curves), 0))
+    if all(np.array_equal(curve.x, curves[0].x) for curve in curves):
+        return curves[0].x, np.stack([curve.y for curve in curves])
+    low, high = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
+    points = min(_GRID_POINTS, max(len(curve.x) for curve in curves))
+    grid = np.linspace(low, high, points) if low <= high else np.empty(0)
+    return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
+
+
+# --- what it is called --------------------------------------------------------------------------------------
+
+
+def labels_of(settings: Sequence[Mapping[str, Any]], most: int = 4) -> list[str]:
+    """Name what differs between groups of runs, one label each: 'clip 0.1, epochs 4'."""
+    keys = dict.fromkeys(key for each in settings for key in each if key != _SEED)
+    differing = [
+        key for key in keys if len({json.dumps(each.get(key), default=str) for each in settings}) > 1
+    ]
+    shown, more = differing[:most], len(differing) - most
+    tail = [f"{more} more"] if more > 0 else []
+    return [", ".join([*(_named(key, each.get(key)) for key in shown), *tail]) for each in settings]
+
+
+def _named(key: str, value: Any) -> str:
+    if key in ("run.algorithm", "run.env", "runtime.runtime"):
+        return str(value)
+    name = key.rpartition(".")[2]
+    return f"{name} -" if value is None else f"{name} {value}"
+
+
+def _title(runs: Sequence[Run]) -> str:
+    algorithms = dict.fromkeys(str(run.settings.get("run.algorithm", "?")).upper() for run in runs)
+    envs = dict.fromkeys(str(run.settings.get("run.env", "?")) for run in runs)
+    if len(algorithms) > 2 or len(envs) > 2:
+        return f"Returns of {len(runs)} runs"
+    return f"{' and '.join(algorithms)} on {' and '.join(envs)}"
+
+
+def _explanation(groups: Sequence[Sequence[Run]]) -> str:
+    parts = []
+    if any(len(run.training.x) for group in groups for run in group):
+        parts.append("light line: training episodes")
+    if any(len(run.evaluation.x) for group in groups for run in group):
+        parts.append("markers: evaluation")
+    if any(len(group) > 1 for group in groups):
+        parts.append("several seeds: IQM with 95 % bootstrap band")
+    return "; ".join(parts)
+
+
+# --- how it is drawn ----------------------------------------------------------------------------------------
+
+
+def _draw(groups: Sequence[Sequence[Run]], x: XAxis) -> Figure:
+    from matplotlib.figure import Figure
+
+    differing = labels_of([group[0].settings for group in groups])
+    labels = [
+        f"{label} ({_seeds(group)})" if label else _seeds(group)
+        for group, label in zip(groups, differing, strict=True)
+    ]
+    columns = 1 if max(map(len, labels)) > 45 else 2
+    rows = math.ceil(len(labels) / columns)
+    figure = Figure(figsize=(8.0, 4.8 + 0.2 * rows), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    scale, x_label = _x_axis(groups, x)
+    for index, (group, label) in enumerate(zip(groups, labels, strict=True)):
+        _draw_group(axes, group, label, index, scale)
+    _dress(axes, x_label)
+    figure.suptitle(_title([run for group in groups for run in group]), fontsize=13, fontweight="bold")
+    axes.set_title(_explanation(groups), fontsize=8.5, color="#555555")
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    return figure
+
+
+def _seeds(group: Sequence[Run]) -> str:
+    return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(_SEED, '?')}"
+
+
+def _draw_group(axes: Axes, group: Sequence[Run], label: str, index: int, scale: float) -> None:
+    color = _COLORS[index % len(_COLORS)]
+    style = ("-", "--", ":")[index // len(_COLORS) % 3]
+    training, training_y = aligned([run.training for run in group])
+    evaluation, evaluation_y = aligned([run.evaluation for run in group])
+    axes.plot([], [], color=color, linestyle=style, linewidth=2.5, label=label)
+    axes.plot(
+        training / scale, iqm(training_y, axis=0), color=color, linestyle=style, linewidth=1.1, alpha=0.55
+    )
+    axes.plot(
+        evaluation / scale, iqm(evaluation_y, axis=0),
+        color=color, linestyle=style, linewidth=1.8,
+        marker="o", markersize=5, markeredgecolor="white", markeredgewidth=0.7, zorder=3,
+    )  # fmt: skip
+    if len(group) > 1:  # one band a group: of the evaluations, where there are enough to make one
+        banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
+        axes.fill_between(
+            banded / scale, *stratified_bootstrap_band(banded_y), color=color, alpha=0.18, linewidth=0
+        )
+
+
+def _dress(axes: Axes, x_label: str) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xlabel(x_label)
+    axes.set_ylabel("return per episode")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    axes.set_xlim(left=0)
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _x_axis(groups: Sequence[Sequence[Run]], x: XAxis) -> tuple[float, str]:
+    """How much of x is one unit of the axis, and what the axis is called."""
+    if x != "time":
+        return 1.0, {"steps": "env steps", "frames": "frames"}[x]
+    curves = [curve for group in groups for run in group for curve in (run.training, run.evaluation)]
+    longest = max(curve.x.max(initial=0.0) for curve in curves)
+    scale, unit = next((scale, unit) for least, scale, unit in _TIME_UNITS if longest >= least)
+    return scale, f"wall-clock time ({unit})"
+
+
+def _save(figure: Figure, out: Path) -> None:
+    known = figure.canvas.get_supported_filetypes()
+    if out.suffix[1:].lower() not in known:
+        raise ConfigError(
+            f"cannot write a picture to {out}: its name must end in one of "
+            f"{', '.join('.' + suffix for suffix in sorted(known))}, such as {out.with_suffix('.png')}"
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out)

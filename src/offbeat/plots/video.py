@@ -1,0 +1,90 @@
+"""Frames to a video file: mp4 with ffmpeg, or an animated GIF without it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.errors import ConfigError, RunFailed
+
+Frame = NDArray[np.uint8]
+"""[height, width, 3], RGB."""
+
+
+def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
+    """Write ``frames``, all of one shape, as they come; return ``path``.
+
+    Args:
+        frames: uint8 [height, width, 3].
+        path: ends in .mp4 (H.264, needs the extra 'video') or .gif.
+        fps: frames per second; a GIF's are rounded to what its clock of 10 ms can tell.
+
+    Raises:
+        ConfigError: the suffix is another, fps is not positive, or ffmpeg is not installed.
+        RunFailed: there are no frames, or one has another shape or dtype.
+    """
+    write = {".mp4": _write_mp4, ".gif": _write_gif}.get(path.suffix.lower())
+    if write is None:
+        raise ConfigError(
+            f"cannot write a video to {path}: its name must end in .mp4 or .gif, "
+            f"such as {path.with_suffix('.mp4')}"
+        )
+    if fps < 1:
+        raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")
+    if write is _write_mp4:
+        _require_ffmpeg(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(_checked(frames, path), path, fps)
+    return path
+
+
+def _require_ffmpeg(path: Path) -> None:
+    """Find out before the first frame is rendered whether the file can be written."""
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ConfigError(
+            f"cannot write {path}: the package imageio-ffmpeg is not installed. "
+            f'Type pip install "offbeat[video]", or write {path.with_suffix(".gif")} instead'
+        )
+
+
+def _checked(frames: Iterable[Frame], path: Path) -> Iterator[Frame]:
+    shape = None
+    for index, frame in enumerate(frames):
+        shape = shape or (*frame.shape[:2], 3)
+        if frame.dtype != np.uint8 or frame.shape != shape:
+            raise RunFailed(
+                f"frame {index} of {path} is {frame.dtype} {list(frame.shape)}, "
+                f"but a video takes uint8 {list(shape)} frames, all of one shape"
+            )
+        yield frame
+    if shape is None:
+        raise RunFailed(f"there are no frames to write to {path}: the env rendered nothing")
+
+
+def _write_mp4(frames: Iterator[Frame], path: Path, fps: int) -> None:
+    import imageio_ffmpeg  # type: ignore[import-untyped]
+
+    first = next(frames)
+    height, width = first.shape[:2]
+    even = ((0, height % 2), (0, width % 2), (0, 0))  # players want 4:2:0 colours: blocks of 2 x 2 pixels
+    size = (width + width % 2, height + height % 2)
+    writer = imageio_ffmpeg.write_frames(str(path), size, fps=fps, macro_block_size=2)
+    writer.send(None)
+    try:
+        for frame in chain([first], frames):
+            writer.send(np.ascontiguousarray(np.pad(frame, even, mode="edge")))
+    finally:
+        writer.close()
+
+
+def _write_gif(frames: Iterator[Frame], path: Path, fps: int) -> None:
+    from PIL import Image
+
+    pictures = (Image.fromarray(frame).quantize() for frame in frames)
+    duration_ms = max(20, 10 * round(100 / fps))  # below 20 ms browsers fall back to 100 ms
+    next(pictures).save(path, save_all=True, append_images=pictures, duration=duration_ms, loop=0)

@@ -1,0 +1,62 @@
+"""Names that users may type, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from offbeat.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class AlgorithmEntry:
+    """Where an algorithm lives; its module is imported only when it is used, as it imports torch."""
+
+    module: str
+    config: str
+    algorithm: str
+    summary: str
+
+    def config_class(self) -> type[Any]:
+        loaded: type[Any] = getattr(import_module(self.module), self.config)
+        return loaded
+
+    def algorithm_class(self) -> type[Any]:
+        loaded: type[Any] = getattr(import_module(self.module), self.algorithm)
+        return loaded
+
+
+ALGORITHMS: Mapping[str, AlgorithmEntry] = {
+    "ppo": AlgorithmEntry(
+        "offbeat.algorithms.ppo", "PPOConfig", "PPO", "Proximal Policy Optimization, arXiv:1707.06347"
+    ),
+}
+
+
+def algorithm_entry(name: str) -> AlgorithmEntry:
+    """Return the entry of an algorithm.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS, "`offbeat list algorithms` shows them.")
+    return ALGORITHMS[name]
+
+
+def import_modules(names: tuple[str, ...]) -> None:
+    """Import the user's modules, which may register envs.
+
+    Raises:
+        ConfigError: one cannot be imported.
+    """
+    for name in names:
+        try:
+            import_module(name)
+        except Exception as error:
+            raise ConfigError(
+                f"--import {name} failed ({type(error).__name__}: {error}): "
+                "check the name, and that the module's folder is on PYTHONPATH or is the current folder"
+            ) from error

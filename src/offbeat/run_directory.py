@@ -1,0 +1,109 @@
+"""A run's directory: its files, and its state as other programs see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+from offbeat.checkpoint import CheckpointStore
+from offbeat.config import Config, load
+from offbeat.errors import ConfigError
+
+RunState = Literal["running", "finished", "interrupted", "failed"]
+
+
+class RunDirectory:
+    """Paths of a run directory, and its status file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.command = path / "command.txt"
+        self.metrics = path / "metrics.jsonl"
+        self.status = path / "status.json"
+        self.log = path / "log.txt"
+        self.tensorboard = path / "tensorboard"
+        self.checkpoints = path / "checkpoints"
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> RunDirectory:
+        """Make a new run directory.
+
+        Raises:
+            ConfigError: something is there already, or it cannot be made.
+        """
+        directory = cls(path)
+        directory.refuse_existing()
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the run directory {path} cannot be made ({error.strerror}): give another with --run-dir"
+            ) from None
+        config.save(directory.config)
+        directory.command.write_text(shlex.join(sys.argv) + "\n")
+        return directory
+
+    def refuse_existing(self) -> None:
+        """Raise ConfigError if there is something at the path: a run is never reused silently."""
+        if self.path.exists() or self.path.is_symlink():
+            raise ConfigError(
+                f"the run directory {self.path} exists: give another with --run-dir, "
+                f"or go on with `offbeat resume {self.path}`"
+            )
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """Return an existing run's directory.
+
+        Raises:
+            ConfigError: there is no run.
+        """
+        directory = cls(path)
+        if not directory.config.is_file():
+            raise ConfigError(
+                f"{path} is no run directory (it has no config.toml): give one that `offbeat train` made"
+            )
+        return directory
+
+    def read_config(self) -> Config:
+        return load(self.config)
+
+    def store(self, kept: int = 1) -> CheckpointStore:
+        """Return the run's checkpoints."""
+        return CheckpointStore(self.checkpoints, kept)
+
+    def write_status(self, state: RunState, reason: str = "") -> None:
+        """Replace status.json in one step."""
+        status = {
+            "state": state,
+            "reason": reason,
+            "updated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "processes": [{"role": "main", "index": 0, "pid": os.getpid()}],
+        }
+        temporary = self.status.with_suffix(".writing")
+        temporary.write_text(json.dumps(status, indent=1) + "\n")
+        temporary.replace(self.status)
+
+    def read_state(self) -> str:
+        """Return the state that status.json tells, 'unknown' where it cannot be read."""
+        try:
+            return str(json.loads(self.status.read_text())["state"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "unknown"
+
+
+def default_path(config: Config) -> Path:
+    """Return runs/<algorithm>-<env>-s<seed>-<time>, which does not exist yet."""
+    env = config.run.env.replace("/", "-").replace(":", "-")
+    stem = f"{config.run.algorithm}-{env}-s{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, again = Path("runs") / stem, 1
+    while path.exists():
+        again += 1
+        path = Path("runs") / f"{stem}-{again}"
+    return path

@@ -1,0 +1,46 @@
+"""SIGINT and SIGTERM: the first asks for a stop at the next boundary, and a deadline makes sure of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+GRACE_S = 5.0
+"""Seconds from the first signal to the moment at which the run gives up on a checkpoint of that moment."""
+
+
+class TooLate(BaseException):
+    """The boundary did not come in time, or a second signal did: leave at once, on the last checkpoint."""
+
+
+class StopSignals:
+    """While entered, catches the stop signals; outside of the main thread it catches nothing."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        """The first signal that came."""
+        self._previous: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            handlers = {signal.SIGINT: self._stop, signal.SIGTERM: self._stop, signal.SIGALRM: self._too_late}
+            self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        return self
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise TooLate
+        self.received = signal.Signals(number)
+        signal.setitimer(signal.ITIMER_REAL, GRACE_S)
+
+    def _too_late(self, number: int, frame: FrameType | None) -> None:
+        raise TooLate
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._previous:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in self._previous.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]

@@ -1,0 +1,21 @@
+"""How many threads BLAS and torch may use, set explicitly; and that none of them spins while it waits."""
+
+from __future__ import annotations
+
+import os
+
+from threadpoolctl import threadpool_limits
+
+
+def forbid_spinning() -> None:
+    """Tell OpenMP to sleep while it waits. Call it before torch is imported; what the user has set wins."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("KMP_BLOCKTIME", "0")
+
+
+def limit(threads: int) -> None:
+    """Let BLAS, OpenMP and torch use `threads` threads in this process."""
+    import torch
+
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)

@@ -1,0 +1,233 @@
+"""The nouns of offbeat on one page. Read this and ``pace.py`` first.
+
+    envs -> actor -> unrolls -> learner -> weights -> actor
+
+An **actor** steps **envs** with a **policy** and writes what it saw into an **unroll**; the **learner** reads
+batches of unrolls, lets the **algorithm** turn them into losses, and publishes new **weights**. The **pace**
+(``pace.py``) says who may start when.
+
+Shapes: T is the unroll's length in env steps, N the columns (envs) of one actor, S the unrolls in a batch,
+and B = S * N the columns of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+    from offbeat.models.flat import FlatParameters
+
+Array = NDArray[Any]
+Tree = dict[str, Array]
+"""Named leaves. A Box observation is one leaf, 'observation'; a Dict observation has 'observation/<key>' each."""
+
+
+# --- what an env looks like ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation, without the column axis."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """A NumPy dtype name; floating-point observations are kept in float32."""
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """What an env accepts as an action, without the column axis."""
+
+    kind: Literal["discrete", "multidiscrete", "box"]
+    shape: tuple[int, ...]
+    """() for discrete, (components,) for multidiscrete, the Box's own shape for box."""
+    nvec: tuple[int, ...] = ()
+    """Number of choices of each component (discrete: one component)."""
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    """Bounds of a box, flattened; infinite where there is none."""
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self.kind == "box" else "int64"
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Spaces and counts of one actor's envs."""
+
+    id: str
+    observation: tuple[Leaf, ...]
+    action: ActionSpec
+    columns: int
+    """Envs per actor, N."""
+    frame_skip: int = 1
+    """Simulated frames per env step, as far as the env says so."""
+
+
+# --- what is recorded ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of an unroll."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Without the time and column axes."""
+    dtype: str
+    per: Literal["step", "unroll"] = "step"
+    """'step': [T + 1, N, *shape]; 'unroll': [N, *shape] (the initial state of a recurrent core)."""
+
+
+def env_fields(spec: EnvSpec) -> list[Field]:
+    """Return the fields of a row that come from the env and the actor itself, whatever the algorithm."""
+    return [
+        *(Field(leaf.name, leaf.shape, leaf.dtype) for leaf in spec.observation),
+        Field("action", spec.action.shape, spec.action.dtype),
+        Field("reward", (), "float32"),
+        Field("terminated", (), "bool"),
+        Field("truncated", (), "bool"),
+        Field("valid", (), "bool"),
+        Field("episode_return", (), "float32"),
+        Field("episode_length", (), "int32"),
+        Field("behavior_version", (), "int64", per="unroll"),
+    ]
+
+
+class Acted(NamedTuple):
+    """What a policy answers to a batch of observations."""
+
+    action: Array
+    """[N, *shape], as it is recorded: before bounds are applied."""
+    recorded: Tree
+    """What the algorithm wants kept of the decision, such as 'behavior_log_prob' [N]."""
+
+
+class Policy(Protocol):
+    """Chooses actions. Evaluation, export and leagues need a Policy, not an Algorithm."""
+
+    def load(self, vector: NDArray[np.float32]) -> None:
+        """Take the published weights, normaliser included."""
+
+    def act(self, observation: Tree, random: np.random.Generator) -> Acted:
+        """Sample an action for each column."""
+
+    def greedy(self, observation: Tree) -> Array:
+        """Return the most likely action (Gaussian: the mean) for each column."""
+
+    def to_env(self, action: Array) -> Array:
+        """Turn recorded actions into what the env accepts (bounds, squashing, shape)."""
+
+
+# --- what is learned ----------------------------------------------------------------------------------------
+
+
+class LossResult(NamedTuple):
+    """A loss to differentiate, and figures to report (detached scalars)."""
+
+    loss: torch.Tensor
+    metrics: dict[str, torch.Tensor | float]
+
+
+Batch = Mapping[str, Any]
+"""The unrolls of one learning step side by side: name -> [T + 1, B, ...] (per step) or [B, ...] (per unroll).
+
+Only observations have a true row T. Arrays are views of the slots wherever possible.
+"""
+Minibatch = Mapping[str, Any]
+"""name -> [M, ...]: valid rows only."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of an update: PPO has one, SAC has three (critic, policy, temperature)."""
+
+    name: str
+    group: str
+    """The parameter group that this stage changes."""
+    loss: Callable[[Minibatch], LossResult]
+    """The loss; the learner differentiates it."""
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that one optimizer changes."""
+
+    parameters: FlatParameters
+    max_grad_norm: float
+    """Gradients are scaled down to this norm, over the whole group."""
+    adam_eps: float
+
+
+class Algorithm(Protocol):
+    """What to record and how to learn. The learner differentiates, clips and applies; an algorithm never
+    calls an optimizer, never waits and never knows which runtime it is in::
+
+        learning_rates = algorithm.begin(progress)
+        batch = algorithm.prepare(batch)
+        for minibatch in algorithm.minibatches(batch, random):
+            for stage in algorithm.stages:
+                learner.update(stage, minibatch)
+        algorithm.finish(batch)
+        algorithm.write_published(weights.open(version))
+    """
+
+    stages: tuple[Stage, ...]
+    groups: Mapping[str, ParameterGroup]
+
+    def fields(self) -> list[Field]:
+        """Fields recorded beyond the env's own rows."""
+        ...
+
+    def begin(self, progress: float) -> dict[str, float]:
+        """Set the schedules for a learning step; `progress` runs from 0 to 1 over `steps`.
+
+        Returns the learning rate of each parameter group.
+        """
+        ...
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Compute targets and advantages, once per learning step."""
+        ...
+
+    def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
+        """Yield the minibatches of all epochs; each one is one update."""
+        ...
+
+    def finish(self, batch: Batch) -> dict[str, float]:
+        """After the last update of a learning step: update normalisers; return figures to report."""
+        ...
+
+    def write_published(self, vector: NDArray[np.float32]) -> None:
+        """Write what a policy acts with, as `PolicySpec.layout` lays it out."""
+        ...
+
+    def weights(self) -> Tree:
+        """Return every trained array and statistic by name, as a checkpoint keeps them."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        """Take over the arrays of `weights()`."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what else a resumed run needs: statistics in full, adapted rates."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over `state()`."""
+        ...
