@@ -29,10 +29,10 @@ format: $(READY)
 
 # Needs the peer's own environment: see benchmarks/README.md.
 bench: $(READY)
-	@$(BIN)/python benchmarks/speed.py $(ARGS)
+	@$(BIN)/python -m benchmarks.speed $(ARGS)
 
 scores: $(READY)
-	@$(BIN)/python benchmarks/scores.py $(ARGS)
+	@$(BIN)/python -m benchmarks.scores $(ARGS)
 
 # To move to newer versions: upgrade them in .venv, run the tests, then write down what is there.
 constraints: $(READY)

@@ -22,7 +22,7 @@ def offbeat(*arguments: str, environment: dict[str, str] | None = None) -> str:
     Raises:
         SystemExit: it failed; its messages are shown.
     """
-    command = [sys.executable, "-m", "offbeat", *arguments]
+    command = [str(Path(sys.executable).parent / "offbeat"), *arguments]
     return finish(command, {**os.environ, **(environment or {})})
 
 

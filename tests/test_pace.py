@@ -278,8 +278,9 @@ def test_due_is_the_exact_floor_at_any_size(ratio, warmup, valid):
     assert ReplayPace(ratio, warmup, 0).due(valid) == expected
 
 
-def test_due_does_not_drift_as_a_float_would():
-    assert ReplayPace(Fraction("0.37"), warmup=1, max_ahead=0).due(10**17 + 1) == 37 * 10**15
+def test_due_does_not_round_down_as_a_float_would():
+    assert floor(0.29 * 100) == 28
+    assert ReplayPace(Fraction("0.29"), warmup=1, max_ahead=0).due(1 + 100) == 29
 
 
 @given(replay)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import product
@@ -9,7 +10,7 @@ import pytest
 from offbeat.seeding import derive_seed, stream
 
 INDICES: list[tuple[int, ...]] = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (2**20,)]
-KEYS = list(product([0, 1, 2**32, 2**40 + 1], ["act", "learn", "eval"], INDICES))
+KEYS = list(product([0, 1, 2**32, 2**40 + 1], ["act", "env", "learn"], INDICES))
 
 
 def first_numbers(seed: int, role: str, indices: tuple[int, ...]) -> tuple[int, ...]:
@@ -42,7 +43,7 @@ def test_streams_are_the_same_in_another_process_whatever_its_hash_seed(hash_see
     )
     other = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
         check=True,

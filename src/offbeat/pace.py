@@ -138,7 +138,7 @@ class ReplayPace:
         return self.due(valid_acted) > update
 
     def may_act(self, valid_behind: int, learned: int) -> bool:
-        """Whether ticket k may begin; ``valid_behind`` is V(k - G), and 0 for k <= G."""
+        """Whether ticket k may begin; ``valid_behind`` is V(k - G): 0 for k <= G, else known once acted >= k - G."""
         return learned >= self.due(valid_behind)
 
     def window(self, prefix: int, capacity: int) -> range:

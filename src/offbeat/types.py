@@ -139,8 +139,8 @@ class Policy(Protocol):
 class LossResult(NamedTuple):
     """A loss to differentiate, and figures to report (detached scalars)."""
 
-    loss: torch.Tensor
-    metrics: dict[str, torch.Tensor | float]
+    loss: torch.Tensor | float
+    metrics: Mapping[str, torch.Tensor | float]
 
 
 Batch = Mapping[str, Any]
@@ -160,7 +160,9 @@ class Stage:
     group: str
     """The parameter group that this stage changes."""
     loss: Callable[[Minibatch], LossResult]
-    """The loss; the learner differentiates it."""
+    """The loss; the learner differentiates it, unless there are `gradients`."""
+    gradients: Callable[[Minibatch], LossResult] | None = None
+    """Writes the group's gradients by itself, all of them, as if `loss` had been differentiated: a fast path."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.errors import ConfigError
+from offbeat.algorithms.ppo_numpy import Coefficients, NumpyGradients, applies
 from offbeat.config import RuntimeConfig
 from offbeat.fields import Count, NonNegative, Positive, Share
 from offbeat.losses.advantages import Targets, generalized_advantages, vtrace
@@ -171,13 +173,18 @@ class PPO:
         self._layout = spec.layout()
         self._policy_size = Layout.of(spec.parameter_shapes()).size
         self.groups = {GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)}
-        self.stages = (Stage("actor_critic", GROUP, self._loss),)
+        self._by_hand = (
+            NumpyGradients(spec, self._flat)
+            if applies(spec, self._flat, shared=config.shared_trunk, exploration=config.exploration)
+            else None
+        )
+        self.stages = (Stage("actor_critic", GROUP, self._loss, self._gradients if self._by_hand else None),)
         self._observations = RunningStatistics(spec.inputs)
         self._returns = RunningStatistics(1)
         self._set_statistics()
         self._clip = config.clip
         self._rate = config.learning_rate
-        self._epoch_kl: list[Tensor] = []
+        self._epoch_kl: list[Tensor | float] = []
 
     def fields(self) -> list[Field]:
         return [Field("behavior_log_prob", (), "float32")]
@@ -215,16 +222,24 @@ class PPO:
 
     def _log_prob(self, batch: Batch) -> Tensor:
         """Return the current policy's log-probabilities of the recorded actions, [T, B]."""
-        shape = batch["reward"].shape
-        distribution, _ = self._model(batch["observation"][:-1].flatten(0, 1))
-        return distribution.log_prob(batch["action"].flatten(0, 1)).reshape(shape)
+        observation, action = batch["observation"][:-1].flatten(0, 1), batch["action"].flatten(0, 1)
+        if self._by_hand:
+            log_prob = torch.from_numpy(self._by_hand.log_prob(observation.numpy(), action.numpy()))
+        else:
+            log_prob = self._model(observation)[0].log_prob(action)
+        return log_prob.reshape(batch["reward"].shape)
+
+    def _values(self, observation: Tensor) -> Tensor:
+        """Return the critic's values in units of reward, [T + 1, B]."""
+        rows = observation.flatten(0, 1)
+        values = torch.from_numpy(self._by_hand.values(rows.numpy())) if self._by_hand else self._model.value(rows)
+        return values.reshape(observation.shape[:2]) * self._return_std
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> dict[str, Tensor]:
         """Return advantages, values and value targets, [T, B]; values in units of the normalised return."""
         config = self._config
-        observation = batch["observation"]
-        values = self._model.value(observation.flatten(0, 1)).reshape(observation.shape[:2]) * self._return_std
+        values = self._values(batch["observation"])
         rows = (batch["reward"], values, batch["terminated"], batch["truncated"], batch["valid"])
         if self._corrected:
             log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
@@ -261,7 +276,7 @@ class PPO:
         return self._mean_kl() > KL_STOP_FACTOR * target
 
     def _mean_kl(self) -> float:
-        return float(torch.stack(self._epoch_kl).mean()) if self._epoch_kl else 0.0
+        return fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0
 
     # --- the loss -------------------------------------------------------------------------------------------
 
@@ -284,6 +299,16 @@ class PPO:
             loss = loss - config.entropy_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(), "entropy": entropy.detach()}
         return LossResult(loss, metrics | self._ratio_metrics(log_ratio.detach()))
+
+    def _gradients(self, minibatch: Minibatch) -> LossResult:
+        """Write the gradients of `_loss` by hand."""
+        config = self._config
+        weigh = Coefficients(
+            self._clip, config.value_clip, config.value_coef, config.entropy_coef, config.normalize_advantages
+        )
+        loss, figures = cast("NumpyGradients", self._by_hand).write(minibatch, weigh)
+        self._epoch_kl.append(figures["approx_kl"])
+        return LossResult(loss, figures)
 
     def _ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
         ratio = log_ratio.exp()

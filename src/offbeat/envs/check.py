@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import traceback
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat
 
 import gymnasium as gym
@@ -20,6 +21,9 @@ from offbeat.types import Array, Tree
 
 SEED = 0
 """Of the actions and the envs of a check: the same faults are found every time."""
+
+RESET_PARTS = ("observation", "info")
+STEP_PARTS = ("observation", "reward", "terminated", "truncated", "info")
 
 
 @dataclass(frozen=True)
@@ -78,34 +82,14 @@ def _check_single(env_id: str, steps: int, kwargs: Mapping[str, Any]) -> Iterato
     if entry.entry_point is None:
         return
     make_envs(env_id, 1, seed=SEED, kwargs=kwargs).close()  # refuses what cannot be made or acted in
-    env = make_scalar(entry, kwargs)
+    env = make_scalar(
+        replace(entry, max_episode_steps=None), kwargs
+    )  # a TimeLimit would unpack what it is given
     try:
-        yield from _check_episodes(env, steps)
+        ends = yield from _check_steps(env, steps)
     finally:
         env.close()
-
-
-def _check_episodes(env: gym.Env[Any, Any], steps: int) -> Iterator[Finding]:
-    """Yield what is wrong in so many steps, and stop where no further step makes sense."""
-    env.action_space.seed(SEED)
-    begins, ended = True, False
-    for step in range(steps):
-        call = f"reset() before step {step}" if begins else f"step() number {step}"
-        try:
-            returned = (
-                env.reset(seed=SEED if step == 0 else None) if begins else env.step(env.action_space.sample())
-            )
-        except Exception as error:  # noqa: BLE001 - whatever an env raises is what the user wants to read
-            yield Finding(
-                "error", f"{call} raised {type(error).__name__}: {error}", "read its traceback: step the env"
-            )
-            return
-        yield from _check_returned(env, call, returned, begins)
-        if not isinstance(returned, tuple) or len(returned) != (2 if begins else 5):
-            return
-        begins = not begins and any(np.any(end) for end in returned[2:4])
-        ended = ended or begins
-    if not ended and (env.spec is None or env.spec.max_episode_steps is None):
+    if ends == 0 and entry.max_episode_steps is None and "max_episode_steps" not in kwargs:
         yield Finding(
             "warning",
             f"no episode ended in {steps} steps of random actions, and there is no time limit",
@@ -113,30 +97,54 @@ def _check_episodes(env: gym.Env[Any, Any], steps: int) -> Iterator[Finding]:
         )
 
 
-def _check_returned(env: gym.Env[Any, Any], call: str, returned: Any, begins: bool) -> Iterator[Finding]:
-    parts = "(observation, info)" if begins else "(observation, reward, terminated, truncated, info)"
-    if not isinstance(returned, tuple) or len(returned) != (2 if begins else 5):
-        yield Finding("error", f"{call} returned {_brief(returned)}, not {parts}", f"return {parts}")
-        return
-    yield from _check_observation(env.observation_space, returned[0])
-    if not begins:
-        yield from _check_reward(returned[1])
-        yield from _check_ends(returned[2], returned[3])
-    if not isinstance(returned[-1], dict):
+def _check_steps(env: gym.Env[Any, Any], steps: int) -> Generator[Finding, None, int | None]:
+    """Yield what is wrong with each call; return how many episodes ended, None where stepping had to stop."""
+    env.action_space.seed(SEED)
+    begins, ends = True, 0
+    for step in range(steps):
+        try:
+            returned = (
+                env.reset(seed=None if step else SEED) if begins else env.step(env.action_space.sample())
+            )
+        except Exception as error:  # noqa: BLE001 - whatever an env raises is what the user wants to read
+            yield _raised("reset()" if begins else "step()", step, error)
+            return None
+        parts = RESET_PARTS if begins else STEP_PARTS
+        if not isinstance(returned, tuple) or len(returned) != len(parts):
+            expected = f"({', '.join(parts)})"
+            call = "reset()" if begins else "step()"
+            yield Finding("error", f"{call} returned {_kind(returned)}", f"return {expected}")
+            return None
+        yield from _check_parts(env.observation_space, dict(zip(parts, returned, strict=True)))
+        begins = not begins and any(np.any(end) for end in returned[2:4])
+        ends += begins
+    return ends
+
+
+def _raised(call: str, step: int, error: Exception) -> Finding:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    seen = f"{call}, call number {step}, raised {type(error).__name__}: {error}"
+    return Finding("error", seen, f"see {where.filename}, line {where.lineno}: {where.line}")
+
+
+def _check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Finding]:
+    yield from _check_observation(space, parts["observation"])
+    if "reward" in parts:
+        yield from _check_reward(parts["reward"])
+    for name in ("terminated", "truncated"):
+        if not isinstance(parts.get(name, False), bool | np.bool_):
+            yield Finding("error", f"{name} is {_kind(parts[name])}, not a bool", f"return bool({name})")
+    if not isinstance(parts["info"], dict):
         yield Finding(
-            "warning", f"info is {_brief(returned[-1])}, not a dict", f"return {parts} with a dict at the end"
+            "warning", f"info is {_kind(parts['info'])}, not a dict", "return a dict: {} where it is empty"
         )
 
 
-def _check_observation(
-    space: gym.Space[Any], call: str, observation: Any, name: str = ""
-) -> Iterator[Finding]:
+def _check_observation(space: gym.Space[Any], observation: Any, name: str = "") -> Iterator[Finding]:
     if isinstance(space, gym.spaces.Dict):
         if not isinstance(observation, Mapping) or set(observation) != set(space):
-            keys = f"the keys {sorted(space)}"
-            yield Finding(
-                "error", f"{call} gave the observation {_brief(observation)}", f"return a dict with {keys}"
-            )
+            seen = "the observation is not a dict with the keys that the observation space says"
+            yield Finding("error", seen, f"return a dict with exactly the keys {sorted(space)}")
             return
         for key, part in space.items():
             yield from _check_observation(part, observation[key], f" {key!r}")
@@ -167,23 +175,18 @@ def _check_box(space: gym.spaces.Box, value: Array, name: str) -> Iterator[Findi
 
 def _check_reward(reward: Any) -> Iterator[Finding]:
     if not isinstance(reward, SupportsFloat) or np.shape(np.asarray(reward)) != ():
-        yield Finding("error", f"the reward is {_brief(reward)}, not a number", "return float(reward)")
+        yield Finding("error", f"the reward is {_kind(reward)}, not a number", "return float(reward)")
     elif not np.isfinite(float(reward)):
         yield Finding(
             "error", "the reward is NaN or infinite", "look for a division by zero or the log of zero"
         )
 
 
-def _check_ends(terminated: Any, truncated: Any) -> Iterator[Finding]:
-    for name, value in (("terminated", terminated), ("truncated", truncated)):
-        if not isinstance(value, bool | np.bool_):
-            yield Finding("error", f"{name} is {_brief(value)}, not a bool", f"return bool({name})")
-
-
-def _brief(value: Any) -> str:
-    """Return the value's type and its beginning."""
-    text = repr(value)
-    return f"{type(value).__name__} {text[:60]}{'...' if len(text) > 60 else ''}"
+def _kind(value: Any) -> str:
+    """Return what a value is, without the value: findings that differ only there are one finding."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
 # --- columns, as an actor steps them ------------------------------------------------------------------------

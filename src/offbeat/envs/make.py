@@ -24,12 +24,15 @@ _NEEDS = {
     "gymnasium.envs.box2d": ("Box2D", 'pip install "offbeat[box2d]"'),
     "ale_py": ("ale_py", 'pip install "offbeat[atari]"'),
     "gymnasium.envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
-    "gymnasium.envs.tabular": ("jax", 'pip install "gymnasium[jax]"'),
 }
 """Where an env's code begins with this, it needs that module, and this brings it."""
 
-_UNSUPPORTED = ("gymnasium.envs.toy_text", "gymnasium.envs.tabular")
-"""Envs whose observations are single numbers or tuples, which cannot be learned from as they are."""
+_UNUSABLE = (
+    "gymnasium.envs.toy_text",  # observations are single numbers or tuples, which nothing can be learned from
+    "gymnasium.envs.tabular",  # likewise
+    "gymnasium.envs.mujoco.pusher_v4",  # needs a MuJoCo older than the one that the others need
+)
+"""What registered envs' code begins with that cannot be used, whatever is installed."""
 
 
 def make_envs(
@@ -119,7 +122,7 @@ def _usable(entry: RegisteredEnv) -> bool:
         # Functions of Gymnasium's own stand for envs that it no longer has: they only raise.
         return entry.entry_point is None or entry.entry_point.__module__ != "gymnasium.envs"
     missing = any(find_spec(module) is None for module, _ in _needed(entry))
-    return not missing and not entry.entry_point.startswith(_UNSUPPORTED)
+    return not missing and not entry.entry_point.startswith(_UNUSABLE)
 
 
 def _needed(entry: RegisteredEnv) -> Iterator[tuple[str, str]]:

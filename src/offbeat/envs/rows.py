@@ -84,7 +84,7 @@ def _leaf_writer(target: Array, declared: np.dtype[Any]) -> Writer:
 
 
 class FiniteCheck:
-    """Looks for NaN and infinity in the rows of a group, in one dot product an array."""
+    """Looks for NaN and infinity in the rows of a group, by one sum an array."""
 
     def __init__(self, rows: Outcome) -> None:
         named = {**rows.observation, "reward": rows.reward}
@@ -93,9 +93,9 @@ class FiniteCheck:
 
     def column(self) -> tuple[int, str] | None:
         """Return the first column with such a value, and the name of the array; None where all are finite."""
-        if all(isfinite(flat.dot(flat)) for flat in self._flat):
+        if all(isfinite(np.add.reduce(flat)) for flat in self._flat):
             return None
-        for name, part in self._arrays.items():  # the squares of finite numbers may overflow too
+        for name, part in self._arrays.items():  # a sum of finite numbers may overflow too
             finite = np.isfinite(part).reshape(len(part), -1).all(axis=1)
             if not finite.all():
                 return int(finite.argmin()), name

@@ -1,8 +1,8 @@
 """The state of one Gymnasium env, saved and put back bit for bit.
 
 Provided for classic control and for Gymnasium's MuJoCo envs. An env of your own takes part by having two
-methods, ``snapshot() -> State`` and ``restore(state)``, for all that it keeps between steps but its `np_random`
-and its time limit, which are kept for it.
+methods, ``snapshot() -> State`` and ``restore(state)``, for all that it keeps between steps. Its `np_random`
+and its time limit are kept for it.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _plain(value: Any) -> Any:
 # --- MuJoCo: the integration state, and what the envs read of the last step ---------------------------------
 
 _DERIVED = ("xpos", "xipos")
-"""Body positions, which Ant and Humanoid subtract from those after the next step. They lag the integration state
-by one simulated frame, so they are kept as they are; mj_forward would compute others."""
+"""Body positions, which Ant and Humanoid subtract from those after the next step. They lag the integration
+state by one simulated frame, so they are kept as they are; mj_forward would compute others."""
 
 
 def _save_mujoco(env: Any) -> State:

@@ -62,8 +62,8 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         low, high = (tuple(float(bound) for bound in bounds.flat) for bounds in (space.low, space.high))
         return ActionSpec("box", space.shape, low=low, high=high)
     raise ConfigError(
-        f"{env_id} has actions of {space}, but only Discrete, MultiDiscrete (of one axis) and Box (of floats) "
-        "can be acted in: wrap the env in gymnasium.wrappers.TransformAction where it is registered"
+        f"{env_id} has actions of {space}, but only Discrete, MultiDiscrete (of one axis) and Box (of "
+        "floats) can be acted in: wrap the env in gymnasium.wrappers.TransformAction where it is registered"
     )
 
 
@@ -76,7 +76,7 @@ def action_encoder(space: gym.Space[Any]) -> ActionEncoder:
 
 
 def random_actions(spec: ActionSpec, columns: int, random: np.random.Generator) -> Array:
-    """Return uniform actions [columns, *shape]; a Box without a bound is cut 1 from its other bound, or from 0."""
+    """Return uniform actions [columns, *shape]; a Box without a bound: within 1 of its other one, or of 0."""
     if spec.kind != "box":
         choices: Array = random.integers(0, spec.nvec, (columns, len(spec.nvec)), dtype=spec.dtype)
         return choices.reshape(columns, *spec.shape)

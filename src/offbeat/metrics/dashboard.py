@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -33,6 +33,9 @@ __all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_
 
 _WIDE = 76
 """Columns from which the two halves stand side by side."""
+_LEFT_WIDTH = 40
+_NAME_WIDTH = 12
+_SHARE_WIDTH = 6
 _COLORS = {
     "act": "cyan",
     "env": "blue",
@@ -56,7 +59,7 @@ def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: Te
 class Dashboard:
     """A screen that is redrawn in place, at most four times a second, and only from within `update`.
 
-    It has no thread of its own: whoever calls `update` pays about two milliseconds for each redraw.
+    It has no thread of its own: whoever calls `update` pays a few milliseconds for each redraw.
     """
 
     def __init__(
@@ -132,12 +135,11 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the console's width and encoding."""
-        ascii_only = options.ascii_only
-        left = Group(self._progress_figures(ascii_only), Text(), self._speed())
-        right = Group(Text("where time goes", style="bold"), self._time())
+        left = _lines([self._figures(options.ascii_only), Text(), self._speed()])
+        right = TimeTree(self._status.timings.tree())
         yield Panel(
             Group(self._head(), Text(), self._bar(), Text(), _side_by_side(left, right, options.max_width)),
-            title=Text(f" offbeat: {title_of(self._about)} ", style="bold"),
+            title=Text(f"offbeat: {title_of(self._about)}", style="bold cyan"),
             title_align="left",
             border_style="bright_black",
             padding=(0, 1),
@@ -168,89 +170,95 @@ class Screen:
         )
         return bar
 
-    def _progress_figures(self, ascii_only: bool) -> RenderableType:
+    def _figures(self, ascii_only: bool) -> Text:
         status = self._status
-        table = _figures_table()
-        table.add_row(
-            "return", figure(status.episode_return_mean), sparkline(self._returns.points, ascii_only)
+        best = status.best_eval_return_mean
+        refused = f"{status.updates_refused} refused" if status.updates_refused else ""
+        rows = [
+            (
+                "return",
+                figure(status.episode_return_mean),
+                sparkline(self._returns.points, ascii_only),
+                "cyan",
+            ),
+            ("episode length", figure(status.episode_length_mean), "", ""),
+            (
+                "evaluation",
+                figure(status.eval_return_mean),
+                f"best {figure(best)}" if best is not None else "",
+                "green",
+            ),
+            ("policy lag", lag_of(status), "min/mean/max", "bright_black"),
+            ("learning steps", compact(status.learning_step), "", ""),
+            ("updates", compact(status.updates), refused, "bold red"),
+        ]
+        return _lines(
+            Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows
         )
-        table.add_row("episode length", figure(status.episode_length_mean), "")
-        known = status.best_eval_return_mean is not None
-        best = (
-            Text(f"best {figure(status.best_eval_return_mean)}", style="green", no_wrap=True) if known else ""
-        )
-        table.add_row("evaluation", figure(status.eval_return_mean), best)
-        table.add_row("policy lag", lag_of(status), Text("min/mean/max", style="bright_black", no_wrap=True))
-        table.add_row("learning steps", compact(status.learning_step), "")
-        refused = (
-            Text(f"{status.updates_refused} refused", style="bold red") if status.updates_refused else ""
-        )
-        table.add_row("updates", compact(status.updates), refused)
-        return table
 
-    def _speed(self) -> RenderableType:
+    def _speed(self) -> Text:
         windows = _filled(self._rates)
         speeds = [self._rates.over(window) for _, window in windows]
-        table = _figures_table()
-        table.add_row(
-            Text("speed", style="bold"), *(Text(label, style="bright_black") for label, _ in windows)
+        labels = "".join(f"{label:8}" for label, _ in windows)
+        return _lines(
+            [
+                Text.assemble((f"{'speed':15}", "bold"), (labels, "bright_black")),
+                Text(f"{'SPS':15}" + "".join(f"{compact(sps):8}" for sps, _ in speeds)),
+                Text(f"{'UPS':15}" + "".join(f"{compact(ups):8}" for _, ups in speeds)),
+            ]
         )
-        table.add_row("SPS", *(compact(sps) for sps, _ in speeds))
-        table.add_row("UPS", *(compact(ups) for _, ups in speeds))
-        return table
-
-    def _time(self) -> RenderableType:
-        table = Table.grid(expand=True, padding=(0, 1, 0, 0))
-        table.add_column(no_wrap=True)
-        table.add_column(ratio=1)
-        table.add_column(justify="right", no_wrap=True)
-        for branch, kind, depth in _walk(self._status.timings.tree()):
-            table.add_row(
-                Text("  " * depth + branch.name, style="" if depth == 0 else "bright_black"),
-                Meter(branch.share, _COLORS.get(kind, "white"), dim=depth > 0),
-                Text(f"{branch.share:.1%}", style="" if depth == 0 else "bright_black"),
-            )
-        return table
 
 
-class Meter:
-    """A bar whose length is a share of the width that it is given."""
+class TimeTree:
+    """The tree of timings, a line each: name, a bar as long as its share, and the share."""
 
-    def __init__(self, share: float, color: str, *, dim: bool) -> None:
-        self._share = share
-        self._style = f"dim {color}" if dim else color
+    def __init__(self, branches: tuple[Branch, ...]) -> None:
+        self._branches = branches
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw for the given width."""
+        """Draw for the width that is given; a narrow one has no room for bars."""
         glyph = "=" if options.ascii_only else "■"
-        yield Text(glyph * round(self._share * options.max_width), style=self._style, no_wrap=True)
+        room = max(0, options.max_width - _NAME_WIDTH - _SHARE_WIDTH)
+        yield Text("where time goes", style="bold")
+        for branch, kind, depth in _walk(self._branches):
+            name = "  " * depth + branch.name
+            color = _COLORS.get(kind, "white")
+            style, bar_style = ("", color) if depth == 0 else ("bright_black", f"dim {color}")
+            bar = glyph * round(branch.share * room)
+            yield Text.assemble(
+                (f"{name:{_NAME_WIDTH}}", style),
+                (f"{bar:{room}}", bar_style),
+                (f"{branch.share:{_SHARE_WIDTH}.1%}", style),
+                no_wrap=True,
+                overflow="crop",
+            )
 
 
-def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> Text:
+def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> str:
     """Draw the points as a line of text, from the least (lowest mark) to the most (highest mark)."""
     if len(points) < 2:
-        return Text()
+        return ""
     marks = ".:-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
     picked = [points[round(i * (len(points) - 1) / (width - 1))] for i in range(width)]
     low, high = min(picked), max(picked)
     scale = (len(marks) - 1) / (high - low) if high > low else 0.0
-    return Text("".join(marks[round((point - low) * scale)] for point in picked), style="cyan", no_wrap=True)
+    return "".join(marks[round((point - low) * scale)] for point in picked)
 
 
 def _side_by_side(left: RenderableType, right: RenderableType, width: int) -> RenderableType:
     if width < _WIDE:
         return Group(left, Text(), right)
-    halves = Table.grid(expand=True, padding=(0, 3, 0, 0))
-    halves.add_column()
+    halves = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    halves.add_column(width=_LEFT_WIDTH)
     halves.add_column(ratio=1)
     halves.add_row(left, right)
     return halves
 
 
-def _figures_table() -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, min_width=14)
-    return table
+def _lines(lines: Iterable[Text]) -> Text:
+    joined = Text("\n", no_wrap=True, overflow="crop").join(lines)
+    joined.no_wrap, joined.overflow = True, "crop"
+    return joined
 
 
 def _filled(rates: Rates) -> list[tuple[str, float]]:

@@ -44,6 +44,10 @@ class PolicySpec:
             size *= length
         return size
 
+    def layer_names(self) -> list[str]:
+        """Return the names of the linear layers, the head last."""
+        return [*(f"policy_body.{i}" for i in range(len(self.hidden_sizes))), "policy_head"]
+
     def layer_sizes(self) -> list[tuple[int, int]]:
         """Return (inputs, outputs) of each linear layer, the head last."""
         sizes = (self.inputs, *self.hidden_sizes, self.outputs)
@@ -51,10 +55,8 @@ class PolicySpec:
 
     def parameter_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Return name and shape of each trained array, in the order of the flat buffer."""
-        *body, head = self.layer_sizes()
-        named = [*((f"policy_body.{i}", pair) for i, pair in enumerate(body)), ("policy_head", head)]
         shapes: list[tuple[str, tuple[int, ...]]] = []
-        for name, (inputs, outputs) in named:
+        for name, (inputs, outputs) in zip(self.layer_names(), self.layer_sizes(), strict=True):
             shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
         if self.distribution != "categorical":
             shapes.append(("log_std", (self.outputs,)))

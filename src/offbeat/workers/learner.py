@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from offbeat.errors import RunFailed
 from offbeat.memory.unrolls import Unrolls
@@ -93,12 +94,10 @@ class Learner:
         """Differentiate one stage's loss, clip, and apply: or refuse, when the gradients are not finite."""
         group = self._algorithm.groups[stage.group]
         gradients = group.parameters.gradients
-        gradients.zero_()
-        loss, metrics = stage.loss(minibatch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss, metrics = _differentiate(stage, minibatch, gradients)
         norm = float(torch.linalg.vector_norm(gradients))
         figures.updates += 1
-        if not (math.isfinite(norm) and math.isfinite(float(loss))):
+        if not (math.isfinite(norm) and math.isfinite(loss)):
             self._refuse(figures)
             return
         self._refused_in_a_row = 0
@@ -138,6 +137,19 @@ class Learner:
         for name, adam in self._adam.items():
             for key, tensor in adam.state_tensors().items():
                 tensor.copy_(torch.from_numpy(state["adam"][name][key]))
+
+
+def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> tuple[float, Mapping[str, Any]]:
+    """Put a stage's gradients into its group's buffer; return the loss and the figures to report."""
+    if stage.gradients is not None:
+        loss, metrics = stage.gradients(minibatch)
+    else:
+        gradients.zero_()
+        loss, metrics = stage.loss(minibatch)
+        if isinstance(loss, Tensor):
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss = loss.detach()
+    return float(loss), metrics
 
 
 class _Figures:

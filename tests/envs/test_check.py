@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+from tests.reference.env_zoo import SOUND, zoo_id
+
+from offbeat.envs.check import check_env, preflight
+from offbeat.errors import ConfigError
+
+KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
+
+
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "Pendulum-v1", *KNOWN, *map(zoo_id, SOUND), "zoo/Limited-v0"]
+)
+def test_nothing_is_found_in_a_sound_env(env_id: str) -> None:
+    assert check_env(env_id, steps=250) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "seen"),
+    [
+        ("LateNaN", "error", "NaN or infinity"),
+        ("NaNReward", "error", "reward is NaN"),
+        ("WrongShape", "error", "shape (1,)"),
+        ("WrongDtype", "error", "float32, but the observation space says uint8"),
+        ("OutOfBounds", "warning", "outside the bounds"),
+        ("Unseeded", "error", "same seed"),
+        ("SeedIgnored", "warning", "different seeds give the same rows"),
+        ("ArrayReward", "error", "the reward is an array of shape (1,)"),
+        ("NumberedEnds", "error", "truncated is NoneType"),
+        ("OldReset", "error", "reset() returned an array"),
+        ("OldStep", "error", "step() returned a tuple of 4"),
+        ("NeverEnds", "warning", "no episode ended in 200 steps"),
+        ("Raises", "error", "raised ZeroDivisionError: the cart has no mass"),
+    ],
+)
+def test_a_broken_env_is_told_what_is_wrong_and_what_to_do(name: str, severity: str, seen: str) -> None:
+    findings = check_env(f"zoo/{name}-v0", steps=200)
+    assert [finding.severity for finding in findings] == [severity]
+    assert seen in findings[0].seen
+    assert findings[0].remedy
+
+
+@pytest.mark.parametrize("name", ["NaNReward", "WrongShape", "WrongDtype", "OldReset", "OldStep", "Raises"])
+def test_a_run_does_not_begin_on_an_env_that_is_broken_at_once(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"offbeat check zoo/{name}-v0"):
+        preflight(f"zoo/{name}-v0")
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", *map(zoo_id, SOUND)])
+def test_a_run_may_begin_on_a_sound_env(env_id: str) -> None:
+    preflight(env_id)
+
+
+@pytest.mark.parametrize("env_id", ["zoo/CannotBeMade-v0", "zoo/TextObservations-v0", "Nothing-v0"])
+def test_an_env_that_cannot_be_made_cannot_be_checked(env_id: str) -> None:
+    with pytest.raises(ConfigError):
+        check_env(env_id)

@@ -1,0 +1,212 @@
+"""What every adapter promises, run against every kind of env."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows
+from tests.reference.env_zoo import ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
+
+from offbeat.envs.contract import Envs
+from offbeat.envs.make import make_envs
+from offbeat.envs.rows import FiniteCheck, empty_rows
+from offbeat.errors import EnvFailed
+from offbeat.seeding import derive_seed
+
+KNOWN = ["ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep"]
+LOOPED = [
+    "Pendulum-v1",
+    *(f"offbeat/{name}-v0" for name in KNOWN),
+    *(zoo_id(kind) for kind in (DictObservations, ManyChoices, ChoicesFromFive, Unbounded)),
+    pytest.param("HalfCheetah-v5", marks=pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")),
+]
+"""Envs of which one column is one Gymnasium env, with a stream of its own."""
+POOLED = [
+    pytest.param(
+        f"envpool:{name}", marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool")
+    )
+    for name in ("CartPole-v1", "Pendulum-v1", "Ant-v4")
+]
+ALL = ["CartPole-v1", *LOOPED, *POOLED]
+OWN_STREAMS = [*LOOPED, *POOLED]
+COLUMNS = 4
+
+every_env = pytest.mark.parametrize("env_id", ALL)
+
+
+def made(env_id: str, **arguments: int) -> Envs:
+    return make_envs(env_id, COLUMNS, **{"seed": 3, **arguments})  # type: ignore[arg-type]
+
+
+@every_env
+def test_rows_have_the_shapes_and_dtypes_of_the_spec(env_id: str) -> None:
+    envs = made(env_id)
+    first = envs.reset()
+    for leaf in envs.spec.observation:
+        assert first[leaf.name].shape == (COLUMNS, *leaf.shape)
+        assert first[leaf.name].dtype == leaf.dtype
+    envs.send(actions_of(envs, 1)[0])
+    outcome = envs.recv()
+    assert {name: part.dtype for name, part in outcome.observation.items()} == {
+        leaf.name: np.dtype(leaf.dtype) for leaf in envs.spec.observation
+    }
+    assert [part.dtype for part in outcome[1:]] == [np.float32, np.bool_, np.bool_, np.bool_]
+    assert all(part.shape == (COLUMNS,) for part in outcome[1:])
+
+
+@every_env
+def test_a_row_is_invalid_exactly_after_an_episodes_end_and_earns_nothing(env_id: str) -> None:
+    envs = made(env_id)
+    envs.reset()
+    rows = collect(envs, actions_of(envs, 1100))
+    ended = rows["terminated"] | rows["truncated"]
+    assert ended.any(axis=0).all()
+    assert rows["valid"][0].all()
+    np.testing.assert_array_equal(rows["valid"][1:], ~ended[:-1])
+    assert not rows["reward"][~rows["valid"]].any()
+    assert not ended[~rows["valid"]].any()
+    assert not (rows["terminated"] & rows["truncated"]).any()
+
+
+@every_env
+def test_the_same_seed_gives_the_same_thousand_rows(env_id: str) -> None:
+    one, two = made(env_id), made(env_id)
+    assert_same(*({name: leaf.copy() for name, leaf in envs.reset().items()} for envs in (one, two)))
+    actions = actions_of(one, 1000)
+    assert_same(collect(one, actions), collect(two, actions))
+
+
+@every_env
+@pytest.mark.parametrize("other", [{"seed": 4}, {"actor": 1}, {"origin": 640}])
+def test_another_seed_actor_or_origin_gives_other_rows(env_id: str, other: dict[str, int]) -> None:
+    def rows(**arguments: int) -> bytes:
+        envs = made(env_id, **arguments)
+        return b"".join(leaf.tobytes() for leaf in envs.reset().values())
+
+    assert rows() != rows(**other)
+
+
+@every_env
+def test_columns_differ(env_id: str) -> None:
+    first = made(env_id).reset()
+    columns = {b"".join(leaf[column].tobytes() for leaf in first.values()) for column in range(COLUMNS)}
+    assert len(columns) == COLUMNS
+
+
+@every_env
+def test_a_second_reset_begins_other_episodes(env_id: str) -> None:
+    envs = made(env_id)
+    first = {name: leaf.copy() for name, leaf in envs.reset().items()}
+    collect(envs, actions_of(envs, 3))
+    again = envs.reset()
+    assert any(not np.array_equal(first[name], again[name]) for name in first)
+    assert collect(envs, actions_of(envs, 1))["valid"].all()
+
+
+@every_env
+def test_groups_received_in_turn_are_the_groups_sent_together(env_id: str) -> None:
+    in_turn, together = made(env_id, groups=2), made(env_id, groups=2)
+    in_turn.reset(), together.reset()
+    actions = actions_of(in_turn, 100)
+    assert_same(collect(in_turn, actions), collect(together, actions, together=True))
+
+
+@pytest.mark.parametrize("env_id", OWN_STREAMS)
+def test_columns_with_streams_of_their_own_do_not_depend_on_the_groups(env_id: str) -> None:
+    whole, halves = made(env_id), made(env_id, groups=2)
+    assert_same({**whole.reset()}, {**halves.reset()})
+    actions = actions_of(whole, 300)
+    assert_same(collect(whole, actions), collect(halves, actions, together=True))
+
+
+@pytest.mark.parametrize("env_id", LOOPED)
+def test_rows_are_those_of_gymnasium_itself(env_id: str) -> None:
+    """So the row after an end is the reset row, its observation before it the true final one."""
+    envs = made(env_id)
+    first = {name: leaf.copy() for name, leaf in envs.reset().items()}
+    actions = actions_of(envs, 300)
+    rows = collect(envs, actions)
+    start = 5 if env_id == zoo_id(ChoicesFromFive) else 0
+    for column in range(COLUMNS):
+        taken = [action[column] + start if start else action[column] for action in actions]
+        observation, plain = plain_rows(env_id, derive_seed(3, "env", 0, 0, column), taken)
+        assert_same({name: leaf[column] for name, leaf in first.items()}, observation)
+        assert_same({name: part[:, column] for name, part in rows.items()}, plain)
+
+
+def test_the_final_observation_of_cartpole_is_the_one_that_failed() -> None:
+    envs = made("CartPole-v1")
+    envs.reset()
+    rows = collect(envs, actions_of(envs, 400))
+    failed = rows["observation"][rows["terminated"]]
+    assert len(failed) > 10
+    assert ((np.abs(failed[:, 0]) > 2.4) | (np.abs(failed[:, 2]) > 0.2095)).all()
+    begun = rows["observation"][~rows["valid"]]
+    assert (np.abs(begun) <= 0.05).all()
+
+
+def test_outcomes_are_written_to_the_same_arrays_every_time() -> None:
+    envs = made("Pendulum-v1", groups=2)
+    envs.reset()
+    action = actions_of(envs, 1)[0][:2]
+    envs.send(action, 1)
+    one = envs.recv(1)
+    envs.send(action, 1)
+    assert envs.recv(1).observation["observation"] is one.observation["observation"]
+
+
+def test_actions_may_be_overwritten_once_they_are_sent() -> None:
+    kept, reused = made("Pendulum-v1"), made("Pendulum-v1")
+    kept.reset(), reused.reset()
+    actions = actions_of(kept, 1)[0]
+    kept.send(actions.copy())
+    reused.send(actions)
+    actions[:] = 0
+    np.testing.assert_array_equal(kept.recv().reward, reused.recv().reward)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("LateNaN", "observation is NaN or infinite"),
+        ("NaNReward", "reward is NaN or infinite"),
+        ("WrongShape", r"shape \(1,\) where its space says \(3,\)"),
+        ("WrongDtype", "of float32 where its space says uint8"),
+        ("ArrayReward", "ValueError"),
+        ("OldReset", "reset"),
+        ("OldStep", "step"),
+        ("Raises", "ZeroDivisionError: the cart has no mass"),
+    ],
+)
+def test_a_broken_env_is_named_with_its_column_and_what_to_type(name: str, says: str) -> None:
+    env_id = f"zoo/{name}-v0"
+    envs = make_envs(env_id, 2, seed=0)
+    with pytest.raises(EnvFailed, match=f"{env_id}, column [01]: .*{says}.*`offbeat check {env_id}`"):
+        envs.reset(), collect(envs, actions_of(envs, 200))
+
+
+def test_what_an_env_raised_is_kept_as_the_cause() -> None:
+    envs = make_envs("zoo/Raises-v0", 2, seed=0)
+    envs.reset()
+    envs.send(actions_of(envs, 1)[0])
+    with pytest.raises(EnvFailed) as caught:
+        envs.recv()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_finite_values_whose_sum_overflows_are_finite() -> None:
+    rows = empty_rows([], 3)
+    rows.reward[:] = 3e38
+    assert FiniteCheck(rows).column() is None
+    rows.reward[1] = -np.inf
+    assert FiniteCheck(rows).column() == (1, "reward")
+
+
+def test_nothing_can_be_received_that_was_not_sent() -> None:
+    envs = made("CartPole-v1")
+    envs.reset()
+    with pytest.raises(RuntimeError, match="without a send"):
+        envs.recv()

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from tests.reference.env_zoo import (
+    ChoicesFromFive,
+    DictActions,
+    ManyChoices,
+    TextObservations,
+    Unbounded,
+    zoo_id,
+)
+
+from offbeat.envs import make
+from offbeat.envs.make import list_envs, make_envs
+from offbeat.errors import ConfigError
+
+
+def test_the_nearest_name_is_suggested_for_an_unknown_one() -> None:
+    with pytest.raises(ConfigError, match=r"'CartPol-v1'.*'CartPole-v1'.*offbeat list envs.*--import"):
+        make_envs("CartPol-v1", 1, seed=0)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v99", "nowhere/Env-v0", "no good id"])
+def test_an_unknown_version_namespace_or_form_is_a_config_error(env_id: str) -> None:
+    with pytest.raises(ConfigError, match="unknown env"):
+        make_envs(env_id, 1, seed=0)
+
+
+def test_an_env_that_needs_something_missing_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)  # as on a machine without it
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", raising=False)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.mujoco.mujoco_env", raising=False)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.mujoco", raising=False)
+    with pytest.raises(ConfigError, match=r'pip install "offbeat\[mujoco\]"'):
+        make_envs("HalfCheetah-v5", 1, seed=0)
+    assert "HalfCheetah-v5" not in list_envs()
+
+
+def test_envpool_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(ConfigError, match=r'pip install "offbeat\[envpool\]"'):
+        make_envs("envpool:Pong-v5", 1, seed=0)
+
+
+@pytest.mark.parametrize(("columns", "groups"), [(3, 2), (0, 1), (2, 0), (2, 4)])
+def test_groups_divide_the_columns(columns: int, groups: int) -> None:
+    with pytest.raises(ConfigError, match="groups of equal size"):
+        make_envs("CartPole-v1", columns, seed=0, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "says"),
+    [
+        (zoo_id(TextObservations), "flat Dict of Boxes"),
+        (zoo_id(DictActions), "MultiDiscrete"),
+        ("FrozenLake-v1", "flat Dict of Boxes"),
+        ("zoo/CannotBeMade-v0", "FileNotFoundError: level.json"),
+        ("zoo/SameStepOnly-v0", "NEXT_STEP"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused_with_a_reason(env_id: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_envs(env_id, 2, seed=0)
+
+
+def test_arguments_that_an_env_does_not_take_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"'wings': 2"):
+        make_envs("Pendulum-v1", 1, seed=0, kwargs={"wings": 2})
+
+
+def test_arguments_reach_the_env() -> None:
+    envs = make_envs("zoo/Limited-v0", 1, seed=0, kwargs={"max_episode_steps": 2})
+    envs.reset()
+    ends = []
+    for _ in range(5):
+        envs.send([0])  # type: ignore[arg-type]
+        ends.append(bool(envs.recv().truncated[0]))
+    assert ends == [False, True, False, False, True]
+
+
+def test_a_vector_env_that_resets_in_the_same_step_gives_way_to_single_envs() -> None:
+    envs = make_envs("zoo/SameStepToo-v0", 2, seed=0)
+    assert envs.reset()["observation"].shape == (2, 3)
+
+
+def test_a_module_can_be_named_before_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_envs.py").write_text(
+        "import gymnasium as gym\n"
+        "gym.register('Mine-v0', 'gymnasium.envs.classic_control:PendulumEnv', max_episode_steps=9)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert make_envs("my_envs:Mine-v0", 1, seed=0).spec.id == "my_envs:Mine-v0"
+    gym.registry.pop("Mine-v0")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"),
+    [
+        ("CartPole-v1", ("discrete", (), (2,), (), ())),
+        ("Pendulum-v1", ("box", (1,), (), (-2.0,), (2.0,))),
+        (zoo_id(ManyChoices), ("multidiscrete", (3,), (2, 5, 3), (), ())),
+        (zoo_id(ChoicesFromFive), ("discrete", (), (3,), (), ())),
+        (zoo_id(Unbounded), ("box", (3,), (), (-float("inf"), 0.0, -2.0), (float("inf"), float("inf"), 1.0))),
+    ],
+)
+def test_the_spec_says_which_actions_are_accepted(env_id: str, expected: tuple[Any, ...]) -> None:
+    action = make_envs(env_id, 1, seed=0).spec.action
+    assert (action.kind, action.shape, action.nvec, action.low, action.high) == expected
+
+
+def test_a_dict_observation_has_one_leaf_a_key_in_the_spaces_order() -> None:
+    leaves = make_envs("zoo/DictObservations-v0", 1, seed=0).spec.observation
+    assert [(leaf.name, leaf.shape, leaf.dtype) for leaf in leaves] == [
+        ("observation/height", (), "float32"),
+        ("observation/image", (2, 2, 1), "uint8"),
+        ("observation/place", (3,), "float32"),
+    ]
+
+
+def test_the_list_holds_what_can_be_used_here_and_nothing_else() -> None:
+    listed = list_envs()
+    assert {"CartPole-v1", "Pendulum-v1", "offbeat/OneStep-v0"} <= set(listed)
+    assert not {"FrozenLake-v1", "Ant-v2", "GymV21Environment-v0"} & set(listed)
+    gymnasium_ids = [env_id for env_id in listed if not env_id.startswith((make.ENVPOOL, "zoo/"))]
+    for env_id in gymnasium_ids:
+        if "Racing" not in env_id:  # slow to make
+            make_envs(env_id, 1, seed=0).close()

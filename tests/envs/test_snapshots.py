@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.env_rows import actions_of, assert_same, collect
+from tests.reference.env_zoo import DictObservations, OwnSnapshots, zoo_id
+
+from offbeat.envs.contract import Snapshots
+from offbeat.envs.make import make_envs
+from offbeat.errors import ConfigError
+
+CLASSIC = ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1"]
+MUJOCO = [
+    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "InvertedDoublePendulum-v5", "Pusher-v5"),
+    *("Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
+]
+KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
+needs_mujoco = pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")
+SUPPORTED = [
+    *CLASSIC,
+    *KNOWN,
+    zoo_id(OwnSnapshots),
+    *(pytest.param(env_id, marks=needs_mujoco) for env_id in MUJOCO),
+]
+
+
+def written_and_read(state: Any) -> Any:
+    """What a checkpoint does: arrays as arrays, all else through JSON; anything else is a failure."""
+    if isinstance(state, dict):
+        assert all(isinstance(key, str) for key in state)
+        return {key: written_and_read(value) for key, value in state.items()}
+    if isinstance(state, np.ndarray):
+        assert state.dtype != object
+        return np.frombuffer(state.tobytes(), state.dtype).reshape(state.shape)
+    return json.loads(json.dumps(state))
+
+
+@pytest.mark.parametrize("env_id", SUPPORTED)
+def test_fresh_envs_go_on_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: str) -> None:
+    envs = make_envs(env_id, 3, seed=5)
+    envs.reset()
+    actions = actions_of(envs, 337)
+    collect(envs, actions[:37])
+    assert isinstance(envs, Snapshots)
+    state = written_and_read(envs.snapshot())
+    expected = collect(envs, actions[37:])
+
+    fresh = make_envs(env_id, 3, seed=99)
+    assert isinstance(fresh, Snapshots)
+    fresh.restore(state)
+    assert_same(collect(fresh, actions[37:]), expected)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/OneStep-v0", "offbeat/FailsOnLastStep-v0"])
+def test_a_snapshot_right_after_an_end_keeps_that_a_reset_is_due(env_id: str) -> None:
+    envs = make_envs(env_id, 3, seed=5)
+    envs.reset()
+    actions = actions_of(envs, 400)
+    step = 0
+    while True:
+        rows = collect(envs, actions[step : step + 1])
+        step += 1
+        if (rows["terminated"] | rows["truncated"]).any():
+            break
+    assert isinstance(envs, Snapshots)
+    state = envs.snapshot()
+    expected = collect(envs, actions[step:])
+    assert not expected["valid"][0].all()
+    fresh = make_envs(env_id, 3, seed=99)
+    assert isinstance(fresh, Snapshots)
+    fresh.restore(state)
+    assert_same(collect(fresh, actions[step:]), expected)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "offbeat/ChainTruncates-v0"])
+def test_envs_with_groups_go_on_too(env_id: str) -> None:
+    envs = make_envs(env_id, 4, seed=5, groups=2)
+    envs.reset()
+    actions = actions_of(envs, 60)
+    collect(envs, actions[:20])
+    assert isinstance(envs, Snapshots)
+    state = envs.snapshot()
+    expected = collect(envs, actions[20:])
+    envs.restore(state)
+    assert_same(collect(envs, actions[20:]), expected)
+
+
+def test_stepping_on_does_not_change_a_snapshot() -> None:
+    envs = make_envs("CartPole-v1", 3, seed=5)
+    envs.reset()
+    assert isinstance(envs, Snapshots)
+    state = envs.snapshot()
+    kept = json.dumps(state, default=lambda array: array.tolist())
+    collect(envs, actions_of(envs, 30))
+    assert json.dumps(state, default=lambda array: array.tolist()) == kept
+
+
+def test_the_observations_that_the_next_actions_answer_are_restored() -> None:
+    envs = make_envs("Pendulum-v1", 3, seed=5)
+    envs.reset()
+    last = collect(envs, actions_of(envs, 9))["observation"][-1]
+    fresh = make_envs("Pendulum-v1", 3, seed=6)
+    assert isinstance(envs, Snapshots)
+    assert isinstance(fresh, Snapshots)
+    fresh.restore(envs.snapshot())
+    np.testing.assert_array_equal(fresh.observation["observation"], last)  # type: ignore[attr-defined]
+
+
+def test_envs_whose_state_is_unknown_are_no_snapshots() -> None:
+    assert not isinstance(make_envs(zoo_id(DictObservations), 2, seed=0), Snapshots)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "columns", "groups"), [("CartPole-v0", 4, 1), ("CartPole-v1", 2, 1), ("CartPole-v1", 4, 2)]
+)
+def test_a_snapshot_of_other_envs_is_refused(env_id: str, columns: int, groups: int) -> None:
+    taken = make_envs("CartPole-v1", 4, seed=0)
+    taken.reset()
+    other = make_envs(env_id, columns, seed=0, groups=groups)
+    assert isinstance(taken, Snapshots)
+    assert isinstance(other, Snapshots)
+    with pytest.raises(ConfigError, match="make them with"):
+        other.restore(taken.snapshot())

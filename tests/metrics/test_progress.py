@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from offbeat.metrics.dashboard import Dashboard, History, Screen, make_progress, sparkline
+from offbeat.metrics.progress import About, Lines, Rates, Silent, Status
+from offbeat.metrics.timings import Timings
+
+ABOUT = About("ppo", "CartPole-v1", "processes", 4, 16, 1, "cpu", Path("runs/ppo-CartPole-v1"))
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def status(env_steps: int, **figures: Any) -> Status:
+    timings = Timings()
+    timings.merge({"act": 1.0, "learn/update": 2.0, "wait/actor": 1.0})
+    usual: dict[str, Any] = {"steps": 100_000, "updates": env_steps // 10, "timings": timings}
+    return Status(env_steps=env_steps, **{**usual, **figures})
+
+
+def picture(width: int, state: Status, encoding: str = "utf-8", rates: Rates | None = None) -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=file, width=width, force_terminal=True, color_system=None)
+    returns = History()
+    for value in range(20):
+        returns.add(float(value))
+    console.print(Screen(ABOUT, state, rates or Rates(), returns))
+    file.seek(0)
+    return file.read()
+
+
+# --- rates --------------------------------------------------------------------------------------------------
+
+
+def test_rates_are_told_over_each_window():
+    rates = Rates()
+    for second in range(401):
+        rates.add(float(second), 10 * second + (90 * (second - 390) if second > 390 else 0), second)
+    assert rates.over(10.0) == (100.0, 1.0)
+    assert rates.over(60.0) == ((600 + 900) / 60, 1.0)
+    assert rates.over(300.0) == ((3000 + 900) / 300, 1.0)
+
+
+def test_a_window_that_the_run_has_not_filled_reaches_back_to_its_beginning():
+    rates = Rates()
+    rates.add(0.0, 5000, 50)
+    rates.add(2.0, 5100, 60)
+    assert rates.over(300.0) == (50.0, 5.0)
+    assert rates.eta_s(6100) == 20.0
+
+
+def test_a_pause_longer_than_a_window_counts_into_it():
+    rates = Rates()
+    rates.add(0.0, 0, 0)
+    rates.add(40.0, 80, 0)
+    assert rates.over(10.0) == (2.0, 0.0)
+
+
+def test_no_rate_is_told_before_there_are_two_samples():
+    rates = Rates()
+    assert rates.over(10.0) == (None, None)
+    rates.add(0.0, 0, 0)
+    assert rates.over(10.0) == (None, None)
+    assert rates.eta_s(100) is None
+
+
+# --- what the dashboard shows -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_dashboard_fits_a_terminal_and_shows_the_run(width):
+    rates = Rates()
+    rates.add(0.0, 0, 0)
+    rates.add(20.0, 42_000, 4200)
+    figures = {"episode_return_mean": 213.4, "eval_return_mean": 480.2, "best_eval_return_mean": 500.0}
+    lag = {"policy_lag_min": 0, "policy_lag_mean": 0.8, "policy_lag_max": 1}
+    shown = picture(width, status(42_000, updates_refused=3, **figures, **lag), rates=rates)
+    assert len(shown.splitlines()) <= 23
+    assert {len(line) for line in shown.splitlines()} == {width}
+    parts = ["ppo on CartPole-v1", "processes, 4 actors x 16 envs, max_lag 1, cpu", "runs/ppo-CartPole-v1"]
+    parts += ["42%", "42k / 100k", "ETA 0:28", "213.4", "480.2", "best 500.0", "0/0.8/1", "2.1k", "3 refused"]
+    parts += ["act", "25.0%", "update", "50.0%", "training", "so far"]
+    for part in parts:
+        assert part in shown
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 40, 60])
+def test_narrow_terminals_are_drawn_without_a_crash(width):
+    assert max(len(line) for line in picture(width, status(5)).splitlines()) <= max(width, 2)
+
+
+def test_a_run_of_no_steps_is_drawn():
+    assert "0%" in picture(80, Status(env_steps=0, steps=0))
+
+
+def test_a_terminal_without_unicode_gets_ascii():
+    assert picture(80, status(50_000), encoding="ascii").isascii()
+
+
+def test_a_sparkline_rises_with_its_points():
+    assert sparkline([0.0, 1.0, 2.0, 3.0], ascii_only=False, width=4) == "▁▃▆█"
+    assert sparkline([5.0, 5.0], ascii_only=True, width=3) == "..."
+    assert sparkline([5.0], ascii_only=False) == ""
+
+
+def test_a_history_thins_out_evenly_and_keeps_the_first_point():
+    history = History(most=8)
+    for value in range(100):
+        history.add(float(value))
+    history.add(None)
+    assert len(history.points) < 8
+    assert history.points[0] == 0.0
+    assert len({b - a for a, b in zip(history.points, history.points[1:], strict=False)}) == 1
+
+
+# --- when it is drawn ---------------------------------------------------------------------------------------
+
+
+def test_the_dashboard_is_redrawn_only_after_a_moment_and_at_the_end():
+    clock, file = Clock(), io.StringIO()
+    dashboard = Dashboard(Console(file=file, force_terminal=True, width=80), clock=clock)
+    dashboard.start(ABOUT)
+    dashboard.update(status(10_000))
+    drawn = file.tell()
+    dashboard.update(status(20_000))
+    assert file.tell() == drawn
+    clock.now += 0.3
+    dashboard.update(status(30_000))
+    assert "30%" in file.getvalue()[drawn:]
+    dashboard.update(status(99_000))
+    dashboard.message("actor 1 was started again")
+    dashboard.close("finished: 99,000 env steps")
+    shown = file.getvalue()
+    assert "20%" not in shown
+    assert "99%" in shown
+    assert "actor 1 was started again" in shown
+    assert shown.rstrip().endswith("finished: 99,000 env steps")
+
+
+def test_lines_are_printed_every_few_seconds_and_at_the_end():
+    clock, file = Clock(), io.StringIO()
+    lines = Lines(file, clock=clock)
+    lines.start(ABOUT)
+    for second in range(8):
+        clock.now = 100.0 + second
+        lines.update(status(1000 * second, phase="evaluating", updates_refused=2))
+    lines.message("a word")
+    lines.close("finished")
+    told = file.getvalue().splitlines()
+    assert (
+        told[0] == "ppo on CartPole-v1: processes, 4 actors x 16 envs, max_lag 1, cpu, runs/ppo-CartPole-v1"
+    )
+    assert [line.split()[0] for line in told[1:]] == ["0%", "5%", "a", "7%", "finished"]
+    assert "SPS 1k UPS 100" in told[2]
+    assert "ETA 1:35" in told[2]
+    assert told[2].endswith("2 updates refused  evaluating")
+
+
+def test_lines_fit_any_encoding():
+    file = io.StringIO()
+    lines = Lines(file)
+    lines.start(ABOUT)
+    lines.update(status(1000))
+    lines.close("")
+    assert file.getvalue().isascii()
+
+
+def test_a_view_that_never_started_can_be_closed():
+    file = io.StringIO()
+    Dashboard(Console(file=file)).close("refused")
+    assert file.getvalue().strip() == "refused"
+
+
+# --- which one, and how it leaves the terminal --------------------------------------------------------------
+
+
+def test_lines_are_chosen_where_there_is_no_terminal():
+    assert isinstance(make_progress(None, io.StringIO()), Lines)
+    assert isinstance(make_progress("none", io.StringIO()), Silent)
+    assert isinstance(make_progress("dashboard", io.StringIO()), Dashboard)
+
+
+def test_the_dashboard_is_chosen_on_a_terminal_that_can_redraw(monkeypatch):
+    _, inner = pty.openpty()
+    with os.fdopen(inner, "w") as terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        assert isinstance(make_progress(None, terminal), Dashboard)
+        monkeypatch.setenv("TERM", "dumb")
+        assert isinstance(make_progress(None, terminal), Lines)
+
+
+DIES = """
+import sys
+from tests.metrics.test_progress import ABOUT, make_progress, status
+view = make_progress("dashboard", sys.stdout)
+view.start(ABOUT)
+view.update(status(5000))
+{death}
+"""
+
+
+@pytest.mark.parametrize(
+    "death", ["1 / 0", "raise KeyboardInterrupt", "import os, signal; os.kill(os.getpid(), 2)"]
+)
+def test_a_run_that_dies_gives_the_cursor_back(death):
+    shown = run_in_terminal(DIES.format(death=death))
+    assert "ppo on CartPole-v1" in shown
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
+    assert "Error" in shown or "KeyboardInterrupt" in shown
+
+
+def run_in_terminal(program: str) -> str:
+    """Run a Python program in a terminal of its own; return all that it wrote there."""
+    child, terminal = pty.fork()
+    if child == 0:
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+        os.execve(sys.executable, [sys.executable, "-c", program], environment)
+    shown = b""
+    try:
+        while data := os.read(terminal, 4096):
+            shown += data
+    except OSError:  # a terminal that nobody holds any more
+        pass
+    os.waitpid(child, 0)
+    os.close(terminal)
+    return shown.decode()

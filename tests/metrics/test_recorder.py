@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offbeat.metrics.recorder import METRICS, Counters, Recorder
+from offbeat.metrics.sinks import Line
+from offbeat.metrics.timings import Timings
+
+
+class Kept:
+    """A sink that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.closed = False
+
+    def write(self, line):
+        self.lines.append(line)
+
+    def close(self):
+        self.closed = True
+
+
+def at(step: int, **counters: Any) -> Counters:
+    """The counters of a run that takes 100 env steps, 4 updates and half a second for a learning step."""
+    usual: dict[str, Any] = {
+        "env_steps": 100 * step,
+        "frames": 200 * step,
+        "updates": 4 * step,
+        "wall_time_s": 0.5 * step,
+    }
+    return Counters(**{"learning_step": step, **usual, **counters})
+
+
+def ended(recorder: Recorder, *returns: float) -> None:
+    recorder.episodes(np.array(returns, np.float32), np.full(len(returns), 10, np.int32))
+
+
+def test_a_line_has_every_metric_and_is_written_to_all_sinks():
+    sinks = [Kept(), Kept()]
+    line = Recorder(sinks).line(at(1), Timings())
+    assert list(line) == list(METRICS)
+    assert [sink.lines for sink in sinks] == [[line], [line]]
+
+
+def test_closing_the_recorder_closes_its_sinks():
+    sink = Kept()
+    Recorder([sink]).close()
+    assert sink.closed
+
+
+def test_what_is_not_known_yet_is_none():
+    line = Recorder([]).line(Counters(), Timings())
+    for name in ("sps", "ups", "episode_return_mean", "eval_return_mean", "policy_lag_max", "policy_loss"):
+        assert line[name] is None
+    assert line["episodes"] == line["evaluations"] == line["env_steps"] == 0
+
+
+def test_episodes_are_counted_in_total_and_averaged_over_the_window():
+    recorder = Recorder([], episodes_window=3)
+    ended(recorder, 100.0, 1.0)
+    ended(recorder, 2.0, 3.0)
+    ended(recorder)
+    line = recorder.line(at(1), Timings())
+    assert line["episodes"] == 4
+    assert line["episode_return_mean"] == 2.0
+    assert line["episode_length_mean"] == 10.0
+
+
+def test_speeds_are_those_since_the_last_line():
+    recorder = Recorder([])
+    assert recorder.line(at(2), Timings())["sps"] == 200.0
+    line = recorder.line(at(4, env_steps=1200, updates=58, wall_time_s=3.0), Timings())
+    assert line["sps"] == 500.0
+    assert line["ups"] == 25.0
+
+
+def test_learning_figures_are_averaged_since_the_last_line_and_lag_keeps_its_extremes():
+    recorder = Recorder([])
+    recorder.learned({"policy_loss": 9.0, "policy_lag_min": 0, "policy_lag_max": 9})
+    recorder.line(at(1), Timings())
+    recorder.learned({"policy_loss": 1.0, "policy_lag_min": 1, "policy_lag_mean": 1.5, "policy_lag_max": 2})
+    recorder.learned({"policy_loss": 3.0, "policy_lag_min": 0, "policy_lag_mean": 0.5, "policy_lag_max": 1})
+    line = recorder.line(at(3), Timings())
+    assert line["policy_loss"] == 2.0
+    assert (line["policy_lag_min"], line["policy_lag_mean"], line["policy_lag_max"]) == (0.0, 1.0, 2.0)
+
+
+def test_the_largest_first_ratio_is_not_averaged_away():
+    recorder = Recorder([])
+    recorder.learned({"ratio_max_deviation_first": 0.5})
+    recorder.learned({"ratio_max_deviation_first": 0.0})
+    assert recorder.line(at(2), Timings())["ratio_max_deviation_first"] == 0.5
+
+
+def test_a_figure_that_is_not_finite_is_left_out_of_the_mean():
+    recorder = Recorder([])
+    recorder.learned({"policy_loss": math.nan, "value_loss": math.inf})
+    recorder.learned({"policy_loss": 2.0})
+    line = recorder.line(at(2), Timings())
+    assert line["policy_loss"] == 2.0
+    assert line["value_loss"] is None
+
+
+def test_an_algorithm_may_report_figures_of_its_own():
+    recorder = Recorder([])
+    recorder.learned({"temperature": 0.2})
+    assert recorder.line(at(1), Timings())["temperature"] == 0.2
+
+
+def test_a_line_without_learning_since_the_last_repeats_its_figures_and_the_period_goes_on():
+    recorder, timings = Recorder([]), Timings()
+    recorder.learned({"policy_lag_max": 1.0})
+    first = recorder.line(at(2), timings)
+    timings.add("evaluate", 3.0)
+    again = recorder.line(at(2, wall_time_s=4.0), timings)
+    assert (again["sps"], again["policy_lag_max"]) == (first["sps"], 1.0)
+    later = recorder.line(at(3, wall_time_s=7.0), timings)
+    assert later["sps"] == pytest.approx(100 / 6)
+    assert later["time_evaluate"] == pytest.approx(0.5)
+
+
+def test_time_is_told_as_a_fraction_of_the_wall_time_since_the_last_line():
+    recorder, timings = Recorder([]), Timings()
+    timings.merge({"act": 0.25, "learn/update": 0.5, "wait/actor": 0.1})
+    recorder.line(at(2), timings)
+    timings.merge({"act": 1.0, "learn/update": 0.5, "wait/actor": 0.2, "wait/learner": 0.3})
+    line = recorder.line(at(6), timings)
+    assert line["time_act"] == pytest.approx(0.5)
+    assert line["time_learn"] == pytest.approx(0.25)
+    assert line["time_wait"] == pytest.approx(0.25)
+    assert line["time_env"] == 0.0
+    assert line["actor_wait_s"] == pytest.approx(0.3)
+    assert line["learner_wait_s"] == pytest.approx(0.3)
+
+
+def test_the_best_evaluation_is_kept_and_each_is_counted():
+    recorder = Recorder([])
+    recorder.evaluated(10.0, 1.0, 50.0)
+    recorder.evaluated(8.0, 2.0, 40.0)
+    line = recorder.line(at(1), Timings())
+    assert (line["eval_return_mean"], line["eval_return_std"], line["eval_length_mean"]) == (8.0, 2.0, 40.0)
+    assert line["best_eval_return_mean"] == 10.0
+    assert line["evaluations"] == 2
+
+
+def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written():
+    first, timings = Recorder([], episodes_window=3), Timings()
+    ended(first, 1.0, 2.0, 3.0, 4.0)
+    first.learned({"policy_loss": 1.5, "policy_lag_max": 1})
+    first.evaluated(10.0, 1.0, 50.0)
+    timings.add("wait/actor", 0.5)
+    first.line(at(2), timings)
+    second = Recorder([], episodes_window=3)
+    second.restore(json.loads(json.dumps(first.state(), allow_nan=False)))
+
+    timings.add("wait/actor", 0.25)
+    since = Timings()
+    since.add("wait/actor", 0.25)
+    for recorder in (first, second):
+        ended(recorder, 7.0)
+        recorder.learned({"policy_loss": 2.5})
+        recorder.evaluated(5.0, 1.0, 50.0)
+    assert second.line(at(3), since) == first.line(at(3), timings)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from offbeat.errors import ConfigError
+from offbeat.metrics.sinks import JsonLines, TensorBoard, read_metrics, truncate_metrics
+
+
+def line(step: int, **figures: float | None) -> dict[str, float | None]:
+    return {"env_steps": 100 * step, "learning_step": step, **figures}
+
+
+def write(path: Path, *lines: dict[str, float | None]) -> None:
+    sink = JsonLines(path)
+    for each in lines:
+        sink.write(each)
+    sink.close()
+
+
+def test_lines_can_be_read_back_and_are_appended(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, line(1, sps=None), line(2, sps=0.1))
+    write(path, line(3))
+    assert read_metrics(path) == [line(1, sps=None), line(2, sps=0.1), line(3)]
+
+
+def test_each_line_can_be_read_as_soon_as_it_is_written(tmp_path):
+    sink = JsonLines(tmp_path / "metrics.jsonl")
+    sink.write(line(1))
+    assert read_metrics(tmp_path / "metrics.jsonl") == [line(1)]
+    sink.close()
+
+
+def test_a_figure_that_strict_json_cannot_hold_is_refused(tmp_path):
+    sink = JsonLines(tmp_path / "metrics.jsonl")
+    with pytest.raises(ValueError, match="JSON"):
+        sink.write(line(1, sps=float("nan")))
+    sink.close()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 25])
+def test_a_cut_last_line_is_left_out(tmp_path, cut):
+    path = tmp_path / "metrics.jsonl"
+    write(path, line(1), line(2))
+    path.write_text(path.read_text() + json.dumps(line(3))[:cut])
+    assert read_metrics(path) == [line(1), line(2)]
+
+
+def test_a_broken_line_in_the_middle_is_told(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"learning_step": 1}\nwhat is this\n{"learning_step": 2}\n')
+    with pytest.raises(ConfigError, match=r"line 2 of .*metrics\.jsonl is no JSON object"):
+        read_metrics(path)
+
+
+def test_truncating_keeps_the_lines_up_to_the_learning_step(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, *(line(step) for step in range(5)))
+    path.write_text(path.read_text() + '{"env_st')
+    truncate_metrics(path, learning_step=2)
+    write(path, line(3))
+    assert [each["learning_step"] for each in read_metrics(path)] == [0, 1, 2, 3]
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_truncating_a_file_that_was_never_begun_does_nothing(tmp_path):
+    truncate_metrics(tmp_path / "metrics.jsonl", learning_step=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_reads_the_figures_in_their_groups_over_env_steps(tmp_path):
+    sink = TensorBoard(tmp_path)
+    sink.write(line(1, sps=50.0, policy_loss=None, temperature=0.5))
+    sink.write(line(2, sps=60.0, policy_loss=0.25))
+    sink.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("speed/sps")] == [(100, 50.0), (200, 60.0)]
+    assert [(event.step, event.value) for event in events.Scalars("learning/policy_loss")] == [(200, 0.25)]
+    assert [event.value for event in events.Scalars("learning/temperature")] == [0.5]

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from offbeat.metrics.text import compact, duration, figure
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"), (0.83, "0.83"), (950, "950"), (12_345, "12.3k"), (999_999, "1M"), (1_500_000, "1.5M"),
+        (2e9, "2G"), (-12_345, "-12.3k"), (None, "-"), (math.nan, "-"), (math.inf, "-"),
+    ],
+)  # fmt: skip
+def test_numbers_are_told_in_three_digits_and_a_unit(value, text):
+    assert compact(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.5, "0.50"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")]
+)
+def test_returns_are_told_to_a_readable_precision(value, text):
+    assert figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (59.6, "1:00"), (725, "12:05"), (11_220, "3:07:00"), (184_020, "2d 03:07:00"), (None, "-")],
+)
+def test_durations_are_told_as_a_clock_would(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from PIL import Image
+
+from offbeat.errors import ConfigError
+from offbeat.plots.curves import Curve, aligned, labels_of, plot_runs, read_run
+
+
+def make_run(path: Path, *, seed: int = 0, lines: int = 30, ended: bool = True, **settings: object) -> Path:
+    """A run directory with an evaluation at every tenth line."""
+    path.mkdir()
+    tables = {
+        "run": {"algorithm": "ppo", "env": "CartPole-v1", "seed": seed},
+        "ppo": {"clip": 0.2, **settings},
+    }
+    (path / "config.toml").write_text(tomli_w.dumps(tables))
+    records = [
+        {
+            "env_steps": 1000 * n + 7 * seed,
+            "frames": 4000 * n,
+            "wall_time_s": 3.0 * n,
+            "learning_step": n,
+            "episode_return_mean": float(n + seed) if ended and n > 0 else None,
+            "eval_return_mean": float(n // 10 * 10) if n >= 10 else None,
+            "evaluations": n // 10,
+        }
+        for n in range(lines)
+    ]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def ink(picture: Path) -> set[Any]:
+    """The colours of a picture that fill more than a few pixels."""
+    colors = Image.open(picture).convert("RGB").getcolors(1 << 24) or []
+    return {color for count, color in colors if count > 50}
+
+
+@pytest.mark.parametrize("x", ["steps", "frames", "time"])
+def test_one_run_is_drawn_against_each_x(tmp_path, x):
+    out = plot_runs([make_run(tmp_path / "run")], x, out=tmp_path / "new" / "curve.png")
+    assert out == tmp_path / "new" / "curve.png"
+    assert (0x00, 0x72, 0xB2) in ink(out)
+
+
+def test_runs_that_differ_in_the_seed_alone_share_a_colour_and_others_do_not(tmp_path):
+    seeds = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(3)]
+    second_colour = (0xD5, 0x5E, 0x00)
+    assert second_colour not in ink(plot_runs(seeds, out=tmp_path / "seeds.png"))
+    other = make_run(tmp_path / "other", clip=0.1)
+    assert second_colour in ink(plot_runs([*seeds, other], out=tmp_path / "both.png"))
+
+
+def test_a_run_without_evaluations_is_drawn_among_runs_that_have_them(tmp_path):
+    runs = [make_run(tmp_path / "short", seed=0, lines=5), make_run(tmp_path / "long", seed=1)]
+    assert plot_runs(runs, out=tmp_path / "curve.svg").read_text().count("<svg") == 1
+
+
+def test_an_evaluation_is_one_point_though_later_lines_repeat_it(tmp_path):
+    run = read_run(make_run(tmp_path / "run"), "steps")
+    assert run.evaluation.x.tolist() == [10_000, 20_000]
+    assert run.evaluation.y.tolist() == [10, 20]
+
+
+def test_lines_before_the_first_episode_are_left_out(tmp_path):
+    assert read_run(make_run(tmp_path / "run"), "steps").training.x[0] == 1000
+
+
+def test_curves_meet_on_the_range_that_all_have():
+    long = Curve(np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
+    late = Curve(np.array([5.0, 15.0]), np.array([5.0, 15.0]))
+    x, y = aligned([long, late])
+    assert x.tolist() == [5.0, 10.0, 15.0]
+    assert y.tolist() == [[0.5, 1.0, 1.5], [5.0, 10.0, 15.0]]
+
+
+def test_curves_over_the_same_points_are_not_interpolated():
+    curve = Curve(np.array([1.0, 2.0, 7.0]), np.array([3.0, 1.0, 2.0]))
+    x, y = aligned([curve, curve])
+    assert x.tolist() == [1.0, 2.0, 7.0]
+    assert y.tolist() == [[3.0, 1.0, 2.0]] * 2
+
+
+def test_curves_whose_ranges_do_not_meet_have_no_common_point():
+    x, y = aligned([Curve(np.array([0.0, 1.0]), np.zeros(2)), Curve(np.array([2.0, 3.0]), np.zeros(2))])
+    assert x.shape == (0,)
+    assert y.shape == (2, 0)
+
+
+def test_labels_name_what_differs_and_nothing_else():
+    settings = [
+        {"run.env": "A-v1", "run.seed": 0, "ppo.clip": 0.1, "ppo.gamma": 0.99},
+        {"run.env": "B-v1", "run.seed": 1, "ppo.clip": 0.2, "ppo.gamma": 0.99},
+    ]
+    assert labels_of(settings) == ["A-v1, clip 0.1", "B-v1, clip 0.2"]
+    assert labels_of(settings[:1]) == [""]
+
+
+def test_labels_count_what_they_have_no_room_for():
+    settings = [{f"ppo.{key}": value for key in "abcdef"} for value in (1, 2)]
+    assert labels_of(settings)[1] == "a 2, b 2, c 2, d 2, 2 more"
+
+
+def test_a_setting_that_only_one_run_has_is_named_too():
+    assert labels_of([{"ppo.clip": 0.1}, {"a2c.rho": 1.0}]) == ["clip 0.1, rho -", "clip -, rho 1.0"]
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"is no run: it has no config.toml.*offbeat plot"):
+        plot_runs([tmp_path], out=tmp_path / "curve.png")
+
+
+def test_a_run_without_returns_is_refused_with_what_to_type(tmp_path):
+    run = make_run(tmp_path / "run", lines=3, ended=False)
+    with pytest.raises(ConfigError, match=f"no episode has ended.*offbeat resume {run}"):
+        plot_runs([run], out=tmp_path / "curve.png")
+    (run / "metrics.jsonl").unlink()
+    with pytest.raises(ConfigError, match="has no returns yet"):
+        plot_runs([run], out=tmp_path / "curve.png")
+
+
+def test_an_unknown_picture_format_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"must end in one of .*\.png"):
+        plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.doc")
+
+
+def test_no_run_at_all_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="type offbeat plot RUN"):
+        plot_runs([], out=tmp_path / "curve.png")

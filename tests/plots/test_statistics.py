@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import trim_mean  # type: ignore[import-untyped]
+from tests.reference import statistics as slow
+
+from offbeat.errors import ConfigError
+from offbeat.plots.statistics import iqm, stratified_bootstrap_band
+
+scores = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
+
+
+@given(scores)
+def test_the_iqm_is_that_of_the_slow_twin_and_of_scipy(values):
+    assert float(iqm(values)) == pytest.approx(slow.iqm(values), rel=1e-9, abs=1e-6)
+    assert float(iqm(values)) == pytest.approx(trim_mean(values, 0.25), rel=1e-9, abs=1e-6)
+
+
+def test_the_iqm_along_an_axis_is_that_of_each_column():
+    values = np.random.default_rng(0).normal(size=(7, 5))
+    assert iqm(values, axis=0) == pytest.approx([slow.iqm(list(column)) for column in values.T])
+
+
+def test_the_iqm_without_an_axis_pools_all_scores():
+    values = np.random.default_rng(0).normal(size=(6, 5))
+    assert float(iqm(values)) == pytest.approx(slow.iqm(list(values.ravel())))
+
+
+def test_one_outlier_among_four_does_not_move_the_iqm():
+    assert float(iqm([1.0, 2.0, 3.0, 1e9])) == 2.5
+
+
+def test_the_iqm_of_no_scores_is_refused():
+    with pytest.raises(ConfigError, match="at least 1 score"):
+        iqm([])
+
+
+def test_the_band_is_that_of_the_slow_twin_up_to_the_noise_of_the_draws():
+    curves = np.random.default_rng(1).normal(size=(8, 3)) + np.array([0.0, 10.0, 100.0])
+    low, high = stratified_bootstrap_band(curves, repetitions=4000)
+    slow_low, slow_high = slow.bootstrap_band(curves.tolist(), 0.95, 4000, seed=2)
+    assert low == pytest.approx(slow_low, abs=0.12)
+    assert high == pytest.approx(slow_high, abs=0.12)
+
+
+def test_the_band_covers_the_iqm_and_shrinks_with_the_confidence():
+    curves = np.random.default_rng(3).normal(size=(10, 4))
+    low, high = stratified_bootstrap_band(curves)
+    narrow_low, narrow_high = stratified_bootstrap_band(curves, confidence=0.5)
+    middle = iqm(curves, axis=0)
+    assert np.all((low < narrow_low) & (narrow_low < middle) & (middle < narrow_high) & (narrow_high < high))
+
+
+def test_equal_runs_have_a_band_of_no_width():
+    low, high = stratified_bootstrap_band([[1.0, 2.0]] * 5)
+    assert low.tolist() == high.tolist() == [1.0, 2.0]
+
+
+def test_the_same_seed_draws_the_same_band():
+    curves = np.random.default_rng(3).normal(size=(10, 4))
+    assert np.array_equal(
+        stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=1)
+    )
+    assert not np.array_equal(
+        stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=2)
+    )
+
+
+def test_curves_without_points_have_a_band_without_points():
+    low, high = stratified_bootstrap_band(np.empty((3, 0)))
+    assert low.shape == high.shape == (0,)

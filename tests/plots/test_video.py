@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+from PIL import Image
+
+from offbeat.errors import ConfigError, RunFailed
+from offbeat.plots.video import Frame, write_video
+
+
+def frames(count: int, height: int = 40, width: int = 60) -> Iterator[Frame]:
+    """A white square that moves to the right, on red."""
+    for index in range(count):
+        frame = np.zeros((height, width, 3), np.uint8)
+        frame[..., 0] = 200
+        frame[:10, 5 * index : 5 * index + 10] = 255
+        yield frame
+
+
+def read_mp4(path: Path) -> tuple[dict[str, Any], list[Frame]]:
+    reader = imageio_ffmpeg.read_frames(str(path))
+    about = next(reader)
+    width, height = about["size"]
+    return about, [np.frombuffer(data, np.uint8).reshape(height, width, 3) for data in reader]
+
+
+def test_an_mp4_holds_every_frame_at_its_speed(tmp_path):
+    path = write_video(frames(8), tmp_path / "new" / "run.mp4", fps=10)
+    about, read = read_mp4(path)
+    assert about["fps"] == 10
+    assert len(read) == 8
+    assert np.abs(read[0][20:, :, 0].astype(int) - 200).max() < 20
+
+
+def test_an_mp4_of_odd_size_is_padded_by_a_pixel(tmp_path):
+    _, read = read_mp4(write_video(frames(3, 41, 61), tmp_path / "odd.mp4", fps=5))
+    assert read[0].shape == (42, 62, 3)
+
+
+def test_a_gif_holds_every_frame_at_its_speed(tmp_path):
+    with Image.open(write_video(frames(5), tmp_path / "run.gif", fps=20)) as picture:
+        assert getattr(picture, "n_frames", 1) == 5
+        assert picture.size == (60, 40)
+        assert picture.info["duration"] == 50
+
+
+@pytest.mark.parametrize("name", ["run.avi", "run"])
+def test_another_suffix_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"must end in .mp4 or .gif, such as .*run\.mp4"):
+        write_video(frames(2), tmp_path / name, fps=5)
+
+
+def test_an_mp4_without_ffmpeg_is_refused_with_the_extra_and_the_gif(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "imageio_ffmpeg")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"offbeat\[video\].*run\.gif"):
+        write_video(frames(2), tmp_path / "run.mp4", fps=5)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_no_frames_are_refused(tmp_path, suffix):
+    with pytest.raises(RunFailed, match="no frames"):
+        write_video([], tmp_path / f"run{suffix}", fps=5)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_frame_of_another_shape_is_refused(tmp_path, suffix):
+    mixed = [*frames(2), np.zeros((10, 10, 3), np.uint8)]
+    with pytest.raises(RunFailed, match=r"frame 2 .*\[10, 10, 3\].*\[40, 60, 3\]"):
+        write_video(mixed, tmp_path / f"run{suffix}", fps=5)
+
+
+def test_float_frames_are_refused(tmp_path):
+    wrong: Any = np.zeros((4, 4, 3))
+    with pytest.raises(RunFailed, match="float64"):
+        write_video([wrong], tmp_path / "run.gif", fps=5)
+
+
+def test_a_speed_of_zero_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="fps is 0"):
+        write_video(frames(2), tmp_path / "run.gif", fps=0)

@@ -1,0 +1,86 @@
+"""Rows of envs, collected through the adapters and, by a slow twin, straight from Gymnasium."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from offbeat.envs.contract import Envs
+from offbeat.envs.rows import named
+from offbeat.envs.spaces import random_actions
+from offbeat.seeding import stream
+from offbeat.types import Array, Tree
+
+
+def actions_of(envs: Envs, steps: int, seed: int = 0) -> list[Array]:
+    """The same random actions, [N, ...] each, for the same seed."""
+    random = stream(seed, "actions of a test")
+    return [random_actions(envs.spec.action, envs.spec.columns, random) for _ in range(steps)]
+
+
+def collect(envs: Envs, actions: Sequence[Array], *, together: bool = False) -> Tree:
+    """Step on from where the envs are; return what `recv` said, name -> [len(actions), N, ...].
+
+    With `together`, all groups are sent their actions before the first is received.
+    """
+    return stacked([_step(envs, action, together) for action in actions])
+
+
+def stacked(rows: Sequence[Tree]) -> Tree:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _step(envs: Envs, action: Array, together: bool) -> Tree:
+    outcomes = []
+    if together:
+        for group, columns in enumerate(envs.groups):
+            envs.send(action[columns], group)
+        outcomes = [_copied(envs, group) for group in range(len(envs.groups))]
+    else:
+        for group, columns in enumerate(envs.groups):
+            envs.send(action[columns], group)
+            outcomes.append(_copied(envs, group))
+    return {name: np.concatenate([outcome[name] for outcome in outcomes]) for name in outcomes[0]}
+
+
+def _copied(envs: Envs, group: int) -> Tree:
+    return {name: part.copy() for name, part in named(envs.recv(group)).items()}
+
+
+def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tree]:
+    """Return the first observation and the rows of one column, by Gymnasium alone: actions as the env takes them."""
+    env = gym.make(env_id)
+    first = _leaves(env.reset(seed=seed)[0])
+    rows, begins = [], False
+    for action in actions:
+        if begins:
+            observation, reward, terminated, truncated = env.reset()[0], 0.0, False, False
+        else:
+            observation, reward, terminated, truncated, _ = env.step(action)  # type: ignore[assignment]
+        kept = truncated and not terminated
+        flags = {"terminated": terminated, "truncated": kept, "valid": not begins}
+        rows.append({**_leaves(observation), "reward": np.float32(reward), **flags})
+        begins = terminated or truncated
+    env.close()
+    return first, stacked(rows)
+
+
+def _leaves(observation: Any) -> Tree:
+    if isinstance(observation, dict):
+        return {f"observation/{key}": _kept(part) for key, part in observation.items()}
+    return {"observation": _kept(observation)}
+
+
+def _kept(part: Any) -> Array:
+    array = np.array(part)
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def assert_same(left: Tree, right: Tree) -> None:
+    """Bit for bit."""
+    assert left.keys() == right.keys()
+    for name, part in left.items():
+        np.testing.assert_array_equal(part, right[name], err_msg=name)
