@@ -74,23 +74,8 @@ def score(env: str, seed: int) -> None:
     """Train one seed from the start, evaluate it, write its result."""
     run = run_directory(env, seed)
     shutil.rmtree(run, ignore_errors=True)  # a run without a result was broken off
-    steps = str(SETTINGS[env].steps)
-    offbeat(
-        *(
-            "train",
-            "ppo",
-            env,
-            "--seed",
-            str(seed),
-            "--steps",
-            steps,
-            "--run-dir",
-            str(run),
-            "--progress",
-            "none",
-        ),
-        environment=ONE_THREAD,
-    )
+    command = f"train ppo {env} --steps {SETTINGS[env].steps} --seed {seed} --progress none"
+    offbeat(*command.split(), "--run-dir", str(run), environment=ONE_THREAD)
     answer = offbeat("eval", str(run), "--episodes", str(EVAL_EPISODES), "--json", environment=ONE_THREAD)
     result = {
         "env": env,
@@ -106,7 +91,7 @@ def score(env: str, seed: int) -> None:
 
 
 def curve(lines: list[dict[str, Any]]) -> list[list[float | None]]:
-    """Return the lines' `CURVE_KEYS`; an evaluation stands in the first line that tells it, and in no other."""
+    """Return the lines' `CURVE_KEYS`; an evaluation stands in the first line that tells it, no other."""
     points: list[list[float | None]] = []
     told = 0
     for line in lines:

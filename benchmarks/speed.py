@@ -41,8 +41,11 @@ PPO: Settings = {
     "hidden_sizes": [64, 64],
     "activation": "tanh",
     "shared_trunk": False,
+    "action_distribution": "auto",
+    "log_std_init": 0.0,
     "learning_rate": 1e-3,
     "learning_rate_schedule": "constant",
+    "adam_eps": 1e-5,
     "gamma": 0.99,
     "gae_lambda": 0.95,
     "clip": 0.2,
@@ -50,6 +53,7 @@ PPO: Settings = {
     "value_clip": "none",
     "value_coef": 1.0,  # of half the squared error
     "entropy_coef": 0.0,
+    "exploration": "entropy",
     "max_grad_norm": 0.5,
     "kl_target": "none",
     "recompute_advantages": False,
@@ -70,6 +74,8 @@ WORKS: dict[str, Settings] = {
 }  # fmt: skip
 
 PEER = Path(__file__).parent / "peers" / "sb3_ppo.py"
+NOTHING_ELSE = ("checkpoint_every=0", "eval_episodes=1")
+"""What a run does besides training, as little of it as can be."""
 NOT_SETTINGS = ("env", "envs", "steps", "seed", "threads")
 CALIBRATION_STEPS = 100_000
 CURVE_POINTS = 50
@@ -80,33 +86,21 @@ CURVE_POINTS = 50
 
 def run_offbeat(work: Settings) -> Settings:
     """Train with offbeat, serial, one thread, and return its curve."""
+    command = (
+        f"train ppo {work['env']} --steps {work['steps']} --seed {work['seed']} --runtime serial --max-lag 0 "
+        f"--actors 1 --envs-per-actor {work['envs']} --eval-every 0 --progress none"
+    )
     settings = [f"{key}={_text(value)}" for key, value in work.items() if key not in NOT_SETTINGS]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        offbeat(
-            *(
-                "train",
-                "ppo",
-                work["env"],
-                "--run-dir",
-                str(run),
-                "--progress",
-                "none",
-                "--runtime",
-                "serial",
-            ),
-            *("--steps", str(work["steps"]), "--seed", str(work["seed"]), "--max-lag", "0", "--actors", "1"),
-            *("--envs-per-actor", str(work["envs"]), "--eval-every", "0"),
-            *("--set", "checkpoint_every=0", "eval_episodes=1", *settings),
-        )
+        offbeat(*command.split(), "--run-dir", str(run), "--set", *settings, *NOTHING_ELSE)
         lines = read_metrics(run)
-    return {
-        "curve": [[line["env_steps"], line["wall_time_s"], line["episode_return_mean"]] for line in lines]
-    }
+    keys = ("env_steps", "wall_time_s", "episode_return_mean")
+    return {"curve": [[line[key] for key in keys] for line in lines]}
 
 
 def _text(value: object) -> str:
-    return json.dumps(value) if isinstance(value, (list, bool)) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def run_peer(work: Settings, python: Path) -> Settings:

@@ -130,11 +130,6 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(load_file(path / WEIGHTS), json.loads((path / POLICY).read_text()), state)
 
 
-def load_policy_json(path: Path) -> dict[str, Any]:
-    """Read what the policy of a verified checkpoint is."""
-    return load(path).policy
-
-
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())

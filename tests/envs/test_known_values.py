@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from offbeat.types import Array, Tree
 
 IDS = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
 GAMMA = 0.9
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 every_env = pytest.mark.parametrize("env_id", IDS)
 
@@ -28,9 +31,12 @@ def unroll(env_id: str, rows: int = 40) -> Tree:
     return {**following, "observation": observations}
 
 
-def tensors(rows: Tree, values: Array) -> tuple[torch.Tensor, ...]:
-    parts = (rows["reward"].astype(np.float64), values, rows["terminated"], rows["truncated"], rows["valid"])
-    return tuple(torch.from_numpy(part) for part in parts)
+def tensors(rows: Tree, values: Array) -> Tensors:
+    rewards, *masks = (
+        torch.from_numpy(rows[name]) for name in ("reward", "terminated", "truncated", "valid")
+    )
+    terminated, truncated, valid = masks
+    return rewards.double(), torch.from_numpy(values), terminated, truncated, valid
 
 
 def all_targets(rows: Tree, values: Array, gae_lambda: float) -> dict[str, Array]:
@@ -68,7 +74,7 @@ def test_what_a_value_function_says_after_a_termination_changes_no_target(env_id
 
 @every_env
 def test_whole_returns_need_values_only_where_episodes_are_cut(env_id: str) -> None:
-    """With lambda 1 the value of a decision matters to no target but where a truncation or the unroll's end cuts."""
+    """With lambda 1 only the values at truncations and at the unroll's end matter to a target."""
     rows = unroll(env_id)
     exact = exact_values(env_id, rows["observation"], GAMMA)
     said = np.random.default_rng(0).normal(size=exact.shape)
@@ -92,7 +98,7 @@ def test_discounted_rewards_of_whole_episodes_are_the_exact_values(env_id: str) 
     checked = 0
     for column in range(rows["valid"].shape[1]):
         begins = np.flatnonzero(~rows["valid"][:, column]) + 1
-        for first, last in zip(begins[:-1], begins[1:], strict=True):
+        for first, last in pairwise(begins):
             rewards = rows["reward"][first : last - 1, column].astype(np.float64)
             rest = exact[last - 1, column] if rows["truncated"][last - 2, column] else 0.0
             total = sum(GAMMA**k * reward for k, reward in enumerate(rewards)) + GAMMA ** len(rewards) * rest

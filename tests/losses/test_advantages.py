@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 @st.composite
 def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
-    """Draw legal rows: an end is followed by a reset row, any other row decides or (if asked) is skipped."""
+    """Draw legal rows: a reset row follows an end (if only terminated, perhaps), others decide or are skipped."""
     steps, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     flags = np.zeros((3, steps, columns), bool)
@@ -48,7 +48,7 @@ def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
         for t in range(steps):
             end, valid = ("", False) if ended else draw(kinds)
             flags[:, t, b] = end in {"terminated", "both"}, end in {"truncated", "both"}, valid
-            ended = bool(end)
+            ended = end == "truncated" or (bool(end) and draw(st.booleans()))
     return Rows(random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns)), *flags)
 
 

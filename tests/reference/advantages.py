@@ -36,8 +36,10 @@ def episodes(rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid
     found: list[Episode] = []
     current, ended = Episode(), True
     for t in range(len(rewards)):
-        if not valid[t] and ended:  # a reset row: it belongs to no episode
-            current, ended = Episode(), False
+        if ended:
+            current = Episode()
+        if ended and not valid[t]:  # a reset row: it belongs to no episode
+            ended = False
             continue
         if valid[t]:
             current.decisions.append(Decision(t, rewards[t]))

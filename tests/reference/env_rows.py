@@ -51,7 +51,7 @@ def _copied(envs: Envs, group: int) -> Tree:
 
 
 def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tree]:
-    """Return the first observation and the rows of one column, by Gymnasium alone: actions as the env takes them."""
+    """Return the first observation and the rows of one column, by Gymnasium alone, for its own actions."""
     env = gym.make(env_id)
     first = _leaves(env.reset(seed=seed)[0])
     rows, begins = [], False
@@ -61,8 +61,13 @@ def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tr
         else:
             observation, reward, terminated, truncated, _ = env.step(action)  # type: ignore[assignment]
         kept = truncated and not terminated
-        flags = {"terminated": terminated, "truncated": kept, "valid": not begins}
-        rows.append({**_leaves(observation), "reward": np.float32(reward), **flags})
+        scalars = {
+            "reward": np.float32(reward),
+            "terminated": terminated,
+            "truncated": kept,
+            "valid": not begins,
+        }
+        rows.append({**_leaves(observation), **{name: np.array(part) for name, part in scalars.items()}})
         begins = terminated or truncated
     env.close()
     return first, stacked(rows)

@@ -151,7 +151,7 @@ class NeverEnds(Wanderer):
 
 
 class Raises(Wanderer):
-    def step(self, action: Any) -> Step:
+    def step(self, action: Any) -> Step:  # noqa: ARG002
         raise ZeroDivisionError("the cart has no mass")
 
 
@@ -171,7 +171,7 @@ class DictActions(Wanderer):
 class SameStepVector(gym.vector.VectorEnv[Any, Any, Any]):
     """A vector env whose resets swallow the final observation."""
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
@@ -202,10 +202,16 @@ def zoo_id(kind: type) -> str:
     return f"zoo/{kind.__name__}-v0"
 
 
-for _kind in (*SOUND, *BROKEN):
-    if zoo_id(_kind) not in gym.registry:
-        gym.register(zoo_id(_kind), _kind)
-if "zoo/SameStepOnly-v0" not in gym.registry:
-    gym.register("zoo/SameStepOnly-v0", vector_entry_point=SameStepVector)
-    gym.register("zoo/SameStepToo-v0", Wanderer, vector_entry_point=SameStepVector)
-    gym.register("zoo/Limited-v0", NeverEnds, max_episode_steps=7)
+def _register() -> None:
+    kinds: dict[str, Any] = {zoo_id(kind): kind for kind in (*SOUND, *BROKEN)}
+    for env_id, kind in kinds.items():
+        gym.register(env_id, kind)
+    single: Any = Wanderer
+    vector: Any = SameStepVector
+    gym.register("zoo/SameStepOnly-v0", vector_entry_point=vector)
+    gym.register("zoo/SameStepToo-v0", single, vector_entry_point=vector)
+    gym.register("zoo/Limited-v0", kinds[zoo_id(NeverEnds)], max_episode_steps=7)
+
+
+if "zoo/Limited-v0" not in gym.registry:
+    _register()

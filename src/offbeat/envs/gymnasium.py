@@ -145,7 +145,7 @@ class GymnasiumEnvs:
         self,
         spec: EnvSpec,
         groups: Sequence[slice],
-        sources: Sequence[VectorEnv | list[AnyEnv]],
+        sources: Sequence[AnyVectorEnv | list[AnyEnv]],
         seeds: Sequence[int],
     ) -> None:
         self.spec = spec

@@ -138,4 +138,7 @@ def _cannot_make(env_id: str, arguments: Mapping[str, Any], error: Exception) ->
         if find_spec(module) is None:
             return f"{env_id} needs {module}, which is not installed: type {command}"
     given = f" with the arguments {dict(arguments)}" if arguments else ""
-    return f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): type `offbeat check {env_id}`"
+    return (
+        f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): "
+        f"gymnasium.make({env_id!r}) in Python shows where"
+    )

@@ -3,10 +3,10 @@
 The rows of a column, and what each may look at (``envs/contract.py``):
 
 * A *decision* (a valid row) is the only row with an error. It looks to the column's next decision.
-* After *terminated* there is nothing to look to. After *truncated* there is the reset row, whose
-  observation is the true final one: its value is bootstrapped from. So what stops the bootstrap is one
-  mask, and what stops the trace another: the trace also ends at a reset row, because the correction there
-  is zero.
+* After *terminated* there is nothing to look to (rows without a reset row there are welcome too). After
+  *truncated* there is the reset row, whose observation is the true final one: its value is bootstrapped
+  from. So what stops the bootstrap is one mask, and what stops the trace another: the trace also ends at a
+  reset row, because the correction there is zero.
 * A *reset row* is an invalid row right after an episode's end, or an invalid first row. Its target is its
   value.
 * A *skipped row* is any other invalid row: the agent had no decision to make. It hands on the next
@@ -135,7 +135,7 @@ def td_targets(
 def _skipped(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
     """Mark the invalid rows that are not reset rows, [T, B]."""
     skipped = ~valid
-    skipped[0] = False
+    skipped[0] = False  # no row looks to the first one, whatever it is
     skipped[1:] &= ~(terminated | truncated)[:-1]
     return skipped
 

@@ -244,7 +244,15 @@ class Conductor:
             self._progress.message(f"a checkpoint could not be written ({error}); the previous one is intact")
 
     def _policy_json(self) -> dict[str, Any]:
-        return {"env": self._run.env, "algorithm": self._run.algorithm, "policy": self._parts.policy.to_json()}
+        counters = self.counters
+        return {
+            "env": self._run.env,
+            "algorithm": self._run.algorithm,
+            "env_steps": counters.env_steps,
+            "learning_step": counters.learning_step,
+            "updates": counters.updates,
+            "policy": self._parts.policy.to_json(),
+        }
 
     def _state(self) -> dict[str, Any]:
         """Return what resuming needs; env states only where no ticket has been acted beyond what was learned."""

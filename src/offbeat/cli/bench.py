@@ -1,0 +1,59 @@
+"""`offbeat bench`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from tyro.conf import arg
+
+from offbeat.cli.train import RunArguments
+
+
+@dataclass(frozen=True)
+class Bench(RunArguments):
+    """Measure what acting and learning cost here, and how much of the machine is used: offbeat bench ppo CartPole-v1."""
+
+    seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
+    """How long the speed is measured for; the costs take about ten seconds more."""
+    act_only: bool = False
+    """Only sample, without a learner."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+    def run(self) -> int:
+        from rich.console import Console
+
+        config = self.config()
+        from offbeat.envs.check import preflight
+        from offbeat.runtime import measure
+        from offbeat.threads import limit
+
+        preflight(config.run.env)
+        limit(config.runtime.learner_threads)
+        with Console(stderr=True).status("measuring, for about 20 seconds"):
+            if self.act_only:
+                sps = measure.measure_speed(config, self.seconds, act_only=True)["sps"]
+                result: dict[str, Any] = {"act_only_sps": sps}
+            else:
+                result = measure.report(config, self.seconds)
+        print(json.dumps(result) if self.json else _table(result))
+        return 0
+
+
+def _table(result: dict[str, Any]) -> str:
+    if "act_only_sps" in result:
+        return f"sampling alone: {result['act_only_sps']:,.0f} env steps/s"
+    share = {name: result[f"c_{name}_us"] for name in ("env", "act", "learn")}
+    total = sum(share.values())
+    costs = "\n".join(f"  {name:6} {cost:9.2f} us  {cost / total:4.0%}" for name, cost in share.items())
+    return (
+        f"core-microseconds per env step, each measured alone:\n{costs}\n"
+        f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of what this layout can "
+        f"do ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of what {result['cores']} cores can do "
+        f"({result['limit_sps']:,.0f})\n"
+        f"bound by the {result['bound_by']}: overlapping acting with learning can win at most "
+        f"{result['overlap_gain_max']:.2f}x\n"
+        f"policy lag {result['policy_lag_mean']:.1f} (at most {result['policy_lag_max']:.0f}) learning steps"
+    )

@@ -1,0 +1,130 @@
+"""`offbeat eval` and `offbeat watch`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from offbeat.errors import ConfigError
+
+EVALUATION_ENVS = 64
+"""Envs stepped at once, at most."""
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Play whole episodes with a trained policy: offbeat eval runs/NAME."""
+
+    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    episodes: int = 20
+    """Whole episodes, shared out beforehand so that short ones are not preferred."""
+    seed: int = 0
+    """Keys the envs and the sampling."""
+    sampled: bool = False
+    """Sample actions, instead of taking the most likely one."""
+    checkpoint: str = "latest"
+    """latest, best or step-<12 digits>."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+    def run(self) -> int:
+        from offbeat.config import load as load_config
+        from offbeat.envs.make import make_envs
+        from offbeat.loading import load
+        from offbeat.registry import import_modules
+        from offbeat.run_directory import RunDirectory
+        from offbeat.workers.evaluator import evaluate
+
+        _at_least("episodes", self.episodes, 1)
+        _at_least("seed", self.seed, 0)
+        import_modules(load_config(RunDirectory.open(self.run_directory).config).run.imports)
+        loaded = load(self.run_directory, self.checkpoint)
+        columns = min(self.episodes, EVALUATION_ENVS)
+        envs = make_envs(loaded.trained.env, columns, seed=self.seed, role="eval")
+        try:
+            with _bar(self.episodes, shown=not self.json) as on_step:
+                result = evaluate(
+                    loaded.policy,
+                    envs,
+                    episodes=self.episodes,
+                    seed=self.seed,
+                    sampled=self.sampled,
+                    on_step=on_step,
+                )
+        finally:
+            envs.close()
+        figures = {
+            "episodes": self.episodes,
+            "return_mean": result.return_mean,
+            "return_std": result.return_std,
+            "return_min": float(result.returns.min()),
+            "return_max": float(result.returns.max()),
+            "length_mean": result.length_mean,
+            "env_steps": loaded.trained.env_steps,
+            "learning_step": loaded.trained.learning_step,
+            "updates": loaded.trained.updates,
+        }
+        print(json.dumps(figures) if self.json else self._sentence(loaded.trained.env, figures))
+        return 0
+
+    def _sentence(self, env: str, figures: dict[str, Any]) -> str:
+        how = "sampled" if self.sampled else "greedy"
+        return (
+            f"{env}, {how}, {figures['episodes']} episodes: return {figures['return_mean']:.1f} "
+            f"+- {figures['return_std']:.1f} (from {figures['return_min']:.1f} to {figures['return_max']:.1f}), "
+            f"length {figures['length_mean']:.1f}; {self.checkpoint} checkpoint, after "
+            f"{figures['env_steps']} env steps"
+        )
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"{name} is {value}, but at least {least} is expected: type --{name} {least} or more")
+
+
+def _bar(episodes: int, *, shown: bool) -> Any:
+    """Return a context manager that gives `on_step`; it draws a bar if the work takes more than a moment."""
+    from contextlib import contextmanager
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    @contextmanager
+    def bar() -> Any:
+        with Progress(console=Console(stderr=True), disable=not shown, transient=True) as progress:
+            task = progress.add_task("episodes", total=episodes)
+            yield lambda ended: progress.update(task, completed=ended)
+
+    return bar()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Watch one episode, in a window or as a video: offbeat watch runs/NAME --video episode.mp4."""
+
+    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    video: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Write an .mp4 or .gif instead of opening a window."""
+    seed: int = 0
+    """Keys the episode."""
+    checkpoint: str = "latest"
+    """latest, best or step-<12 digits>."""
+
+    def run(self) -> int:
+        from offbeat.config import load as load_config
+        from offbeat.loading import load
+        from offbeat.registry import import_modules
+        from offbeat.run_directory import RunDirectory
+        from offbeat.watching import watch
+
+        import_modules(load_config(RunDirectory.open(self.run_directory).config).run.imports)
+        loaded = load(self.run_directory, self.checkpoint)
+        total, length = watch(loaded, seed=self.seed, video=self.video)
+        print(f"return {total:.1f} in {length} env steps" + (f", written to {self.video}" if self.video else ""))
+        return 0

@@ -1,0 +1,90 @@
+"""`offbeat check`, `offbeat list` and `offbeat doctor`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+
+@dataclass(frozen=True)
+class Check:
+    """Step an env and say in words what is wrong with it: offbeat check ENV."""
+
+    env: Annotated[Positional[str], arg(metavar="ENV")]
+    """Gymnasium id, or envpool:ID."""
+    imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
+    """Python module to import first; it may register envs."""
+
+    def run(self) -> int:
+        from offbeat.envs.check import check_env
+        from offbeat.registry import import_modules
+
+        sys.path.insert(0, str(Path.cwd()))
+        import_modules(self.imports)
+        findings = check_env(self.env)
+        for finding in findings:
+            print(f"{finding.severity}: {finding.seen}\n  {finding.remedy}")
+        errors = sum(finding.severity == "error" for finding in findings)
+        print(f"{self.env}: {errors} errors, {len(findings) - errors} warnings" if findings else f"{self.env}: good")
+        return 1 if errors else 0
+
+
+@dataclass(frozen=True)
+class List:
+    """List what can be named: offbeat list envs."""
+
+    what: Positional[Literal["envs", "algorithms", "presets"]]
+    """Which names."""
+
+    def run(self) -> int:
+        if self.what == "envs":
+            from offbeat.envs.make import list_envs
+
+            print("\n".join(list_envs()))
+        elif self.what == "algorithms":
+            from offbeat.registry import ALGORITHMS
+
+            print("\n".join(f"{name}  {entry.summary}" for name, entry in ALGORITHMS.items()))
+        else:
+            from offbeat.config import preset_names
+
+            print("\n".join(preset_names()))
+        return 0
+
+
+_PACKAGES = ("offbeat", "torch", "numpy", "gymnasium", "tyro", "rich", "safetensors", "tensorboard", "matplotlib")
+_EXTRAS = {"mujoco": "mujoco", "box2d": "Box2D", "atari": "ale_py", "envpool": "envpool", "video": "imageio_ffmpeg"}
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say what this machine and installation have."""
+
+    def run(self) -> int:
+        print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
+        print(f"cores {len(os.sched_getaffinity(0))} usable of {os.cpu_count()}")
+        for name in _PACKAGES:
+            print(f"{name} {_version(name)}")
+        for extra, module in _EXTRAS.items():
+            there = importlib.util.find_spec(module) is not None
+            print(f"extra {extra}: " + ("installed" if there else f'missing, pip install "offbeat[{extra}]"'))
+        import torch
+
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        print("gpu " + (", ".join(gpus) or "none"))
+        return 0
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"

@@ -1,0 +1,83 @@
+"""The command line: `offbeat COMMAND ...`. Each command is a dataclass with a `run` method, in a file of its own.
+
+Nothing heavy is imported here: a command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import tyro
+
+from offbeat.cli.bench import Bench
+from offbeat.cli.evaluate import Eval, Watch
+from offbeat.cli.inspect import Check, Doctor, List
+from offbeat.cli.plot import Plot
+from offbeat.cli.train import Resume, Train
+from offbeat.errors import OffbeatError, unknown
+
+COMMANDS = {
+    "train": Train,
+    "resume": Resume,
+    "eval": Eval,
+    "watch": Watch,
+    "plot": Plot,
+    "bench": Bench,
+    "check": Check,
+    "list": List,
+    "doctor": Doctor,
+}
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[Watch, tyro.conf.subcommand("watch")]
+    | Annotated[Plot, tyro.conf.subcommand("plot")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
+    | Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code."""
+    try:
+        return _parse(arguments).run()
+    except OffbeatError as error:
+        print(f"offbeat: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("offbeat: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
+        return 0
+
+
+def _parse(arguments: Sequence[str]) -> Command:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        raise unknown("command", arguments[0], COMMANDS, "`offbeat --help` lists them.")
+    return tyro.cli(
+        Command,  # type: ignore[arg-type]
+        prog="offbeat",
+        description="Asynchronous reinforcement learning under an explicit contract of how far "
+        "acting and learning may drift apart.",
+        args=list(arguments) or ["--help"],
+        config=(tyro.conf.OmitSubcommandPrefixes,),
+    )

@@ -1,0 +1,32 @@
+"""`offbeat plot`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from offbeat.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw return against steps, frames or time: offbeat plot runs/A runs/B."""
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
+    """Run directories; seeds of one config become a mean line with a 95 % band."""
+    x: Literal["steps", "frames", "time"] = "steps"
+    """What the horizontal axis shows."""
+    out: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    """Where to write. Default: return.png in the run directory, or in the current folder for several runs."""
+
+    def run(self) -> int:
+        from offbeat.plots.curves import plot_runs
+
+        if not self.runs:
+            raise ConfigError("no run was given: type offbeat plot RUN, a directory that `offbeat train` made")
+        out = self.out or (self.runs[0] / "return.png" if len(self.runs) == 1 else Path("return.png"))
+        print(plot_runs(self.runs, x=self.x, out=out))
+        return 0

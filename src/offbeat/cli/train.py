@@ -1,0 +1,124 @@
+"""`offbeat train` and `offbeat resume`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+if TYPE_CHECKING:
+    from offbeat.config import Config
+    from offbeat.training import Run
+
+Number = Annotated[str | None, arg(metavar="N")]
+ProgressKind = Literal["dashboard", "lines", "none"]
+
+
+@dataclass(frozen=True)
+class RunArguments:
+    """What `train` and `bench` share: everything that makes a config."""
+
+    algo: Annotated[Positional[str], arg(metavar="ALGO")]
+    """Algorithm; `offbeat list algorithms` shows them."""
+    env: Annotated[Positional[str], arg(metavar="ENV")]
+    """Gymnasium id, or envpool:ID; `offbeat list envs` shows them."""
+    preset: Annotated[str | None, arg(metavar="NAME")] = None
+    """Preset to begin from; without it, the one for ALGO and ENV, if there is one."""
+    steps: Number = None
+    """Env steps to learn from."""
+    stop_at: Number = None
+    """Stop after this many env steps, with a checkpoint; schedules still run over --steps."""
+    time: Annotated[str | None, arg(metavar="SECONDS")] = None
+    """Stop after this many seconds, with a checkpoint."""
+    seed: Number = None
+    """Keys every random stream."""
+    runtime: Annotated[str | None, arg(metavar="serial")] = None
+    """How acting and learning are laid out."""
+    actors: Number = None
+    """Workers that step envs."""
+    envs_per_actor: Number = None
+    """Envs of each actor."""
+    max_lag: Annotated[str | None, arg(metavar="D")] = None
+    """Learning steps that the weights which act may be behind those which learn."""
+    lag: Annotated[str | None, arg(metavar="bounded|exact")] = None
+    """Act with the newest weights, or with those of exactly D learning steps ago."""
+    device: Annotated[str | None, arg(metavar="auto|cpu|cuda")] = None
+    """Where the learner's tensors live."""
+    eval_every: Annotated[str | None, arg(metavar="STEPS")] = None
+    """Env steps between evaluations; 0 for none."""
+    init_from: Annotated[str | None, arg(metavar="RUN")] = None
+    """Begin with the weights of another run."""
+    imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
+    """Python module to import first; it may register envs."""
+    set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
+    """Any setting; docs/options.md lists them."""
+
+    def config(self) -> Config:
+        """Put the config together and check it."""
+        from offbeat.config import parse_assignments, resolve
+        from offbeat.registry import import_modules
+        from offbeat.threads import forbid_spinning
+
+        sys.path.insert(0, str(Path.cwd()))  # so that --import finds a module in the current folder
+        import_modules(self.imports)
+        forbid_spinning()
+        assignments = parse_assignments([item for group in self.set for item in group])
+        return resolve(self.algo, self.env, preset=self.preset, flags=self._flags(), assignments=assignments)
+
+    def _flags(self) -> dict[str, Any]:
+        """Return the flags that were given, by config key."""
+        given = {name: getattr(self, name) for name in _FLAGS}
+        flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return flags | ({"imports": self.imports} if self.imports else {})
+
+
+_FLAGS = (
+    *("steps", "stop_at", "time", "seed", "runtime", "actors", "envs_per_actor"),
+    *("max_lag", "lag", "device", "eval_every", "init_from"),
+)
+
+
+@dataclass(frozen=True)
+class Train(RunArguments):
+    """Train an agent: offbeat train ppo CartPole-v1."""
+
+    run_dir: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Where the run is kept; must not exist yet. Default: a new directory under runs/."""
+    progress: ProgressKind | None = None
+    """Default: the dashboard on a terminal, lines elsewhere."""
+
+    def run(self) -> int:
+        config = self.config()
+        from offbeat.training import start
+
+        return _report(start(config, self.run_dir, progress=self.progress))
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue a run from its latest checkpoint: offbeat resume runs/NAME."""
+
+    run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Run directory."""
+    steps: Number = None
+    """Env steps to go on to; without it, those that the run was begun with."""
+    progress: ProgressKind | None = None
+    """Default: the dashboard on a terminal, lines elsewhere."""
+
+    def run(self) -> int:
+        sys.path.insert(0, str(Path.cwd()))
+        from offbeat.fields import Count, read
+        from offbeat.training import resume
+
+        steps = None if self.steps is None else read("steps", self.steps, Count)
+        return _report(resume(self.run_directory, steps=steps, progress=self.progress))
+
+
+def _report(run: Run) -> int:
+    """Say how a run ended and what to type next."""
+    verb = f"offbeat resume {run.path}" if run.state == "interrupted" else f"offbeat eval {run.path}"
+    print(f"{run.state}: {run.reason}\n  next: {verb}\n        offbeat plot {run.path}")
+    return run.exit_code

@@ -1,0 +1,110 @@
+"""A trained policy, from a run to a function: the normaliser is included, and no algorithm is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offbeat import checkpoint
+from offbeat.errors import ConfigError
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.spec import PolicySpec
+from offbeat.run_directory import RunDirectory
+from offbeat.types import Array, Tree
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a policy was trained on, and how far."""
+
+    env: str
+    algorithm: str
+    env_steps: int
+    learning_step: int
+    updates: int
+
+
+class LoadedPolicy:
+    """Call it with an observation, or a batch of them, to get the action to hand to the env."""
+
+    def __init__(self, policy: NumpyPolicy, trained: Trained) -> None:
+        self.policy = policy
+        self.trained = trained
+
+    def __call__(self, observation: Any, *, random: np.random.Generator | None = None) -> Any:
+        """Choose an action.
+
+        Args:
+            observation: as the env gives it, for one env or for N: an array, or a dict of arrays.
+            random: sample with this generator; None takes the most likely action.
+
+        Returns:
+            The action of one env ([*shape], an int for Discrete), or [N, *shape].
+
+        Raises:
+            ValueError: the observation does not have the shape that the policy was trained on.
+        """
+        leaves, single = self._leaves(observation)
+        action = self.policy.greedy(leaves) if random is None else self.policy.act(leaves, random).action
+        chosen = self.policy.to_env(action)
+        return _single(chosen) if single else chosen.copy()
+
+    def _leaves(self, observation: Any) -> tuple[Tree, bool]:
+        """Return the leaves with a column axis, and whether that axis was added here."""
+        given = observation if isinstance(observation, Mapping) else {"": observation}
+        leaves, single = {}, False
+        for leaf in self.policy.spec.observation:
+            key = leaf.name.partition("/")[2]
+            if key not in given:
+                raise ValueError(f"the observation lacks {key!r}: it has {', '.join(map(repr, given))}")
+            array = np.asarray(given[key])
+            single = array.shape == leaf.shape
+            if not single and array.shape[1:] != leaf.shape:
+                raise ValueError(
+                    f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
+                )
+            leaves[leaf.name] = array[None] if single else array
+        return leaves, single
+
+
+def _single(actions: Array) -> Any:
+    action = actions[0]
+    return action.copy() if isinstance(action, np.ndarray) else action.item()
+
+
+def load(run: Path | str, name: str = "latest") -> LoadedPolicy:
+    """Load the policy of a run.
+
+    Args:
+        run: a run directory.
+        name: latest, best or step-<12 digits>.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint, or it is damaged.
+    """
+    directory = RunDirectory.open(Path(run))
+    saved = checkpoint.load(directory.store().path(name))
+    data = dict(saved.policy)
+    spec = PolicySpec.from_json(data.pop("policy"))
+    trained_on = directory.read_config().run.env
+    if data["env"] != trained_on:
+        raise ConfigError(
+            f"the checkpoint {name} of {run} was trained on {data['env']}, but the run's config.toml says "
+            f"{trained_on}: put back the checkpoint, or the config, that belongs here"
+        )
+    policy = NumpyPolicy(spec)
+    policy.load(_vector(spec, saved.weights))
+    return LoadedPolicy(policy, Trained(**data))
+
+
+def _vector(spec: PolicySpec, weights: Tree) -> Array:
+    """Put the policy's arrays together as they are published."""
+    layout = spec.layout()
+    vector = np.zeros(layout.size, np.float32)
+    for name, view in layout.views(vector).items():
+        view[...] = weights[name]
+    return vector

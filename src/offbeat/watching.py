@@ -1,0 +1,76 @@
+"""One episode of a trained policy, in a window or as a video."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from offbeat.errors import ConfigError
+from offbeat.loading import LoadedPolicy
+
+DEFAULT_FPS = 30
+
+
+def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float, int]:
+    """Play one greedy episode; return its return and its length in env steps.
+
+    Raises:
+        ConfigError: the env cannot be drawn here, or the video cannot be written.
+    """
+    env = _make(policy.trained.env, "human" if video is None else "rgb_array")
+    episode = _Episode(env, policy, seed)
+    try:
+        if video is None:
+            for _ in episode.frames():
+                pass
+        else:
+            from offbeat.plots.video import write_video
+
+            write_video(episode.frames(), video, int(env.metadata.get("render_fps") or DEFAULT_FPS))
+    finally:
+        env.close()
+    return episode.total, episode.length
+
+
+class _Episode:
+    def __init__(self, env: gymnasium.Env[Any, Any], policy: LoadedPolicy, seed: int) -> None:
+        self._env, self._policy, self._seed = env, policy, seed
+        self.total, self.length = 0.0, 0
+
+    def frames(self) -> Iterator[Any]:
+        """Play the episode, yielding what is drawn at each env step."""
+        observation, _ = self._env.reset(seed=self._seed)
+        ended = False
+        yield self._draw()
+        while not ended:
+            observation, reward, terminated, truncated, _ = self._env.step(self._policy(observation))
+            self.total += float(reward)
+            self.length += 1
+            ended = bool(terminated or truncated)
+            yield self._draw()
+
+    def _draw(self) -> Any:
+        try:
+            return self._env.render()
+        except Exception as error:
+            raise _cannot_draw(self._policy.trained.env, error) from error
+
+
+def _make(env_id: str, render_mode: str) -> gymnasium.Env[Any, Any]:
+    if env_id.startswith("envpool:"):
+        raise ConfigError(f"{env_id} cannot be drawn: EnvPool renders nothing; train on the Gymnasium id to watch")
+    try:
+        return gymnasium.make(env_id, render_mode=render_mode)
+    except Exception as error:
+        raise _cannot_draw(env_id, error) from error
+
+
+def _cannot_draw(env_id: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{env_id} cannot be drawn here ({type(error).__name__}: {error}). Without a screen, type --video FILE.mp4; "
+        'what is missing may come with pip install "offbeat[video]", and MuJoCo without a screen needs '
+        "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+    )
