@@ -32,6 +32,8 @@ MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
 _TEMPORARY = ".writing-"
 _ARRAY = "$array"
+_SEPARATOR = "::"
+"""Between the keys of nested dicts, in the names of arrays; leaves of observations have slashes in theirs."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +201,9 @@ def _split(value: Any, path: str, arrays: Tree) -> Any:
         arrays[path] = value
         return {_ARRAY: path}
     if isinstance(value, Mapping):
-        return {key: _split(item, f"{path}/{key}", arrays) for key, item in value.items()}
+        return {key: _split(item, f"{path}{_SEPARATOR}{key}", arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_split(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
+        return [_split(item, f"{path}{_SEPARATOR}{i}", arrays) for i, item in enumerate(value)]
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offbeat.errors import ConfigError, unknown
-from offbeat.fields import Count, Natural, Positive, build, hints_of
+from offbeat.fields import Count, Natural, Positive, build, hints_of, read
 from offbeat.pace import OnPolicyPace
 from offbeat.registry import ALGORITHMS, algorithm_entry
-
-RUNTIMES = ("serial",)
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class Config:
         }
 
     def save(self, path: Path) -> None:
-        import tomli_w  # noqa: PLC0415  (only a run that is being created needs it)
+        import tomli_w
 
         path.write_text(tomli_w.dumps(self.tables()))
 
@@ -212,12 +210,9 @@ def resolve(
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:
     """Check the flags that need no algorithm first: a mistyped number should not wait for torch to load."""
-    for table in (RunConfig, RuntimeConfig):
-        hints = hints_of(table)
-        build_values = {key: value for key, value in flags.items() if key in hints}
-        for key, value in build_values.items():
-            from offbeat.fields import read  # noqa: PLC0415
-
+    hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig)}
+    for key, value in flags.items():
+        if key in hints:
             read(key, value, hints[key])
 
 

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from offbeat.errors import ConfigError, unknown
 
-
 T = TypeVar("T")
 
 
@@ -119,7 +118,7 @@ def _read_int(value: object) -> int:
     number = _read_float(value)
     if number != int(number):
         raise ValueError
-    return int(number) if isinstance(value, str | float) else int(value)  # type: ignore[call-overload, no-any-return]
+    return value if isinstance(value, int) else int(number)
 
 
 def _read_float(value: object) -> float:

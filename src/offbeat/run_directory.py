@@ -66,9 +66,7 @@ class RunDirectory:
         """
         directory = cls(path)
         if not directory.config.is_file():
-            raise ConfigError(
-                f"{path} is no run directory (it has no config.toml): give one that `offbeat train` made"
-            )
+            raise ConfigError(f"{path} is no run directory (it has no config.toml): give one that `offbeat train` made")
         return directory
 
     def read_config(self) -> Config:

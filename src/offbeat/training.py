@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat import config as configs
 from offbeat.config import Config
-from offbeat.errors import ConfigError, OffbeatError
+from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
@@ -178,7 +178,7 @@ class _Beginning:
     def __init__(self, initial: Mapping[str, Any] | None) -> None:
         self._initial = initial
 
-    def apply(self, parts: Parts, conductor: Conductor) -> str:
+    def apply(self, parts: Parts, _conductor: Conductor) -> str:
         if self._initial is not None:
             parts.algorithm.load_weights(self._initial["weights"])
             if self._initial["state"] is not None:

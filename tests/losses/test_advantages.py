@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 @st.composite
 def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
-    """Draw legal rows: a reset row follows an end (if only terminated, perhaps), others decide or are skipped."""
+    """Draw rows: a reset row follows each truncation, perhaps each termination; others decide or are skipped."""
     steps, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     flags = np.zeros((3, steps, columns), bool)
@@ -44,11 +44,13 @@ def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
         st.sampled_from([True, True, False] if with_skips else [True]),
     )
     for b in range(columns):
-        ended = draw(st.booleans())
+        ended = reset = draw(st.booleans())
         for t in range(steps):
-            end, valid = ("", False) if ended else draw(kinds)
+            end, valid = ("", False) if reset else draw(kinds)
+            valid |= ended and not reset
             flags[:, t, b] = end in {"terminated", "both"}, end in {"truncated", "both"}, valid
-            ended = end == "truncated" or (bool(end) and draw(st.booleans()))
+            ended = bool(end)
+            reset = end == "truncated" or (ended and draw(st.booleans()))
     return Rows(random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns)), *flags)
 
 

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.errors import ConfigError
 from offbeat.algorithms.ppo_numpy import Coefficients, NumpyGradients, applies
 from offbeat.config import RuntimeConfig
+from offbeat.errors import ConfigError
 from offbeat.fields import Count, NonNegative, Positive, Share
 from offbeat.losses.advantages import Targets, generalized_advantages, vtrace
 from offbeat.losses.ppo import (
@@ -146,7 +146,11 @@ class PPOConfig:
             action=env.action,
             hidden_sizes=self.hidden_sizes,
             activation=self.activation,
-            distribution="categorical" if discrete else "squashed" if self.action_distribution == "squashed" else "gaussian",
+            distribution="categorical"
+            if discrete
+            else "squashed"
+            if self.action_distribution == "squashed"
+            else "gaussian",
             normalize=self.normalize_observations,
         )
 
@@ -185,6 +189,7 @@ class PPO:
         self._clip = config.clip
         self._rate = config.learning_rate
         self._epoch_kl: list[Tensor | float] = []
+        self._first = True
 
     def fields(self) -> list[Field]:
         return [Field("behavior_log_prob", (), "float32")]
@@ -259,6 +264,7 @@ class PPO:
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
         valid = batch["valid"].flatten().nonzero().squeeze(1)
+        self._first = True
         parts = max(1, -(-len(valid) // self._config.minibatch_size))
         for epoch in range(self._config.epochs):
             if epoch and self._config.recompute_advantages:
@@ -297,8 +303,13 @@ class PPO:
             loss = loss + config.entropy_coef * distribution.symmetric_kl_to_uniform().mean()
         elif config.entropy_coef:
             loss = loss - config.entropy_coef * entropy
-        metrics = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(), "entropy": entropy.detach()}
-        return LossResult(loss, metrics | self._ratio_metrics(log_ratio.detach()))
+        figures = {
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(),
+            **_ratio_figures(log_ratio.detach(), self._clip),
+        }
+        return LossResult(loss, self._noted(figures))
 
     def _gradients(self, minibatch: Minibatch) -> LossResult:
         """Write the gradients of `_loss` by hand."""
@@ -307,18 +318,16 @@ class PPO:
             self._clip, config.value_clip, config.value_coef, config.entropy_coef, config.normalize_advantages
         )
         loss, figures = cast("NumpyGradients", self._by_hand).write(minibatch, weigh)
-        self._epoch_kl.append(figures["approx_kl"])
-        return LossResult(loss, figures)
+        return LossResult(loss, self._noted(figures))
 
-    def _ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
-        ratio = log_ratio.exp()
-        kl = approx_kl(log_ratio)
-        self._epoch_kl.append(kl)
-        return {
-            "approx_kl": kl,
-            "ratio_mean": ratio.mean(),
-            "clip_fraction": ((ratio - 1).abs() > self._clip).float().mean(),
-        }
+    def _noted(self, figures: Mapping[str, Tensor | float]) -> dict[str, Tensor | float]:
+        """Note the KL of the epoch; of the ratios' deviations from 1, report that of the first minibatch only."""
+        self._epoch_kl.append(figures["approx_kl"])
+        reported = {name: value for name, value in figures.items() if name != "ratio_deviation"}
+        if self._first:
+            reported["ratio_max_deviation_first"] = figures["ratio_deviation"]
+            self._first = False
+        return reported
 
     # --- after the updates ----------------------------------------------------------------------------------
 
@@ -389,6 +398,17 @@ class PPO:
         self._returns.restore(state["returns"])
         self._rate = float(state["learning_rate"])
         self._set_statistics()
+
+
+def _ratio_figures(log_ratio: Tensor, clip: float) -> dict[str, Tensor]:
+    ratio = log_ratio.exp()
+    deviation = (ratio - 1).abs()
+    return {
+        "approx_kl": approx_kl(log_ratio),
+        "ratio_mean": ratio.mean(),
+        "clip_fraction": (deviation > clip).float().mean(),
+        "ratio_deviation": deviation.max(),
+    }
 
 
 _SHUFFLED = ("observation", "action", "proximal_log_prob", "advantage", "value_target", "proximal_value")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ class NumpyGradients:
         """Return the critic's values, [M]."""
         return self._critic.forward(observation)[:, 0].copy()
 
-    def log_prob(self, observation: F32, action: NDArray[np.generic]) -> F32:
+    def log_prob(self, observation: F32, action: NDArray[Any]) -> F32:
         """Return the policy's log-probabilities of recorded actions, [M]."""
         return self._head.log_prob(self._policy.forward(observation), action)
 
@@ -72,9 +72,7 @@ class NumpyGradients:
         d_output, entropy = self._head.backward(d_log_prob, weigh.entropy_coef)
         self._policy.backward(d_output, self._gradients)
         values = self._critic.forward(observation)[:, 0]
-        value_loss, d_values = _value_loss(
-            values, arrays["proximal_value"], arrays["value_target"], weigh.value_clip
-        )
+        value_loss, d_values = _value_loss(values, arrays["proximal_value"], arrays["value_target"], weigh.value_clip)
         self._critic.backward(d_values[:, None] * np.float32(weigh.value_coef), self._gradients)
         loss = policy_loss + weigh.value_coef * value_loss - weigh.entropy_coef * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, **figures}
@@ -92,11 +90,12 @@ def _surrogate(log_ratio: F32, advantages: F32, clip: float) -> tuple[float, F32
     ratio = np.exp(log_ratio)
     gain, clipped = ratio * advantages, np.clip(ratio, 1 - clip, 1 + clip) * advantages
     derivative = np.where(gain <= clipped, gain, 0) * np.float32(-1 / rows)
-    excess = ratio - 1
+    deviation = np.abs(ratio - 1)
     figures = {
         "approx_kl": float((np.expm1(log_ratio) - log_ratio).mean()),
-        "ratio_mean": 1.0 + float(excess.mean()),
-        "clip_fraction": np.count_nonzero(np.abs(excess) > clip) / rows,
+        "ratio_mean": float(ratio.mean()),
+        "clip_fraction": np.count_nonzero(deviation > clip) / rows,
+        "ratio_deviation": float(deviation.max()),
     }
     return -float(np.minimum(gain, clipped).mean()), derivative, figures
 
@@ -118,7 +117,7 @@ def _value_loss(values: F32, proximal: F32, targets: F32, clip: float | None) ->
 class _Head(Protocol):
     """From the policy network's output to log-probabilities, and back."""
 
-    def log_prob(self, output: F32, action: NDArray[np.generic]) -> F32: ...
+    def log_prob(self, output: F32, action: NDArray[Any]) -> F32: ...
 
     def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
         """Return d loss / d output, [M, P], and the mean entropy; `log_prob` was called before."""
@@ -128,7 +127,7 @@ class _Head(Protocol):
 class _Categorical:
     """One categorical component. Works on [choices, M], as sums over few choices are quicker down the columns."""
 
-    def log_prob(self, output: F32, action: NDArray[np.generic]) -> F32:
+    def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
         logits = np.ascontiguousarray(output.T)
         logits -= logits.max(axis=0)
         self._probs = np.exp(logits)
@@ -156,7 +155,7 @@ class _Gaussian:
     def __init__(self, values: Mapping[str, F32], gradients: Mapping[str, F32]) -> None:
         self._log_std, self._d_log_std = values["log_std"], gradients["log_std"]
 
-    def log_prob(self, output: F32, action: NDArray[np.generic]) -> F32:
+    def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
         self._inverse_std = np.exp(-self._log_std)
         self._z = (action.reshape(output.shape) - output) * self._inverse_std
         self._squares = self._z * self._z

@@ -13,7 +13,7 @@ from offbeat.cli.train import RunArguments
 
 @dataclass(frozen=True)
 class Bench(RunArguments):
-    """Measure what acting and learning cost here, and how much of the machine is used: offbeat bench ppo CartPole-v1."""
+    """Measure what acting and learning cost here, and how near a run comes: offbeat bench ppo CartPole-v1."""
 
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
     """How long the speed is measured for; the costs take about ten seconds more."""

@@ -60,8 +60,24 @@ class List:
         return 0
 
 
-_PACKAGES = ("offbeat", "torch", "numpy", "gymnasium", "tyro", "rich", "safetensors", "tensorboard", "matplotlib")
-_EXTRAS = {"mujoco": "mujoco", "box2d": "Box2D", "atari": "ale_py", "envpool": "envpool", "video": "imageio_ffmpeg"}
+_PACKAGES = (
+    "offbeat",
+    "torch",
+    "numpy",
+    "gymnasium",
+    "tyro",
+    "rich",
+    "safetensors",
+    "tensorboard",
+    "matplotlib",
+)
+_EXTRAS = {
+    "mujoco": "mujoco",
+    "box2d": "Box2D",
+    "atari": "ale_py",
+    "envpool": "envpool",
+    "video": "imageio_ffmpeg",
+}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
@@ -74,7 +74,7 @@ def _parse(arguments: Sequence[str]) -> Command:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise unknown("command", arguments[0], COMMANDS, "`offbeat --help` lists them.")
     return tyro.cli(
-        Command,  # type: ignore[arg-type]
+        Command,
         prog="offbeat",
         description="Asynchronous reinforcement learning under an explicit contract of how far "
         "acting and learning may drift apart.",

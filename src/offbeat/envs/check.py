@@ -82,9 +82,7 @@ def _check_single(env_id: str, steps: int, kwargs: Mapping[str, Any]) -> Iterato
     if entry.entry_point is None:
         return
     make_envs(env_id, 1, seed=SEED, kwargs=kwargs).close()  # refuses what cannot be made or acted in
-    env = make_scalar(
-        replace(entry, max_episode_steps=None), kwargs
-    )  # a TimeLimit would unpack what it is given
+    env = make_scalar(replace(entry, max_episode_steps=None), kwargs)  # a TimeLimit would unpack what it is given
     try:
         ends = yield from _check_steps(env, steps)
     finally:
@@ -103,9 +101,7 @@ def _check_steps(env: gym.Env[Any, Any], steps: int) -> Generator[Finding, None,
     begins, ends = True, 0
     for step in range(steps):
         try:
-            returned = (
-                env.reset(seed=None if step else SEED) if begins else env.step(env.action_space.sample())
-            )
+            returned = env.reset(seed=None if step else SEED) if begins else env.step(env.action_space.sample())
         except Exception as error:  # noqa: BLE001 - whatever an env raises is what the user wants to read
             yield _raised("reset()" if begins else "step()", step, error)
             return None
@@ -135,9 +131,7 @@ def _check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Fi
         if not isinstance(parts.get(name, False), bool | np.bool_):
             yield Finding("error", f"{name} is {_kind(parts[name])}, not a bool", f"return bool({name})")
     if not isinstance(parts["info"], dict):
-        yield Finding(
-            "warning", f"info is {_kind(parts['info'])}, not a dict", "return a dict: {} where it is empty"
-        )
+        yield Finding("warning", f"info is {_kind(parts['info'])}, not a dict", "return a dict: {} where it is empty")
 
 
 def _check_observation(space: gym.Space[Any], observation: Any, name: str = "") -> Iterator[Finding]:
@@ -165,9 +159,7 @@ def _check_box(space: gym.spaces.Box, value: Array, name: str) -> Iterator[Findi
         seen = f"{name} is of {value.dtype}, but the observation space says {declared}"
         yield Finding(severity, seen, f"return it with .astype(np.{declared}), or declare {value.dtype}")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
-        yield Finding(
-            "error", f"{name} has NaN or infinity", "look for a division by zero or a diverged simulation"
-        )
+        yield Finding("error", f"{name} has NaN or infinity", "look for a division by zero or a diverged simulation")
     elif np.any(value < space.low) or np.any(value > space.high):
         remedy = "clip the observation, or declare wider bounds (np.inf where there is none)"
         yield Finding("warning", f"{name} is outside the bounds of its space", remedy)
@@ -177,9 +169,7 @@ def _check_reward(reward: Any) -> Iterator[Finding]:
     if not isinstance(reward, SupportsFloat) or np.shape(np.asarray(reward)) != ():
         yield Finding("error", f"the reward is {_kind(reward)}, not a number", "return float(reward)")
     elif not np.isfinite(float(reward)):
-        yield Finding(
-            "error", "the reward is NaN or infinite", "look for a division by zero or the log of zero"
-        )
+        yield Finding("error", "the reward is NaN or infinite", "look for a division by zero or the log of zero")
 
 
 def _kind(value: Any) -> str:
@@ -192,9 +182,7 @@ def _kind(value: Any) -> str:
 # --- columns, as an actor steps them ------------------------------------------------------------------------
 
 
-def _check_columns(
-    env_id: str, columns: int, steps: int, kwargs: Mapping[str, Any] | None
-) -> Iterator[Finding]:
+def _check_columns(env_id: str, columns: int, steps: int, kwargs: Mapping[str, Any] | None) -> Iterator[Finding]:
     walks = []
     for _ in range(2):
         envs = make_envs(env_id, columns, seed=SEED, role="check", kwargs=kwargs)

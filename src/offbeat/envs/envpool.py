@@ -116,13 +116,9 @@ def make_envpool(
         ConfigError: EnvPool is not installed, has no such env, or its spaces are not supported.
     """
     if find_spec("envpool") is None:
-        raise ConfigError(
-            f'{env_id} needs envpool, which is not installed: type pip install "offbeat[envpool]"'
-        )
+        raise ConfigError(f'{env_id} needs envpool, which is not installed: type pip install "offbeat[envpool]"')
     if name not in ids():
-        raise unknown(
-            "env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them."
-        )
+        raise unknown("env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them.")
     pools = [
         _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **kwargs)
         for group in groups

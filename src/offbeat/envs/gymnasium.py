@@ -273,9 +273,7 @@ def make_gymnasium(
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
     )
     savable = all(
-        snapshots.can_save(env)
-        for source in sources
-        for env in (source if isinstance(source, list) else [source])
+        snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
     )
     return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds)
 
@@ -304,9 +302,7 @@ def mujoco_warnings_once(registered: RegisteredEnv) -> Iterator[None]:
         mujoco.set_mju_user_warning(before)
 
 
-def _source(
-    registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any]
-) -> AnyVectorEnv | list[AnyEnv]:
+def _source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any]) -> AnyVectorEnv | list[AnyEnv]:
     if registered.vector_entry_point is not None and not registered.additional_wrappers:
         vector = gym.make_vec(registered, columns, vectorization_mode="vector_entry_point", **kwargs)
         if vector.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP:

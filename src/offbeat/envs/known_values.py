@@ -112,10 +112,7 @@ def _table(positions: int, gamma: float, arguments: dict[str, Any]) -> NDArray[n
     if arguments.get("one_step"):
         return np.array([*range(1, positions + 1), 0], np.float64)
     ring = arguments.get("ring", False)
-    walks = [
-        _walk(start, positions if ring else positions - start, positions, gamma)
-        for start in range(positions + 1)
-    ]
+    walks = [_walk(start, positions if ring else positions - start, positions, gamma) for start in range(positions + 1)]
     return np.array(walks) / (1 - gamma**positions if ring else 1)
 
 

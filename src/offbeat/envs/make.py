@@ -101,9 +101,7 @@ def registered(env_id: str) -> RegisteredEnv:
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        remedy = (
-            "`offbeat list envs` shows them; for one of your own type --import my_module, which registers it"
-        )
+        remedy = "`offbeat list envs` shows them; for one of your own type --import my_module, which registers it"
         raise unknown("env", env_id, list_envs(), remedy) from error
 
 

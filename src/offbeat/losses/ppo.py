@@ -31,9 +31,7 @@ def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip: float) -> Ten
     return -torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages)
 
 
-def clipped_value_loss(
-    values: Tensor, proximal_values: Tensor, targets: Tensor, clip: float | None
-) -> Tensor:
+def clipped_value_loss(values: Tensor, proximal_values: Tensor, targets: Tensor, clip: float | None) -> Tensor:
     """Return half the squared error of the values, [M]; clipped as PPO's first implementation did it.
 
     With a clip, a value that has come nearer to its target by more than `clip` since the learning step began

@@ -62,9 +62,7 @@ class Dashboard:
     It has no thread of its own: whoever calls `update` pays a few milliseconds for each redraw.
     """
 
-    def __init__(
-        self, console: Console, *, every_s: float = 0.25, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, console: Console, *, every_s: float = 0.25, clock: Callable[[], float] = time.monotonic) -> None:
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
         self._every_s = every_s
         self._clock = clock
@@ -192,9 +190,7 @@ class Screen:
             ("learning steps", compact(status.learning_step), "", ""),
             ("updates", compact(status.updates), refused, "bold red"),
         ]
-        return _lines(
-            Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows
-        )
+        return _lines(Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows)
 
     def _speed(self) -> Text:
         windows = _filled(self._rates)

@@ -133,9 +133,7 @@ class Silent:
 class Lines:
     """Prints a compact line every few seconds: for logs, and for terminals that are none."""
 
-    def __init__(
-        self, stream: TextIO, *, every_s: float = 5.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, stream: TextIO, *, every_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._every_s = every_s
         self._clock = clock

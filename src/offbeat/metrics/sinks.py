@@ -56,9 +56,7 @@ class TensorBoard:
     def write(self, line: Line) -> None:
         """Write all figures that are known, at this line's env_steps."""
         values = [
-            self._summary.Value(tag=_tag(name), simple_value=value)
-            for name, value in line.items()
-            if value is not None
+            self._summary.Value(tag=_tag(name), simple_value=value) for name, value in line.items() if value is not None
         ]
         event = self._event(
             wall_time=time.time(), step=int(line["env_steps"] or 0), summary=self._summary(value=values)

@@ -46,9 +46,7 @@ class Timings:
     def totals(self) -> dict[str, float]:
         """Seconds of each name and of each parent of one."""
         seconds = dict(self.seconds)  # a copy first: another thread may add a name meanwhile
-        names = {
-            "/".join(parts[: depth + 1]) for parts in map(_parts, seconds) for depth in range(len(parts))
-        }
+        names = {"/".join(parts[: depth + 1]) for parts in map(_parts, seconds) for depth in range(len(parts))}
         inside: defaultdict[str, float] = defaultdict(float)
         totals = {}
         for name in sorted(names, key=lambda path: -path.count("/")):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +37,9 @@ class ActorCritic(nn.Module):
         self.critic_head = _linear(head[0], 1, 1.0, generator)
         self._activation = torch.tanh if spec.activation == "tanh" else functional.relu
 
-    def named_parameters(self, *args: object, **kwargs: object):  # type: ignore[no-untyped-def,override]
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the policy's parameters first, in the order of the published layout."""
-        by_name = dict(super().named_parameters(*args, **kwargs))  # type: ignore[arg-type]
+        by_name = dict(super().named_parameters(*args, **kwargs))
         first = [name for name, _ in self.spec.parameter_shapes()]
         yield from ((name, by_name.pop(name)) for name in first)
         yield from by_name.items()

@@ -29,13 +29,11 @@ class Categorical:
     """Independent categorical components; logits [M, sum(nvec)]."""
 
     def __init__(self, logits: Tensor, nvec: tuple[int, ...]) -> None:
-        self._log_probs = [functional.log_softmax(part, dim=-1) for part in logits.split(nvec, dim=-1)]
+        self._log_probs = [functional.log_softmax(part, dim=-1) for part in torch.split(logits, list(nvec), dim=-1)]
 
     def log_prob(self, action: Tensor) -> Tensor:
         actions = action.reshape(len(action), len(self._log_probs))
-        parts = [
-            log_probs.gather(1, actions[:, i : i + 1]).squeeze(1) for i, log_probs in enumerate(self._log_probs)
-        ]
+        parts = [log_probs.gather(1, actions[:, i : i + 1]).squeeze(1) for i, log_probs in enumerate(self._log_probs)]
         return _total(parts)
 
     def entropy(self) -> Tensor:

@@ -25,9 +25,7 @@ def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.ra
     return _sample_gaussian(spec, parameters, log_std, random)
 
 
-def _sample_categorical(
-    spec: PolicySpec, logits: F32, random: np.random.Generator
-) -> tuple[Array, F32]:
+def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
     actions, log_probs, start = [], [], 0
     for choices in spec.action.nvec:
         action, log_prob = _sample_component(logits[:, start : start + choices], random)
@@ -50,14 +48,12 @@ def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, 
     return action, shifted[np.arange(len(logits)), action] - np.log(total)
 
 
-def _sample_gaussian(
-    spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator
-) -> tuple[Array, F32]:
+def _sample_gaussian(spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator) -> tuple[Array, F32]:
     noise = random.standard_normal(mean.shape, dtype=np.float32)
-    action = mean + np.exp(log_std) * noise
+    action = mean + np.exp(log_std, dtype=np.float32) * noise
     log_prob = -(0.5 * noise * noise + (log_std + _HALF_LOG_TAU)).sum(axis=1)
     if spec.distribution == "squashed":
-        log_prob -= log_tanh_slope(action).sum(axis=1)
+        log_prob -= log_tanh_slope(np.asarray(action, np.float32)).sum(axis=1)
     return action.reshape(len(mean), *spec.action.shape), log_prob
 
 
@@ -101,7 +97,8 @@ class ToEnv:
     def __call__(self, action: Array) -> Array:
         if not self._box:
             return action
-        inner = np.tanh(action) if self._squash else np.clip(action, -self._limit, self._limit)
+        inner: Array = np.tanh(action) if self._squash else np.clip(action, -self._limit, self._limit)
         if not self._scales:
             return inner
-        return np.clip(inner * self._half + self._center, self._low, self._high)
+        scaled: Array = np.clip(inner * self._half + self._center, self._low, self._high)
+        return scaled

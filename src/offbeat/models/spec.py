@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from offbeat.models.layout import Layout
@@ -51,7 +52,7 @@ class PolicySpec:
     def layer_sizes(self) -> list[tuple[int, int]]:
         """Return (inputs, outputs) of each linear layer, the head last."""
         sizes = (self.inputs, *self.hidden_sizes, self.outputs)
-        return list(zip(sizes[:-1], sizes[1:], strict=True))
+        return list(pairwise(sizes))
 
     def parameter_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Return name and shape of each trained array, in the order of the flat buffer."""
@@ -64,7 +65,10 @@ class PolicySpec:
 
     def layout(self) -> Layout:
         """Return the layout of what is published: the policy's parameters, then the observation statistics."""
-        statistics = [("observation_mean", (self.inputs,)), ("observation_scale", (self.inputs,))]
+        statistics: list[tuple[str, tuple[int, ...]]] = [
+            ("observation_mean", (self.inputs,)),
+            ("observation_scale", (self.inputs,)),
+        ]
         return Layout.of(self.parameter_shapes() + (statistics if self.normalize else []))
 
     def to_json(self) -> dict[str, Any]:
@@ -72,11 +76,9 @@ class PolicySpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PolicySpec:
-        action = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
+        action: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
         return cls(
-            observation=tuple(
-                Leaf(leaf["name"], tuple(leaf["shape"]), leaf["dtype"]) for leaf in data["observation"]
-            ),
+            observation=tuple(Leaf(leaf["name"], tuple(leaf["shape"]), leaf["dtype"]) for leaf in data["observation"]),
             action=ActionSpec(**action),
             hidden_sizes=tuple(data["hidden_sizes"]),
             activation=data["activation"],

@@ -92,9 +92,7 @@ def read_run(run_dir: Path, x: XAxis) -> Run:
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
     evaluated = [
-        line
-        for before, line in zip([{}, *lines], lines, strict=False)
-        if _evaluations(line) > _evaluations(before)
+        line for before, line in zip([{}, *lines], lines, strict=False) if _evaluations(line) > _evaluations(before)
     ]
     training = _curve(lines, _KEYS[x], "episode_return_mean")
     evaluation = _curve(evaluated, _KEYS[x], "eval_return_mean")
@@ -150,9 +148,7 @@ def aligned(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
 def labels_of(settings: Sequence[Mapping[str, Any]], most: int = 4) -> list[str]:
     """Name what differs between groups of runs, one label each: 'clip 0.1, epochs 4'."""
     keys = dict.fromkeys(key for each in settings for key in each if key != _SEED)
-    differing = [
-        key for key in keys if len({json.dumps(each.get(key), default=str) for each in settings}) > 1
-    ]
+    differing = [key for key in keys if len({json.dumps(each.get(key), default=str) for each in settings}) > 1]
     shown, more = differing[:most], len(differing) - most
     tail = [f"{more} more"] if more > 0 else []
     return [", ".join([*(_named(key, each.get(key)) for key in shown), *tail]) for each in settings]
@@ -192,8 +188,7 @@ def _draw(groups: Sequence[Sequence[Run]], x: XAxis) -> Figure:
 
     differing = labels_of([group[0].settings for group in groups])
     labels = [
-        f"{label} ({_seeds(group)})" if label else _seeds(group)
-        for group, label in zip(groups, differing, strict=True)
+        f"{label} ({_seeds(group)})" if label else _seeds(group) for group, label in zip(groups, differing, strict=True)
     ]
     columns = 1 if max(map(len, labels)) > 45 else 2
     rows = math.ceil(len(labels) / columns)
@@ -219,9 +214,7 @@ def _draw_group(axes: Axes, group: Sequence[Run], label: str, index: int, scale:
     training, training_y = aligned([run.training for run in group])
     evaluation, evaluation_y = aligned([run.evaluation for run in group])
     axes.plot([], [], color=color, linestyle=style, linewidth=2.5, label=label)
-    axes.plot(
-        training / scale, iqm(training_y, axis=0), color=color, linestyle=style, linewidth=1.1, alpha=0.55
-    )
+    axes.plot(training / scale, iqm(training_y, axis=0), color=color, linestyle=style, linewidth=1.1, alpha=0.55)
     axes.plot(
         evaluation / scale, iqm(evaluation_y, axis=0),
         color=color, linestyle=style, linewidth=1.8,
@@ -229,9 +222,7 @@ def _draw_group(axes: Axes, group: Sequence[Run], label: str, index: int, scale:
     )  # fmt: skip
     if len(group) > 1:  # one band a group: of the evaluations, where there are enough to make one
         banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
-        axes.fill_between(
-            banded / scale, *stratified_bootstrap_band(banded_y), color=color, alpha=0.18, linewidth=0
-        )
+        axes.fill_between(banded / scale, *stratified_bootstrap_band(banded_y), color=color, alpha=0.18, linewidth=0)
 
 
 def _dress(axes: Axes, x_label: str) -> None:

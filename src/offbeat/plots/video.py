@@ -31,8 +31,7 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
     write = {".mp4": _write_mp4, ".gif": _write_gif}.get(path.suffix.lower())
     if write is None:
         raise ConfigError(
-            f"cannot write a video to {path}: its name must end in .mp4 or .gif, "
-            f"such as {path.with_suffix('.mp4')}"
+            f"cannot write a video to {path}: its name must end in .mp4 or .gif, such as {path.with_suffix('.mp4')}"
         )
     if fps < 1:
         raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")

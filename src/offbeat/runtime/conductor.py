@@ -169,7 +169,7 @@ class Conductor:
         self._keep_best(result.return_mean)
         self._write_line()
 
-    def _during_evaluation(self, ended: int) -> None:
+    def _during_evaluation(self, _ended: int) -> None:
         self._show("evaluating")
         if self._signals.received:
             raise _EvaluationStopped

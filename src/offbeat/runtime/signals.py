@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Self
 
 GRACE_S = 5.0
 """Seconds from the first signal to the moment at which the run gives up on a checkpoint of that moment."""
@@ -22,19 +23,19 @@ class StopSignals:
         """The first signal that came."""
         self._previous: dict[signal.Signals, object] = {}
 
-    def __enter__(self) -> StopSignals:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             handlers = {signal.SIGINT: self._stop, signal.SIGTERM: self._stop, signal.SIGALRM: self._too_late}
             self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
         if self.received is not None:
             raise TooLate
         self.received = signal.Signals(number)
         signal.setitimer(signal.ITIMER_REAL, GRACE_S)
 
-    def _too_late(self, number: int, frame: FrameType | None) -> None:
+    def _too_late(self, _number: int, _frame: FrameType | None) -> None:
         raise TooLate
 
     def __exit__(

@@ -1,6 +1,6 @@
 """The wiring diagram: which parts a run has, and what each is given.
 
-    envs -> actor -> unrolls -> learner -> weights -> actor
+envs -> actor -> unrolls -> learner -> weights -> actor
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ def build(config: Config, origin: int = 0) -> Parts:
     fields = [*env_fields(spec), *algorithm.fields()]
     unrolls = Unrolls(fields, pace, runtime.unroll_length, runtime.envs_per_actor)
     weights = Weights(policy.layout().size, kept=pace.versions)
-    actors = tuple(
-        Actor(index, seed, columns, NumpyPolicy(policy), timings) for index, columns in enumerate(envs)
-    )
+    actors = tuple(Actor(index, seed, columns, NumpyPolicy(policy), timings) for index, columns in enumerate(envs))
     learner = Learner(algorithm, unrolls, weights, seed=seed, device=device_of(config), timings=timings)
     return Parts(config, pace, spec, policy, algorithm, unrolls, weights, actors, learner, timings)
 

@@ -47,7 +47,7 @@ def evaluate(
     episodes: int,
     seed: int,
     sampled: bool = False,
-    on_step: Callable[[int], None] = lambda ended: None,
+    on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Play exactly `episodes` whole episodes.
 
@@ -66,7 +66,8 @@ def evaluate(
     while tally.ended < episodes:
         action = policy.act(observation, random).action if sampled else policy.greedy(observation)
         observation = _step(envs, policy.to_env(action), tally)
-        on_step(tally.ended)
+        if on_step is not None:
+            on_step(tally.ended)
     return Evaluation(tally.returns, tally.lengths)
 
 

@@ -58,9 +58,7 @@ class Learner:
     ) -> None:
         self._algorithm, self._unrolls, self._weights = algorithm, unrolls, weights
         self._seed, self._device, self._timings = seed, device, timings
-        self._adam = {
-            name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()
-        }
+        self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
         self._refused_in_a_row = 0
 
     def valid_rows(self, step: int) -> int:
