@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 @st.composite
 def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
-    """Draw rows: a reset row follows each truncation, perhaps each termination; others decide or are skipped."""
+    """Draw rows: a reset row follows each truncation and some terminations; others decide or are skipped."""
     steps, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     flags = np.zeros((3, steps, columns), bool)
@@ -108,9 +108,7 @@ def test_vtrace_on_policy_gives_lambda_returns(batch: Rows, gamma):
 def test_vtrace_trace_decays_as_gae_does(batch: Rows, gamma):
     on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
     expected = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=0.8).value_targets
-    torch.testing.assert_close(
-        vtrace(on_policy, *batch.tensors(), gamma=gamma, gae_lambda=0.8).value_targets, expected
-    )
+    torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma, gae_lambda=0.8).value_targets, expected)
 
 
 @settings(max_examples=100, deadline=None)
@@ -136,9 +134,7 @@ def test_rows_without_a_decision_have_no_error_and_their_own_value_as_target(bat
         vtrace(log_ratio, *batch.tensors(), gamma=0.9),
     ):
         assert not result.advantages.numpy()[~batch.valid].any()
-        np.testing.assert_array_equal(
-            result.value_targets.numpy()[~batch.valid], batch.values[:-1][~batch.valid]
-        )
+        np.testing.assert_array_equal(result.value_targets.numpy()[~batch.valid], batch.values[:-1][~batch.valid])
 
 
 def column(
@@ -152,9 +148,7 @@ def column(
     flags = np.zeros((3, len(rewards), 1), bool)
     for flag, numbers in zip(flags, (terminated, truncated, invalid), strict=True):
         flag[list(numbers)] = True
-    return Rows(
-        np.array(rewards)[:, None], np.array(values)[:, None], flags[0], flags[1], ~flags[2]
-    ).tensors()
+    return Rows(np.array(rewards)[:, None], np.array(values)[:, None], flags[0], flags[1], ~flags[2]).tensors()
 
 
 def test_a_truncated_row_bootstraps_from_the_reset_row_and_a_terminated_one_from_nothing():
