@@ -192,7 +192,7 @@ def _sync(path: Path) -> None:
 
 
 def _contiguous(arrays: Mapping[str, Array]) -> Tree:
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
 
 def _split(value: Any, path: str, arrays: Tree) -> Any:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from offbeat import checkpoint
-from offbeat.errors import ConfigError
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory import RunDirectory
@@ -86,16 +84,9 @@ def load(run: Path | str, name: str = "latest") -> LoadedPolicy:
     Raises:
         ConfigError: there is no such run or checkpoint, or it is damaged.
     """
-    directory = RunDirectory.open(Path(run))
-    saved = checkpoint.load(directory.store().path(name))
+    saved = RunDirectory.open(Path(run)).read_checkpoint(name)
     data = dict(saved.policy)
     spec = PolicySpec.from_json(data.pop("policy"))
-    trained_on = directory.read_config().run.env
-    if data["env"] != trained_on:
-        raise ConfigError(
-            f"the checkpoint {name} of {run} was trained on {data['env']}, but the run's config.toml says "
-            f"{trained_on}: put back the checkpoint, or the config, that belongs here"
-        )
     policy = NumpyPolicy(spec)
     policy.load(_vector(spec, saved.weights))
     return LoadedPolicy(policy, Trained(**data))

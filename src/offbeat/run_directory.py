@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from offbeat.checkpoint import CheckpointStore
+from offbeat.checkpoint import Checkpoint, CheckpointStore
+from offbeat.checkpoint import load as load_checkpoint
 from offbeat.config import Config, load
 from offbeat.errors import ConfigError
 
@@ -72,6 +73,21 @@ class RunDirectory:
     def read_config(self) -> Config:
         return load(self.config)
 
+    def read_checkpoint(self, name: str) -> Checkpoint:
+        """Read one of the run's checkpoints and verify it.
+
+        Raises:
+            ConfigError: there is none of that name, or it is damaged or of another env.
+        """
+        saved = load_checkpoint(self.store().path(name))
+        env = self.read_config().run.env
+        if saved.policy["env"] != env:
+            raise ConfigError(
+                f"the checkpoint {name} of {self.path} was trained on {saved.policy['env']}, but the run's "
+                f"config.toml says {env}: put back the checkpoint, or the config, that belongs here"
+            )
+        return saved
+
     def store(self, kept: int = 1) -> CheckpointStore:
         """Return the run's checkpoints."""
         return CheckpointStore(self.checkpoints, kept)
@@ -81,12 +97,17 @@ class RunDirectory:
         status = {
             "state": state,
             "reason": reason,
-            "updated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "updated": _now(),
             "processes": [{"role": "main", "index": 0, "pid": os.getpid()}],
         }
         temporary = self.status.with_suffix(".writing")
         temporary.write_text(json.dumps(status, indent=1) + "\n")
         temporary.replace(self.status)
+
+    def note(self, text: str) -> None:
+        """Add to log.txt what happened and when."""
+        with self.log.open("a") as log:
+            log.write(f"{_now()} {text}\n")
 
     def read_state(self) -> str:
         """Return the state that status.json tells, 'unknown' where it cannot be read."""
@@ -94,6 +115,10 @@ class RunDirectory:
             return str(json.loads(self.status.read_text())["state"])
         except (OSError, ValueError, KeyError, TypeError):
             return "unknown"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def default_path(config: Config) -> Path:

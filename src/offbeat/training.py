@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,8 +23,10 @@ from offbeat.run_directory import RunDirectory, default_path
 from offbeat.threads import forbid_spinning, limit
 
 if TYPE_CHECKING:
+    from offbeat.checkpoint import Checkpoint
     from offbeat.runtime.conductor import Callback, Conductor, Ending
     from offbeat.runtime.wiring import Parts
+    from offbeat.types import Tree
 
 ProgressKind = Literal["dashboard", "lines", "none"]
 
@@ -81,51 +85,47 @@ def start(
     RunDirectory(path).refuse_existing()
     parts = _prepare(config)
     try:
-        initial = _initial_weights(config, parts)
+        initial = _initial(config, parts)
         directory = RunDirectory.create(path, config)
         with _lock(directory):
-            return _go(parts, directory, progress, callbacks, _Beginning(initial))
+            return _go(parts, directory, progress, callbacks, partial(_begin, initial=initial))
     finally:
         parts.close()
 
 
-def resume(run: Path, *, steps: int | None = None, progress: ProgressKind | None = None) -> Run:
+def resume(run: Path | str, *, steps: int | None = None, progress: ProgressKind | None = "none") -> Run:
     """Continue a run from its latest checkpoint, to its `steps` or to more.
 
     Raises:
         ConfigError: there is nothing to resume, or the checkpoint is damaged or of another env.
         RunFailed: the run could not go on.
     """
-    from offbeat import checkpoint
     from offbeat.metrics.sinks import truncate_metrics
 
-    directory = RunDirectory.open(run)
-    config = directory.read_config().with_run(stop_at=None, time=None)
+    directory = RunDirectory.open(Path(run))
     with _lock(directory):
-        saved = checkpoint.load(directory.store().path("latest"))
-        state = saved.state
-        if state is None:
-            raise ConfigError(f"the latest checkpoint of {run} holds weights only: begin with --init-from {run}")
-        config = _extended(config, run, state["counters"]["env_steps"], steps)
-        origin = state["counters"]["learning_step"] * config.runtime.pace.unrolls_per_batch
-        parts = _prepare(config, origin)
+        saved, state = _full(directory, "latest")
+        config = _extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
+        learned = state["counters"]["learning_step"]
+        parts = _prepare(config, origin=learned * config.runtime.pace.unrolls_per_batch)
         try:
-            _same_env(saved.policy, parts, run)
+            _require_fit(saved, parts, directory.path)
             config.save(directory.config)
-            truncate_metrics(directory.metrics, state["counters"]["learning_step"])
-            return _go(parts, directory, progress, (), _Continuation(saved.weights, state))
+            truncate_metrics(directory.metrics, learned)
+            return _go(parts, directory, progress, (), partial(_continue, weights=saved.weights, state=state))
         finally:
             parts.close()
 
 
 def _extended(config: Config, run: Path, env_steps: int, steps: int | None) -> Config:
+    """Return the config to go on with: the stops of the last time no longer hold, `steps` may be more."""
     wanted = config.run.steps if steps is None else steps
     if wanted <= env_steps:
         raise ConfigError(
             f"{run} has learned from {env_steps} env steps, and steps is {wanted}, so nothing is left to do: "
             f"type offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
         )
-    return config.with_run(steps=wanted)
+    return config.with_run(steps=wanted, stop_at=None, time=None)
 
 
 def _prepare(config: Config, origin: int = 0) -> Parts:
@@ -141,77 +141,80 @@ def _prepare(config: Config, origin: int = 0) -> Parts:
     return build(config, origin)
 
 
-def _initial_weights(config: Config, parts: Parts) -> Mapping[str, Any] | None:
-    """Return the weights of `--init-from`, if it was given."""
+def _full(directory: RunDirectory, name: str) -> tuple[Checkpoint, dict[str, Any]]:
+    """Read a checkpoint of a run that can be resumed from, and its state."""
+    saved = directory.read_checkpoint(name)
+    if saved.state is None:
+        raise ConfigError(
+            f"the checkpoint {name} of {directory.path} holds only weights, for evaluation: another one is "
+            f"{directory.checkpoints}/latest"
+        )
+    return saved, saved.state
+
+
+def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """Return the checkpoint that `--init-from` names, if it was given."""
     if config.run.init_from is None:
         return None
-    from offbeat import checkpoint
-
     run = Path(config.run.init_from)
-    saved = checkpoint.load(RunDirectory.open(run).store().path("latest"))
-    _same_env(saved.policy, parts, run)
-    return {"weights": saved.weights, "state": saved.state}
+    saved, state = _full(RunDirectory.open(run), "latest")
+    _require_fit(saved, parts, run)
+    return saved, state
 
 
-def _same_env(saved: Mapping[str, Any], parts: Parts, run: Path) -> None:
+def _require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
+    """Refuse a checkpoint whose policy is not the one that these settings make.
+
+    Raises:
+        ConfigError: with what differs.
+    """
     from offbeat.models.spec import PolicySpec
 
-    theirs = PolicySpec.from_json(saved["policy"])
-    if theirs != parts.policy:
-        differences = ", ".join(
-            f"{name} {getattr(theirs, name)} against {getattr(parts.policy, name)}"
-            for name in ("observation", "action", "hidden_sizes", "activation", "distribution", "normalize")
-            if getattr(theirs, name) != getattr(parts.policy, name)
-        )
+    theirs = PolicySpec.from_json(saved.policy["policy"])
+    differences = [
+        f"{field.name} is {getattr(theirs, field.name)} there and {getattr(parts.policy, field.name)} here"
+        for field in fields(PolicySpec)
+        if getattr(theirs, field.name) != getattr(parts.policy, field.name)
+    ]
+    if differences:
         raise ConfigError(
-            f"the checkpoint of {run} is of another policy, trained on {saved['env']}; it does not fit "
-            f"{parts.config.run.env} with these settings: {differences}. Use the same env and network settings"
+            f"the checkpoint of {run}, trained on {saved.policy['env']}, does not fit {parts.config.run.env} with "
+            f"these settings: {'; '.join(differences)}. Use the env and the network settings that it was trained with"
         )
 
 
 # --- the run itself -----------------------------------------------------------------------------------------
 
 
-class _Beginning:
-    """A new run: version 0 is the initial weights, and every actor begins new episodes."""
-
-    def __init__(self, initial: Mapping[str, Any] | None) -> None:
-        self._initial = initial
-
-    def apply(self, parts: Parts, _conductor: Conductor) -> str:
-        if self._initial is not None:
-            parts.algorithm.load_weights(self._initial["weights"])
-            if self._initial["state"] is not None:
-                statistics = {**self._initial["state"]["learner"]["algorithm"]}
-                parts.algorithm.restore({**parts.algorithm.state(), **_statistics_of(statistics)})
-        parts.learner.publish(0)
-        for actor in parts.actors:
-            actor.begin()
-        return ""
+Origin = Callable[["Parts", "Conductor"], str]
+"""Puts the parts into the state that the run goes on from; returns a message for the user."""
 
 
-def _statistics_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: state[name] for name in ("observations", "returns") if name in state}
+def _begin(parts: Parts, _conductor: Conductor, initial: tuple[Checkpoint, dict[str, Any]] | None) -> str:
+    """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
+    if initial is not None:
+        saved, state = initial
+        parts.algorithm.load_weights(saved.weights)
+        parts.algorithm.restore_statistics(state["learner"]["algorithm"])
+    parts.learner.publish(0)
+    for actor in parts.actors:
+        actor.begin()
+    return "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
 
 
-class _Continuation:
-    """A resumed run."""
-
-    def __init__(self, weights: Mapping[str, Any], state: dict[str, Any]) -> None:
-        self._weights, self._state = weights, state
-
-    def apply(self, parts: Parts, conductor: Conductor) -> str:
-        parts.algorithm.load_weights(self._weights)
-        continued = conductor.restore(self._state)
-        episodes = (
-            "episodes under way go on where they were"
-            if continued
-            else "episodes under way were not saved: new ones begin, at a marked cut"
-        )
-        return (
-            f"resumed at {conductor.counters.env_steps} env steps: weights, optimizer, normalisers, schedules and "
-            f"random streams restored; {episodes}"
-        )
+def _continue(parts: Parts, conductor: Conductor, weights: Tree, state: dict[str, Any]) -> str:
+    """Go on from a checkpoint."""
+    parts.algorithm.load_weights(weights)
+    continued = conductor.restore(state)
+    episodes = (
+        "episodes under way go on where they were"
+        if continued
+        else "episodes under way were not saved: new ones begin, at a marked cut"
+    )
+    return (
+        f"resumed at {conductor.counters.env_steps} env steps: weights, optimizer, normalisers, schedules and "
+        f"random streams restored; {episodes}"
+    )
 
 
 def _go(
@@ -219,26 +222,27 @@ def _go(
     directory: RunDirectory,
     kind: ProgressKind | None,
     callbacks: Sequence[Callback],
-    origin: _Beginning | _Continuation,
+    origin: Origin,
 ) -> Run:
     """Run to the end, whatever it is, and leave the directory in order."""
     from offbeat.metrics.dashboard import make_progress
 
     progress = make_progress(kind, sys.stderr)
     directory.write_status("running")
+    directory.note(f"running, process {os.getpid()}")
     try:
         ending, line = _conduct(parts, directory, progress, callbacks, origin)
     except Exception as error:
         _failed(directory, error)
         raise
     directory.write_status(ending.state, ending.reason)
+    directory.note(f"{ending.state}: {ending.reason}")
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
 def _failed(directory: RunDirectory, error: Exception) -> None:
     """Keep what was learned; a run that learned nothing leaves no directory behind."""
-    with directory.log.open("a") as log:
-        log.write("".join(traceback.format_exception(error)))
+    directory.note("failed: " + "".join(traceback.format_exception(error)))
     if directory.checkpoints.is_dir():
         directory.write_status("failed", str(error))
     else:
@@ -250,7 +254,7 @@ def _conduct(
     directory: RunDirectory,
     progress: Progress,
     callbacks: Sequence[Callback],
-    origin: _Beginning | _Continuation,
+    origin: Origin,
 ) -> tuple[Ending, dict[str, Any]]:
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, TensorBoard
@@ -261,12 +265,17 @@ def _conduct(
     recorder = Recorder([JsonLines(directory.metrics), TensorBoard(directory.tensorboard)])
     store = directory.store(parts.config.run.checkpoints_kept)
     progress.start(_about(parts.config, directory))
+
+    def tell(text: str) -> None:
+        directory.note(text)
+        progress.message(text)
+
     with StopSignals() as signals:
-        conductor = Conductor(parts, store, recorder, progress, signals, callbacks)
+        conductor = Conductor(parts, store, recorder, progress, tell, signals, callbacks)
         try:
-            message = origin.apply(parts, conductor)
+            message = origin(parts, conductor)
             if message:
-                progress.message(message)
+                tell(message)
             run_serial(parts, conductor)
             ending = conductor.close()
         except TooLate:

@@ -233,3 +233,7 @@ class Algorithm(Protocol):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over `state()`."""
         ...
+
+    def restore_statistics(self, state: Mapping[str, Any]) -> None:
+        """Take over only the statistics of `state()`: they belong to the weights, adapted rates to the run."""
+        ...

@@ -394,9 +394,12 @@ class PPO:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        self.restore_statistics(state)
+        self._rate = float(state["learning_rate"])
+
+    def restore_statistics(self, state: Mapping[str, Any]) -> None:
         self._observations.restore(state["observations"])
         self._returns.restore(state["returns"])
-        self._rate = float(state["learning_rate"])
         self._set_statistics()
 
 

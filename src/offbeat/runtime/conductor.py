@@ -54,12 +54,13 @@ class Conductor:
         store: CheckpointStore,
         recorder: Recorder,
         progress: Progress,
+        tell: Callable[[str], None],
         signals: StopSignals,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self._parts, self._run = parts, parts.config.run
         self._store, self._recorder, self._progress = store, recorder, progress
-        self._signals, self._callbacks = signals, callbacks
+        self._tell, self._signals, self._callbacks = tell, signals, callbacks
         self.counters = Counters()
         self.acted = 0
         """Tickets 0 .. acted-1 are committed."""
@@ -119,7 +120,8 @@ class Conductor:
         finished = counted.env_steps >= self._run.steps
         quiescent = self._hold is not None and self.learned * self._parts.pace.unrolls_per_batch == self._hold
         if finished:
-            self._end(Ending("finished", f"learned from {counted.env_steps} env steps", 0))
+            exit_code = 130 if self._signals.received else 0
+            self.ending = Ending("finished", f"learned from {counted.env_steps} env steps", exit_code)
         elif quiescent:
             self._hold = None
             self._save("stopping" if self._stop else "saving")
@@ -128,7 +130,7 @@ class Conductor:
         if self._line_due(before):
             self._write_line()
         if quiescent and self._stop and not finished:
-            self._end(self._stop)
+            self.ending = self._stop
         self._show("training")
 
     def _count(self, learned: Learned) -> Counters:
@@ -143,9 +145,6 @@ class Conductor:
             updates_refused=counters.updates_refused + learned.refused,
             wall_time_s=self._wall_time(),
         )
-
-    def _end(self, ending: Ending) -> None:
-        self.ending = ending
 
     # --- evaluation -----------------------------------------------------------------------------------------
 
@@ -241,7 +240,7 @@ class Conductor:
         try:
             write()
         except OSError as error:
-            self._progress.message(f"a checkpoint could not be written ({error}); the previous one is intact")
+            self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
 
     def _policy_json(self) -> dict[str, Any]:
         counters = self.counters
