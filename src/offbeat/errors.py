@@ -26,10 +26,6 @@ class EnvFailed(RunFailed):
     """An env raised, or returned something that breaks the contract, while it was being stepped."""
 
 
-class Closed(OffbeatError):
-    """What was waited for has been closed; whoever waits should end."""
-
-
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ' Did you mean ...?' for the nearest known name, or an empty string."""
     options = list(known)

@@ -118,6 +118,8 @@ def _read_int(value: object) -> int:
     number = _read_float(value)
     if number != int(number):
         raise ValueError
+    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+        return int(value)  # not by way of a float, which would round a long seed
     return value if isinstance(value, int) else int(number)
 
 

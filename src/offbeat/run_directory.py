@@ -109,13 +109,6 @@ class RunDirectory:
         with self.log.open("a") as log:
             log.write(f"{_now()} {text}\n")
 
-    def read_state(self) -> str:
-        """Return the state that status.json tells, 'unknown' where it cannot be read."""
-        try:
-            return str(json.loads(self.status.read_text())["state"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return "unknown"
-
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

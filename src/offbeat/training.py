@@ -93,8 +93,14 @@ def start(
         parts.close()
 
 
-def resume(run: Path | str, *, steps: int | None = None, progress: ProgressKind | None = "none") -> Run:
-    """Continue a run from its latest checkpoint, to its `steps` or to more.
+def resume(
+    run: Path | str,
+    *,
+    steps: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: ProgressKind | None = "none",
+) -> Run:
+    """Continue a run from its latest checkpoint, to its `steps` or to more; the rest is as for `train`.
 
     Raises:
         ConfigError: there is nothing to resume, or the checkpoint is damaged or of another env.
@@ -112,7 +118,7 @@ def resume(run: Path | str, *, steps: int | None = None, progress: ProgressKind 
             _require_fit(saved, parts, directory.path)
             config.save(directory.config)
             truncate_metrics(directory.metrics, learned)
-            return _go(parts, directory, progress, (), partial(_continue, weights=saved.weights, state=state))
+            return _go(parts, directory, progress, callbacks, partial(_continue, weights=saved.weights, state=state))
         finally:
             parts.close()
 

@@ -216,7 +216,7 @@ class PPO:
         return {**prepared, **self._targets(prepared)}
 
     def _flatten(self, batch: Batch) -> Tensor:
-        leaves = [batch[leaf.name].to(torch.float32).flatten(start_dim=2) for leaf in self._spec.observation]
+        leaves = [batch[leaf.name].to(torch.float32).reshape(*batch["reward"].shape, -1) for leaf in self._spec.observation]
         return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=2)
 
     def _normalize(self, observation: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ class RunningStatistics:
         """Sum of squared deviations from the mean."""
 
     def update(self, rows: NDArray[Any]) -> None:
-        """Take in rows [M, size]."""
-        if not len(rows):
+        """Take in rows [M, size]: all of them, or none if one is not finite, as that could never be undone."""
+        if not len(rows) or not np.isfinite(rows).all():
             return
         mean = rows.mean(axis=0, dtype=np.float64)
         centered = rows - mean

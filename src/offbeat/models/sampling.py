@@ -66,7 +66,7 @@ def log_tanh_slope(u: F32) -> F32:
 def greedy(spec: PolicySpec, parameters: F32) -> Array:
     """Return the most likely action of each column (Gaussian: the mean), as recorded."""
     if spec.action.kind == "box":
-        return parameters.reshape(len(parameters), *spec.action.shape)
+        return parameters.reshape(len(parameters), *spec.action.shape).copy()  # the network overwrites its output
     components, start = [], 0
     for choices in spec.action.nvec:
         components.append(parameters[:, start : start + choices].argmax(axis=1))
@@ -88,16 +88,16 @@ class ToEnv:
             low = np.array(spec.action.low, np.float32).reshape(spec.action.shape)
             high = np.array(spec.action.high, np.float32).reshape(spec.action.shape)
             bounded = np.isfinite(low) & np.isfinite(high)
-            self._limit = np.where(bounded, 1.0, np.inf).astype(np.float32)
-            self._center = np.where(bounded, (low + high) / 2, 0).astype(np.float32)
-            self._half = np.where(bounded, (high - low) / 2, 1).astype(np.float32)
             self._low, self._high = low, high
+            self._inner_low, self._inner_high = np.where(bounded, -1, low), np.where(bounded, 1, high)
+            self._center = (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2
+            self._half = np.where(bounded, self._high - self._center, 1)
             self._scales = bool((self._half != 1).any() or (self._center != 0).any())
 
     def __call__(self, action: Array) -> Array:
         if not self._box:
             return action
-        inner: Array = np.tanh(action) if self._squash else np.clip(action, -self._limit, self._limit)
+        inner: Array = np.tanh(action) if self._squash else np.clip(action, self._inner_low, self._inner_high)
         if not self._scales:
             return inner
         scaled: Array = np.clip(inner * self._half + self._center, self._low, self._high)

@@ -123,14 +123,13 @@ class Conductor:
             exit_code = 130 if self._signals.received else 0
             self.ending = Ending("finished", f"learned from {counted.env_steps} env steps", exit_code)
         elif quiescent:
-            self._hold = None
-            self._save("stopping" if self._stop else "saving")
+            self._hold, self.ending = None, self._stop
+            if not self._stop:
+                self._save()
         if finished or _crosses(before.env_steps, counted.env_steps, self._run.evaluation_interval):
             self._evaluate()
         if self._line_due(before):
             self._write_line()
-        if quiescent and self._stop and not finished:
-            self.ending = self._stop
         self._show("training")
 
     def _count(self, learned: Learned) -> Counters:
@@ -223,13 +222,13 @@ class Conductor:
         self.counters = replace(
             self.counters, acted_beyond=sum(self._parts.learner.valid_rows(step) for step in beyond)
         )
-        self._save("saving")
+        self._save()
         self._write_line()
         return self.ending
 
-    def _save(self, phase: Phase) -> None:
+    def _save(self) -> None:
         begun = monotonic()
-        self._show(phase)
+        self._show("saving")
         self.counters = replace(self.counters, wall_time_s=self._wall_time())
         checkpoint = Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state())
         self._written(lambda: self._store.save(self.counters.env_steps, checkpoint))
