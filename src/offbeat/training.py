@@ -293,6 +293,8 @@ def _conduct(
 
 
 def _about(config: Config, directory: RunDirectory) -> About:
+    from offbeat.runtime.wiring import device_of
+
     return About(
         algorithm=config.run.algorithm,
         env=config.run.env,
@@ -300,7 +302,7 @@ def _about(config: Config, directory: RunDirectory) -> About:
         actors=config.runtime.actors,
         envs_per_actor=config.runtime.envs_per_actor,
         max_lag=config.runtime.max_lag,
-        device=config.runtime.device,
+        device=device_of(config),
         run_dir=directory.path,
     )
 

@@ -295,16 +295,17 @@ def mujoco_warnings_once(registered: RegisteredEnv) -> Iterator[None]:
     import mujoco
 
     before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: warnings.warn(text, _category(text), stacklevel=2))
+    mujoco.set_mju_user_warning(_pass_on)
     try:
         yield
     finally:
         mujoco.set_mju_user_warning(before)
 
 
-def _category(text: str) -> type[Warning]:
-    """What Gymnasium's models use that is deprecated is nothing that a user could change: Python hides these."""
-    return DeprecationWarning if "deprecated" in text else UserWarning
+def _pass_on(text: str) -> None:
+    """Leave out that Gymnasium's models use deprecated attributes: there is nothing a user could do about it."""
+    if "deprecated" not in text:
+        warnings.warn(text, stacklevel=2)
 
 
 def _source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any]) -> AnyVectorEnv | list[AnyEnv]:
