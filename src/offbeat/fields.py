@@ -76,7 +76,7 @@ def read(name: str, value: object, hint: Any) -> Any:
     """
     try:
         return _read(value, hint)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise ConfigError(
             f"{name} is {value!r}, but {describe(hint)} is expected: type --set {name}=VALUE with such a value"
         ) from None
