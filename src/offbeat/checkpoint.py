@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,15 +69,23 @@ class CheckpointStore:
             )
         return path
 
-    def save(self, env_steps: int, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint, whole or not at all; one with a state becomes `latest`.
+    def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
+        """Write a checkpoint, whole or not at all, and let `names` (latest, best) mean it, in this order.
+
+        Weights alone never replace a full checkpoint of the same env steps: `names` mean that one then.
 
         Raises:
             OSError: it could not be written; what was there before is untouched.
         """
         final = self._directory / f"step-{env_steps:012d}"
-        if checkpoint.state is None and final.is_dir():
-            return final
+        if checkpoint.state is not None or not final.is_dir():
+            self._write(final, checkpoint)
+        for name in names:
+            self._link(name, final)
+        self._prune()
+        return final
+
+    def _write(self, final: Path, checkpoint: Checkpoint) -> None:
         self._directory.mkdir(exist_ok=True)
         temporary = self._directory / f"{_TEMPORARY}{final.name}"
         shutil.rmtree(temporary, ignore_errors=True)
@@ -86,10 +94,6 @@ class CheckpointStore:
             self._put(temporary, final)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        if checkpoint.state is not None:
-            self.link("latest", final)
-        self._prune()
-        return final
 
     def _put(self, temporary: Path, final: Path) -> None:
         """Move a written checkpoint to its place; one of the same env step that is there gives way."""
@@ -103,8 +107,8 @@ class CheckpointStore:
             temporary.rename(final)
         _sync(self._directory)
 
-    def link(self, name: str, target: Path) -> None:
-        """Let `name` (latest, best) mean `target`, in one step."""
+    def _link(self, name: str, target: Path) -> None:
+        """Let `name` mean `target`, in one step."""
         temporary = self._directory / f"{_TEMPORARY}{name}"
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target.name)

@@ -134,9 +134,12 @@ class Config:
         }
 
     def save(self, path: Path) -> None:
+        """Write config.toml; a file that is there is replaced in one step."""
         import tomli_w
 
-        path.write_text(tomli_w.dumps(self.tables()))
+        temporary = path.with_suffix(".writing")
+        temporary.write_text(tomli_w.dumps(self.tables()))
+        temporary.replace(path)
 
     def with_run(self, **changes: Any) -> Config:
         """Return a copy with changed fields of [run]."""

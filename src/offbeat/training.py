@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat import config as configs
 from offbeat.config import Config
-from offbeat.errors import ConfigError
+from offbeat.errors import ConfigError, EnvFailed
 from offbeat.metrics.progress import About, Progress
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
@@ -238,21 +238,23 @@ def _go(
     directory.note(f"running, process {os.getpid()}")
     try:
         ending, line = _conduct(parts, directory, progress, callbacks, origin)
-    except Exception as error:
-        _failed(directory, error)
+    except BaseException as error:
+        _broken_off(directory, error)
         raise
     directory.write_status(ending.state, ending.reason)
     directory.note(f"{ending.state}: {ending.reason}")
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
-def _failed(directory: RunDirectory, error: Exception) -> None:
+def _broken_off(directory: RunDirectory, error: BaseException) -> None:
     """Keep what was learned; a run that learned nothing leaves no directory behind."""
-    directory.note("failed: " + "".join(traceback.format_exception(error)))
-    if directory.checkpoints.is_dir():
-        directory.write_status("failed", str(error))
-    else:
+    directory.note("".join(traceback.format_exception(error)))
+    if not directory.checkpoints.is_dir():
         shutil.rmtree(directory.path)
+    elif isinstance(error, KeyboardInterrupt):
+        directory.write_status("interrupted", "stopped before it had begun")
+    else:
+        directory.write_status("failed", str(error))
 
 
 def _conduct(
@@ -285,7 +287,10 @@ def _conduct(
             run_serial(parts, conductor)
             ending = conductor.close()
         except TooLate:
-            ending = Ending("interrupted", "stopped before a boundary came: see the last checkpoint", 130)
+            ending = Ending("interrupted", conductor.lost(), 130)
+        except EnvFailed:
+            conductor.salvage()
+            raise
         finally:
             recorder.close()
             progress.close("")

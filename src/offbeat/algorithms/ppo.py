@@ -216,7 +216,9 @@ class PPO:
         return {**prepared, **self._targets(prepared)}
 
     def _flatten(self, batch: Batch) -> Tensor:
-        leaves = [batch[leaf.name].to(torch.float32).reshape(*batch["reward"].shape, -1) for leaf in self._spec.observation]
+        leaves = [
+            batch[leaf.name].to(torch.float32).reshape(*batch["reward"].shape, -1) for leaf in self._spec.observation
+        ]
         return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=2)
 
     def _normalize(self, observation: Tensor) -> Tensor:
@@ -265,8 +267,8 @@ class PPO:
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
         valid = batch["valid"].flatten().nonzero().squeeze(1)
         self._first = True
-        parts = max(1, -(-len(valid) // self._config.minibatch_size))
-        for epoch in range(self._config.epochs):
+        parts = -(-len(valid) // self._config.minibatch_size)
+        for epoch in range(self._config.epochs if parts else 0):  # a small batch may be reset rows alone
             if epoch and self._config.recompute_advantages:
                 batch = {**batch, **self._targets(batch)}
             self._epoch_kl.clear()
@@ -333,6 +335,8 @@ class PPO:
 
     def finish(self, batch: Batch) -> dict[str, float]:
         valid = batch["valid"]
+        if not valid.any():
+            return {}
         targets = batch["value_target"][valid]
         behind = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
         figures = {

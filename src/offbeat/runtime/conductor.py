@@ -68,6 +68,9 @@ class Conductor:
         self._hold: int | None = None
         self._stop: Ending | None = None
         self._best: float | None = None
+        """The highest mean return of an evaluation."""
+        self._best_is_new = False
+        """Whether the weights are the best, and not yet saved as such."""
         self._wall_time_before = 0.0
         self._begun = monotonic()
         self._line_at = 0.0
@@ -113,21 +116,22 @@ class Conductor:
 
     def after_learning(self, learned: Learned) -> None:
         """Count a finished learning step, then do what is due: evaluate, write, save, end."""
-        before, counted = self.counters, self._count(learned)
-        self.counters = counted
+        before, self.counters = self.counters, self._count(learned)
         self._recorder.episodes(learned.episode_returns, learned.episode_lengths)
         self._recorder.learned(learned.metrics)
-        finished = counted.env_steps >= self._run.steps
+        finished = self.counters.env_steps >= self._run.steps
         quiescent = self._hold is not None and self.learned * self._parts.pace.unrolls_per_batch == self._hold
+        if finished or _crosses(before.env_steps, self.counters.env_steps, self._run.evaluation_interval):
+            self._evaluate()
         if finished:
             exit_code = 130 if self._signals.received else 0
-            self.ending = Ending("finished", f"learned from {counted.env_steps} env steps", exit_code)
+            self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", exit_code)
         elif quiescent:
             self._hold, self.ending = None, self._stop
             if not self._stop:
                 self._save()
-        if finished or _crosses(before.env_steps, counted.env_steps, self._run.evaluation_interval):
-            self._evaluate()
+        elif self._best_is_new:
+            self._save_best()
         if self._line_due(before):
             self._write_line()
         self._show("training")
@@ -148,7 +152,7 @@ class Conductor:
     # --- evaluation -----------------------------------------------------------------------------------------
 
     def _evaluate(self) -> None:
-        """Evaluate the newest version on envs and seeds of its own; the best so far is kept."""
+        """Evaluate the newest version on envs and seeds of its own."""
         if not self._run.evaluation_interval:
             return
         begun = monotonic()
@@ -164,19 +168,14 @@ class Conductor:
             envs.close()
             self._parts.timings.add("evaluate", monotonic() - begun)
         self._recorder.evaluated(result.return_mean, result.return_std, result.length_mean)
-        self._keep_best(result.return_mean)
+        if self._best is None or result.return_mean > self._best:
+            self._best, self._best_is_new = result.return_mean, True
         self._write_line()
 
     def _during_evaluation(self, _ended: int) -> None:
         self._show("evaluating")
         if self._signals.received:
             raise _EvaluationStopped
-
-    def _keep_best(self, return_mean: float) -> None:
-        if self._best is None or return_mean > self._best:
-            self._best = return_mean
-            checkpoint = Checkpoint(self._parts.algorithm.weights(), self._policy_json(), None)
-            self._written(lambda: self._store.link("best", self._store.save(self.counters.env_steps, checkpoint)))
 
     # --- metrics --------------------------------------------------------------------------------------------
 
@@ -227,17 +226,23 @@ class Conductor:
         return self.ending
 
     def _save(self) -> None:
+        """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
         begun = monotonic()
         self._show("saving")
         self.counters = replace(self.counters, wall_time_s=self._wall_time())
-        checkpoint = Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state())
-        self._written(lambda: self._store.save(self.counters.env_steps, checkpoint))
+        names = ("best", "latest") if self._best_is_new else ("latest",)
+        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state()), names)
         self._parts.timings.add("checkpoint", monotonic() - begun)
 
-    def _written(self, write: Callable[[], object]) -> None:
+    def _save_best(self) -> None:
+        """Save the weights alone: where the run is not quiescent, it cannot be resumed."""
+        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), None), ("best",))
+
+    def _write(self, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
         """Write a checkpoint; if that fails, as on a full disk, say so and go on: the last one is intact."""
         try:
-            write()
+            self._store.save(self.counters.env_steps, checkpoint, names)
+            self._best_is_new = False
         except OSError as error:
             self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
 
