@@ -176,13 +176,17 @@ class PPO:
         self._flat = FlatParameters(self._model)
         self._layout = spec.layout()
         self._policy_size = Layout.of(spec.parameter_shapes()).size
-        self.groups = {GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)}
+        self.groups: Mapping[str, ParameterGroup] = {
+            GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
+        }
         self._by_hand = (
             NumpyGradients(spec, self._flat)
             if applies(spec, self._flat, shared=config.shared_trunk, exploration=config.exploration)
             else None
         )
-        self.stages = (Stage("actor_critic", GROUP, self._loss, self._gradients if self._by_hand else None),)
+        self.stages: tuple[Stage, ...] = (
+            Stage("actor_critic", GROUP, self._loss, self._gradients if self._by_hand else None),
+        )
         self._observations = RunningStatistics(spec.inputs)
         self._returns = RunningStatistics(1)
         self._set_statistics()

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from offbeat.cli.train import RunArguments
+from offbeat.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Bench(RunArguments):
     def run(self) -> int:
         from rich.console import Console
 
+        if self.seconds <= 0:
+            raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: type --seconds 5")
         config = self.config()
         from offbeat.envs.check import preflight
         from offbeat.runtime import measure

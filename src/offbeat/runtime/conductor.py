@@ -240,9 +240,9 @@ class Conductor:
 
     def _write(self, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
         """Write a checkpoint; if that fails, as on a full disk, say so and go on: the last one is intact."""
+        self._best_is_new = False
         try:
             self._store.save(self.counters.env_steps, checkpoint, names)
-            self._best_is_new = False
         except OSError as error:
             self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
 
