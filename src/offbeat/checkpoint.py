@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from offbeat.errors import ConfigError
 from offbeat.types import Array, Tree
@@ -129,6 +129,7 @@ def load(path: Path) -> Checkpoint:
     Raises:
         ConfigError: a file is missing, cut short or changed, or the format is another one.
     """
+    path = path.resolve()  # once: a run that goes on may change what `latest` means between two files
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         _verify(path / name, expected)
@@ -171,12 +172,12 @@ def _damaged(path: Path, what: str) -> ConfigError:
 
 def _write(directory: Path, checkpoint: Checkpoint) -> None:
     directory.mkdir()
-    save_file(_contiguous(checkpoint.weights), directory / WEIGHTS)
+    _dump_arrays(directory / WEIGHTS, checkpoint.weights)
     _dump(directory / POLICY, checkpoint.policy)
     if checkpoint.state is not None:
         arrays: Tree = {}
         _dump(directory / STATE, _split(checkpoint.state, "", arrays))
-        save_file(_contiguous(arrays), directory / STATE_ARRAYS)
+        _dump_arrays(directory / STATE_ARRAYS, arrays)
     hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(directory.iterdir())}
     _dump(directory / MANIFEST, {"format": FORMAT, "full": checkpoint.state is not None, "files": hashes})
     for path in [*directory.iterdir(), directory]:
@@ -187,16 +188,17 @@ def _dump(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(data, indent=1))
 
 
+def _dump_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    # Not save_file, which does not raise OSError when the disk is full.
+    path.write_bytes(save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _contiguous(arrays: Mapping[str, Array]) -> Tree:
-    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
 
 def _split(value: Any, path: str, arrays: Tree) -> Any:

@@ -119,6 +119,8 @@ class Resume:
 
 def _report(run: Run) -> int:
     """Say how a run ended and what to type next."""
-    verb = f"offbeat resume {run.path}" if run.state == "interrupted" else f"offbeat eval {run.path}"
-    print(f"{run.state}: {run.reason}\n  next: {verb}\n        offbeat plot {run.path}")
+    print(f"{run.state}: {run.reason}")
+    if (run.path / "checkpoints" / "latest").exists():
+        verb = "resume" if run.state == "interrupted" else "eval"
+        print(f"  next: offbeat {verb} {run.path}\n        offbeat plot {run.path}")
     return run.exit_code

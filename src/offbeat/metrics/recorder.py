@@ -115,6 +115,7 @@ class Recorder:
             "totals": dict(self._totals),
             "evaluation": dict(self._evaluation),
             "period": dict(self._period),
+            "figures": {name: list(values) for name, values in self._figures.items()},
             "counted": asdict(self._counted),
             "waited": dict(self._waited),
         }
@@ -126,6 +127,7 @@ class Recorder:
         self._totals = dict(state["totals"])
         self._evaluation = dict(state["evaluation"])
         self._period = dict(state["period"])
+        self._figures.update({name: list(values) for name, values in state["figures"].items()})
         self._counted = Counters(**state["counted"])
         self._waited = dict(state["waited"])
         self._timed = {}

@@ -71,6 +71,7 @@ class Conductor:
         """The highest mean return of an evaluation."""
         self._best_is_new = False
         """Whether the weights are the best, and not yet saved as such."""
+        self._saved_env_steps = 0
         self._wall_time_before = 0.0
         self._begun = monotonic()
         self._line_at = 0.0
@@ -129,7 +130,7 @@ class Conductor:
         elif quiescent:
             self._hold, self.ending = None, self._stop
             if not self._stop:
-                self._save()
+                self._save(quiescent=True)
         elif self._best_is_new:
             self._save_best()
         if self._line_due(before):
@@ -221,17 +222,28 @@ class Conductor:
         self.counters = replace(
             self.counters, acted_beyond=sum(self._parts.learner.valid_rows(step) for step in beyond)
         )
-        self._save()
+        self._save(quiescent=self.acted == self.learned * pace.unrolls_per_batch)
         self._write_line()
         return self.ending
 
-    def _save(self) -> None:
+    def salvage(self) -> None:
+        """Save what has been learned when acting failed: new episodes will begin from there."""
+        if self.learned:
+            self._save(quiescent=False)
+            self._write_line()
+
+    def lost(self) -> str:
+        """Say what a stop costs that did not wait for a boundary."""
+        lost = self.counters.env_steps - self._saved_env_steps
+        return f"stopped before a boundary came: {lost} env steps since the last checkpoint are lost"
+
+    def _save(self, *, quiescent: bool) -> None:
         """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
         begun = monotonic()
         self._show("saving")
         self.counters = replace(self.counters, wall_time_s=self._wall_time())
         names = ("best", "latest") if self._best_is_new else ("latest",)
-        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state()), names)
+        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state(quiescent)), names)
         self._parts.timings.add("checkpoint", monotonic() - begun)
 
     def _save_best(self) -> None:
@@ -243,6 +255,8 @@ class Conductor:
         self._best_is_new = False
         try:
             self._store.save(self.counters.env_steps, checkpoint, names)
+            if checkpoint.state is not None:
+                self._saved_env_steps = self.counters.env_steps
         except OSError as error:
             self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
 
@@ -257,9 +271,8 @@ class Conductor:
             "policy": self._parts.policy.to_json(),
         }
 
-    def _state(self) -> dict[str, Any]:
-        """Return what resuming needs; env states only where no ticket has been acted beyond what was learned."""
-        quiescent = self.acted == self.learned * self._parts.pace.unrolls_per_batch
+    def _state(self, quiescent: bool) -> dict[str, Any]:
+        """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
         return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
             "learner": self._parts.learner.state(),
@@ -272,7 +285,8 @@ class Conductor:
     def restore(self, state: dict[str, Any]) -> bool:
         """Go on from a checkpoint's state; return whether the episodes under way go on too."""
         self.counters = Counters(**state["counters"])
-        self._wall_time_before = self.counters.wall_time_s
+        self._saved_env_steps = self.counters.env_steps
+        self._wall_time_before = self._line_at = self.counters.wall_time_s
         self.acted = self.learned * self._parts.pace.unrolls_per_batch
         self._best = state["best"]
         self._recorder.restore(state["recorder"])
