@@ -166,9 +166,7 @@ def _minutes(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Run what is missing, then draw and write the table from all results that are there."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 1 to as many as the env has")
     options = parser.parse_args()

@@ -251,18 +251,14 @@ def _return_at(record: Settings, side: str, part: float) -> str:
 
 def main() -> None:
     """Measure, write the raw records, then the tables from all records that are there."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", action="append", choices=WORKS, help="repeat for several; default: all")
     parser.add_argument("--pairs", type=int, default=5, help="at least 5 for a figure that counts")
     parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")
     parser.add_argument("--peer-python", type=Path, default=Path(".venv-sb3/bin/python"))
     options = parser.parse_args()
     if not options.peer_python.exists():
-        parser.error(
-            f"{options.peer_python} does not exist: benchmarks/README.md says how to install the peer"
-        )
+        parser.error(f"{options.peer_python} does not exist: benchmarks/README.md says how to install the peer")
     for env in options.env or WORKS:
         work = {"env": env, **WORKS[env], **({"steps": options.steps} if options.steps else {})}
         write_json(RESULTS / f"speed-{env}.json", compare(work, options.peer_python, options.pairs))

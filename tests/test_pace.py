@@ -38,9 +38,7 @@ def batch_tickets(pace: OnPolicyPace, step: int) -> set[int]:
     return {step * pace.unrolls_per_batch + i for i in range(pace.unrolls_per_batch)}
 
 
-def reading_and_writing(
-    pace: OnPolicyPace, events: list[Event]
-) -> Iterator[tuple[Event, set[int], set[int]]]:
+def reading_and_writing(pace: OnPolicyPace, events: list[Event]) -> Iterator[tuple[Event, set[int], set[int]]]:
     """After each event: the tickets whose slots still hold data to be learned, and those being written."""
     kept: set[int] = set()
     writing: set[int] = set()

@@ -38,9 +38,7 @@ def test_derived_seeds_differ_by_key_and_fit_what_takes_an_int32():
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
 def test_streams_are_the_same_in_another_process_whatever_its_hash_seed(hash_seed):
-    code = (
-        "from offbeat.seeding import *; print(derive_seed(3, 'act', 5), stream(3, 'act', 5).integers(2**63))"
-    )
+    code = "from offbeat.seeding import *; print(derive_seed(3, 'act', 5), stream(3, 'act', 5).integers(2**63))"
     other = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},

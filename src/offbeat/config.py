@@ -36,7 +36,7 @@ class RunConfig:
     seed: Natural = 0
     """Keys every random stream."""
     eval_every: Natural | None = None
-    """Env steps between evaluations; none: a tenth of `steps`; 0: no evaluation but the last."""
+    """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
     eval_episodes: Count = 20
     """Episodes of an evaluation during training; the mean return defines the best checkpoint."""
     checkpoint_every: Natural | None = None

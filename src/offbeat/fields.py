@@ -49,6 +49,18 @@ Share = Annotated[float, Bound(0, 1)]
 """A number from 0 to 1."""
 
 
+FLAGS = (
+    *("steps", "stop_at", "time", "seed", "runtime", "actors", "envs_per_actor"),
+    *("max_lag", "lag", "device", "eval_every", "init_from"),
+)
+"""Keys that have a flag of their own on the command line; every key can be given by --set."""
+
+
+def spelled(name: str) -> str:
+    """Say how a key is typed."""
+    return f"--{name.replace('_', '-')} VALUE" if name in FLAGS else f"--set {name}=VALUE"
+
+
 def hints_of(config: type) -> dict[str, Any]:
     """Return the hints of a config's fields, bounds included."""
     return get_type_hints(config, include_extras=True)
@@ -64,7 +76,7 @@ def describe(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join("none" if arg is NoneType else describe(arg) for arg in args)
     if origin is tuple:
-        return f"a list, each {describe(args[0])} (such as 64,64)"
+        return f"a list with commas between, each {describe(args[0])}"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[hint]
 
 
@@ -78,7 +90,7 @@ def read(name: str, value: object, hint: Any) -> Any:
         return _read(value, hint)
     except (ValueError, TypeError, OverflowError):
         raise ConfigError(
-            f"{name} is {value!r}, but {describe(hint)} is expected: type --set {name}=VALUE with such a value"
+            f"{name} is {value!r}, but {describe(hint)} is expected: type {spelled(name)} with such a value"
         ) from None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from offbeat.errors import ConfigError, unknown
@@ -47,11 +49,13 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import the user's modules, which may register envs.
+    """Import the user's modules, which may register envs; the current folder is searched too.
 
     Raises:
         ConfigError: one cannot be imported.
     """
+    if names and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     for name in names:
         try:
             import_module(name)

@@ -13,6 +13,13 @@ def forbid_spinning() -> None:
     os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 
+def usable_cores() -> int:
+    """Return the cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def limit(threads: int) -> None:
     """Let BLAS, OpenMP and torch use `threads` threads in this process."""
     import torch

@@ -24,9 +24,7 @@ LOOPED = [
 ]
 """Envs of which one column is one Gymnasium env, with a stream of its own."""
 POOLED = [
-    pytest.param(
-        f"envpool:{name}", marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool")
-    )
+    pytest.param(f"envpool:{name}", marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool"))
     for name in ("CartPole-v1", "Pendulum-v1", "Ant-v4")
 ]
 ALL = ["CartPole-v1", *LOOPED, *POOLED]

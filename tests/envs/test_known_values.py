@@ -32,9 +32,7 @@ def unroll(env_id: str, rows: int = 40) -> Tree:
 
 
 def tensors(rows: Tree, values: Array) -> Tensors:
-    rewards, *masks = (
-        torch.from_numpy(rows[name]) for name in ("reward", "terminated", "truncated", "valid")
-    )
+    rewards, *masks = (torch.from_numpy(rows[name]) for name in ("reward", "terminated", "truncated", "valid"))
     terminated, truncated, valid = masks
     return rewards.double(), torch.from_numpy(values), terminated, truncated, valid
 
@@ -55,9 +53,7 @@ def test_exact_values_are_their_own_targets(env_id: str, gae_lambda: float) -> N
     rows = unroll(env_id)
     values = exact_values(env_id, rows["observation"], GAMMA)
     for name, targets in all_targets(rows, values, gae_lambda).items():
-        np.testing.assert_allclose(
-            targets[rows["valid"]], values[:-1][rows["valid"]], rtol=1e-12, err_msg=name
-        )
+        np.testing.assert_allclose(targets[rows["valid"]], values[:-1][rows["valid"]], rtol=1e-12, err_msg=name)
 
 
 @every_env
@@ -67,9 +63,7 @@ def test_what_a_value_function_says_after_a_termination_changes_no_target(env_id
     said = values.copy()
     said[1:][rows["terminated"]] += 1000.0
     for name, targets in all_targets(rows, said, 0.7).items():
-        np.testing.assert_allclose(
-            targets[rows["valid"]], values[:-1][rows["valid"]], rtol=1e-12, err_msg=name
-        )
+        np.testing.assert_allclose(targets[rows["valid"]], values[:-1][rows["valid"]], rtol=1e-12, err_msg=name)
 
 
 @every_env

@@ -163,9 +163,7 @@ def test_lines_are_printed_every_few_seconds_and_at_the_end():
     lines.message("a word")
     lines.close("finished")
     told = file.getvalue().splitlines()
-    assert (
-        told[0] == "ppo on CartPole-v1: processes, 4 actors x 16 envs, max_lag 1, cpu, runs/ppo-CartPole-v1"
-    )
+    assert told[0] == "ppo on CartPole-v1: processes, 4 actors x 16 envs, max_lag 1, cpu, runs/ppo-CartPole-v1"
     assert [line.split()[0] for line in told[1:]] == ["0%", "5%", "a", "7%", "finished"]
     assert "SPS 1k UPS 100" in told[2]
     assert "ETA 1:35" in told[2]
@@ -215,9 +213,7 @@ view.update(status(5000))
 """
 
 
-@pytest.mark.parametrize(
-    "death", ["1 / 0", "raise KeyboardInterrupt", "import os, signal; os.kill(os.getpid(), 2)"]
-)
+@pytest.mark.parametrize("death", ["1 / 0", "raise KeyboardInterrupt", "import os, signal; os.kill(os.getpid(), 2)"])
 def test_a_run_that_dies_gives_the_cursor_back(death):
     shown = run_in_terminal(DIES.format(death=death))
     assert "ppo on CartPole-v1" in shown

@@ -18,9 +18,7 @@ def test_numbers_are_told_in_three_digits_and_a_unit(value, text):
     assert compact(value) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.5, "0.50"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")]
-)
+@pytest.mark.parametrize(("value", "text"), [(0.5, "0.50"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")])
 def test_returns_are_told_to_a_readable_precision(value, text):
     assert figure(value) == text
 

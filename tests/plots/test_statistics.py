@@ -61,12 +61,8 @@ def test_equal_runs_have_a_band_of_no_width():
 
 def test_the_same_seed_draws_the_same_band():
     curves = np.random.default_rng(3).normal(size=(10, 4))
-    assert np.array_equal(
-        stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=1)
-    )
-    assert not np.array_equal(
-        stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=2)
-    )
+    assert np.array_equal(stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=1))
+    assert not np.array_equal(stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=2))
 
 
 def test_curves_without_points_have_a_band_without_points():

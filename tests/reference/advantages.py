@@ -95,9 +95,7 @@ def vtrace_column(
         c = [gae_lambda * min(c_clip, exp(log_ratio[t])) for t in rows]
         deltas = errors(episode, values, gamma)
         for s, row in enumerate(rows):
-            targets[row] += sum(
-                gamma ** (t - s) * prod(c[s:t]) * rho[t] * deltas[t] for t in range(s, len(rows))
-            )
+            targets[row] += sum(gamma ** (t - s) * prod(c[s:t]) * rho[t] * deltas[t] for t in range(s, len(rows)))
         following = [targets[row] for row in rows[1:]] + [episode.after]
         for i, (decision, target) in enumerate(zip(episode.decisions, following, strict=True)):
             q = decision.reward + gamma * (decision.between + target)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
+
+from offbeat.threads import usable_cores
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class Check:
         from offbeat.envs.check import check_env
         from offbeat.registry import import_modules
 
-        sys.path.insert(0, str(Path.cwd()))
         import_modules(self.imports)
         findings = check_env(self.env)
         for finding in findings:
@@ -86,7 +85,7 @@ class Doctor:
 
     def run(self) -> int:
         print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
-        print(f"cores {len(os.sched_getaffinity(0))} usable of {os.cpu_count()}")
+        print(f"cores {usable_cores()} usable of {os.cpu_count()}")
         for name in _PACKAGES:
             print(f"{name} {_version(name)}")
         for extra, module in _EXTRAS.items():

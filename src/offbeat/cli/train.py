@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
+
+from offbeat.fields import FLAGS
 
 if TYPE_CHECKING:
     from offbeat.config import Config
@@ -62,7 +63,6 @@ class RunArguments:
         from offbeat.registry import import_modules
         from offbeat.threads import forbid_spinning
 
-        sys.path.insert(0, str(Path.cwd()))  # so that --import finds a module in the current folder
         import_modules(self.imports)
         forbid_spinning()
         assignments = parse_assignments([item for group in self.set for item in group])
@@ -70,15 +70,9 @@ class RunArguments:
 
     def _flags(self) -> dict[str, Any]:
         """Return the flags that were given, by config key."""
-        given = {name: getattr(self, name) for name in _FLAGS}
+        given = {name: getattr(self, name) for name in FLAGS}
         flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return flags | ({"imports": self.imports} if self.imports else {})
-
-
-_FLAGS = (
-    *("steps", "stop_at", "time", "seed", "runtime", "actors", "envs_per_actor"),
-    *("max_lag", "lag", "device", "eval_every", "init_from"),
-)
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,6 @@ class Resume:
     """Default: the dashboard on a terminal, lines elsewhere."""
 
     def run(self) -> int:
-        sys.path.insert(0, str(Path.cwd()))
         from offbeat.fields import Count, read
         from offbeat.training import resume
 

@@ -6,7 +6,6 @@ No schedule of the same work can beat cores / (c_env + c_act + c_learn) env step
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -22,6 +21,7 @@ from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.runtime.serial import act
 from offbeat.runtime.wiring import Parts, build
 from offbeat.seeding import stream
+from offbeat.threads import usable_cores
 
 SECONDS = 2.0
 """How long each cost is measured for, at least."""
@@ -163,7 +163,7 @@ def report(config: Config, seconds: float) -> dict[str, Any]:
     costs = measure_costs(parts)
     parts.close()
     speed = measure_speed(config, seconds)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     limit, serial = 1e6 * cores / costs.total, 1e6 / costs.total
     acting, learning = costs.env + costs.act, costs.learn
     fraction, layout_fraction = speed["sps"] / limit, speed["sps"] / serial

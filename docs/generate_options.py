@@ -1,0 +1,151 @@
+"""Write docs/options.md from the code: every key and every flag, with what the code says of it.
+
+python docs/generate_options.py
+"""
+
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tyro.conf import Positional, UseAppendAction
+
+from offbeat.cli.main import COMMANDS
+from offbeat.config import RunConfig, RuntimeConfig
+from offbeat.fields import describe, hints_of
+from offbeat.registry import ALGORITHMS
+
+PAGE = Path(__file__).parent / "options.md"
+
+HEAD = """\
+# Options
+
+<!-- Written by docs/generate_options.py: change the docstrings in the code, then run it. -->
+
+A run's settings are three tables: `[run]`, `[runtime]` and the algorithm's own. They come, in this order, from the
+defaults below, from the preset, from flags and from `--set`. What came out is in the run's `config.toml`.
+
+```bash
+offbeat train ppo CartPole-v1 --steps 100000 --set learning_rate=0.001 gamma=0.98 --set hidden_sizes=128,128
+```
+
+Every key can be given with `--set key=value`, and from Python by its name: `offbeat.train("ppo", "CartPole-v1",
+learning_rate=0.001)`. A key that is not known, a value of the wrong kind or range, and a key that is given twice are
+refused before any work starts, with exit code 2. `none` means that nothing is set.
+
+Without `--preset`, the preset for the algorithm and the env applies, if there is one. `offbeat list presets` shows
+their names; they are the TOML files in `src/offbeat/presets`.
+"""
+
+COMMANDS_HEAD = """
+# Commands and flags
+
+Exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted. A flag of `train` without a default leaves the key
+of the same name, in the tables above, as it is."""
+
+
+def page() -> str:
+    """Return the whole page."""
+    tables = {"run": RunConfig, "runtime": RuntimeConfig}
+    tables |= {name: entry.config_class() for name, entry in ALGORITHMS.items()}
+    keys = (line for name, config in tables.items() for line in ("", *_key_table(name, config)))
+    flags = (line for name, command in COMMANDS.items() for line in ("", *_flag_table(name, command)))
+    return HEAD + "\n".join([*keys, COMMANDS_HEAD, *flags]) + "\n"
+
+
+# --- keys ---------------------------------------------------------------------------------------------------
+
+
+def _key_table(name: str, config: type[Any]) -> Iterator[str]:
+    yield f"## [{name}]"
+    yield ""
+    yield _summary(config)
+    yield ""
+    yield from _table_head("key", "takes", "default", "meaning")
+    hints, notes = hints_of(config), field_docstrings(config)
+    for item in fields(config):
+        yield _row(f"`{item.name}`", describe(hints[item.name]), _default(item), notes[item.name])
+
+
+def _default(item: Field[Any]) -> str:
+    if item.default is MISSING:
+        return "must be given"
+    value = item.default
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+# --- flags --------------------------------------------------------------------------------------------------
+
+
+def _flag_table(name: str, command: type[Any]) -> Iterator[str]:
+    yield f"## offbeat {name}"
+    yield ""
+    yield _summary(command)
+    if not fields(command):
+        return
+    yield ""
+    yield from _table_head("argument", "default", "meaning")
+    hints, notes = get_type_hints(command, include_extras=True), field_docstrings(command)
+    for item in fields(command):
+        usage, again = _usage(item, hints[item.name])
+        default = {"none": "", "false": ""}.get(_default(item), _default(item))
+        yield _row(f"`{usage}`", default, notes[item.name] + (" Repeatable." if again else ""))
+
+
+def _usage(item: Field[Any], hint: Any) -> tuple[str, bool]:
+    """Return how an argument is typed, such as '--steps N' or 'ENV', and whether it may be repeated."""
+    marks = getattr(hint, "__metadata__", ())
+    named = {key: value for mark in marks for key, value in getattr(mark, "__dict__", {}).items() if value}
+    value = named.get("metavar") or _value(hint.__origin__ if marks else hint)
+    flag = f"--{named.get('name', item.name).replace('_', '-')}"
+    return value if Positional in marks else f"{flag} {value}".rstrip(), UseAppendAction in marks
+
+
+def _value(kind: Any) -> str:
+    """Return what stands for a value of this kind; nothing for a switch."""
+    if kind is bool:
+        return ""
+    options = [kind, *get_args(kind)]
+    choices = next((get_args(option) for option in options if get_origin(option) is Literal), ())
+    return "|".join(choices) or {int: "N", float: "NUMBER", str: "NAME"}.get(kind, "VALUE")
+
+
+# --- both ---------------------------------------------------------------------------------------------------
+
+
+def field_docstrings(config: type[Any]) -> dict[str, str]:
+    """Return the docstring under each field, those of base classes included."""
+    notes: dict[str, str] = {}
+    for cls in reversed(config.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, note in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(note, ast.Expr):
+                notes[field.target.id] = " ".join(ast.literal_eval(note.value).split())
+    return notes
+
+
+def _summary(cls: type[Any]) -> str:
+    return (inspect.getdoc(cls) or "").split("\n\n")[0]
+
+
+def _table_head(*names: str) -> list[str]:
+    return [_row(*names), "|" + " --- |" * len(names)]
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
+from tests.reference.ppo_update import Network, Twin
+from tests.reference.ppo_update_rows import bench, perturb, random_minibatch
+
+from offbeat.algorithms.ppo import GROUP, PPO, PPOConfig
+from offbeat.config import resolve
+from offbeat.errors import ConfigError
+from offbeat.runtime.serial import act
+from offbeat.runtime.wiring import build
+from offbeat.seeding import stream
+from offbeat.types import ActionSpec, EnvSpec
+
+SMALL = PPOConfig(
+    hidden_sizes=(6, 5), epochs=2, minibatch_size=13, learning_rate=0.01, learning_rate_schedule="constant"
+)
+
+
+# --- a whole learning step, against a slow twin -------------------------------------------------------------
+
+NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_returns": True}
+SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "discrete": ("discrete", 0, {"entropy_coef": 0.01}),
+    "discrete, normalised": ("discrete", 0, {**NORMALIZED, "max_grad_norm": 0.05}),
+    "discrete, recomputed": ("discrete", 0, {**NORMALIZED, "recompute_advantages": True, "epochs": 3}),
+    "discrete, corrected": ("discrete", 1, {**NORMALIZED, "rho_clip": 1.2, "c_clip": 0.9}),
+    "discrete, shared, symmetric KL": (
+        "discrete",
+        0,
+        {"shared_trunk": True, "exploration": "symmetric_kl", "entropy_coef": 0.1, "activation": "relu"},
+    ),
+    "Gaussian": ("matrix", 0, {"value_clip": 0.2, "entropy_coef": 0.05, "normalize_advantages": False}),
+    "Gaussian, corrected": ("box", 2, {**NORMALIZED, "value_clip": 0.1, "activation": "relu", "clip": 0.05}),
+    "squashed, normalised": ("box", 0, {**NORMALIZED, "action_distribution": "squashed"}),
+    "squashed, corrected, recomputed": (
+        "box",
+        1,
+        {"action_distribution": "squashed", "recompute_advantages": True, "value_coef": 2.0},
+    ),
+    "several components, corrected": ("multidiscrete", 1, {"entropy_coef": 0.01, "hidden_sizes": ()}),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_learning_steps_are_those_of_a_plain_loop_over_rows(name):
+    action, max_lag, changes = SETTINGS[name]
+    config = replace(SMALL, **changes)
+    side = bench(config, action, max_lag=max_lag, observation="dict" if action == "discrete" else "vector")
+    weights = {key: array.copy() for key, array in side.ppo.weights().items()}
+    twin = Twin(config, Network(side.spec, weights, shared=config.shared_trunk), corrected=max_lag > 0)
+    for step in range(max_lag + 2):  # the last step learns from rows that other weights acted
+        batch = side.fill(step, seed=11)
+        assert not batch["valid"][:-1].all(), "no reset row to go wrong"
+        learned = side.learner.learn(step, progress=0.0)
+        norms = twin.learn(batch, config.learning_rate, config.clip, stream(5, "learn", step))
+        assert learned.updates == len(norms)
+        assert learned.metrics["grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
+    for key, array in side.ppo.weights().items():
+        if key in ("observation_mean", "observation_scale", "return_std"):
+            continue
+        moved = np.abs(array - weights[key]).max()
+        assert moved > config.learning_rate / 4, f"{key} did not learn"
+        np.testing.assert_allclose(
+            array, twin.network.array(key), rtol=0, atol=0.02 * config.learning_rate, err_msg=key
+        )
+    assert side.ppo.weights().get("return_std", [1.0])[0] == pytest.approx(twin.return_std, rel=1e-4)
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_what_a_reset_row_holds_besides_its_observation_changes_nothing(max_lag):
+    config = replace(SMALL, **NORMALIZED)
+    left, right = bench(config, max_lag=max_lag), bench(config, max_lag=max_lag)
+    for side in (left, right):
+        batch = side.fill(0, seed=11)
+        if side is right:
+            resets = ~batch["valid"]
+            assert resets[:-1].sum() > 3
+            batch["reward"][resets] = np.nan
+            batch["behavior_log_prob"][resets] = np.nan
+            batch["action"][resets] = 2
+        learned = side.learner.learn(0, 0.0)
+        assert learned.refused == 0
+    np.testing.assert_array_equal(left.parameters, right.parameters)
+    np.testing.assert_array_equal(left.weights.read(1), right.weights.read(1))
+
+
+def test_row_t_is_bootstrapped_from_and_nothing_else_of_it_is_used():
+    left, right = bench(replace(SMALL, **NORMALIZED)), bench(replace(SMALL, **NORMALIZED))
+    for side in (left, right):
+        batch = side.fill(0, seed=11)
+        if side is right:
+            for name in ("reward", "behavior_log_prob", "terminated", "truncated", "valid", "action"):
+                batch[name][-1] = 0
+        side.learner.learn(0, 0.0)
+    np.testing.assert_array_equal(left.parameters, right.parameters)
+    batch = right.fill(1, seed=12)
+    left.fill(1, seed=12)
+    batch["observation"][-1] += 1
+    for side in (left, right):
+        side.learner.learn(1, 0.0)
+    assert (left.parameters != right.parameters).any()
+
+
+# --- statistics ---------------------------------------------------------------------------------------------
+
+
+def test_statistics_change_after_the_step_and_from_valid_rows_alone():
+    side = bench(replace(SMALL, **NORMALIZED))
+    before = side.weights.read(0).copy()
+    batch = side.fill(0, seed=11)
+    side.ppo.begin(0.0)
+    prepared = side.ppo.prepare({name: torch.from_numpy(array) for name, array in batch.items()})
+    for _ in side.ppo.minibatches(prepared, stream(0, "test")):
+        pass
+    now = np.zeros_like(before)
+    side.ppo.write_published(now)
+    np.testing.assert_array_equal(now, before)
+    np.testing.assert_allclose(prepared["observation"], np.clip(batch["observation"], -10, 10), rtol=1e-6)
+    side.ppo.finish(prepared)
+    side.ppo.write_published(now)
+    rows = batch["observation"][:-1][batch["valid"][:-1]].astype(np.float64)
+    published = side.spec.layout().views(now)
+    np.testing.assert_allclose(published["observation_mean"], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(published["observation_scale"], 1 / rows.std(axis=0), rtol=1e-5)
+
+
+def test_statistics_without_normalisation_are_neither_kept_nor_published():
+    side = bench(SMALL)
+    side.fill(0, seed=11)
+    side.learner.learn(0, 0.0)
+    assert not {"observation_mean", "observation_scale", "return_std"} & side.ppo.weights().keys()
+    assert side.ppo.state()["observations"]["count"] == side.ppo.state()["returns"]["count"] == 0
+
+
+@pytest.mark.parametrize("action", ["discrete", "box", "multidiscrete"])
+def test_weights_and_state_carry_a_run_to_another_model(action):
+    config = replace(SMALL, **NORMALIZED)
+    side, other = bench(config, action), bench(config, action)
+    side.fill(0, seed=11)
+    side.learner.learn(0, 0.0)
+    perturb(other.ppo, 1.0, seed=9)
+    other.ppo.load_weights({name: array.copy() for name, array in side.ppo.weights().items()})
+    other.learner.restore(side.learner.state())
+    for one in (side, other):
+        one.learner.publish(1)
+    other.fill(1, seed=12)
+    side.fill(1, seed=12)
+    for one in (side, other):
+        one.learner.learn(1, 0.5)
+    np.testing.assert_array_equal(side.parameters, other.parameters)
+    np.testing.assert_array_equal(side.weights.read(2), other.weights.read(2))
+
+
+# --- the policy that acted is the policy that learns ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_without_lag_the_first_ratio_is_1(env):
+    assignments = {"normalize_observations": "true", "minibatch_size": "64", "learning_rate": "0.01"}
+    parts = build(resolve("ppo", env, flags={"envs_per_actor": 4, "unroll_length": 32}, assignments=assignments))
+    parts.learner.publish(0)
+    parts.actors[0].begin()
+    for step in range(4):
+        act(parts, step)
+        metrics = parts.learner.learn(step, 0.0).metrics
+        assert metrics["ratio_max_deviation_first"] < 1e-5
+        assert metrics["approx_kl"] > 1e-6, "the policy has not moved: nothing was put to the test"
+        assert metrics["effective_sample_size"] == pytest.approx(1)
+    parts.close()
+
+
+def test_with_lag_the_proximal_policy_is_the_one_at_the_start_of_the_step():
+    side = bench(replace(SMALL, learning_rate=0.1), max_lag=1)
+    for step in range(2):
+        side.fill(step, seed=11)
+    first, second = (side.learner.learn(step, 0.0).metrics for step in range(2))
+    assert first["effective_sample_size"] == pytest.approx(1, abs=1e-5)
+    assert second["effective_sample_size"] < 0.99, "the policy that acted is another by now"
+    assert max(first["ratio_max_deviation_first"], second["ratio_max_deviation_first"]) < 1e-5
+
+
+# --- minibatches --------------------------------------------------------------------------------------------
+
+
+def numbered_batch(length: int, columns: int, random: np.random.Generator) -> dict[str, torch.Tensor]:
+    """A prepared batch in which every row's arrays say which row it is."""
+    numbers = torch.arange(length * columns, dtype=torch.float32).reshape(length, columns)
+    rows = {
+        name: numbers.clone()
+        for name in ("action", "proximal_log_prob", "advantage", "value_target", "proximal_value", "reward")
+    }
+    observation = torch.cat([numbers, numbers[-1:] + columns])[..., None]
+    valid = torch.from_numpy(random.random((length, columns)) < 0.8)
+    return {**rows, "observation": observation, "valid": valid}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_each_epoch_cuts_the_valid_rows_into_even_minibatches(length, columns, size, epochs, seed):
+    config = PPOConfig(minibatch_size=size, epochs=epochs, hidden_sizes=())
+    ppo = PPO(config, policy_spec("discrete"), seed=0, corrected=False)
+    batch = numbered_batch(length, columns, np.random.default_rng(seed))
+    valid = batch["reward"][batch["valid"]].tolist()
+    minibatches = list(ppo.minibatches(batch, stream(seed, "test")))
+    parts = -(-len(valid) // size)
+    assert len(minibatches) == epochs * parts
+    sizes = [len(minibatch["advantage"]) for minibatch in minibatches]
+    assert all(0 < rows <= size for rows in sizes)
+    assert not sizes or max(sizes) - min(sizes) <= 1
+    for epoch in range(epochs):
+        drawn = [row for part in minibatches[epoch * parts : (epoch + 1) * parts] for row in part["advantage"].tolist()]
+        assert sorted(drawn) == valid
+    for minibatch in minibatches:
+        assert all(torch.equal(array.flatten(), minibatch["advantage"]) for array in minibatch.values())
+
+
+def test_every_epoch_has_an_order_of_its_own():
+    ppo = PPO(PPOConfig(minibatch_size=40, epochs=3), policy_spec("discrete"), seed=0, corrected=False)
+    batch = numbered_batch(8, 5, np.random.default_rng(0))
+    orders = [tuple(part["advantage"].tolist()) for part in ppo.minibatches(batch, stream(0, "test"))]
+    assert len(set(orders)) == 3
+    assert all(list(order) != sorted(order) for order in orders)
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_a_batch_without_a_decision_is_passed_over(max_lag):
+    side = bench(replace(SMALL, **NORMALIZED), max_lag=max_lag)
+    batch = side.fill(0, seed=11)
+    batch["valid"][...] = batch["terminated"][...] = batch["truncated"][...] = False
+    before, published = side.parameters, side.weights.read(0).copy()
+    learned = side.learner.learn(0, 0.0)
+    assert (learned.env_steps, learned.updates) == (0, 0)
+    np.testing.assert_array_equal(side.parameters, before)
+    np.testing.assert_array_equal(side.weights.read(1), published)
+
+
+# --- schedules ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"), [("constant", [0.01, 0.01, 0.01, 0.01]), ("linear", [0.01, 0.0075, 0.0, 0.0])]
+)
+def test_the_learning_rate_follows_its_schedule(schedule, rates):
+    ppo = bench(replace(SMALL, learning_rate_schedule=schedule)).ppo
+    assert [ppo.begin(progress)[GROUP] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("kl_target", "rate", "expected"),
+    [
+        (0.1, 0.003, 0.002),  # the KL is above twice the target
+        (9.0, 0.003, 0.0045),  # below half of it
+        (1.0, 0.003, 0.003),  # near it
+        (0.1, 1.2e-6, 1e-6),  # the rate stays within its range
+        (9.0, 0.009, 0.01),
+    ],
+)
+def test_the_learning_rate_follows_the_kl_of_the_last_epoch(kl_target, rate, expected):
+    side = bench(
+        replace(SMALL, learning_rate_schedule="kl", kl_target=kl_target, learning_rate=rate, minibatch_size=99)
+    )
+    side.fill(0, seed=11)
+    ppo = side.ppo
+    assert ppo.begin(0.9)[GROUP] == pytest.approx(rate)
+    batch = ppo.prepare({name: torch.from_numpy(array) for name, array in side.unrolls.batch(0).items()})
+    for kl, _ in zip([50.0, 1.0], ppo.minibatches(batch, stream(0, "test")), strict=True):
+        _report_kl(ppo, kl)
+    ppo.finish(batch)
+    assert ppo.begin(0.9)[GROUP] == pytest.approx(expected)
+
+
+def _report_kl(ppo: PPO, kl: float) -> None:
+    """Let the algorithm see one row whose probability has fallen so far that the KL is estimated so."""
+    minibatch = random_minibatch(ppo, policy_spec("discrete"), 1, 0, drift=0.0)
+    minibatch["proximal_log_prob"] = minibatch["proximal_log_prob"] + _fall_of_kl(kl)
+    assert float(ppo.stages[0].loss(minibatch).metrics["approx_kl"]) == pytest.approx(kl, rel=1e-3)
+
+
+def _fall_of_kl(kl: float) -> float:
+    """Solve exp(-x) - 1 + x = kl for x > 0 by bisection."""
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.expm1(-middle) + middle < kl else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize(("schedule", "clip"), [("constant", 0.2), ("linear", 0.05)])
+def test_the_clip_follows_its_schedule(schedule, clip):
+    ppo = bench(replace(SMALL, clip_schedule=schedule, normalize_advantages=False)).ppo
+    minibatch = random_minibatch(ppo, policy_spec("discrete"), 200, 0)
+    ppo.begin(0.75)
+    loss = ppo.stages[0].loss(minibatch).metrics["policy_loss"]
+    ratio = torch.distributions.Categorical(logits=ppo._model.parameters_of_distribution(minibatch["observation"]))
+    ratio = (ratio.log_prob(minibatch["action"]) - minibatch["proximal_log_prob"]).exp().detach()
+    gain = torch.minimum(ratio * minibatch["advantage"], ratio.clamp(1 - clip, 1 + clip) * minibatch["advantage"])
+    assert float(loss) == pytest.approx(-gain.mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(("kl_target", "epochs"), [(1e-7, 1), (1e3, 6), (None, 6)])
+def test_epochs_are_left_out_once_the_kl_is_over_its_target(kl_target, epochs):
+    side = bench(replace(SMALL, learning_rate=0.05, epochs=6, kl_target=kl_target))
+    batch = side.fill(0, seed=11)
+    parts = -(-int(batch["valid"][:-1].sum()) // SMALL.minibatch_size)
+    assert side.learner.learn(0, 0.0).updates == epochs * parts
+
+
+def test_epochs_go_on_up_to_one_and_a_half_times_the_target():
+    ppo = bench(replace(SMALL, epochs=9, kl_target=1.0, minibatch_size=99)).ppo
+    batch = numbered_batch(6, 6, np.random.default_rng(0))
+    drifts = iter([0.1, 1.4, 1.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])
+    for _ in ppo.minibatches(batch, stream(0, "test")):
+        _report_kl(ppo, next(drifts))
+    assert len(list(drifts)) == 6, "epochs before the last do not count"
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("action", "changes", "words"),
+    [
+        (ACTIONS["discrete"], {"action_distribution": "squashed"}, "has discrete actions"),
+        (UNBOUNDED, {"action_distribution": "squashed"}, "actions without bounds"),
+        (ACTIONS["box"], {"exploration": "symmetric_kl"}, "--set exploration=entropy"),
+    ],
+)
+def test_actions_that_do_not_suit_the_settings_are_refused(action, changes, words):
+    env = EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4)
+    with pytest.raises(ConfigError, match=words):
+        PPOConfig(**changes).policy_spec(env)
+
+
+@pytest.mark.parametrize(
+    ("action", "distribution", "expected"),
+    [
+        ("discrete", "auto", "categorical"),
+        ("multidiscrete", "auto", "categorical"),
+        ("box", "auto", "gaussian"),
+        ("box", "squashed", "squashed"),
+    ],
+)
+def test_the_distribution_suits_the_actions(action, distribution, expected):
+    env = EnvSpec("Test-v0", OBSERVATIONS["dict"], ACTIONS[action], 4)
+    spec = PPOConfig(action_distribution=distribution, normalize_observations=True).policy_spec(env)
+    assert (spec.distribution, spec.normalize, spec.observation) == (expected, True, OBSERVATIONS["dict"])

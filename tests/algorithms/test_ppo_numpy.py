@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.models import policy_spec
+from tests.reference.ppo_update_rows import perturb, random_minibatch
+
+from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.algorithms.ppo_numpy import applies
+from offbeat.models.spec import PolicySpec
+
+configs = st.builds(
+    PPOConfig,
+    clip=st.sampled_from([0.05, 0.2, 0.5]),
+    value_clip=st.none() | st.sampled_from([0.05, 0.3]),
+    value_coef=st.sampled_from([0.0, 0.5, 2.0]),
+    entropy_coef=st.sampled_from([0.0, 0.01, 1.0]),
+    normalize_advantages=st.booleans(),
+    hidden_sizes=st.lists(st.integers(1, 12), max_size=3).map(tuple),
+    activation=st.sampled_from(["tanh", "relu"]),
+)
+
+
+def algorithm(config: PPOConfig, action: str, **spec: Any) -> tuple[PPO, PolicySpec]:
+    policy = policy_spec(action, hidden_sizes=config.hidden_sizes, activation=config.activation, **spec)
+    ppo = PPO(config, policy, seed=0, corrected=False)
+    perturb(ppo, 0.3)
+    return ppo, policy
+
+
+# Drawn without chance: rows that lie on a clip's very edge would have two derivatives.
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    configs,
+    st.sampled_from(["discrete", "box", "matrix"]),
+    st.sampled_from([1, 2, 3, 17, 64]),
+    st.sampled_from([0.02, 0.4]),
+    st.integers(0, 2**32 - 1),
+)
+def test_loss_figures_and_every_gradient_are_autograds(config, action, rows, drift, seed):
+    ppo, spec = algorithm(config, action)
+    flat = ppo.groups["actor_critic"].parameters
+    minibatch = random_minibatch(ppo, spec, rows, seed, drift)
+    [stage] = ppo.stages
+    assert stage.gradients is not None
+    loss, figures = stage.loss(minibatch)
+    assert isinstance(loss, torch.Tensor)
+    loss.backward()
+    expected = flat.gradients.clone()
+    for view in flat.layout.views(flat.gradients).values():
+        view.fill_(7.0)  # what is not written stays wrong
+    our_loss, our_figures = stage.gradients(minibatch)
+    assert float(our_loss) == pytest.approx(loss.item(), rel=1e-5, abs=1e-5)
+    torch.testing.assert_close(flat.gradients, expected, rtol=0, atol=1e-5 * max(1.0, expected.abs().max().item()))
+    figures = {name.replace("ratio_max_deviation_first", "ratio_deviation"): value for name, value in figures.items()}
+    assert our_figures.keys() == figures.keys() - {"ratio_deviation"}  # reported of the first minibatch alone
+    for name, value in our_figures.items():
+        assert float(value) == pytest.approx(float(figures[name]), rel=1e-4, abs=1e-6), name
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_a_second_minibatch_of_another_size_is_not_disturbed_by_the_first(config, action, rows, seed):
+    ppo, spec = algorithm(config, action)
+    flat = ppo.groups["actor_critic"].parameters
+    gradients = ppo.stages[0].gradients
+    assert gradients is not None
+    minibatch = random_minibatch(ppo, spec, rows, seed)
+    gradients(minibatch)
+    alone = flat.gradients.clone()
+    gradients(random_minibatch(ppo, spec, 12, seed + 1))
+    gradients(minibatch)
+    assert torch.equal(flat.gradients, alone)
+
+
+@pytest.mark.parametrize(
+    ("action", "settings", "expected"),
+    [
+        ("discrete", {}, True),
+        ("box", {}, True),
+        ("box", {"hidden_sizes": (), "activation": "relu"}, True),
+        ("multidiscrete", {}, False),
+        ("discrete", {"shared_trunk": True}, False),
+        ("discrete", {"exploration": "symmetric_kl"}, False),
+        ("box", {"action_distribution": "squashed"}, False),
+    ],
+)
+def test_the_path_by_hand_is_taken_only_where_its_derivatives_hold(action, settings, expected):
+    config = PPOConfig(**settings)
+    ppo, spec = algorithm(config, action, squashed=config.action_distribution == "squashed")
+    parameters = ppo.groups["actor_critic"].parameters
+    assert applies(spec, parameters, shared=config.shared_trunk, exploration=config.exploration) is expected
+    assert (ppo.stages[0].gradients is not None) is expected

@@ -1,0 +1,102 @@
+"""What is killed at any moment leaves nothing half written, and goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.reference.endless_saves import FOR_EVER, numbered
+from tests.reference.runs import (
+    Started,
+    lines_of,
+    offbeat,
+    small_arguments,
+    small_run,
+    status_of,
+    untimed,
+    weights_of,
+)
+
+from offbeat.checkpoint import CheckpointStore, load
+
+# --- runs ---------------------------------------------------------------------------------------------------
+
+LONG = {"steps": 20_000, "max_lag": 1, "checkpoint_every": 500, "eval_every": 2500, "eval_episodes": 3}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> Path:
+    return small_run(tmp_path_factory.mktemp("uninterrupted") / "run", **LONG).path
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(tmp_path, uninterrupted, seed):
+    random = Random(seed)
+    path = tmp_path / "run"
+    arguments = small_arguments(path, **LONG)
+    for _ in range(3):
+        started = Started(arguments, tmp_path)
+        before = len(lines_of(path))
+        latest = path / "checkpoints" / "latest"
+        wanted = before + random.randint(10, 50)
+        started.wait_until(lambda: latest.is_dir() and len(lines_of(path)) >= wanted)  # noqa: B023
+        assert started.end(signal.SIGKILL).code == -signal.SIGKILL
+        load(latest)
+        arguments = ["resume", str(path), "--progress", "none"]
+    assert status_of(path)["state"] == "running"  # nobody was left to say otherwise
+    assert offbeat(*arguments).code == 0
+
+    assert weights_of(path) == weights_of(uninterrupted)
+    assert weights_of(path, "best") == weights_of(uninterrupted, "best")
+    lines, expected = lines_of(path), lines_of(uninterrupted)
+    assert [untimed(line) for line in lines] == [untimed(line) for line in expected]
+    assert not list((path / "checkpoints").glob(".writing*"))
+
+
+def test_a_run_in_which_another_process_trains_is_left_alone(tmp_path):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, steps=10**8, checkpoint_every=500), tmp_path)
+    started.wait_until((path / "checkpoints" / "latest").is_dir)
+    said = offbeat("resume", path)
+    assert said.code == 2
+    assert "another process is training" in said.err
+    assert offbeat("eval", path, "--episodes", 2).code == 0  # reading disturbs nobody
+    assert started.end(signal.SIGTERM).code == 130
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------
+
+def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path):
+    random, latest, number = Random(0), tmp_path / "checkpoints" / "latest", 0
+    for _ in range(12):
+        writer = Started([str(latest.parent), str(number + 1)], tmp_path, code=FOR_EVER)
+        writer.wait_until(lambda: latest.is_dir() and load(latest).state["number"] > number + 5)  # noqa: B023
+        time.sleep(random.uniform(0, 0.1))
+        writer.end(signal.SIGKILL)
+        for name in ("latest", "best"):
+            saved = load(latest.parent / name)
+            numbers = {saved.policy["number"], saved.state["number"], *saved.weights["w"], *saved.state["adam"]}
+            assert len(numbers) == 1
+        number = load(latest).state["number"]
+    CheckpointStore(latest.parent, kept=2).save(number + 1, numbered(number + 1), ["latest"])
+    assert len(list(latest.parent.iterdir())) <= 2 + 2 + 2  # the newest two, two links and what they mean
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one_and_the_run_goes_on(tmp_path):
+    settings = {"hidden_sizes": (256, 256), "steps": 1500, "checkpoint_every": 200}
+    path = small_run(tmp_path / "run", stop_at=500, **settings).path
+    weights = weights_of(path)
+    started = Started(["resume", str(path), "--progress", "lines"], tmp_path, limit_file_bytes=300_000)
+    said = started.end()
+
+    assert said.err.count("a checkpoint could not be written") > 2
+    assert "Traceback" not in said.err
+    assert lines_of(path)[-1]["env_steps"] >= 1500
+    assert weights_of(path) == weights
+    load(path / "checkpoints" / "latest")
+    assert not list((path / "checkpoints").glob(".writing*"))
+    assert offbeat("resume", path).code == 0  # with room again
+    assert weights_of(path) == weights_of(small_run(tmp_path / "whole", **settings).path)

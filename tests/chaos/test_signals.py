@@ -1,0 +1,99 @@
+"""SIGINT and SIGTERM, whenever they come: exit 130, in time, with the last checkpoint whole and no traceback."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.runs import Said, Started, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+
+from offbeat.checkpoint import load
+
+ENVS = ("tests.reference.run_envs",)
+FOR_EVER = {"steps": 10**9, "checkpoint_every": 0}
+IN_TIME_S = 10.0
+"""The grace of five seconds, and leaving."""
+
+both = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+
+
+def assert_interrupted(said: Said, path: Path) -> dict[str, Any]:
+    assert said.code == 130
+    assert "Traceback" not in said.err
+    status = status_of(path)
+    assert status["state"] == "interrupted"
+    return status
+
+
+# --- before training ----------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("moment", ["import", "reset"])
+def test_a_signal_while_a_run_starts_leaves_nothing_behind(tmp_path, monkeypatch, number, moment):
+    if moment == "import":
+        monkeypatch.setenv("OFFBEAT_TEST_SLEEP_IN_IMPORT", "1")
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, "runs/SleepsInReset-v0", imports=ENVS), tmp_path)
+    started.wait_until((tmp_path / "SLEEPING").exists)
+    said = started.end(number, seconds=IN_TIME_S)
+    assert said.code == 130
+    assert "Traceback" not in said.err
+    assert not path.exists()
+
+
+# --- during training ----------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("max_lag", [0, 3])
+def test_a_signal_stops_training_at_the_next_boundary_with_a_checkpoint(tmp_path, number, max_lag):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, **FOR_EVER, max_lag=max_lag), tmp_path)
+    started.wait_for_text("ETA")
+    said = started.end(number, seconds=IN_TIME_S)
+    status = assert_interrupted(said, path)
+    assert status["reason"] == f"stopped by {number.name}"
+    assert f"offbeat resume {path}" in said.out
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] == lines_of(path)[-1]["env_steps"] > 0
+
+
+def test_a_run_stopped_by_a_signal_resumes_with_the_same_bits(tmp_path):
+    settings = {"steps": 20_000, "max_lag": 1}
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, **settings), tmp_path)
+    started.wait_until(lambda: len(lines_of(path)) > 10)
+    assert_interrupted(started.end(signal.SIGINT), path)
+    assert offbeat("resume", path, "--progress", "none").code == 0
+    assert weights_of(path) == weights_of(small_run(tmp_path / "whole", **settings).path)
+
+
+@both
+def test_a_signal_during_an_evaluation_stops_it(tmp_path, number):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, **FOR_EVER | {"eval_every": 1, "eval_episodes": 10**6}), tmp_path)
+    started.wait_for_text("evaluating")
+    assert_interrupted(started.end(number, seconds=IN_TIME_S), path)
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] == lines_of(path)[-1]["env_steps"] > 0
+    assert lines_of(path)[-1]["evaluations"] == 0
+
+
+# --- when no boundary comes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM, signal.SIGINT]],
+    ids=lambda signals: "-".join(number.name for number in signals),
+)
+def test_a_run_whose_env_takes_too_long_ends_on_its_last_checkpoint_and_says_what_is_lost(tmp_path, signals):
+    path = tmp_path / "run"
+    settings = {"steps": 10**6, "checkpoint_every": 64, "unroll_length": 32}
+    started = Started(small_arguments(path, "runs/Sleeper-v0", imports=ENVS, **settings), tmp_path)
+    started.wait_until((tmp_path / "SLEEPING").exists)
+    said = started.end(*signals, seconds=IN_TIME_S)
+    status = assert_interrupted(said, path)
+    assert "last checkpoint" in status["reason"]
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] > 0

@@ -1,0 +1,205 @@
+"""What bad input gets: a clear error with the remedy, the right exit code, and nothing left behind or changed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from tests.reference import run_envs
+from tests.reference.runs import contents, offbeat, small_arguments, small_run, status_of
+
+from offbeat.checkpoint import load
+
+ENVS = "tests.reference.run_envs"
+ZOO = "tests.reference.env_zoo"
+
+
+class Row(NamedTuple):
+    arguments: str
+    """As typed in a folder that holds `kept`, a run on CartPole-v1, and runs that were tampered with."""
+    code: int
+    says: list[str]
+    """Fragments of the message: what was given, what is expected, what to type."""
+
+
+def train(rest: str, code: int, *says: str) -> Row:
+    return Row(f"train ppo CartPole-v1 {rest}", code, list(says))
+
+
+def train_on(env: str, module: str, code: int, *says: str) -> Row:
+    small = "--set envs_per_actor=2 unroll_length=16 minibatch_size=32 steps=4096 eval_every=0"
+    return Row(f"train ppo {env} --import {module} {small}", code, list(says))
+
+
+NAMES = [
+    Row("tran ppo CartPole-v1", 2, ["'tran'", "'train'", "--help"]),
+    Row("train pppo CartPole-v1", 2, ["'pppo'", "'ppo'", "list algorithms"]),
+    Row("train ppo CartPol-v1", 2, ["'CartPol-v1'", "'CartPole-v1'", "list envs"]),
+    Row("train ppo envpol:Pong-v5", 2, ["envpol"]),
+    Row("bench ppo CartPol-v1", 2, ["'CartPole-v1'"]),
+    Row("check CartPol-v1", 2, ["'CartPole-v1'"]),
+    train("--preset ppo-cartpol", 2, "'ppo-cartpol'", "'ppo-cartpole-v1'", "list presets"),
+    train("--step 100", 2, "--step", "--steps"),
+    train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "docs/options.md"),
+    train("--import no_such_module", 2, "no_such_module", "PYTHONPATH"),
+    train("--progress dashbord", 2, "dashbord", "dashboard"),
+    Row("list presents", 2, ["presents", "presets"]),
+]
+VALUES = [
+    train("--steps -5", 2, "steps", "-5", "at least 1"),
+    train("--steps 0", 2, "steps", "at least 1"),
+    train("--steps abc", 2, "steps", "'abc'", "whole number"),
+    train("--steps 1.5", 2, "steps", "'1.5'", "whole number"),
+    train("--actors 0", 2, "actors", "at least 1"),
+    train("--seed -1", 2, "seed", "at least 0"),
+    train("--time -3", 2, "time", "more than 0"),
+    train("--max-lag -1", 2, "max_lag", "at least 0"),
+    train("--runtime threds", 2, "runtime", "'threds'", "serial"),
+    train("--lag exactly", 2, "lag", "bounded, exact"),
+    train("--device tpu", 2, "device", "auto, cpu, cuda"),
+    train("--set learning_rate=fast", 2, "learning_rate", "'fast'", "number"),
+    train("--set learning_rate=nan", 2, "learning_rate", "'nan'", "number"),
+    train("--set gamma=2", 2, "gamma", "at most 1"),
+    train("--set hidden_sizes=64,x", 2, "hidden_sizes", "64,64"),
+    train("--set activation=tan", 2, "activation", "tanh"),
+    train("--set normalize_returns=maybe", 2, "normalize_returns", "true or false"),
+    train("--set learning_rate", 2, "'learning_rate'", "key=value"),
+    train("--set gamma=0.9 gamma=0.8", 2, "gamma twice", "'0.9'", "'0.8'"),
+    train("--set gamma=0.9 --set gamma=0.8", 2, "gamma twice"),
+    train("--steps 100 --set steps=200", 2, "steps is given twice"),
+    Row("resume kept --steps many", 2, ["steps", "'many'", "whole number"]),
+    Row("eval kept --episodes 0", 2, ["episodes is 0", "at least 1"]),
+    Row("eval kept --episodes few", 2, ["few"]),
+    Row("eval kept --seed -1", 2, ["seed is -1", "at least 0"]),
+    Row("bench ppo CartPole-v1 --seconds -1", 2, ["seconds", "-1"]),
+]
+COMBINATIONS = [
+    train("--set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
+    train("--actors 3 --set unrolls_per_batch=1", 2, "actors is 3", "--actors 1"),
+    train("--set env_groups=3", 2, "env_groups is 3", "env_groups=1"),
+    train("--set learning_rate_schedule=kl", 2, "kl_target"),
+    train("--set action_distribution=squashed", 2, "action_distribution=auto"),
+    Row("train ppo Pendulum-v1 --set exploration=symmetric_kl", 2, ["exploration=entropy"]),
+    Row("train ppo Pendulum-v1 --preset ppo-cartpole-v1 --run-dir kept", 2, ["kept exists", "--run-dir"]),
+]
+LATE = "--run-dir new --set envs_per_actor=2 unroll_length=512 steps=4096 eval_every=0"
+"""The env fails in the first unroll: nothing was learned yet."""
+ENVIRONMENTS = [
+    train_on("runs/TupleActions-v0", ENVS, 2, "runs/TupleActions-v0", "Tuple"),
+    train_on("zoo/DictActions-v0", ZOO, 2, "zoo/DictActions-v0", "Dict"),
+    train_on("zoo/TextObservations-v0", ZOO, 2, "zoo/TextObservations-v0", "Text"),
+    train_on("zoo/CannotBeMade-v0", ZOO, 2, "zoo/CannotBeMade-v0", "level.json"),
+    train_on("runs/RaisesInReset-v0", ENVS, 2, "runs/RaisesInReset-v0", "reset()", "wave.dat"),
+    train_on("zoo/Raises-v0", ZOO, 2, "zoo/Raises-v0", "step()", "the cart has no mass"),
+    train_on("zoo/LateNaN-v0", ZOO, 2, "zoo/LateNaN-v0", "NaN"),
+    train_on("zoo/NaNReward-v0", ZOO, 2, "zoo/NaNReward-v0", "reward", "NaN"),
+    train_on("zoo/WrongShape-v0", ZOO, 2, "zoo/WrongShape-v0", "(1,)", "(3,)"),
+    train_on("zoo/OldStep-v0", ZOO, 2, "zoo/OldStep-v0", "step()"),
+    Row(f"train ppo runs/RaisesLate-v0 --import {ENVS} {LATE}", 1, ["step()", "the wave has no length"]),
+    Row(f"train ppo runs/NaNLate-v0 --import {ENVS} {LATE}", 1, ["column 0", "reward is NaN"]),
+]
+RUNS = [
+    train("--run-dir kept", 2, "kept exists", "offbeat resume kept"),
+    train("--run-dir notes.txt", 2, "notes.txt exists"),
+    train("--run-dir notes.txt/run", 2, "notes.txt/run cannot be made", "--run-dir"),
+    train("--init-from nowhere", 2, "nowhere is no run directory"),
+    train("--init-from cut", 2, "is damaged", "weights.safetensors"),
+    Row("train ppo Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1", "action"]),
+    train("--init-from kept --set hidden_sizes=8", 2, "hidden_sizes is (16,) there and (8,) here"),
+    Row("resume kept", 2, ["nothing is left to do", "offbeat resume kept --steps"]),
+    Row("resume kept --steps 100", 2, ["nothing is left to do"]),
+    Row("resume empty", 2, ["empty is no run directory"]),
+    Row("eval nowhere", 2, ["nowhere is no run directory"]),
+    Row("eval empty", 2, ["empty is no run directory"]),
+    Row("watch empty --video a.gif", 2, ["empty is no run directory"]),
+    Row("watch kept --video a.avi", 2, ["a.avi", ".mp4", ".gif"]),
+    Row("eval kept --checkpoint bets", 2, ["has no checkpoint 'bets'", "latest", "--checkpoint"]),
+    Row("plot nowhere", 2, ["nowhere"]),
+    Row("plot empty", 2, ["empty"]),
+    Row("plot", 2, ["RUN"]),
+    *(Row(f"{command} {damaged}", 2, ["is damaged", file])
+      for command in ("eval", "resume", "watch --video a.gif")
+      for damaged, file in (("cut", "weights.safetensors"), ("tampered", "policy.json"), ("missing", "policy.json"))),
+    *(Row(f"{command} other", 2, ["trained on CartPole-v1", "config.toml says Pendulum-v1"])
+      for command in ("eval", "resume", "watch --video a.gif")),
+    *(Row(f"{command} text", 2, ["config.toml is not TOML"]) for command in ("eval", "resume")),
+    *(Row(f"{command} mistyped", 2, ["unknown key 'gama'", "'gamma'"]) for command in ("eval", "resume")),
+]  # fmt: skip
+TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ENVIRONMENTS, *RUNS]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    """A folder with a sound run, damaged ones, an empty folder and a file."""
+    folder = tmp_path_factory.mktemp("prepared")
+    small_run(folder / "kept", steps=512)
+    for name in ("cut", "tampered", "missing", "other", "text", "mistyped"):
+        shutil.copytree(folder / "kept", folder / name, symlinks=True)
+    latest = "checkpoints/latest"
+    change(folder / "cut" / latest / "weights.safetensors", lambda data: data[:-1])
+    change(folder / "tampered" / latest / "policy.json", lambda data: data.replace(b"16", b"17"))
+    (folder / "missing" / latest / "policy.json").unlink()
+    change(folder / "other" / "config.toml", lambda data: data.replace(b"CartPole-v1", b"Pendulum-v1"))
+    change(folder / "text" / "config.toml", lambda data: b"[run\n" + data)
+    change(folder / "mistyped" / "config.toml", lambda data: data.replace(b"gamma", b"gama"))
+    (folder / "empty").mkdir()
+    (folder / "notes.txt").write_text("mine")
+    return folder
+
+
+def change(file: Path, how: Any) -> None:
+    file.write_bytes(how(file.read_bytes()))
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.arguments)
+def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, monkeypatch, row):
+    monkeypatch.chdir(prepared)
+    before = contents(prepared)
+    said = offbeat(*row.arguments.split())
+
+    assert said.code == row.code, said
+    assert [fragment for fragment in row.says if fragment not in said.err + said.out] == [], said
+    assert "Traceback" not in said.err
+    after = contents(prepared)
+    assert after == before, set(after.items()) ^ set(before.items())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    said = offbeat("train", "ppo", "CartPole-v1", "--device", "cuda", "--run-dir", tmp_path / "run")
+    assert said.code == 2
+    assert "no CUDA GPU" in said.err
+    assert "--device cpu" in said.err
+    assert not any(tmp_path.iterdir())
+
+
+# --- what can only show later -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", ["runs/RaisesLate-v0", "runs/NaNLate-v0"])
+@pytest.mark.parametrize("checkpoint_every", [0, 64])
+def test_an_env_that_fails_after_learning_has_begun_fails_the_run_but_what_was_learned_stays(
+    tmp_path, env, checkpoint_every
+):
+    path = tmp_path / "run"
+    arguments = small_arguments(path, env, imports=(ENVS,), checkpoint_every=checkpoint_every, envs_per_actor=2)
+    said = offbeat(*arguments)
+    assert said.code == 1
+    assert f"offbeat check {env}" in said.err
+    assert "Traceback" not in said.err
+    assert status_of(path)["state"] == "failed"
+    assert env in status_of(path)["reason"]
+    assert "Traceback" in (path / "log.txt").read_text()
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] > 0
+
+
+def test_a_failed_run_is_resumed_once_its_env_is_well(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    arguments = small_arguments(path, "runs/RaisesLate-v0", imports=(ENVS,), checkpoint_every=64, envs_per_actor=2)
+    assert offbeat(*arguments).code == 1
+    monkeypatch.setattr(run_envs, "FAULTY", False)
+    assert offbeat("resume", path, "--progress", "none").code == 0
+    assert status_of(path)["state"] == "finished"

@@ -1,0 +1,41 @@
+"""The examples run, and do what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.reference.pages import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+def python(*arguments: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_training_and_loading_from_python(tmp_path):
+    told = python(str(EXAMPLES / "train_and_load.py"), "--steps", "2000", folder=tmp_path)
+    assert "one episode: return" in told
+
+
+@pytest.mark.parametrize("lag", ["0", "3"])
+def test_a_run_that_was_stopped_ends_with_the_same_bits(lag, tmp_path):
+    told = python(str(EXAMPLES / "same_bits.py"), "--steps", "6000", "--max-lag", lag, folder=tmp_path)
+    assert int(told.split()[2]) < 6000  # it did stop in between
+    once, twice = (line.split()[0] for line in told.splitlines()[-2:])
+    assert once == twice
+
+
+def test_an_env_of_ones_own_resumes_with_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    env = ["--env", "my_env:my_env/Docking-v0"]
+    told = python(str(EXAMPLES / "same_bits.py"), *env, "--steps", "3000", folder=tmp_path)
+    once, twice = (line.split()[0] for line in told.splitlines()[-2:])
+    assert once == twice

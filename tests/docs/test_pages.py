@@ -1,0 +1,33 @@
+"""The pages hold together: their links lead somewhere, and what is written from the code is up to date."""
+
+from __future__ import annotations
+
+import runpy
+
+import pytest
+from tests.reference.pages import PAGES, ROOT, anchors, links
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_pictures_of_a_page_exist(page):
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        file = (PAGES[page].parent / path).resolve() if path else PAGES[page]
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_the_options_page_is_what_the_code_says():
+    written = runpy.run_path(str(ROOT / "docs/generate_options.py"))["page"]()
+    assert written == (ROOT / "docs/options.md").read_text(), "type: python docs/generate_options.py"
+
+
+def test_each_page_can_be_reached_from_the_readme():
+    reached, waiting = set(), ["README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        targets = [(PAGES[page].parent / link.partition("#")[0]).resolve() for link in links(page)]
+        inside = {str(path.relative_to(ROOT)) for path in targets if path.is_relative_to(ROOT)}
+        waiting += (inside & PAGES.keys()) - reached
+    assert reached == PAGES.keys()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offbeat.memory.weights import Weights
+
+
+def publish(weights: Weights, version: int) -> None:
+    weights.open(version)[:] = version
+    weights.commit(version)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 12))
+def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept, newest):
+    weights = Weights(3, kept)
+    for version in range(newest + 1):
+        publish(weights, version)
+    expected = range(max(0, newest - kept + 1), newest + 1)
+    assert list(weights.kept()) == list(expected)
+    for version in range(newest + 2 * kept + 1):
+        if version in expected:
+            assert (weights.read(version) == version).all()
+            assert (weights.kept()[version] == version).all()
+        else:
+            with pytest.raises(KeyError, match=f"version {version} is not kept"):
+                weights.read(version)
+
+
+def test_nothing_can_be_read_before_it_is_published():
+    weights = Weights(3, 2)
+    assert weights.kept() == {}
+    with pytest.raises(KeyError):
+        weights.read(0)
+
+
+def test_while_a_version_is_written_neither_it_nor_the_one_it_replaces_can_be_read():
+    weights = Weights(3, 2)
+    publish(weights, 4)
+    publish(weights, 5)
+    weights.open(6)[0] = 6
+    for version in (4, 6):
+        with pytest.raises(KeyError):
+            weights.read(version)
+    assert list(weights.kept()) == [5]
+    weights.commit(6)
+    assert list(weights.kept()) == [5, 6]
+
+
+def test_vectors_are_views_and_not_copies():
+    weights = Weights(3, 2)
+    publish(weights, 1)
+    assert np.shares_memory(weights.read(1), weights.open(1))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.models import actor_critic, policy_spec, policy_specs
+
+
+@settings(max_examples=30, deadline=None)
+@given(policy_specs(), st.booleans(), st.integers(0, 2**31 - 1))
+def test_the_first_weights_depend_on_the_seed_and_on_nothing_else(spec, shared, seed):
+    torch.manual_seed(1)
+    first = actor_critic(spec, shared=shared, seed=seed).state_dict()
+    torch.manual_seed(2)
+    second = actor_critic(spec, shared=shared, seed=seed).state_dict()
+    other = actor_critic(spec, shared=shared, seed=seed + 1).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_layers_begin_orthogonal_without_bias_and_the_policys_head_is_small():
+    model = actor_critic(policy_spec("box", hidden_sizes=(8, 5)))
+    gains = {"policy_body": 2.0, "critic_body": 2.0, "policy_head": 1e-4, "critic_head": 1.0}
+    for name, weight in model.state_dict().items():
+        if name.endswith("bias"):
+            assert not weight.any()
+        elif name.endswith("weight"):
+            short = weight if weight.shape[0] <= weight.shape[1] else weight.T
+            square = gains[name.split(".")[0]] * torch.eye(len(short))
+            torch.testing.assert_close(short @ short.T, square, atol=1e-6, rtol=1e-5)
+    assert model.log_std is not None
+    assert model.log_std.tolist() == [-0.5, -0.5]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_value_alone_is_the_value_that_comes_with_the_distribution(shared):
+    model = actor_critic(policy_spec("discrete", activation="relu"), shared=shared)
+    observation = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    distribution, values = model(observation)
+    torch.testing.assert_close(model.value(observation), values)
+    logits = model.parameters_of_distribution(observation)
+    expected = torch.distributions.Categorical(logits=logits).log_prob(torch.ones(6))
+    torch.testing.assert_close(distribution.log_prob(torch.ones(6, dtype=torch.int64)), expected)
+    assert values.std() > 0.01
+
+
+def test_a_shared_trunk_has_no_body_of_the_critics_own():
+    spec = policy_spec("discrete")
+    apart, shared = (dict(actor_critic(spec, shared=shared).named_parameters()) for shared in (False, True))
+    assert apart.keys() - shared.keys() == {name for name in apart if name.startswith("critic_body")}

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.models import actor_critic, policy_specs
+
+from offbeat.models.flat import FlatParameters
+from offbeat.models.layout import ALIGNMENT, Layout
+from offbeat.models.spec import PolicySpec
+
+shapes = st.lists(st.lists(st.integers(1, 9), max_size=3).map(tuple), min_size=1, max_size=8)
+
+
+def named(arrays: list[tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(f"array{i}", shape) for i, shape in enumerate(arrays)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(shapes)
+def test_arrays_are_aligned_in_order_and_do_not_overlap(arrays):
+    layout = Layout.of(named(arrays))
+    end = 0
+    for entry, shape in zip(layout.entries, arrays, strict=True):
+        assert entry.offset % ALIGNMENT == 0
+        assert entry.offset - end in range(ALIGNMENT), "no overlap, no needless gap"
+        assert entry.shape == shape
+        end = entry.stop
+    assert layout.size % ALIGNMENT == 0
+    assert layout.size - end in range(ALIGNMENT)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes)
+def test_writing_through_all_views_fills_the_buffer_but_for_the_gaps(arrays):
+    layout = Layout.of(named(arrays))
+    buffer, tensor = np.zeros(layout.size, np.float32), torch.zeros(layout.size)
+    for number, (view, torch_view) in enumerate(
+        zip(layout.views(buffer).values(), layout.views(tensor).values(), strict=True), start=1
+    ):
+        view[...] = number
+        torch_view.fill_(number)
+    for number, entry in enumerate(layout.entries, start=1):
+        assert (buffer[entry.offset : entry.stop] == number).all()
+    assert np.count_nonzero(buffer) == sum(int(np.prod(shape)) for shape in arrays)
+    np.testing.assert_array_equal(buffer, tensor)
+
+
+@settings(max_examples=40, deadline=None)
+@given(policy_specs(), st.booleans())
+def test_the_published_parameters_lie_as_at_the_start_of_the_flat_buffer(spec, shared):
+    flat = FlatParameters(actor_critic(spec, shared=shared)).layout.entries
+    published = spec.layout().entries
+    trained = len(spec.parameter_shapes())
+    assert published[:trained] == flat[:trained]
+    statistics = ["observation_mean", "observation_scale"] if spec.normalize else []
+    assert [entry.name for entry in published[trained:]] == statistics
+    assert all(entry.name.startswith("critic") for entry in flat[trained:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(policy_specs())
+def test_a_spec_survives_json(spec):
+    assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats  # type: ignore[import-untyped]
+from tests.reference.models import policy_spec, policy_specs
+from torch import distributions
+
+from offbeat.models import sampling
+from offbeat.models.distributions import make_distribution
+from offbeat.models.spec import Distribution, PolicySpec
+from offbeat.seeding import stream
+from offbeat.types import ActionSpec, Leaf
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def torch_log_prob(spec: PolicySpec, parameters: np.ndarray, log_std: np.ndarray, action: np.ndarray) -> torch.Tensor:
+    """By torch's own distributions in float64; a squashed action is recorded before its tanh."""
+    given, recorded = torch.from_numpy(parameters).double(), torch.from_numpy(action)
+    if spec.distribution == "categorical":
+        parts = torch.split(given, list(spec.action.nvec), dim=1)
+        choices = recorded.reshape(len(given), -1).unbind(1)
+        return sum(
+            (
+                distributions.Categorical(logits=part).log_prob(choice)
+                for part, choice in zip(parts, choices, strict=True)
+            ),
+            torch.zeros(len(given)),
+        )
+    base = distributions.Normal(given, torch.from_numpy(log_std).double().exp())
+    u = recorded.double().reshape(given.shape)
+    if spec.distribution == "gaussian":
+        return base.log_prob(u).sum(1)
+    tanh = distributions.TanhTransform(cache_size=1)
+    return distributions.TransformedDistribution(base, tanh).log_prob(tanh(u)).sum(1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(policy_specs(), seeds, st.integers(1, 6))
+def test_log_probabilities_are_those_of_both_torch_twins(spec, seed, rows):
+    random = np.random.default_rng(seed)
+    parameters = random.normal(scale=2, size=(rows, spec.outputs)).astype(np.float32)
+    log_std = random.uniform(-2, 0.3, spec.outputs).astype(np.float32)
+    used = None if spec.distribution == "categorical" else log_std
+    action, log_prob = sampling.sample(spec, parameters, used, random)
+    assert action.shape == (rows, *spec.action.shape)
+    assert log_prob.dtype == np.float32
+    theirs = torch_log_prob(spec, parameters, log_std, action)
+    np.testing.assert_allclose(log_prob, theirs, rtol=2e-5, atol=5e-5)
+    ours = make_distribution(spec, torch.from_numpy(parameters), None if used is None else torch.from_numpy(used))
+    np.testing.assert_allclose(ours.log_prob(torch.from_numpy(action)), theirs, rtol=2e-5, atol=5e-5)
+
+
+def test_choices_come_as_often_as_their_joint_probability_says():
+    spec = PolicySpec((), ActionSpec("multidiscrete", (2,), nvec=(2, 3)), (), "tanh", "categorical", normalize=False)
+    logits = np.array([0.5, -0.5, 1.0, 0.0, -2.0])
+    parameters = np.tile(logits, (20_000, 1)).astype(np.float32)
+    action, log_prob = sampling.sample(spec, parameters, None, stream(0, "test"))
+    observed = np.bincount(action[:, 0] * 3 + action[:, 1], minlength=6)
+    first, second = np.exp(logits[:2]), np.exp(logits[2:])
+    expected = np.outer(first / first.sum(), second / second.sum()).ravel() * len(action)
+    assert stats.chisquare(observed, expected).pvalue > 0.001
+    np.testing.assert_allclose(np.exp(log_prob), expected[action[:, 0] * 3 + action[:, 1]] / len(action), rtol=1e-5)
+
+
+def test_every_column_follows_its_own_logits():
+    spec = policy_spec("discrete")
+    logits = np.tile(np.array([[0, 60, 0], [60, 0, 0], [0, 0, 60]], np.float32), (50, 1))
+    action, _ = sampling.sample(spec, logits, None, stream(0, "test"))
+    assert action.tolist() == [1, 0, 2] * 50
+
+
+def test_choices_of_no_probability_are_never_drawn():
+    spec = policy_spec("discrete")
+    logits = np.tile(np.array([-1e4, 0.0, -1e4], np.float32), (20_000, 1))
+    action, log_prob = sampling.sample(spec, logits, None, stream(0, "test"))
+    assert set(action.tolist()) == {1}
+    assert (log_prob == 0).all()
+
+
+def test_gaussian_actions_have_the_mean_and_deviation_they_should():
+    spec = policy_spec("box")
+    mean, log_std = np.array([1.5, -4.0], np.float32), np.array([-1.0, 0.7], np.float32)
+    action, _ = sampling.sample(spec, np.tile(mean, (20_000, 1)), log_std, stream(0, "test"))
+    standardized = (action - mean) / np.exp(log_std)
+    assert min(stats.kstest(standardized, "norm").pvalue) > 0.001
+    assert abs(np.mean(standardized[:, 0] * standardized[:, 1])) < 0.03
+
+
+def test_the_greedy_action_is_the_most_likely_choice_of_each_component():
+    parameters = np.array([[0, 1, 5, 6, 7, 8, 3, 1, 2], [2, 1, 0, 9, 0, 0, 1, 2, 3]], np.float32)
+    assert sampling.greedy(policy_spec("multidiscrete"), parameters).tolist() == [[1, 3, 0], [0, 1, 2]]
+    assert sampling.greedy(policy_spec("discrete"), parameters[:, :3]).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("squashed", [False, True])
+def test_the_greedy_action_of_a_gaussian_is_its_mean_in_the_actions_shape(squashed):
+    mean = np.arange(8, dtype=np.float32).reshape(2, 4)
+    action = sampling.greedy(policy_spec("matrix", squashed=squashed), mean)
+    np.testing.assert_array_equal(action, mean.reshape(2, 2, 2))
+
+
+def test_the_slope_of_tanh_does_not_overflow():
+    u = np.array([-50, -20, 0, 1, 20, 50], np.float32)
+    exact = -2 * np.log(np.cosh(u.astype(np.float64)))
+    np.testing.assert_allclose(sampling.log_tanh_slope(u), exact, rtol=1e-6)
+
+
+# --- what the env is given ----------------------------------------------------------------------------------
+
+
+def box(low: float, high: float, squashed: bool = False) -> sampling.ToEnv:
+    action = ActionSpec("box", (1,), low=(low,), high=(high,))
+    distribution: Distribution = "squashed" if squashed else "gaussian"
+    return sampling.ToEnv(PolicySpec((Leaf("o", (1,), "float32"),), action, (), "tanh", distribution, normalize=False))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "acted", "expected"),
+    [
+        (-1, 1, [-3, -0.5, 0.25, 2], [-1, -0.5, 0.25, 1]),
+        (-2, 2, [-3, -0.5, 0.25, 2], [-2, -1, 0.5, 2]),
+        (0, 10, [-3, -1, 0, 0.5, 1, 2], [0, 0, 5, 7.5, 10, 10]),
+        (-inf, inf, [-300, 0.5, 300], [-300, 0.5, 300]),
+        (0, inf, [-3, 0.5, 300], [0, 0.5, 300]),
+        (-inf, 2, [-300, 0.5, 300], [-300, 0.5, 2]),
+    ],
+)
+def test_gaussian_actions_are_clipped_and_scaled_to_the_box(low, high, acted, expected):
+    given = box(low, high)(np.array(acted, np.float32)[:, None])
+    np.testing.assert_array_equal(given[:, 0], np.array(expected, np.float32))
+    assert given.dtype == np.float32
+
+
+def test_squashed_actions_are_scaled_to_the_box():
+    given = box(0, 10, squashed=True)(np.array([[-50], [0], [0.5], [50]], np.float32))
+    np.testing.assert_allclose(given[:, 0], [0, 5, 5 + 5 * np.tanh(0.5), 10], rtol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.booleans())
+def test_bounds_hold_component_by_component(seed, squashed):
+    random = np.random.default_rng(seed)
+    low = random.normal(size=(2, 3)).astype(np.float32)
+    high = low + random.exponential(size=(2, 3)).astype(np.float32)
+    if not squashed:
+        low[random.random((2, 3)) < 0.3], high[random.random((2, 3)) < 0.3] = -inf, inf
+    action = ActionSpec("box", (2, 3), low=tuple(low.ravel().tolist()), high=tuple(high.ravel().tolist()))
+    distribution: Distribution = "squashed" if squashed else "gaussian"
+    to_env = sampling.ToEnv(PolicySpec((), action, (), "tanh", distribution, normalize=False))
+    given = to_env(random.normal(scale=5, size=(40, 2, 3)).astype(np.float32))
+    assert given.shape == (40, 2, 3)
+    assert (given >= low).all()
+    assert (given <= high).all()
+
+
+def test_choices_are_handed_on_as_they_are():
+    action = np.array([[1, 3, 2]])
+    assert sampling.ToEnv(policy_spec("multidiscrete"))(action) is action

@@ -1,0 +1,109 @@
+"""Policies of every kind that a `PolicySpec` can describe, with random weights and random inputs for them."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from offbeat.models.actor_critic import ActorCritic
+from offbeat.models.flat import FlatParameters
+from offbeat.models.spec import PolicySpec
+from offbeat.types import ActionSpec, Array, Leaf, Tree
+
+F32 = NDArray[np.float32]
+
+OBSERVATIONS = {
+    "vector": (Leaf("observation", (3,), "float32"),),
+    "image": (Leaf("observation", (2, 2, 1), "uint8"),),
+    "dict": (
+        Leaf("observation/place", (3,), "float32"),
+        Leaf("observation/image", (2, 2, 1), "uint8"),
+        Leaf("observation/height", (), "float32"),
+    ),
+}
+ACTIONS = {
+    "discrete": ActionSpec("discrete", (), nvec=(3,)),
+    "multidiscrete": ActionSpec("multidiscrete", (3,), nvec=(2, 4, 3)),
+    "box": ActionSpec("box", (2,), low=(-1.0, -1.0), high=(1.0, 1.0)),
+    "matrix": ActionSpec("box", (2, 2), low=(-inf, 0.0, -2.0, -inf), high=(inf, inf, 1.0, 5.0)),
+}
+
+
+def policy_spec(
+    action: str,
+    *,
+    observation: str = "vector",
+    hidden_sizes: tuple[int, ...] = (8, 5),
+    activation: str = "tanh",
+    squashed: bool = False,
+    normalize: bool = False,
+) -> PolicySpec:
+    kind = ACTIONS[action].kind
+    return PolicySpec(
+        observation=OBSERVATIONS[observation],
+        action=ACTIONS[action],
+        hidden_sizes=hidden_sizes,
+        activation="relu" if activation == "relu" else "tanh",
+        distribution="categorical" if kind != "box" else "squashed" if squashed else "gaussian",
+        normalize=normalize,
+    )
+
+
+def policy_specs(*actions: str) -> st.SearchStrategy[PolicySpec]:
+    """Any policy; of these actions only, if some are named."""
+    return st.builds(
+        policy_spec,
+        st.sampled_from(actions or sorted(ACTIONS)),
+        observation=st.sampled_from(sorted(OBSERVATIONS)),
+        hidden_sizes=st.lists(st.integers(1, 20), max_size=3).map(tuple),
+        activation=st.sampled_from(["tanh", "relu"]),
+        squashed=st.booleans(),
+        normalize=st.booleans(),
+    )
+
+
+def random_vector(spec: PolicySpec, random: np.random.Generator) -> F32:
+    """Return what might have been published: gaps are zero, scales positive."""
+    layout = spec.layout()
+    vector = np.zeros(layout.size, np.float32)
+    for name, view in layout.views(vector).items():
+        view[...] = random.normal(scale=0.5, size=view.shape)
+        if name == "observation_scale":
+            view[...] = np.exp(view * 2)
+    return vector
+
+
+def random_observation(spec: PolicySpec, rows: int, random: np.random.Generator) -> Tree:
+    """Return leaves [rows, *shape]; floats go far enough to be clipped where they are normalised."""
+    return {
+        leaf.name: random.integers(0, 4, (rows, *leaf.shape)).astype(leaf.dtype)
+        if leaf.dtype == "uint8"
+        else random.normal(scale=4, size=(rows, *leaf.shape)).astype(leaf.dtype)
+        for leaf in spec.observation
+    }
+
+
+def random_action(spec: PolicySpec, rows: int, random: np.random.Generator) -> Array:
+    """Return recorded actions [rows, *shape]."""
+    if spec.action.kind == "box":
+        return random.normal(size=(rows, *spec.action.shape)).astype(np.float32)
+    choices: Array = random.integers(0, spec.action.nvec, (rows, len(spec.action.nvec)))
+    return choices.reshape(rows, *spec.action.shape)
+
+
+def actor_critic(spec: PolicySpec, *, shared: bool = False, seed: int = 0) -> ActorCritic:
+    generator = torch.Generator().manual_seed(seed)
+    return ActorCritic(spec, shared=shared, log_std_init=-0.5, generator=generator)
+
+
+def flat_actor_critic(spec: PolicySpec, vector: F32, *, shared: bool = False) -> tuple[ActorCritic, FlatParameters]:
+    """Return a model that has taken over the policy's part of a published vector, as it lies in the flat buffer."""
+    model = actor_critic(spec, shared=shared)
+    flat = FlatParameters(model)
+    policy = spec.layout().entries[len(spec.parameter_shapes()) - 1].stop
+    flat.values[:policy] = torch.from_numpy(vector[:policy])
+    return model, flat

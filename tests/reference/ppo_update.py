@@ -1,0 +1,228 @@
+"""A slow twin of PPO's learning step: an ordinary module, torch's Adam, and a loop over rows, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tests.reference.advantages import by_column, gae_column, vtrace_column
+from torch import Tensor, distributions, nn
+
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.models.spec import PolicySpec
+from offbeat.types import Tree
+
+Rows = NDArray[Any]
+
+
+class Network(nn.Module):
+    """Policy and critic, each a plain stack of layers."""
+
+    def __init__(self, spec: PolicySpec, weights: Mapping[str, Rows], *, shared: bool) -> None:
+        super().__init__()
+        self.spec = spec
+        self.policy = _stack(spec, weights, "policy_body", "policy_head", None)
+        self.critic = _stack(spec, weights, "critic_body", "critic_head", self.policy if shared else None)
+        if "log_std" in weights:
+            self.log_std = nn.Parameter(torch.from_numpy(weights["log_std"].copy()).double())
+
+    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
+        """The log-probability of one action; a squashed one is recorded before its tanh."""
+        if self.spec.distribution == "categorical":
+            components = self._components(observation)
+            return sum((c.log_prob(a) for c, a in zip(components, action.reshape(-1), strict=True)), torch.zeros(()))
+        normal = distributions.Normal(self.policy(observation), self.log_std.exp())
+        u = action.double().reshape(-1)
+        log_prob: Tensor = normal.log_prob(u).sum()
+        if self.spec.distribution == "squashed":
+            log_prob = log_prob - (1 - torch.tanh(u) ** 2).log().sum()
+        return log_prob
+
+    def entropy(self, observation: Tensor) -> Tensor:
+        if self.spec.distribution == "categorical":
+            return sum((component.entropy() for component in self._components(observation)), torch.zeros(()))
+        entropy: Tensor = distributions.Normal(self.policy(observation), self.log_std.exp()).entropy().sum()
+        return entropy
+
+    def symmetric_kl(self, observation: Tensor) -> Tensor:
+        """Half of both directions' divergence from the uniform policy."""
+        total = torch.zeros(())
+        for component in self._components(observation):
+            log_uniform = -log(component.probs.numel())
+            uniform = torch.full_like(component.logits, log_uniform).exp()
+            there = (component.probs * (component.logits - log_uniform)).sum()
+            back = (uniform * (log_uniform - component.logits)).sum()
+            total = total + (there + back) / 2
+        return total
+
+    def value(self, observation: Tensor) -> Tensor:
+        value: Tensor = self.critic(observation)[0]
+        return value
+
+    def _components(self, observation: Tensor) -> list[distributions.Categorical]:
+        parts = torch.split(self.policy(observation), list(self.spec.action.nvec))
+        return [distributions.Categorical(logits=part) for part in parts]
+
+    def array(self, name: str) -> Rows:
+        """Return a parameter by the name that a checkpoint gives it."""
+        if name == "log_std":
+            return self.log_std.detach().numpy()
+        part, *place, kind = name.replace("_head", f"_body.{len(self.spec.hidden_sizes)}").split(".")
+        layer = getattr(self, part.removesuffix("_body"))[2 * int(place[0])]
+        array: Rows = getattr(layer, kind).detach().numpy()
+        return array
+
+
+def _stack(
+    spec: PolicySpec, weights: Mapping[str, Rows], body: str, head: str, shared: nn.Sequential | None
+) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for i in range(len(spec.hidden_sizes)):
+        layers += [
+            _linear(weights, f"{body}.{i}") if shared is None else shared[2 * i],
+            nn.Tanh() if spec.activation == "tanh" else nn.ReLU(),
+        ]
+    return nn.Sequential(*layers, _linear(weights, head))
+
+
+def _linear(weights: Mapping[str, Rows], name: str) -> nn.Linear:
+    outputs, inputs = weights[f"{name}.weight"].shape
+    layer = nn.Linear(inputs, outputs, dtype=torch.float64)
+    for kind in ("weight", "bias"):
+        getattr(layer, kind).data = torch.from_numpy(weights[f"{name}.{kind}"].copy()).double()
+    return layer
+
+
+@dataclass
+class Twin:
+    """Learns as PPO does, one row at a time."""
+
+    config: PPOConfig
+    network: Network
+    corrected: bool
+    seen_observations: list[Rows] = field(default_factory=list)
+    """Every valid row so far, [inputs] each."""
+    seen_targets: list[float] = field(default_factory=list)
+    """Their value targets, in units of reward."""
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.Adam(self.network.parameters(), eps=self.config.adam_eps)
+
+    # --- statistics -----------------------------------------------------------------------------------------
+
+    def normalized(self, raw: Rows) -> Tensor:
+        if not self.config.normalize_observations:
+            return torch.from_numpy(raw)
+        seen = np.array(self.seen_observations or [raw * 0 - 1, raw * 0 + 1])
+        return torch.from_numpy(np.clip((raw - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8), -10, 10))
+
+    @property
+    def return_std(self) -> float:
+        return sqrt(np.var(self.seen_targets) + 1e-8) if self.seen_targets else 1.0
+
+    # --- a learning step ------------------------------------------------------------------------------------
+
+    def learn(self, batch: Tree, rate: float, clip: float, random: np.random.Generator) -> list[float]:
+        """Learn from [T + 1, B, ...] arrays; return the gradients' norms before clipping."""
+        rows = _Rows(batch, self.network.spec)
+        self.observations = {where: self.normalized(raw) for where, raw in rows.raw.items()}
+        valid = [where for where in rows.inner if batch["valid"][where]]
+        self._prepare(batch, rows)
+        first_targets = dict(self.targets)
+        norms = []
+        parts = -(-len(valid) // self.config.minibatch_size)
+        for epoch in range(self.config.epochs):
+            if epoch and self.config.recompute_advantages:
+                self._target(batch, rows)
+            order = random.permutation(len(valid))
+            cut = np.array_split(order, parts)
+            norms += [self._update([valid[i] for i in part], batch, rate, clip) for part in cut]
+        std = self.return_std
+        if self.config.normalize_observations:
+            self.seen_observations += [rows.raw[where] for where in valid]
+        if self.config.normalize_returns:
+            self.seen_targets += [first_targets[where] * std for where in valid]
+        return norms
+
+    @torch.no_grad()
+    def _prepare(self, batch: Tree, rows: _Rows) -> None:
+        behavior = {where: float(batch["behavior_log_prob"][where]) for where in rows.inner}
+        now = {
+            where: float(
+                self.network.log_prob(self.observations[where], torch.from_numpy(np.array(batch["action"][where])))
+            )
+            for where in rows.inner
+        }
+        self.proximal = now if self.corrected else behavior
+        self.log_ratio = {where: now[where] - behavior[where] for where in rows.inner}
+        self._target(batch, rows)
+
+    @torch.no_grad()
+    def _target(self, batch: Tree, rows: _Rows) -> None:
+        """Advantages, values and targets of each row, by the papers' sums."""
+        std, config = self.return_std, self.config
+        values = rows.grid({where: float(self.network.value(x)) * std for where, x in self.observations.items()})
+        arrays = (batch["reward"][:-1].astype(np.float64), values)
+        masks = tuple(batch[name][:-1] for name in ("terminated", "truncated", "valid"))
+        decay = {"gamma": config.gamma, "gae_lambda": config.gae_lambda}
+        if self.corrected:
+            clips = {"rho_clip": config.rho_clip, "c_clip": config.c_clip}
+            ratios = rows.grid(self.log_ratio)
+            advantages, targets = by_column(vtrace_column, ratios, *arrays, *masks, **decay, **clips)
+        else:
+            advantages, targets = by_column(gae_column, *arrays, *masks, **decay)
+        self.advantages = {where: advantages[where] for where in rows.inner}
+        self.targets = {where: targets[where] / std for where in rows.inner}
+        self.values = {where: values[where] / std for where in rows.inner}
+
+    def _update(self, part: list[tuple[int, int]], batch: Tree, rate: float, clip: float) -> float:
+        advantages = np.array([self.advantages[where] for where in part])
+        if self.config.normalize_advantages:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        loss = torch.zeros(())
+        for where, advantage in zip(part, advantages, strict=True):
+            loss = loss + self._row_loss(where, float(advantage), batch, clip) / len(part)
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_grad_norm)
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.optimizer.step()
+        return float(norm)
+
+    def _row_loss(self, where: tuple[int, int], advantage: float, batch: Tree, clip: float) -> Tensor:
+        config, observation = self.config, self.observations[where]
+        action = torch.from_numpy(np.array(batch["action"][where]))
+        ratio = (self.network.log_prob(observation, action) - self.proximal[where]).exp()
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+        value, target, before = self.network.value(observation), self.targets[where], self.values[where]
+        error = (value - target) ** 2
+        if config.value_clip is not None:
+            moved = (value - before).clamp(-config.value_clip, config.value_clip)
+            error = torch.maximum(error, (before + moved - target) ** 2)
+        loss = -surrogate + config.value_coef * error / 2
+        if config.exploration == "symmetric_kl":
+            return loss + config.entropy_coef * self.network.symmetric_kl(observation)
+        return loss - config.entropy_coef * self.network.entropy(observation) if config.entropy_coef else loss
+
+
+class _Rows:
+    """The places of a batch and the raw observation in each, leaves flattened and joined."""
+
+    def __init__(self, batch: Tree, spec: PolicySpec) -> None:
+        length, columns = batch["reward"].shape
+        places = [(t, b) for t in range(length) for b in range(columns)]
+        self.inner = [(t, b) for t, b in places if t < length - 1]
+        self.raw = {
+            where: np.concatenate([np.ravel(batch[leaf.name][where]).astype(np.float64) for leaf in spec.observation])
+            for where in places
+        }
+
+    def grid(self, numbers: Mapping[tuple[int, int], float]) -> Rows:
+        """Return [rows, columns] from numbers by place."""
+        length, columns = (1 + max(axis) for axis in zip(*numbers, strict=True))
+        return np.array([[numbers[t, b] for b in range(columns)] for t in range(length)])

@@ -1,0 +1,118 @@
+"""Unrolls filled with random rows, and the algorithm and learner that learn from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tests.reference.models import policy_spec, random_action, random_observation
+
+from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.memory.unrolls import Unrolls
+from offbeat.memory.weights import Weights
+from offbeat.metrics.timings import Timings
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.spec import PolicySpec
+from offbeat.pace import OnPolicyPace
+from offbeat.types import EnvSpec, Tree, env_fields
+from offbeat.workers.learner import Learner
+
+UNROLL_LENGTH = 6
+COLUMNS = 3
+UNROLLS = 2
+
+
+@dataclass
+class Bench:
+    """A learner with its memory, and nobody who acts."""
+
+    ppo: PPO
+    spec: PolicySpec
+    unrolls: Unrolls
+    weights: Weights
+    learner: Learner
+    pace: OnPolicyPace
+
+    def fill(self, step: int, seed: int) -> Tree:
+        """Write random rows into a batch, acted with the version that the pace names; return its arrays."""
+        version = self.pace.learned_before_act(self.pace.tickets_of(step).start)
+        policy = NumpyPolicy(self.spec)
+        policy.load(self.weights.read(version))
+        for ticket in self.pace.tickets_of(step):
+            fill_slot(self.unrolls.open(ticket), policy, version, np.random.default_rng([seed, ticket]))
+        return self.unrolls.batch(step)
+
+    @property
+    def parameters(self) -> NDArray[np.float32]:
+        """A copy of all that is trained."""
+        return self.ppo.groups["actor_critic"].parameters.values.numpy().copy()
+
+
+def bench(config: PPOConfig, action: str = "discrete", *, max_lag: int = 0, **spec: Any) -> Bench:
+    policy = policy_spec(
+        action,
+        hidden_sizes=config.hidden_sizes,
+        activation=config.activation,
+        squashed=config.action_distribution == "squashed",
+        normalize=config.normalize_observations,
+        **spec,
+    )
+    pace = OnPolicyPace(UNROLLS, max_lag)
+    ppo = PPO(config, policy, seed=3, corrected=max_lag > 0)
+    env = EnvSpec("test", policy.observation, policy.action, COLUMNS)
+    unrolls = Unrolls([*env_fields(env), *ppo.fields()], pace, UNROLL_LENGTH, COLUMNS)
+    weights = Weights(policy.layout().size, kept=pace.versions)
+    learner = Learner(ppo, unrolls, weights, seed=5, device="cpu", timings=Timings())
+    perturb(ppo, 0.3)
+    learner.publish(0)
+    return Bench(ppo, policy, unrolls, weights, learner, pace)
+
+
+def perturb(ppo: PPO, scale: float, seed: int = 0) -> None:
+    """Move every parameter: no bias is zero any more, and no policy uniform."""
+    generator = torch.Generator().manual_seed(seed)
+    for view in ppo.groups["actor_critic"].parameters.arrays().values():
+        view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
+
+
+def fill_slot(slot: Tree, policy: NumpyPolicy, version: int, random: np.random.Generator) -> None:
+    """Write an unroll of rows in NEXT_STEP order: a reset row follows each end."""
+    spec, rows = policy.spec, UNROLL_LENGTH + 1
+    for name, leaf in random_observation(spec, rows * COLUMNS, random).items():
+        slot[name][...] = leaf.reshape(slot[name].shape)
+    slot["behavior_version"][...] = version
+    terminated, truncated = random.random((2, rows, COLUMNS)) < 0.2
+    truncated &= ~terminated
+    valid = np.ones((rows, COLUMNS), np.bool_)
+    for row in range(1, rows):
+        valid[row] = ~(terminated | truncated)[row - 1]
+        terminated[row] &= valid[row]
+        truncated[row] &= valid[row]
+    slot["terminated"][...], slot["truncated"][...], slot["valid"][...] = terminated, truncated, valid
+    slot["reward"][...] = np.where(valid, random.normal(2, 3, valid.shape), 0)
+    for row in range(rows):
+        acted = policy.act({leaf.name: slot[leaf.name][row] for leaf in spec.observation}, random)
+        slot["action"][row], slot["behavior_log_prob"][row] = acted.action, acted.recorded["behavior_log_prob"]
+
+
+def random_minibatch(ppo: PPO, spec: PolicySpec, rows: int, seed: int, drift: float = 0.3) -> dict[str, torch.Tensor]:
+    """Return a minibatch whose proximal policy and values are some way from the current ones."""
+    random = np.random.default_rng(seed)
+    observation = torch.from_numpy(random.normal(size=(rows, spec.inputs)).astype(np.float32))
+    action = torch.from_numpy(random_action(spec, rows, random))
+    with torch.no_grad():
+        distribution, values = ppo._model(observation)
+        log_prob = distribution.log_prob(action)
+    noise = torch.from_numpy(random.normal(scale=drift, size=(2, rows)).astype(np.float32))
+    drawn = torch.from_numpy(random.normal(size=(2, rows)).astype(np.float32))
+    return {
+        "observation": observation,
+        "action": action,
+        "proximal_log_prob": log_prob + noise[0],
+        "advantage": 3 * drawn[0] + 1,
+        "value_target": values + drawn[1],
+        "proximal_value": values + noise[1],
+    }

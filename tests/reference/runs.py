@@ -1,0 +1,190 @@
+"""Small runs, started from Python, from the command line in this process, and in processes of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from offbeat.cli import main
+from offbeat.config import resolve
+from offbeat.metrics.sinks import read_metrics
+from offbeat.runtime.wiring import Parts, build
+from offbeat.training import Run, train
+
+REPOSITORY = Path(__file__).parents[2]
+
+SMALL: dict[str, Any] = {
+    "steps": 2048,
+    "envs_per_actor": 4,
+    "unroll_length": 16,
+    "minibatch_size": 32,
+    "epochs": 2,
+    "hidden_sizes": (16,),
+    "normalize_observations": True,
+    "normalize_returns": True,
+    "learning_rate_schedule": "linear",
+    "clip_schedule": "linear",
+    "eval_every": 0,
+    "checkpoint_every": 0,
+}
+"""A layout whose batches have at most 64 rows an unroll; everything that a checkpoint must keep is switched on."""
+
+
+def small_run(path: Path, env: str = "CartPole-v1", **settings: Any) -> Run:
+    """Train as `SMALL` says, with changes."""
+    callbacks = settings.pop("callbacks", ())
+    return train("ppo", env, run_dir=path, callbacks=callbacks, **{**SMALL, **settings})
+
+
+def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> list[str]:
+    """Return the arguments of `offbeat` that do the same."""
+    merged = {**SMALL, **settings}
+    modules = merged.pop("imports", ())
+    pairs = [f"{key}={_text(value)}" for key, value in merged.items()]
+    imports = [word for module in modules for word in ("--import", module)]
+    return ["train", "ppo", env, *imports, "--run-dir", str(path), "--progress", "lines", "--set", *pairs]
+
+
+def begun_parts(env: str, **settings: Any) -> Parts:
+    """Return the parts of such a run, with version 0 published and every actor begun."""
+    parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
+    parts.learner.publish(0)
+    for actor in parts.actors:
+        actor.begin()
+    return parts
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+# --- what a run left behind ---------------------------------------------------------------------------------
+
+
+def weights_of(run: Path, name: str = "latest") -> bytes:
+    """Return the bytes of a checkpoint's weights file."""
+    return (run / "checkpoints" / name / "weights.safetensors").read_bytes()
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    """Return the metrics lines, none where a run has not begun to write them."""
+    file = run / "metrics.jsonl"
+    return read_metrics(file) if file.exists() else []
+
+
+def status_of(run: Path) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads((run / "status.json").read_text())
+    return status
+
+
+TIMED = ("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s")
+
+
+def untimed(line: dict[str, Any]) -> dict[str, Any]:
+    """Return what a metrics line says that does not depend on the clock."""
+    return {name: value for name, value in line.items() if name not in TIMED and not name.startswith("time_")}
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return the hash of every file and the target of every link in a folder."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else "folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+# --- the command line ---------------------------------------------------------------------------------------
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def offbeat(*arguments: object) -> Said:
+    """Run a command in this process, as `offbeat ...` does in one of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "path", sys.path[:]):
+        try:
+            code = main.run([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+# --- processes of their own ---------------------------------------------------------------------------------
+
+_ENTRY = "from offbeat.cli.main import main; main()"
+
+
+class Started:
+    """A process of its own, with the tests' modules within reach of its imports."""
+
+    def __init__(
+        self, arguments: list[str], folder: Path, *, code: str = _ENTRY, limit_file_bytes: int | None = None
+    ) -> None:
+        """Start `offbeat`, or other code, in `folder`, where what it prints is kept.
+
+        With `limit_file_bytes`, writing beyond it fails, as on a full disk.
+        """
+        self._files = [folder / "stdout.txt", folder / "stderr.txt"]
+        environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+
+        def limit() -> None:
+            if limit_file_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file_bytes, limit_file_bytes))
+
+        with self._files[0].open("w") as out, self._files[1].open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code, *arguments],
+                cwd=folder,
+                env=environment,
+                stdout=out,
+                stderr=err,
+                preexec_fn=limit,
+            )
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait for a condition that the process brings about; the limit keeps a broken test from hanging."""
+        deadline = time.monotonic() + 120
+        while not holds():
+            assert self.process.poll() is None, self._said()
+            assert time.monotonic() < deadline, "what was waited for did not come"
+            time.sleep(0.01)
+
+    def wait_for_text(self, text: str) -> None:
+        """Wait until it has printed `text` on stderr."""
+        self.wait_until(lambda: text in self._files[1].read_text())
+
+    def end(self, *signals: signal.Signals, seconds: float = 120) -> Said:
+        """Send signals, wait for the end and return what was said; kill it if it takes longer than `seconds`."""
+        for number in signals:
+            self.process.send_signal(number)
+            time.sleep(0.05)
+        try:
+            self.process.wait(seconds)
+        finally:
+            self.process.kill()
+            self.process.wait()
+        return self._said()
+
+    def _said(self) -> Said:
+        out, err = (file.read_text() for file in self._files)
+        return Said(self.process.returncode, out, err)

@@ -1,0 +1,130 @@
+"""The serial runtime walks exactly the order that the pace names, and ends where the contract says."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reference.runs import begun_parts, lines_of, small_run, weights_of
+
+from offbeat.runtime.serial import act
+
+EVERY_BATCH = {"steps": 1024}
+"""Metrics lines come every steps // 200 = 5 env steps, so each batch has one."""
+
+
+def batch_lines(path):
+    """One line per learning step: the last of them repeats the end."""
+    return list({line["learning_step"]: line for line in lines_of(path)}.values())
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 2, 5])
+@pytest.mark.parametrize("unrolls_per_batch", [1, 2])
+def test_learning_step_j_learns_from_data_that_is_exactly_min_j_max_lag_steps_old(tmp_path, max_lag, unrolls_per_batch):
+    run = small_run(tmp_path / "run", max_lag=max_lag, unrolls_per_batch=unrolls_per_batch, **EVERY_BATCH)
+    lines = batch_lines(run.path)
+    assert [line["learning_step"] for line in lines] == list(range(1, len(lines) + 1))
+    for step, line in enumerate(lines):
+        lags = [line[f"policy_lag_{which}"] for which in ("min", "mean", "max")]
+        assert lags == [min(step, max_lag)] * 3
+
+
+def test_every_row_was_acted_with_the_version_that_the_pace_names():
+    parts = begun_parts("CartPole-v1", max_lag=2, unrolls_per_batch=2)
+    for ticket in range(6):
+        act(parts, ticket)
+        assert (parts.unrolls.open(ticket)["behavior_version"] == 0).all()
+    for step in range(4):
+        parts.learner.learn(step, 0.0)
+        for ticket in parts.pace.tickets_of(step + 3):
+            act(parts, ticket)
+            assert (parts.unrolls.open(ticket)["behavior_version"] == step + 1).all()
+    parts.close()
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
+def test_without_lag_the_first_ratio_is_one(tmp_path, env):
+    run = small_run(tmp_path / "run", env, **EVERY_BATCH)
+    for line in batch_lines(run.path):
+        assert line["ratio_max_deviation_first"] <= 1e-5
+        assert line["effective_sample_size"] == pytest.approx(1, abs=1e-5)
+
+
+def test_with_lag_the_data_is_corrected_and_the_first_ratio_is_still_one(tmp_path):
+    run = small_run(tmp_path / "run", max_lag=3, learning_rate=0.01, **EVERY_BATCH)
+    lines = batch_lines(run.path)
+    assert max(line["ratio_max_deviation_first"] for line in lines) <= 1e-5  # to the proximal policy, recomputed
+    assert min(line["effective_sample_size"] for line in lines[3:]) < 0.999
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 3])
+@pytest.mark.parametrize("actors", [1, 2])
+def test_a_run_ends_after_the_first_batch_that_reaches_steps(tmp_path, max_lag, actors):
+    steps = 1000
+    run = small_run(tmp_path / "run", steps=steps, max_lag=max_lag, actors=actors)
+    lines = batch_lines(run.path)
+    assert [line["env_steps"] >= steps for line in lines] == [False] * (len(lines) - 1) + [True]
+
+
+def test_reset_rows_are_not_counted(tmp_path):
+    env = "offbeat/OneStep-v0"  # every second row is a reset row
+    run = small_run(tmp_path / "run", env, steps=512)
+    assert run.metrics["env_steps"] == 512
+    assert run.metrics["learning_step"] == 512 // (16 * 4 // 2)
+    assert run.metrics["episode_length_mean"] == 1
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 3])
+def test_what_was_acted_beyond_the_end_is_reported_apart(tmp_path, max_lag):
+    rows = 16 * 4
+    run = small_run(tmp_path / "run", "HalfCheetah-v5", steps=10 * rows, max_lag=max_lag)  # no episode ends: all valid
+    assert run.metrics["env_steps"] == 10 * rows
+    assert run.metrics["acted_beyond"] == max_lag * rows
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 3])
+@pytest.mark.parametrize("stop_at", [1, 500, 640])
+def test_a_stop_comes_at_most_max_lag_batches_after_the_one_that_reaches_stop_at(tmp_path, max_lag, stop_at):
+    rows = 16 * 4
+    run = small_run(tmp_path / "run", "HalfCheetah-v5", max_lag=max_lag, stop_at=stop_at)
+    reached = -(-stop_at // rows)
+    assert run.state == "interrupted"
+    assert run.reason == f"stopped at --stop-at {stop_at}"
+    assert reached <= run.metrics["learning_step"] <= reached + max_lag
+    assert run.metrics["acted_beyond"] == 0
+
+
+def test_a_stop_that_would_come_after_the_end_does_not_come(tmp_path):
+    run = small_run(tmp_path / "run", max_lag=3, steps=1000, stop_at=999)
+    assert run.state == "finished"
+
+
+def test_time_stops_with_a_checkpoint(tmp_path):
+    run = small_run(tmp_path / "run", steps=10**9, time=0.2)
+    assert (run.state, run.exit_code) == ("interrupted", 0)
+    assert run.metrics["env_steps"] > 0
+    assert weights_of(run.path)
+
+
+@pytest.mark.parametrize("env_groups", [2, 4])
+def test_groups_of_columns_see_the_same_rows_as_all_columns_together(env_groups):
+    first, grouped = (_first_unroll(groups) for groups in (1, env_groups))
+    assert first["observation"].std() > 0.1
+    for name in ("observation", "action", "reward", "behavior_log_prob"):
+        # Not bit for bit: products of other shapes may be summed in another order.
+        assert abs(first[name] - grouped[name]).max() < 1e-4
+
+
+def _first_unroll(env_groups: int):
+    parts = begun_parts("Pendulum-v1", env_groups=env_groups)
+    act(parts, 0)
+    parts.close()
+    return parts.unrolls.open(0)
+
+
+@pytest.mark.parametrize("actors", [2, 3])
+def test_actors_and_columns_have_streams_of_their_own(actors):
+    parts = begun_parts("Pendulum-v1", actors=actors)
+    for ticket in parts.pace.tickets_of(0):
+        act(parts, ticket)
+    first = parts.unrolls.batch(0)["observation"][0]
+    assert len({row.tobytes() for row in first}) == actors * 4
+    parts.close()

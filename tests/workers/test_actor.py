@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.reference import env_zoo
+from tests.reference.env_rows import assert_same, collect
+from tests.reference.models import random_vector
+
+from offbeat.envs.make import make_envs
+from offbeat.metrics.timings import Timings
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.spec import Distribution, PolicySpec
+from offbeat.types import Tree, env_fields
+from offbeat.workers.actor import Actor
+
+WANDERER = env_zoo.zoo_id(env_zoo.Wanderer)
+DICTS = env_zoo.zoo_id(env_zoo.DictObservations)
+CHOICES = env_zoo.zoo_id(env_zoo.ManyChoices)
+LENGTH = 7
+COLUMNS = 4
+
+
+class Stage:
+    """An actor with slots to write to and weights to act with."""
+
+    def __init__(self, env: str, *, groups: int = 1, seed: int = 0) -> None:
+        self.envs = make_envs(env, COLUMNS, seed=seed, groups=groups)
+        spec = self.envs.spec
+        kind: Distribution = "gaussian" if spec.action.kind == "box" else "categorical"
+        policy = PolicySpec(spec.observation, spec.action, (8,), "tanh", kind, normalize=True)
+        self.policy = NumpyPolicy(policy)
+        self.vector = random_vector(policy, np.random.default_rng(0))
+        self.actor = Actor(0, seed, self.envs, self.policy, Timings())
+
+    def slot(self) -> Tree:
+        shapes = {
+            field.name: ((LENGTH + 1, COLUMNS, *field.shape) if field.per == "step" else (COLUMNS,), field.dtype)
+            for field in env_fields(self.envs.spec)
+        }
+        slot = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+        return {**slot, "behavior_log_prob": np.zeros((LENGTH + 1, COLUMNS), np.float32)}
+
+    def act(self, *tickets: int, version: int = 3) -> list[Tree]:
+        slots = [self.slot() for _ in tickets]
+        for ticket, slot in zip(tickets, slots, strict=True):
+            self.actor.act(ticket, version, self.vector, slot)
+        return slots
+
+    def begin_and_act(self, *tickets: int) -> list[Tree]:
+        self.actor.begin()
+        return self.act(*tickets)
+
+
+def whole(slots: list[Tree]) -> Tree:
+    """Rows 0 .. T - 1 of all tickets, one after the other."""
+    return {name: np.concatenate([slot[name][:LENGTH] for slot in slots]) for name in slots[0]}
+
+
+@pytest.mark.parametrize("env", [WANDERER, DICTS, CHOICES, "CartPole-v1", "Pendulum-v1"])
+def test_a_slot_holds_what_the_env_said_of_the_actions_it_holds(env):
+    stage, twin = Stage(env), make_envs(env, COLUMNS, seed=0)
+    slots = stage.begin_and_act(0, 1, 2)
+    rows, leaves = whole(slots), [leaf.name for leaf in twin.spec.observation]
+    observation = {name: leaf.copy() for name, leaf in twin.reset().items()}
+    assert_same({name: rows[name][0] for name in leaves}, observation)
+    said = collect(twin, [stage.policy.to_env(action) for action in rows["action"]])
+    for name in ("reward", "terminated", "truncated", "valid"):
+        np.testing.assert_array_equal(rows[name], said[name], err_msg=name)
+    for name in leaves:
+        np.testing.assert_array_equal(rows[name][1:], said[name][:-1], err_msg=name)
+        np.testing.assert_array_equal(slots[-1][name][LENGTH], said[name][-1], err_msg=name)
+
+
+@pytest.mark.parametrize("env", [WANDERER, DICTS, "CartPole-v1"])
+def test_row_t_of_a_ticket_is_row_0_of_the_next(env):
+    stage = Stage(env)
+    first, second, third = stage.begin_and_act(0, 4, 8)
+    for before, after in ((first, second), (second, third)):
+        for leaf in stage.envs.spec.observation:
+            np.testing.assert_array_equal(before[leaf.name][LENGTH], after[leaf.name][0])
+    assert (first["observation" if env != DICTS else "observation/place"][0] != 0).any()
+
+
+def test_actions_and_their_log_probabilities_are_the_policys_for_the_rows_observation():
+    stage = Stage("Pendulum-v1")
+    [slot] = stage.begin_and_act(0)
+    log_std = stage.policy.spec.layout().views(stage.vector)["log_std"]
+    for row in range(LENGTH):
+        mean = stage.policy.forward({"observation": slot["observation"][row]})
+        z = (slot["action"][row] - mean) / np.exp(log_std)
+        expected = (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(axis=1)
+        np.testing.assert_allclose(slot["behavior_log_prob"][row], expected, atol=1e-4)
+    assert (slot["behavior_version"] == 3).all()
+
+
+def test_the_weights_of_a_ticket_are_those_it_was_given():
+    left, right = Stage("Pendulum-v1"), Stage("Pendulum-v1")
+    left.begin_and_act(0)
+    right.begin_and_act(0)
+    right.vector = right.vector * 2
+    [mine], [other] = left.act(1), right.act(1, version=4)
+    assert (mine["action"][:LENGTH] != other["action"][:LENGTH]).all()
+    assert (other["behavior_version"] == 4).all()
+
+
+def test_the_random_stream_is_that_of_the_ticket_whatever_went_before():
+    left, right, other = Stage(WANDERER), Stage(WANDERER), Stage(WANDERER)
+    right.begin_and_act(0, 1)
+    assert_same(left.begin_and_act(5)[0], _fresh(right, 5))
+    assert (other.begin_and_act(6)[0]["action"] != left.begin_and_act(5)[0]["action"]).any()
+
+
+def _fresh(stage: Stage, ticket: int) -> Tree:
+    """Act a ticket with the actor's own policy on envs that have not been stepped."""
+    stage.actor = Actor(0, 0, make_envs(WANDERER, COLUMNS, seed=0), stage.policy, Timings())
+    return stage.begin_and_act(ticket)[0]
+
+
+@pytest.mark.parametrize("env", [WANDERER, DICTS, "Pendulum-v1"])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_groups_give_the_same_rows_as_one_group(env, groups):
+    one, several = whole(Stage(env).begin_and_act(0, 1, 2)), whole(Stage(env, groups=groups).begin_and_act(0, 1, 2))
+    ended = one["terminated"] | one["truncated"]
+    assert one.keys() == several.keys()
+    for name, part in one.items():
+        rows = ended if name in ("episode_return", "episode_length") else ...
+        np.testing.assert_allclose(several[name][rows], part[rows], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("env", [WANDERER, "CartPole-v1"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_returns_and_lengths_stand_where_episodes_end_and_count_across_tickets(env, groups):
+    rows = whole(Stage(env, groups=groups).begin_and_act(*range(12)))
+    ended = (rows["terminated"] | rows["truncated"]) & rows["valid"]
+    assert ended.sum() > 5
+    for column in range(COLUMNS):
+        begin = 0
+        for row in np.flatnonzero(ended[:, column]).tolist():
+            episode = slice(begin, row + 1)
+            total = rows["reward"][episode, column].astype(np.float64).sum()
+            assert rows["episode_return"][row, column] == pytest.approx(total, rel=1e-5, abs=1e-4)
+            assert rows["episode_length"][row, column] == rows["valid"][episode, column].sum()
+            begin = row + 1
+    lengths = rows["episode_length"][ended]
+    assert lengths.max() > LENGTH, "no episode crossed a ticket"
+
+
+def test_beginning_again_begins_new_episodes():
+    stage = Stage("Pendulum-v1")
+    first = stage.begin_and_act(0)[0]
+    again = stage.begin_and_act(0)[0]
+    assert (first["observation"][0] != again["observation"][0]).any()
+    last = stage.act(*range(1, 29))[-1]
+    assert (last["truncated"][LENGTH - 4 :].sum(), last["episode_length"].max()) == (COLUMNS, 200)
+
+
+# --- snapshots ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", env_zoo.zoo_id(env_zoo.OwnSnapshots)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_restored_actor_goes_on_bit_for_bit(env, groups):
+    stage, other = Stage(env, groups=groups), Stage(env, groups=groups, seed=0)
+    stage.begin_and_act(0, 1, 2)
+    state = stage.actor.snapshot()
+    assert state is not None
+    expected = stage.act(*range(3, 40))  # the snapshot must not change meanwhile
+    other.begin_and_act(7)
+    other.actor.restore(state)
+    for slot, twin in zip(other.act(*range(3, 40)), expected, strict=True):
+        assert_same(slot, twin)
+    ended = np.concatenate([slot["terminated"] | slot["truncated"] for slot in expected])
+    assert ended.any(), "no episode ended: its return was not put to the test"
+
+
+def test_envs_without_snapshots_say_so():
+    stage = Stage(WANDERER)
+    stage.begin_and_act(0)
+    assert stage.actor.snapshot() is None
+    with pytest.raises(TypeError, match="Wanderer"):
+        stage.actor.restore({})

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.reference.ppo_update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
+
+from offbeat.algorithms.ppo import GROUP, PPOConfig
+from offbeat.errors import RunFailed
+from offbeat.workers.learner import REFUSED_IN_A_ROW
+
+WHOLE = PPOConfig(hidden_sizes=(6,), epochs=2, minibatch_size=99, learning_rate=0.01)
+"""One minibatch is the whole batch."""
+ACTIONS = ["discrete", "box", "multidiscrete"]
+"""The last takes autograd's path, the others take the one by hand."""
+
+
+def spoil(side: Bench, step: int, value: float, rows: slice = slice(None)) -> None:
+    """Put a value that no env may give where a reward stands."""
+    batch = side.fill(step, seed=11)
+    batch["reward"][rows, :1][batch["valid"][rows, :1]] = value
+
+
+# --- refused updates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_update_that_is_not_finite_changes_nothing_and_republishes_the_old_values(action, value):
+    side = bench(WHOLE, action)
+    side.fill(0, seed=11)
+    side.learner.learn(0, 0.0)
+    before, published = side.parameters, side.weights.read(1).copy()
+    moments = {name: array.copy() for name, array in side.learner.state()["adam"][GROUP].items()}
+    spoil(side, 1, value)
+    learned = side.learner.learn(1, 0.0)
+    assert (learned.updates, learned.refused) == (2, 2)
+    np.testing.assert_array_equal(side.parameters, before)
+    np.testing.assert_array_equal(side.weights.read(2), published)
+    for name, array in side.learner.state()["adam"][GROUP].items():
+        np.testing.assert_array_equal(array, moments[name])
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_only_the_minibatches_that_are_not_finite_are_refused(action):
+    side = bench(replace(WHOLE, minibatch_size=4), action)
+    spoil(side, 0, np.nan, slice(0, 1))
+    before = side.parameters
+    learned = side.learner.learn(0, 0.0)
+    assert 0 < learned.refused < learned.updates
+    assert np.isfinite(side.parameters).all()
+    assert (side.parameters != before).any()
+    assert np.isfinite(learned.metrics["grad_norm"])
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_bad_batch_leaves_no_trace_in_the_normalisers_and_learning_goes_on(action):
+    side = bench(replace(WHOLE, normalize_observations=True, normalize_returns=True), action)
+    spoil(side, 0, np.nan)
+    assert side.learner.learn(0, 0.0).refused == 2
+    side.fill(1, seed=12)
+    before = side.parameters
+    assert side.learner.learn(1, 0.0).refused == 0
+    assert (side.parameters != before).any()
+    assert np.isfinite(side.weights.read(2)).all()
+    assert all(np.isfinite(array).all() for array in side.ppo.weights().values())
+
+
+def test_an_observation_that_is_not_finite_never_reaches_what_is_published():
+    side = bench(replace(WHOLE, normalize_observations=True))
+    batch = side.fill(0, seed=11)
+    batch["observation"][2, 1] = np.nan
+    assert side.learner.learn(0, 0.0).refused == 2
+    assert np.isfinite(side.weights.read(1)).all()
+
+
+def test_too_many_refusals_in_a_row_end_the_run():
+    side = bench(WHOLE)
+    spoil(side, 0, np.nan)
+    for _ in range(REFUSED_IN_A_ROW // 2 - 1):
+        side.learner.learn(0, 0.0)
+    with pytest.raises(RunFailed, match=rf"last {REFUSED_IN_A_ROW} updates.*learning_rate.*offbeat check"):
+        side.learner.learn(0, 0.0)
+    assert np.isfinite(side.parameters).all()
+
+
+def test_one_good_update_makes_a_new_beginning_for_the_count():
+    side = bench(WHOLE)
+    for step in range(REFUSED_IN_A_ROW + 1):
+        good = step % (REFUSED_IN_A_ROW // 2) == REFUSED_IN_A_ROW // 2 - 1
+        side.fill(step, seed=11) if good else spoil(side, step, np.nan)
+        assert side.learner.learn(step, 0.0).refused == (0 if good else 2)
+
+
+# --- an update ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("max_grad_norm", [0.01, 1e6])
+def test_gradients_are_scaled_down_to_their_greatest_norm_and_never_up(action, max_grad_norm):
+    side = bench(replace(WHOLE, epochs=1, max_grad_norm=max_grad_norm), action)
+    side.fill(0, seed=11)
+    norm = side.learner.learn(0, 0.0).metrics["grad_norm"]
+    applied = float(np.linalg.norm(side.ppo.groups[GROUP].parameters.gradients.numpy()))
+    assert norm > 0.05, "what is reported is the norm before it was scaled"
+    assert applied == pytest.approx(min(norm, max_grad_norm), rel=1e-3)
+
+
+def test_the_learning_rate_is_that_of_the_progress():
+    side = bench(WHOLE)
+    side.fill(0, seed=11)
+    before = side.parameters
+    assert side.learner.learn(0, 1.0).metrics["learning_rate"] == 0
+    np.testing.assert_array_equal(side.parameters, before)
+    assert side.learner.learn(0, 0.75).metrics["learning_rate"] == pytest.approx(0.0025)
+    assert np.abs(side.parameters - before).max() == pytest.approx(2 * 0.0025, rel=0.1)
+
+
+def test_a_learning_step_is_repeatable_and_its_shuffle_is_keyed_by_the_step():
+    config = replace(WHOLE, minibatch_size=7)
+    left, right, later = bench(config), bench(config), bench(config)
+    for side, step in ((left, 0), (right, 0), (later, 5)):
+        side.fill(0, seed=11)
+        side.weights.open(0)
+        side.learner.learn(step, 0.0)
+    np.testing.assert_array_equal(left.parameters, right.parameters)
+    assert (left.parameters != later.parameters).any()
+
+
+# --- what is published and reported -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_lag", [0, 2])
+def test_each_step_publishes_the_next_version_as_it_then_is(max_lag):
+    side = bench(replace(WHOLE, normalize_observations=True), max_lag=max_lag)
+    for step in range(max_lag + 1):
+        side.fill(step, seed=11)
+    for step in range(max_lag + 1):
+        side.learner.learn(step, 0.0)
+        expected = np.zeros_like(side.weights.read(step + 1))
+        side.ppo.write_published(expected)
+        np.testing.assert_array_equal(side.weights.read(step + 1), expected)
+    assert len({vector.tobytes() for vector in side.weights.kept().values()}) == max_lag + 1
+
+
+def test_counts_episodes_and_lags_are_those_of_the_batch():
+    side = bench(WHOLE, max_lag=2)
+    batch = {step: side.fill(step, seed=11) for step in range(3)}[2]
+    batch["episode_return"][...] = np.arange(batch["episode_return"].size).reshape(batch["episode_return"].shape)
+    batch["episode_length"][...] = 2 * batch["episode_return"]
+    batch["behavior_version"][0] = 2
+    batch["terminated"][-1] = batch["valid"][-1] = True  # row T says nothing
+    places = [(t, b) for t in range(UNROLL_LENGTH) for b in range(2 * COLUMNS)]
+    valid = [where for where in places if batch["valid"][where]]
+    ended = [where for where in valid if batch["terminated"][where] or batch["truncated"][where]]
+    assert side.learner.valid_rows(2) == len(valid)
+    learned = side.learner.learn(2, 0.0)
+    assert learned.env_steps == len(valid)
+    assert sorted(learned.episode_returns.tolist()) == [float(batch["episode_return"][where]) for where in ended]
+    np.testing.assert_array_equal(learned.episode_lengths, 2 * learned.episode_returns)
+    assert learned.metrics["policy_lag_min"] == 0
+    assert learned.metrics["policy_lag_max"] == 2
+    assert learned.metrics["policy_lag_mean"] == pytest.approx(2 * 5 / 6)
+
+
+def test_an_end_that_stands_in_a_reset_row_is_not_counted_as_an_episode():
+    side = bench(WHOLE)
+    batch = side.fill(0, seed=11)
+    batch["terminated"][:-1] = False
+    batch["truncated"][:-1] = ~batch["valid"][:-1]
+    assert len(side.learner.learn(0, 0.0).episode_returns) == 0
