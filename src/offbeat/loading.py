@@ -48,8 +48,13 @@ class LoadedPolicy:
         """
         leaves, single = self._leaves(observation)
         action = self.policy.greedy(leaves) if random is None else self.policy.act(leaves, random).action
-        chosen = self.policy.to_env(action)
+        chosen = self._numbered(self.policy.to_env(action))
         return _single(chosen) if single else chosen.copy()
+
+    def _numbered(self, action: Array) -> Array:
+        """Count discrete choices as the env does."""
+        start = self.policy.spec.action.start
+        return action + np.array(start).reshape(self.policy.spec.action.shape) if start else action
 
     def _leaves(self, observation: Any) -> tuple[Tree, bool]:
         """Return the leaves with a column axis, and whether that axis was added here."""

@@ -56,6 +56,8 @@ class ActionSpec:
     """() for discrete, (components,) for multidiscrete, the Box's own shape for box."""
     nvec: tuple[int, ...] = ()
     """Number of choices of each component (discrete: one component)."""
+    start: tuple[int, ...] = ()
+    """The env's own number of each component's first choice, where it is not 0: recorded choices count from 0."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """Bounds of a box, flattened; infinite where there is none."""

@@ -54,10 +54,10 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         ConfigError: the space is neither Discrete, MultiDiscrete (of one axis) nor a Box of floats.
     """
     if isinstance(space, spaces.Discrete):
-        return ActionSpec("discrete", (), nvec=(int(space.n),))
+        return ActionSpec("discrete", (), nvec=(int(space.n),), start=_start([space.start]))
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         choices = tuple(int(n) for n in space.nvec)
-        return ActionSpec("multidiscrete", (len(choices),), nvec=choices)
+        return ActionSpec("multidiscrete", (len(choices),), nvec=choices, start=_start(space.start))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = (tuple(float(bound) for bound in bounds.flat) for bounds in (space.low, space.high))
         return ActionSpec("box", space.shape, low=low, high=high)
@@ -82,6 +82,10 @@ def random_actions(spec: ActionSpec, columns: int, random: np.random.Generator) 
         return choices.reshape(columns, *spec.shape)
     low, high = _finite_bounds(spec)
     return random.uniform(low, high, (columns, low.size)).astype(spec.dtype).reshape(columns, *spec.shape)
+
+
+def _start(first: Any) -> tuple[int, ...]:
+    return tuple(int(number) for number in first) if np.any(first) else ()
 
 
 def _leaf(name: str, space: spaces.Box) -> Leaf:
