@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests.reference.endless_saves import FOR_EVER, numbered
@@ -18,13 +19,14 @@ from tests.reference.runs import (
     status_of,
     untimed,
     weights_of,
+    with_files_up_to,
 )
 
 from offbeat.checkpoint import CheckpointStore, load
 
 # --- runs ---------------------------------------------------------------------------------------------------
 
-LONG = {"steps": 20_000, "max_lag": 1, "checkpoint_every": 500, "eval_every": 2500, "eval_episodes": 3}
+LONG: dict[str, Any] = {"steps": 20_000, "max_lag": 1, "checkpoint_every": 500, "eval_every": 2500, "eval_episodes": 3}
 
 
 @pytest.fixture(scope="module")
@@ -69,31 +71,36 @@ def test_a_run_in_which_another_process_trains_is_left_alone(tmp_path):
 
 # --- checkpoints --------------------------------------------------------------------------------------------
 
+
 def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path):
     random, latest, number = Random(0), tmp_path / "checkpoints" / "latest", 0
     for _ in range(12):
         writer = Started([str(latest.parent), str(number + 1)], tmp_path, code=FOR_EVER)
-        writer.wait_until(lambda: latest.is_dir() and load(latest).state["number"] > number + 5)  # noqa: B023
+        writer.wait_until(lambda: latest.is_dir() and load(latest).policy["number"] > number + 5)  # noqa: B023
         time.sleep(random.uniform(0, 0.1))
         writer.end(signal.SIGKILL)
         for name in ("latest", "best"):
             saved = load(latest.parent / name)
+            assert saved.state is not None
             numbers = {saved.policy["number"], saved.state["number"], *saved.weights["w"], *saved.state["adam"]}
             assert len(numbers) == 1
-        number = load(latest).state["number"]
+        number = load(latest).policy["number"]
     CheckpointStore(latest.parent, kept=2).save(number + 1, numbered(number + 1), ["latest"])
     assert len(list(latest.parent.iterdir())) <= 2 + 2 + 2  # the newest two, two links and what they mean
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one_and_the_run_goes_on(tmp_path):
-    settings = {"hidden_sizes": (256, 256), "steps": 1500, "checkpoint_every": 200}
+def test_without_room_for_checkpoints_the_last_one_stays_the_run_goes_on_and_its_end_says_what_is_lost(tmp_path):
+    settings: dict[str, Any] = {"hidden_sizes": (256, 256), "steps": 1500, "checkpoint_every": 200}
     path = small_run(tmp_path / "run", stop_at=500, **settings).path
     weights = weights_of(path)
-    started = Started(["resume", str(path), "--progress", "lines"], tmp_path, limit_file_bytes=300_000)
+    started = Started(["resume", str(path), "--progress", "lines"], tmp_path, with_files_up_to(300_000))
     said = started.end()
 
     assert said.err.count("a checkpoint could not be written") > 2
+    assert "the end of the run could not be saved" in said.err
     assert "Traceback" not in said.err
+    assert said.code == 1
+    assert status_of(path)["state"] == "failed"
     assert lines_of(path)[-1]["env_steps"] >= 1500
     assert weights_of(path) == weights
     load(path / "checkpoints" / "latest")

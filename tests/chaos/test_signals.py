@@ -12,7 +12,7 @@ from tests.reference.runs import Said, Started, lines_of, offbeat, small_argumen
 from offbeat.checkpoint import load
 
 ENVS = ("tests.reference.run_envs",)
-FOR_EVER = {"steps": 10**9, "checkpoint_every": 0}
+FOR_EVER: dict[str, Any] = {"steps": 10**9, "checkpoint_every": 0}
 IN_TIME_S = 10.0
 """The grace of five seconds, and leaving."""
 
@@ -61,7 +61,7 @@ def test_a_signal_stops_training_at_the_next_boundary_with_a_checkpoint(tmp_path
 
 
 def test_a_run_stopped_by_a_signal_resumes_with_the_same_bits(tmp_path):
-    settings = {"steps": 20_000, "max_lag": 1}
+    settings: dict[str, Any] = {"steps": 20_000, "max_lag": 1}
     path = tmp_path / "run"
     started = Started(small_arguments(path, **settings), tmp_path)
     started.wait_until(lambda: len(lines_of(path)) > 10)

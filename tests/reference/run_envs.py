@@ -72,7 +72,7 @@ class NaNLate(Ages):
 class RaisesInReset(Wave):
     """Cannot begin an episode."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, **_arguments: Any) -> Any:
         raise FileNotFoundError("wave.dat")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -131,26 +130,21 @@ def offbeat(*arguments: object) -> Said:
 
 # --- processes of their own ---------------------------------------------------------------------------------
 
-_ENTRY = "from offbeat.cli.main import main; main()"
+OFFBEAT = "from offbeat.cli.main import main; main()"
+
+
+def with_files_up_to(size: int) -> str:
+    """Return code that runs `offbeat` where no file can grow beyond `size` bytes, as on a full disk."""
+    return f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); {OFFBEAT}"
 
 
 class Started:
     """A process of its own, with the tests' modules within reach of its imports."""
 
-    def __init__(
-        self, arguments: list[str], folder: Path, *, code: str = _ENTRY, limit_file_bytes: int | None = None
-    ) -> None:
-        """Start `offbeat`, or other code, in `folder`, where what it prints is kept.
-
-        With `limit_file_bytes`, writing beyond it fails, as on a full disk.
-        """
+    def __init__(self, arguments: list[str], folder: Path, code: str = OFFBEAT) -> None:
+        """Start `offbeat`, or other code, in `folder`, where what it prints is kept."""
         self._files = [folder / "stdout.txt", folder / "stderr.txt"]
         environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-
-        def limit() -> None:
-            if limit_file_bytes is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file_bytes, limit_file_bytes))
-
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code, *arguments],
@@ -158,7 +152,6 @@ class Started:
                 env=environment,
                 stdout=out,
                 stderr=err,
-                preexec_fn=limit,
             )
 
     def wait_until(self, holds: Callable[[], bool]) -> None:

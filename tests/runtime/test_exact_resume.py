@@ -130,7 +130,7 @@ def test_a_resume_with_snapshots_says_that_episodes_go_on(tmp_path):
 def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
     path = small_run(tmp_path / "run").path
     before = weights_of(path)
-    with pytest.raises(ConfigError, match="nothing is left to do.*--steps"):
+    with pytest.raises(ConfigError, match=r"nothing is left to do.*--steps"):
         resume(path)
     assert weights_of(path) == before
 

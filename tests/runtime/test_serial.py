@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.reference.runs import begun_parts, lines_of, small_run, weights_of
 
 from offbeat.runtime.serial import act
 
-EVERY_BATCH = {"steps": 1024}
+EVERY_BATCH: dict[str, Any] = {"steps": 1024}
 """Metrics lines come every steps // 200 = 5 env steps, so each batch has one."""
 
 

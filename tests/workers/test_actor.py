@@ -104,16 +104,20 @@ def test_the_weights_of_a_ticket_are_those_it_was_given():
 
 
 def test_the_random_stream_is_that_of_the_ticket_whatever_went_before():
-    left, right, other = Stage(WANDERER), Stage(WANDERER), Stage(WANDERER)
-    right.begin_and_act(0, 1)
-    assert_same(left.begin_and_act(5)[0], _fresh(right, 5))
-    assert (other.begin_and_act(6)[0]["action"] != left.begin_and_act(5)[0]["action"]).any()
+    stage = Stage(WANDERER)
+    [fifth] = stage.begin_and_act(5)
+    _renew(stage)
+    [sixth] = stage.begin_and_act(6)
+    stage.act(7, 8)
+    _renew(stage)
+    [again] = stage.begin_and_act(5)
+    assert_same(again, fifth)
+    assert (fifth["action"] != sixth["action"]).any()
 
 
-def _fresh(stage: Stage, ticket: int) -> Tree:
-    """Act a ticket with the actor's own policy on envs that have not been stepped."""
+def _renew(stage: Stage) -> None:
+    """Give the policy to a new actor, whose envs have not been stepped."""
     stage.actor = Actor(0, 0, make_envs(WANDERER, COLUMNS, seed=0), stage.policy, Timings())
-    return stage.begin_and_act(ticket)[0]
 
 
 @pytest.mark.parametrize("env", [WANDERER, DICTS, "Pendulum-v1"])

@@ -64,6 +64,10 @@ class NumpyGradients:
 
     def write(self, minibatch: Mapping[str, Tensor], weigh: Coefficients) -> tuple[float, Figures]:
         """Write all gradients of the loss over a minibatch; return the loss and the figures to report."""
+        with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses what is not finite
+            return self._write(minibatch, weigh)
+
+    def _write(self, minibatch: Mapping[str, Tensor], weigh: Coefficients) -> tuple[float, Figures]:
         arrays = {name: tensor.numpy() for name, tensor in minibatch.items()}
         observation = arrays["observation"]
         log_prob = self._head.log_prob(self._policy.forward(observation), arrays["action"])

@@ -24,9 +24,9 @@ def arena_bytes(slabs: Iterable[Slab]) -> int:
 def private_arena(slabs: Iterable[Slab]) -> Tree:
     """Return zeroed arrays by name, on memory of this process alone."""
     slabs = list(slabs)
-    block = np.zeros(arena_bytes(slabs), np.uint8)
+    block = np.zeros(arena_bytes(slabs) + ALIGNMENT, np.uint8)
     arrays: Tree = {}
-    offset = 0
+    offset = -block.ctypes.data % ALIGNMENT
     for name, shape, dtype in slabs:
         size = prod(shape) * np.dtype(dtype).itemsize
         arrays[name] = block[offset : offset + size].view(dtype).reshape(shape)

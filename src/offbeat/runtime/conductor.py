@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore
 from offbeat.envs.make import make_envs
+from offbeat.errors import RunFailed
 from offbeat.metrics.progress import Phase, Progress, Status
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.numpy_policy import NumpyPolicy
@@ -122,8 +123,9 @@ class Conductor:
         self._recorder.learned(learned.metrics)
         finished = self.counters.env_steps >= self._run.steps
         quiescent = self._hold is not None and self.learned * self._parts.pace.unrolls_per_batch == self._hold
-        if finished or _crosses(before.env_steps, self.counters.env_steps, self._run.evaluation_interval):
-            self._evaluate()
+        evaluated = self._evaluation_due(before, finished) and self._evaluate()
+        if evaluated or self._line_due(before):  # before the checkpoint: a resume begins after this line
+            self._write_line()
         if finished:
             exit_code = 130 if self._signals.received else 0
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", exit_code)
@@ -133,8 +135,6 @@ class Conductor:
                 self._save(quiescent=True)
         elif self._best_is_new:
             self._save_best()
-        if self._line_due(before):
-            self._write_line()
         self._show("training")
 
     def _count(self, learned: Learned) -> Counters:
@@ -152,10 +152,12 @@ class Conductor:
 
     # --- evaluation -----------------------------------------------------------------------------------------
 
-    def _evaluate(self) -> None:
-        """Evaluate the newest version on envs and seeds of its own."""
-        if not self._run.evaluation_interval:
-            return
+    def _evaluation_due(self, before: Counters, finished: bool) -> bool:
+        interval = self._run.evaluation_interval
+        return _crosses(before.env_steps, self.counters.env_steps, interval) or (finished and interval > 0)
+
+    def _evaluate(self) -> bool:
+        """Evaluate the newest version on envs and seeds of its own; return whether no signal stopped it."""
         begun = monotonic()
         policy = NumpyPolicy(self._parts.policy)
         policy.load(self._parts.weights.read(self.learned))
@@ -164,14 +166,14 @@ class Conductor:
         try:
             result = evaluate(policy, envs, episodes=episodes, seed=seed, on_step=self._during_evaluation)
         except _EvaluationStopped:
-            return
+            return False
         finally:
             envs.close()
             self._parts.timings.add("evaluate", monotonic() - begun)
         self._recorder.evaluated(result.return_mean, result.return_std, result.length_mean)
         if self._best is None or result.return_mean > self._best:
             self._best, self._best_is_new = result.return_mean, True
-        self._write_line()
+        return True
 
     def _during_evaluation(self, _ended: int) -> None:
         self._show("evaluating")
@@ -224,18 +226,27 @@ class Conductor:
         )
         self._save(quiescent=self.acted == self.learned * pace.unrolls_per_batch)
         self._write_line()
+        if self._unsaved:
+            raise RunFailed(
+                f"the end of the run could not be saved, see log.txt: {self._unsaved} env steps since the last "
+                "checkpoint are lost; make room on the disk and type offbeat resume with this run's directory"
+            )
         return self.ending
 
     def salvage(self) -> None:
         """Save what has been learned when acting failed: new episodes will begin from there."""
-        if self.learned:
+        if self._unsaved:
             self._save(quiescent=False)
             self._write_line()
 
     def lost(self) -> str:
         """Say what a stop costs that did not wait for a boundary."""
-        lost = self.counters.env_steps - self._saved_env_steps
-        return f"stopped before a boundary came: {lost} env steps since the last checkpoint are lost"
+        return f"stopped before a boundary came: {self._unsaved} env steps since the last checkpoint are lost"
+
+    @property
+    def _unsaved(self) -> int:
+        """Env steps that have been learned from since the last checkpoint to resume from."""
+        return self.counters.env_steps - self._saved_env_steps
 
     def _save(self, *, quiescent: bool) -> None:
         """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""

@@ -39,7 +39,7 @@ class Learned:
     metrics: dict[str, float]
     """Means over the updates."""
     episode_returns: NDArray[np.float32]
-    """Of the episodes that ended in the batch, in ticket order."""
+    """Of the episodes that ended in the batch, row by row."""
     episode_lengths: NDArray[np.int32]
 
 

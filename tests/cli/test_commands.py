@@ -1,0 +1,223 @@
+"""Each command, as typed: what it prints, what it writes and how it exits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from tests.reference.runs import contents, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+
+import offbeat as package
+from offbeat.envs.make import make_envs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    settings = {"eval_every": 500, "eval_episodes": 3, "steps": 1500}
+    return small_run(tmp_path_factory.mktemp("finished") / "run", **settings).path
+
+
+# --- train and resume ---------------------------------------------------------------------------------------
+
+
+def test_train_trains_and_says_what_to_type_next(tmp_path):
+    said = offbeat(*small_arguments(tmp_path / "run", steps=500))
+    assert said.code == 0
+    assert said.out.startswith("finished: learned from")
+    assert f"offbeat eval {tmp_path / 'run'}" in said.out
+    assert "env steps" in said.err
+    assert status_of(tmp_path / "run")["state"] == "finished"
+
+
+def test_flags_and_set_reach_the_same_settings(tmp_path):
+    flags = ["--steps", "500", "--seed", "4", "--actors", "2", "--envs-per-actor", "2", "--max-lag", "1"]
+    more = ["--eval-every", "0", "--set", "minibatch_size=32", "--set", "epochs=2", "unroll_length=16"]
+    said = offbeat("train", "ppo", "CartPole-v1", *flags, *more, "--run-dir", tmp_path / "a", "--progress", "none")
+    settings = {"seed": 4, "actors": 2, "envs_per_actor": 2, "max_lag": 1, "minibatch_size": 32, "epochs": 2}
+    same = package.train(
+        "ppo", "CartPole-v1", run_dir=tmp_path / "b", steps=500, eval_every=0, unroll_length=16, **settings
+    )
+    assert said.code == 0
+    assert said.err == ""
+    assert weights_of(tmp_path / "a") == weights_of(same.path)
+
+
+@pytest.mark.parametrize("stop", [["--stop-at", "300"], ["--time", "0.05"]], ids=lambda stop: stop[0])
+def test_a_stop_that_was_asked_for_exits_0_and_names_resume(tmp_path, stop):
+    path = tmp_path / "run"
+    said = offbeat(*small_arguments(path, steps=10**8), *stop)
+    assert said.code == 0
+    assert said.out.startswith(f"interrupted: stopped a")
+    assert f"offbeat resume {path}" in said.out
+    assert status_of(path)["state"] == "interrupted"
+    done = lines_of(path)[-1]["env_steps"]
+    assert offbeat("resume", path, "--steps", done + 200, "--progress", "none").code == 0
+    assert lines_of(path)[-1]["env_steps"] >= done + 200
+
+
+def test_the_command_that_was_typed_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["offbeat", "train", "ppo", "a b"])
+    path = small_run(tmp_path / "run", steps=64).path
+    assert (path / "command.txt").read_text() == "offbeat train ppo 'a b'\n"
+
+
+# --- eval ---------------------------------------------------------------------------------------------------
+
+EVAL_KEYS = "episodes return_mean return_std return_min return_max length_mean env_steps learning_step updates"
+
+
+def evaluate(*arguments: object) -> dict[str, float]:
+    said = offbeat("eval", *arguments, "--json")
+    assert (said.code, said.err) == (0, "")
+    figures: dict[str, float] = json.loads(said.out)
+    return figures
+
+
+def test_eval_prints_one_object_with_the_promised_keys(run):
+    figures = evaluate(run, "--episodes", 7)
+    assert " ".join(figures) == EVAL_KEYS
+    assert figures["episodes"] == 7
+    assert figures["return_min"] <= figures["return_mean"] <= figures["return_max"]
+    assert figures["return_mean"] == figures["length_mean"]  # CartPole pays 1 a step
+    last = lines_of(run)[-1]
+    assert [figures[name] for name in ("env_steps", "learning_step", "updates")] == [
+        last[name] for name in ("env_steps", "learning_step", "updates")
+    ]
+
+
+def test_eval_plays_what_a_loaded_policy_plays(run):
+    policy, episodes = package.load(run), 6
+    envs = make_envs("CartPole-v1", episodes, seed=11, role="eval")
+    observation, lengths, playing = envs.reset()["observation"], np.zeros(episodes), np.ones(episodes, bool)
+    while playing.any():
+        envs.send(policy(observation))
+        outcome = envs.recv()
+        observation = outcome.observation["observation"]
+        lengths += playing
+        playing &= ~(outcome.terminated | outcome.truncated)
+    envs.close()
+    figures = evaluate(run, "--episodes", episodes, "--seed", 11)
+    assert (figures["return_mean"], figures["return_min"]) == (lengths.mean(), lengths.min())
+
+
+def test_eval_repeats_itself_and_depends_on_seed_sampling_and_checkpoint(run):
+    greedy = evaluate(run)
+    assert greedy == evaluate(run)
+    others = [evaluate(run, "--seed", 1), evaluate(run, "--sampled")]
+    assert all(other["return_mean"] != greedy["return_mean"] for other in others)
+    best = evaluate(run, "--checkpoint", "best")
+    assert best["env_steps"] == package.load(run, "best").trained.env_steps
+
+
+def test_eval_without_json_says_it_in_a_sentence_and_changes_nothing(run):
+    before = contents(run)
+    said = offbeat("eval", run, "--episodes", 3)
+    assert said.code == 0
+    assert said.out.startswith("CartPole-v1, greedy, 3 episodes: return ")
+    assert contents(run) == before
+
+
+# --- watch and plot -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "magic"), [("episode.gif", b"GIF8"), ("episode.mp4", b"ftyp")])
+def test_watch_writes_a_video_of_a_whole_episode(run, tmp_path, name, magic):
+    for module in ("pygame", "imageio", "imageio_ffmpeg"):
+        pytest.importorskip(module)
+    said = offbeat("watch", run, "--video", tmp_path / name, "--seed", 3)
+    assert said.code == 0
+    assert magic in (tmp_path / name).read_bytes()[:12]
+    env, policy, length, ended = gymnasium.make("CartPole-v1"), package.load(run), 0, False
+    observation, _ = env.reset(seed=3)
+    while not ended:
+        observation, _, terminated, truncated, _ = env.step(policy(observation))
+        length, ended = length + 1, terminated or truncated
+    assert f"return {length:.1f} in {length} env steps" in said.out
+
+
+@pytest.mark.parametrize("x", ["steps", "frames", "time"])
+def test_plot_draws_a_picture_and_prints_where(run, tmp_path, x):
+    out = tmp_path / "curve.png"
+    said = offbeat("plot", run, "--x", x, "--out", out)
+    assert said.code == 0
+    assert str(out) in said.out
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+# --- bench --------------------------------------------------------------------------------------------------
+
+BENCH_KEYS = (
+    "cores c_env_us c_act_us c_learn_us limit_sps layout_limit_sps serial_limit_sps achieved_sps fraction "
+    "layout_fraction overlap_gain_max bound_by policy_lag_mean policy_lag_max"
+)
+
+
+def test_bench_prints_one_object_with_the_promised_keys_whose_figures_agree(monkeypatch):
+    monkeypatch.setattr("offbeat.runtime.measure.SECONDS", 0.2)
+    # A short measurement on a busy machine may well be wrong, and says so; here only what is printed is judged.
+    monkeypatch.setattr("offbeat.runtime.measure.TOO_GOOD", 1000.0)
+    small = ["--seconds", "0.2", "--max-lag", "2", "--set", "unroll_length=16", "minibatch_size=64"]
+    said = offbeat("bench", "ppo", "CartPole-v1", "--json", *small)
+    assert said.code == 0
+    figures = json.loads(said.out)
+    assert " ".join(figures) == BENCH_KEYS
+    total = sum(figures[f"c_{part}_us"] for part in ("env", "act", "learn"))
+    assert figures["serial_limit_sps"] == figures["layout_limit_sps"] == pytest.approx(1e6 / total)
+    assert figures["limit_sps"] == pytest.approx(1e6 * figures["cores"] / total)
+    assert figures["fraction"] == pytest.approx(figures["achieved_sps"] / figures["limit_sps"])
+    assert figures["policy_lag_max"] == 2
+    assert figures["bound_by"] in ("actors", "learner")
+    assert 1 <= figures["overlap_gain_max"] <= 2
+
+
+def test_bench_can_sample_alone(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    said = offbeat("bench", "ppo", "CartPole-v1", "--act-only", "--seconds", "0.1", "--json")
+    assert said.code == 0
+    assert json.loads(said.out)["act_only_sps"] > 0
+    assert not any(tmp_path.iterdir())
+
+
+# --- the rest -----------------------------------------------------------------------------------------------
+
+
+def test_check_passes_a_sound_env_and_fails_a_broken_one():
+    assert offbeat("check", "CartPole-v1").code == 0
+    said = offbeat("check", "zoo/NaNReward-v0", "--import", "tests.reference.env_zoo")
+    assert said.code == 1
+    assert "error: the reward is NaN" in said.out
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("envs", ["CartPole-v1", "offbeat/OneStep-v0"]),
+        ("algorithms", ["ppo"]),
+        ("presets", ["ppo-cartpole-v1", "ppo-halfcheetah-v5"]),
+    ],
+)
+def test_list_shows_what_can_be_named(what, names):
+    said = offbeat("list", what)
+    assert said.code == 0
+    listed = [line.split()[0] for line in said.out.splitlines()]
+    assert [name for name in names if name not in listed] == []
+
+
+def test_doctor_says_what_is_installed():
+    said = offbeat("doctor")
+    assert said.code == 0
+    for word in ("python", "cores", "torch", "gymnasium", "mujoco", "gpu"):
+        assert word in said.out
+
+
+def test_help_lists_every_command_and_each_has_help_of_its_own():
+    from offbeat.cli.main import COMMANDS
+
+    said = offbeat("--help")
+    assert said.code == 0
+    assert [command for command in COMMANDS if command not in said.out] == []
+    for command in COMMANDS:
+        assert offbeat(command, "--help").code == 0

@@ -1,0 +1,67 @@
+"""What the package is to those who import or install it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points, version
+from importlib.resources import files
+
+import pytest
+
+import offbeat
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the modules that a fresh Python has loaded after running `code`."""
+    script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines())
+
+
+HEAVY = {"torch", "numpy", "gymnasium", "matplotlib", "tensorboard", "safetensors", "scipy"}
+
+
+def test_importing_offbeat_loads_nothing_heavy():
+    assert not loaded_by("import offbeat") & HEAVY
+
+
+def test_help_loads_no_torch():
+    code = "from offbeat.cli.main import run\ntry:\n    run(['--help'])\nexcept SystemExit:\n    pass"
+    assert not loaded_by(code) & (HEAVY - {"numpy"})
+
+
+@pytest.mark.parametrize("bad", ["['tran', 'ppo']", "['train', 'pppo', 'CartPole-v1']"])
+def test_a_mistyped_name_is_told_without_waiting_for_torch(bad):
+    assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert run({bad}) == 2")
+
+
+def test_a_mistyped_number_is_told_without_waiting_for_torch():
+    arguments = ["train", "ppo", "CartPole-v1", "--steps", "many"]
+    assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert run({arguments}) == 2")
+
+
+def test_a_loaded_policy_needs_no_torch(tmp_path):
+    from tests.reference.runs import small_run
+
+    path = small_run(tmp_path / "run", steps=64).path
+    code = f"import numpy, offbeat\noffbeat.load({str(path)!r})(numpy.zeros(4, 'float32'))"
+    assert "torch" not in loaded_by(code)
+
+
+def test_every_public_name_can_be_imported():
+    for name in offbeat.__all__:
+        assert getattr(offbeat, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'tran'"):
+        offbeat.tran  # noqa: B018
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert offbeat.__version__ == version("offbeat")
+
+
+def test_the_command_and_the_types_are_part_of_the_package():
+    (script,) = (point for point in entry_points(group="console_scripts") if point.name == "offbeat")
+    assert script.value == "offbeat.cli.main:main"
+    assert (files("offbeat") / "py.typed").is_file()
+    assert (files("offbeat") / "presets" / "ppo-cartpole-v1.toml").is_file()
