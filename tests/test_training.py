@@ -25,7 +25,7 @@ from offbeat.run_directory import RunDirectory
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> offbeat.Run:
     """A finished run with evaluations and checkpoints on the way."""
-    settings = {"eval_every": 500, "eval_episodes": 3, "checkpoint_every": 300, "seed": 5}
+    settings: dict[str, Any] = {"eval_every": 500, "eval_episodes": 3, "checkpoint_every": 300, "seed": 5}
     return small_run(tmp_path_factory.mktemp("finished") / "run", **settings)
 
 
@@ -87,7 +87,7 @@ def test_without_a_run_directory_each_run_gets_a_new_one(tmp_path, monkeypatch):
     assert all(str(path).startswith("runs/ppo-CartPole-v1-s3-") for path in paths)
 
 
-def test_training_works_outside_of_the_main_thread(tmp_path, run):
+def test_training_works_outside_of_the_main_thread(tmp_path):
     expected = small_run(tmp_path / "main")
     thread = threading.Thread(target=small_run, args=(tmp_path / "thread",))
     thread.start()
@@ -128,7 +128,7 @@ def test_what_a_callback_raises_reaches_the_caller(tmp_path):
 
 # --- beginning from another run -----------------------------------------------------------------------------
 
-FROZEN = {"learning_rate": 1e-30, "steps": 64}
+FROZEN: dict[str, Any] = {"learning_rate": 1e-30, "steps": 64}
 
 
 def test_init_from_begins_with_the_weights_of_the_other_run(run, tmp_path):

@@ -152,17 +152,33 @@ def load(path: Path) -> Config:
     Raises:
         ConfigError: it is missing, no TOML, or has a key or value that is not accepted.
     """
+    return _from_tables(_read_tables(path), str(path))
+
+
+def load_run(path: Path) -> RunConfig:
+    """Read only the table [run] of a config.toml: no algorithm is needed for it, and so no torch.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    return _run_of(_read_tables(path), str(path))
+
+
+def _read_tables(path: Path) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: give a run directory, as `offbeat train` makes one") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML ({error}): restore it from the run that wrote it") from None
-    return _from_tables(tables, str(path))
+
+
+def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
+    return build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
 
 
 def _from_tables(tables: Mapping[str, Any], where: str) -> Config:
-    run = build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
+    run = _run_of(tables, where)
     entry = algorithm_entry(run.algorithm)
     for name in tables:
         if name not in ("run", "runtime", run.algorithm):

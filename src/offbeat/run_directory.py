@@ -12,7 +12,7 @@ from typing import Literal
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore
 from offbeat.checkpoint import load as load_checkpoint
-from offbeat.config import Config, load
+from offbeat.config import Config, RunConfig, load, load_run
 from offbeat.errors import ConfigError
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
@@ -73,6 +73,10 @@ class RunDirectory:
     def read_config(self) -> Config:
         return load(self.config)
 
+    def read_run(self) -> RunConfig:
+        """Return the [run] part of the config, which needs no torch."""
+        return load_run(self.config)
+
     def read_checkpoint(self, name: str) -> Checkpoint:
         """Read one of the run's checkpoints and verify it.
 
@@ -80,7 +84,7 @@ class RunDirectory:
             ConfigError: there is none of that name, or it is damaged or of another env.
         """
         saved = load_checkpoint(self.store().path(name))
-        env = self.read_config().run.env
+        env = self.read_run().env
         if saved.policy["env"] != env:
             raise ConfigError(
                 f"the checkpoint {name} of {self.path} was trained on {saved.policy['env']}, but the run's "

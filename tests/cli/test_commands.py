@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,7 +17,7 @@ from offbeat.envs.make import make_envs
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    settings = {"eval_every": 500, "eval_episodes": 3, "steps": 1500}
+    settings: dict[str, Any] = {"eval_every": 500, "eval_episodes": 3, "steps": 1500}
     return small_run(tmp_path_factory.mktemp("finished") / "run", **settings).path
 
 
@@ -36,10 +37,9 @@ def test_flags_and_set_reach_the_same_settings(tmp_path):
     flags = ["--steps", "500", "--seed", "4", "--actors", "2", "--envs-per-actor", "2", "--max-lag", "1"]
     more = ["--eval-every", "0", "--set", "minibatch_size=32", "--set", "epochs=2", "unroll_length=16"]
     said = offbeat("train", "ppo", "CartPole-v1", *flags, *more, "--run-dir", tmp_path / "a", "--progress", "none")
-    settings = {"seed": 4, "actors": 2, "envs_per_actor": 2, "max_lag": 1, "minibatch_size": 32, "epochs": 2}
-    same = package.train(
-        "ppo", "CartPole-v1", run_dir=tmp_path / "b", steps=500, eval_every=0, unroll_length=16, **settings
-    )
+    layout: dict[str, Any] = {"actors": 2, "envs_per_actor": 2, "max_lag": 1, "unroll_length": 16}
+    settings: dict[str, Any] = {"steps": 500, "seed": 4, "eval_every": 0, "minibatch_size": 32, "epochs": 2}
+    same = package.train("ppo", "CartPole-v1", run_dir=tmp_path / "b", **layout, **settings)
     assert said.code == 0
     assert said.err == ""
     assert weights_of(tmp_path / "a") == weights_of(same.path)
@@ -50,7 +50,7 @@ def test_a_stop_that_was_asked_for_exits_0_and_names_resume(tmp_path, stop):
     path = tmp_path / "run"
     said = offbeat(*small_arguments(path, steps=10**8), *stop)
     assert said.code == 0
-    assert said.out.startswith(f"interrupted: stopped a")
+    assert said.out.startswith("interrupted: stopped a")
     assert f"offbeat resume {path}" in said.out
     assert status_of(path)["state"] == "interrupted"
     done = lines_of(path)[-1]["env_steps"]

@@ -33,7 +33,6 @@ class Eval:
     """Print one JSON object and nothing else."""
 
     def run(self) -> int:
-        from offbeat.config import load as load_config
         from offbeat.envs.make import make_envs
         from offbeat.loading import load
         from offbeat.registry import import_modules
@@ -42,7 +41,7 @@ class Eval:
 
         _at_least("episodes", self.episodes, 1)
         _at_least("seed", self.seed, 0)
-        import_modules(load_config(RunDirectory.open(self.run_directory).config).run.imports)
+        import_modules(RunDirectory.open(self.run_directory).read_run().imports)
         loaded = load(self.run_directory, self.checkpoint)
         columns = min(self.episodes, EVALUATION_ENVS)
         envs = make_envs(loaded.trained.env, columns, seed=self.seed, role="eval")
@@ -117,13 +116,12 @@ class Watch:
     """latest, best or step-<12 digits>."""
 
     def run(self) -> int:
-        from offbeat.config import load as load_config
         from offbeat.loading import load
         from offbeat.registry import import_modules
         from offbeat.run_directory import RunDirectory
         from offbeat.watching import watch
 
-        import_modules(load_config(RunDirectory.open(self.run_directory).config).run.imports)
+        import_modules(RunDirectory.open(self.run_directory).read_run().imports)
         loaded = load(self.run_directory, self.checkpoint)
         total, length = watch(loaded, seed=self.seed, video=self.video)
         print(f"return {total:.1f} in {length} env steps" + (f", written to {self.video}" if self.video else ""))
