@@ -115,11 +115,25 @@ class CheckpointStore:
         temporary.replace(self._directory / name)
         _sync(self._directory)
 
+    def full(self) -> list[str]:
+        """Return the names of those that can be resumed from, oldest first."""
+        return sorted(path.parent.name for path in self._directory.glob(f"step-*/{STATE}"))
+
+    def drop_beyond(self, env_steps: int) -> None:
+        """Delete those of more env steps: a run that goes on from here will make its own."""
+        beyond = [p for p in self._directory.glob("step-*") if int(p.name.removeprefix("step-")) > env_steps]
+        for path in beyond:
+            shutil.rmtree(path)
+        for link in self._directory.iterdir():
+            if link.is_symlink() and not link.exists():
+                link.unlink()
+
     def _prune(self) -> None:
-        """Delete all but the newest and those that a link means; and what a killed run left half written."""
+        """Keep the newest full ones and those that a link means; delete what a killed run left half written, too."""
         linked = {p.resolve().name for p in self._directory.iterdir() if p.is_symlink()}
-        steps = sorted(p for p in self._directory.glob("step-*") if p.name not in linked)
-        for path in [*steps[: -self._kept], *self._directory.glob(f"{_TEMPORARY}*")]:
+        kept = {*self.full()[-self._kept :], *linked}
+        superseded = [p for p in self._directory.glob("step-*") if p.name not in kept]
+        for path in [*superseded, *self._directory.glob(f"{_TEMPORARY}*")]:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -140,7 +154,8 @@ def load(path: Path) -> Checkpoint:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        manifest["files"], manifest["full"]
+        listed = set(manifest["files"])
+        expected = {WEIGHTS, POLICY} | ({STATE, STATE_ARRAYS} if manifest["full"] else set())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, f"{MANIFEST} cannot be read ({error})") from None
     if manifest.get("format") != FORMAT:
@@ -148,6 +163,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has checkpoint format {manifest.get('format')}, but this offbeat reads format {FORMAT}: "
             "use the version of offbeat that wrote it"
         )
+    if listed != expected:
+        raise _damaged(path, f"{MANIFEST} lists {sorted(listed)} where {sorted(expected)} belong there")
     return manifest
 
 

@@ -42,7 +42,7 @@ class RunConfig:
     checkpoint_every: Natural | None = None
     """Env steps between checkpoints; none: a tenth of `steps`; 0: only the last."""
     checkpoints_kept: Count = 3
-    """Newest checkpoints that are kept, besides the best."""
+    """Newest checkpoints to resume from that are kept, the latest included; the best is kept besides."""
     imports: tuple[str, ...] = ()
     """Python modules to import first: they may register envs."""
     preset: str | None = None
@@ -63,7 +63,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """How acting and learning are laid out. With `lag = "exact"` these alone decide the result's bits."""
+    """How acting and learning are laid out. With `lag = "exact"` the result's bits follow from the config alone."""
 
     runtime: Literal["serial"] = "serial"
     """serial: one thread walks the pace's order, and simulates any lag."""
@@ -214,6 +214,8 @@ def resolve(
         **dict.fromkeys(hints_of(RuntimeConfig), "runtime"),
         **dict.fromkeys(hints_of(RunConfig), "run"),
     }
+    for name in ("algorithm", "env", "preset"):
+        del homes[name]
     given: set[str] = set()
     for source in (flags or {}, assignments or {}):
         for key, value in source.items():

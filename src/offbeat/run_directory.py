@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -30,6 +31,8 @@ class RunDirectory:
         self.log = path / "log.txt"
         self.tensorboard = path / "tensorboard"
         self.checkpoints = path / "checkpoints"
+        self._made: list[Path] = []
+        """What `create` has made, the run directory first, then its parents."""
 
     @classmethod
     def create(cls, path: Path, config: Config) -> RunDirectory:
@@ -40,6 +43,7 @@ class RunDirectory:
         """
         directory = cls(path)
         directory.refuse_existing()
+        directory._made = [p for p in (path, *path.parents) if not p.exists()]
         try:
             path.mkdir(parents=True)
         except OSError as error:
@@ -107,6 +111,14 @@ class RunDirectory:
         temporary = self.status.with_suffix(".writing")
         temporary.write_text(json.dumps(status, indent=1) + "\n")
         temporary.replace(self.status)
+
+    def discard(self) -> None:
+        """Delete the run, and the folders that were made for it, as far as they are empty."""
+        shutil.rmtree(self.path)
+        for parent in self._made[1:]:
+            if any(parent.iterdir()):
+                break
+            parent.rmdir()
 
     def note(self, text: str) -> None:
         """Add to log.txt what happened and when."""

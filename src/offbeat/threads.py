@@ -25,4 +25,9 @@ def limit(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    limit_blas(threads)
+
+
+def limit_blas(threads: int) -> None:
+    """Let BLAS and OpenMP use `threads` threads in this process: enough where only NumPy acts."""
     threadpool_limits(threads)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat import config as configs
 from offbeat.config import Config
-from offbeat.errors import ConfigError, EnvFailed
+from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
@@ -25,6 +24,7 @@ from offbeat.threads import forbid_spinning, limit
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
     from offbeat.runtime.conductor import Callback, Conductor, Ending
+    from offbeat.runtime.signals import StopSignals
     from offbeat.runtime.wiring import Parts
     from offbeat.types import Tree
 
@@ -69,6 +69,7 @@ def train(
         ConfigError: bad input; nothing has been begun.
         RunFailed: the run could not go on.
     """
+    forbid_spinning()
     config = configs.resolve(algorithm, env, preset=preset, flags=settings)
     return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 
@@ -108,16 +109,19 @@ def resume(
     """
     from offbeat.metrics.sinks import truncate_metrics
 
+    forbid_spinning()
     directory = RunDirectory.open(Path(run))
     with _lock(directory):
-        saved, state = _full(directory, "latest")
+        saved, state = _resumable(directory)
         config = _extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
+        _require_layout(state, config)
         learned = state["counters"]["learning_step"]
         parts = _prepare(config, origin=learned * config.runtime.pace.unrolls_per_batch)
         try:
             _require_fit(saved, parts, directory.path)
             config.save(directory.config)
             truncate_metrics(directory.metrics, learned)
+            directory.store().drop_beyond(state["counters"]["env_steps"])
             return _go(parts, directory, progress, callbacks, partial(_continue, weights=saved.weights, state=state))
         finally:
             parts.close()
@@ -140,20 +144,20 @@ def _prepare(config: Config, origin: int = 0) -> Parts:
     from offbeat.envs.check import preflight
 
     preflight(config.run.env)
-    forbid_spinning()
     limit(config.runtime.learner_threads)
     from offbeat.runtime.wiring import build
 
     return build(config, origin)
 
 
-def _full(directory: RunDirectory, name: str) -> tuple[Checkpoint, dict[str, Any]]:
-    """Read a checkpoint of a run that can be resumed from, and its state."""
-    saved = directory.read_checkpoint(name)
+def _resumable(directory: RunDirectory) -> tuple[Checkpoint, dict[str, Any]]:
+    """Read the latest checkpoint of a run, and its state."""
+    saved = directory.read_checkpoint("latest")
     if saved.state is None:
+        full = ", ".join(directory.store().full()) or "none"
         raise ConfigError(
-            f"the checkpoint {name} of {directory.path} holds only weights, for evaluation: another one is "
-            f"{directory.checkpoints}/latest"
+            f"the latest checkpoint of {directory.path} holds only weights, for evaluation; of those in "
+            f"{directory.checkpoints}, these can be gone on from: {full}: let the link latest mean one of them"
         )
     return saved, saved.state
 
@@ -163,13 +167,13 @@ def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] 
     if config.run.init_from is None:
         return None
     run = Path(config.run.init_from)
-    saved, state = _full(RunDirectory.open(run), "latest")
+    saved, state = _resumable(RunDirectory.open(run))
     _require_fit(saved, parts, run)
     return saved, state
 
 
 def _require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
-    """Refuse a checkpoint whose policy is not the one that these settings make.
+    """Refuse a checkpoint whose policy or other arrays are not those that these settings make.
 
     Raises:
         ConfigError: with what differs.
@@ -182,17 +186,44 @@ def _require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
         for field in fields(PolicySpec)
         if getattr(theirs, field.name) != getattr(parts.policy, field.name)
     ]
+    arrays, wanted = _shapes(saved.weights), _shapes(parts.algorithm.weights())
+    if not differences and arrays != wanted:
+        differences = [f"{name} is only in one of them, or of another shape" for name, _ in sorted(arrays ^ wanted)]
     if differences:
         raise ConfigError(
             f"the checkpoint of {run}, trained on {saved.policy['env']}, does not fit {parts.config.run.env} with "
-            f"these settings: {'; '.join(differences)}. Use the env and the network settings that it was trained with"
+            f"these settings: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
+            "trained with"
+        )
+
+
+def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
+    return {(name, array.shape) for name, array in weights.items()}
+
+
+def _require_layout(state: dict[str, Any], config: Config) -> None:
+    """Refuse to go on with another layout: envs, tickets and versions belong to the one that was saved.
+
+    Raises:
+        ConfigError: with what differs.
+    """
+    here = config.tables()["runtime"]
+    differences = [
+        f"{key} is {value} there and {here.get(key)} here"
+        for key, value in state["runtime"].items()
+        if here.get(key) != value
+    ]
+    if differences:
+        raise ConfigError(
+            f"the checkpoint was made with another layout than config.toml says: {'; '.join(differences)}. Put "
+            "[runtime] back as it was, or begin a new run from this one's weights with --init-from"
         )
 
 
 # --- the run itself -----------------------------------------------------------------------------------------
 
 
-Origin = Callable[["Parts", "Conductor"], str]
+Beginning = Callable[["Parts", "Conductor"], str]
 """Puts the parts into the state that the run goes on from; returns a message for the user."""
 
 
@@ -228,33 +259,33 @@ def _go(
     directory: RunDirectory,
     kind: ProgressKind | None,
     callbacks: Sequence[Callback],
-    origin: Origin,
+    beginning: Beginning,
 ) -> Run:
     """Run to the end, whatever it is, and leave the directory in order."""
     from offbeat.metrics.dashboard import make_progress
+    from offbeat.runtime.signals import StopSignals
 
-    progress = make_progress(kind, sys.stderr)
-    directory.write_status("running")
-    directory.note(f"running, process {os.getpid()}")
-    try:
-        ending, line = _conduct(parts, directory, progress, callbacks, origin)
-    except BaseException as error:
-        _broken_off(directory, error)
-        raise
-    directory.write_status(ending.state, ending.reason)
-    directory.note(f"{ending.state}: {ending.reason}")
-    return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
+    with StopSignals() as signals:
+        directory.write_status("running")
+        directory.note(f"running, process {os.getpid()}")
+        try:
+            ending, line = _conduct(parts, directory, make_progress(kind, sys.stderr), callbacks, beginning, signals)
+        except BaseException as error:
+            signals.disarm()
+            _broken_off(directory, error)
+            raise
+        directory.write_status(ending.state, ending.reason)
+        directory.note(f"{ending.state}: {ending.reason}")
+        return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
 def _broken_off(directory: RunDirectory, error: BaseException) -> None:
     """Keep what was learned; a run that learned nothing leaves no directory behind."""
-    directory.note("".join(traceback.format_exception(error)))
-    if not directory.checkpoints.is_dir():
-        shutil.rmtree(directory.path)
-    elif isinstance(error, KeyboardInterrupt):
-        directory.write_status("interrupted", "stopped before it had begun")
+    if directory.checkpoints.is_dir():
+        directory.note("".join(traceback.format_exception(error)))
+        directory.write_status("failed", str(error) or type(error).__name__)
     else:
-        directory.write_status("failed", str(error))
+        directory.discard()
 
 
 def _conduct(
@@ -262,38 +293,41 @@ def _conduct(
     directory: RunDirectory,
     progress: Progress,
     callbacks: Sequence[Callback],
-    origin: Origin,
+    beginning: Beginning,
+    signals: StopSignals,
 ) -> tuple[Ending, dict[str, Any]]:
+    """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, TensorBoard
     from offbeat.runtime.conductor import Conductor, Ending
     from offbeat.runtime.serial import run_serial
-    from offbeat.runtime.signals import StopSignals, TooLate
-
-    recorder = Recorder([JsonLines(directory.metrics), TensorBoard(directory.tensorboard)])
-    store = directory.store(parts.config.run.checkpoints_kept)
-    progress.start(_about(parts.config, directory))
+    from offbeat.runtime.signals import TooLate
 
     def tell(text: str) -> None:
         directory.note(text)
         progress.message(text)
 
-    with StopSignals() as signals:
-        conductor = Conductor(parts, store, recorder, progress, tell, signals, callbacks)
-        try:
-            message = origin(parts, conductor)
-            if message:
-                tell(message)
-            run_serial(parts, conductor)
-            ending = conductor.close()
-        except TooLate:
-            ending = Ending("interrupted", conductor.lost(), 130)
-        except EnvFailed:
-            conductor.salvage()
-            raise
-        finally:
-            recorder.close()
-            progress.close("")
+    recorder = Recorder([JsonLines(directory.metrics), TensorBoard(directory.tensorboard)])
+    store = directory.store(parts.config.run.checkpoints_kept)
+    conductor = Conductor(parts, store, recorder, progress, tell, signals, callbacks)
+    try:
+        progress.start(_about(parts.config, directory))
+        message = beginning(parts, conductor)
+        if message:
+            tell(message)
+        run_serial(parts, conductor)
+        ending = conductor.close()
+        signals.disarm()
+    except TooLate:
+        signals.disarm()
+        ending = Ending("interrupted", conductor.lost(), 130)
+    except Exception:
+        signals.disarm()
+        conductor.salvage()
+        raise
+    finally:
+        recorder.close()
+        progress.close("")
     return ending, conductor.line
 
 

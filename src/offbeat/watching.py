@@ -8,7 +8,9 @@ from typing import Any
 
 import gymnasium
 
-from offbeat.errors import ConfigError
+from offbeat.envs.gymnasium import make_scalar
+from offbeat.envs.make import registered
+from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy
 
 DEFAULT_FPS = 30
@@ -63,7 +65,9 @@ def _make(env_id: str, render_mode: str) -> gymnasium.Env[Any, Any]:
     if env_id.startswith("envpool:"):
         raise ConfigError(f"{env_id} cannot be drawn: EnvPool renders nothing; train on the Gymnasium id to watch")
     try:
-        return gymnasium.make(env_id, render_mode=render_mode)
+        return make_scalar(registered(env_id), {"render_mode": render_mode})
+    except OffbeatError:
+        raise
     except Exception as error:
         raise _cannot_draw(env_id, error) from error
 

@@ -274,7 +274,8 @@ class PPO:
         parts = -(-len(valid) // self._config.minibatch_size)
         for epoch in range(self._config.epochs if parts else 0):  # a small batch may be reset rows alone
             if epoch and self._config.recompute_advantages:
-                batch = {**batch, **self._targets(batch)}
+                proximal_value = batch["proximal_value"]  # of the learning step's start, as value_clip means it
+                batch = {**batch, **self._targets(batch), "proximal_value": proximal_value}
             self._epoch_kl.clear()
             yield from _shuffled(batch, valid, parts, random)
             if self._drifted():

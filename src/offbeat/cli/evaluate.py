@@ -11,9 +11,6 @@ from tyro.conf import Positional, arg
 
 from offbeat.errors import ConfigError
 
-EVALUATION_ENVS = 64
-"""Envs stepped at once, at most."""
-
 
 @dataclass(frozen=True)
 class Eval:
@@ -37,12 +34,14 @@ class Eval:
         from offbeat.loading import load
         from offbeat.registry import import_modules
         from offbeat.run_directory import RunDirectory
-        from offbeat.workers.evaluator import evaluate
+        from offbeat.threads import limit_blas
+        from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 
         _at_least("episodes", self.episodes, 1)
         _at_least("seed", self.seed, 0)
         import_modules(RunDirectory.open(self.run_directory).read_run().imports)
         loaded = load(self.run_directory, self.checkpoint)
+        limit_blas(1)
         columns = min(self.episodes, EVALUATION_ENVS)
         envs = make_envs(loaded.trained.env, columns, seed=self.seed, role="eval")
         try:

@@ -115,4 +115,7 @@ def let_termination_win(rows: Outcome) -> None:
 
 def failed(env_id: str, column: int, what: str) -> EnvFailed:
     """Return the error for an env that broke the contract."""
-    return EnvFailed(f"{env_id}, column {column}: {what}. Type `offbeat check {env_id}` to see what is wrong with it")
+    return EnvFailed(
+        f"{env_id}, column {column}: {what}. Type `offbeat check {env_id}` (with the --import that it came by, if any) "
+        "to see what is wrong with it"
+    )

@@ -84,7 +84,8 @@ def vtrace(
 
     With ``rho_t = min(rho_clip, ratio)`` and ``c_t = gae_lambda * min(c_clip, ratio)``, the value targets are
     ``vs_t = V_t + rho_t delta_t + gamma c_t (vs_{t+1} - V_{t+1})`` and the advantages
-    ``rho_t (r_t + gamma vs_{t+1} - V_t)``.
+    ``rho_t (r_t + gamma q_{t+1} - V_t)`` with ``q = V + gae_lambda (vs - V)``: the paper's q is vs, lambda being 1;
+    with other lambdas this q makes them GAE's advantages where the data is on-policy.
 
     Args:
         log_ratio: [T, B], log pi(a|o) - log mu(a|o), of the policy being learned over the one that acted.
@@ -110,7 +111,7 @@ def vtrace(
     errors = torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0)
     passed_on = torch.where(valid, gamma * gae_lambda * ratio.clamp(max=c_clip), skipped.to(values.dtype))
     corrections = _accumulate(errors, passed_on.masked_fill_(terminated, 0.0))
-    following[:-1] += corrections[1:].masked_fill(terminated[:-1], 0.0)  # from here on: vs_{t+1}
+    following[:-1] += gae_lambda * corrections[1:].masked_fill(terminated[:-1], 0.0)
     return Targets(
         torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0),
         values[:-1] + torch.where(valid, corrections, 0.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from math import prod
 from typing import Any, Literal
 
 from offbeat.models.layout import Layout
@@ -40,10 +41,7 @@ class PolicySpec:
     @property
     def action_size(self) -> int:
         """Numbers in one action: 1 for discrete."""
-        size = 1
-        for length in self.action.shape:
-            size *= length
-        return size
+        return prod(self.action.shape)
 
     def layer_names(self) -> list[str]:
         """Return the names of the linear layers, the head last."""

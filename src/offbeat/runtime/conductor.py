@@ -19,15 +19,13 @@ from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.runtime.signals import StopSignals
 from offbeat.runtime.wiring import Parts
-from offbeat.workers.evaluator import evaluate
+from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 from offbeat.workers.learner import Learned
 
 LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least."""
 LINE_EVERY_S = 10.0
 """Seconds between metrics lines, at most, as far as learning steps end that often."""
-EVALUATION_ENVS = 32
-"""Envs that an evaluation steps at once, at most."""
 
 Callback = Callable[[dict[str, Any]], Literal["stop"] | None]
 """Is given each metrics line; may answer 'stop' to stop at the next boundary."""
@@ -286,6 +284,7 @@ class Conductor:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
         return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
+            "runtime": self._parts.config.tables()["runtime"],
             "learner": self._parts.learner.state(),
             "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},
             "actors": [actor.snapshot() if quiescent else None for actor in self._parts.actors],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
@@ -15,13 +16,16 @@ from typing import Any
 import numpy as np
 
 from offbeat.config import Config
+from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 from offbeat.errors import RunFailed
+from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.runtime.serial import act
 from offbeat.runtime.wiring import Parts, build
-from offbeat.seeding import stream
 from offbeat.threads import usable_cores
+from offbeat.types import Array, EnvSpec, Tree
+from offbeat.workers.actor import Actor
 
 SECONDS = 2.0
 """How long each cost is measured for, at least."""
@@ -51,8 +55,13 @@ def measure_costs(parts: Parts) -> Costs:
         actor.begin()
     for ticket in parts.pace.tickets_of(0):
         act(parts, ticket)
-    measures = (_env_cost(parts), _act_cost(parts), _learn_cost(parts))
-    rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
+    run, runtime = parts.config.run, parts.config.runtime
+    envs = make_envs(run.env, runtime.envs_per_actor, seed=run.seed, role="measure")
+    try:
+        measures = (_env_cost(parts, envs), _act_cost(parts), _learn_cost(parts))
+        rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
+    finally:
+        envs.close()
     return Costs(*(median(values) for values in zip(*rounds, strict=True)))
 
 
@@ -64,10 +73,8 @@ def _per_env_step(work: Callable[[], int]) -> float:
     return 1e6 * (process_time() - used) / steps
 
 
-def _env_cost(parts: Parts) -> Callable[[], float]:
+def _env_cost(parts: Parts, envs: Envs) -> Callable[[], float]:
     """Step envs with the actions of the untrained policy, chosen beforehand."""
-    config = parts.config
-    envs = make_envs(config.run.env, config.runtime.envs_per_actor, seed=config.run.seed, role="measure")
     envs.reset()
     policy = NumpyPolicy(parts.policy)
     actions = [policy.to_env(row).copy() for row in parts.unrolls.open(0)["action"][:-1]]
@@ -83,21 +90,49 @@ def _env_cost(parts: Parts) -> Callable[[], float]:
 
 
 def _act_cost(parts: Parts) -> Callable[[], float]:
-    """Choose actions for observations that are already there, and record them."""
-    policy = NumpyPolicy(parts.policy)
-    policy.load(parts.weights.read(0))
-    slot = parts.unrolls.open(0)
-    rows = len(slot["reward"]) - 1
-    random = stream(0, "measure")
-    leaves = [leaf.name for leaf in parts.env.observation]
+    """Act an unroll on envs that only play back what happened: choosing, recording and counting are left."""
+    slot = {name: array.copy() for name, array in parts.unrolls.open(0).items()}
+    valid = int(slot["valid"][:-1].sum())
+    actor = Actor(0, 0, _PlayedBack(parts.env, slot), NumpyPolicy(parts.policy), Timings())
+    actor.begin()
+    weights = parts.weights.read(0).copy()
 
-    def choose() -> int:
-        for row in range(rows):
-            acted = policy.act({name: slot[name][row] for name in leaves}, random)
-            policy.to_env(acted.action)
-        return rows * parts.env.columns
+    def unroll() -> int:
+        actor.act(0, 0, weights, slot)
+        return valid
 
-    return lambda: _per_env_step(choose)
+    return lambda: _per_env_step(unroll)
+
+
+class _PlayedBack:
+    """Envs of one group whose outcomes are those of a recorded unroll, again and again."""
+
+    def __init__(self, spec: EnvSpec, slot: Tree) -> None:
+        self.spec = spec
+        self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
+        recorded = {name: array.copy() for name, array in slot.items()}
+        leaves = [leaf.name for leaf in spec.observation]
+        self._first = {name: recorded[name][0] for name in leaves}
+        self._outcomes = [
+            Outcome(
+                {name: recorded[name][row + 1] for name in leaves},
+                *(recorded[name][row] for name in ("reward", "terminated", "truncated", "valid")),
+            )
+            for row in range(len(recorded["reward"]) - 1)
+        ]
+        self._next = cycle(self._outcomes)
+
+    def reset(self) -> Tree:
+        return self._first
+
+    def send(self, actions: Array, group: int = 0) -> None:
+        """Take no notice of the actions."""
+
+    def recv(self, group: int = 0) -> Outcome:  # noqa: ARG002  (there is one group)
+        return next(self._next)
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def _learn_cost(parts: Parts) -> Callable[[], float]:
@@ -108,16 +143,18 @@ def _learn_cost(parts: Parts) -> Callable[[], float]:
 def measure_speed(config: Config, seconds: float, *, act_only: bool = False) -> dict[str, float]:
     """Run the serial order for `seconds` after a warm-up of a tenth; return sps and the policy lag seen."""
     parts = build(config)
-    parts.learner.publish(0)
-    for actor in parts.actors:
-        actor.begin()
-    walk = _Walk(parts, act_only=act_only)
-    walk.go(seconds / 10)
-    before, begun = walk.env_steps, perf_counter()
-    walk.go(seconds)
-    sps = (walk.env_steps - before) / (perf_counter() - begun)
-    parts.close()
-    return {"sps": sps, "lag_mean": float(np.mean(walk.lags or 0)), "lag_max": float(np.max(walk.lags or 0))}
+    try:
+        parts.learner.publish(0)
+        for actor in parts.actors:
+            actor.begin()
+        walk = _Walk(parts, act_only=act_only)
+        walk.go(seconds / 10)
+        before, begun = walk.env_steps, perf_counter()
+        walk.go(seconds)
+        sps = (walk.env_steps - before) / (perf_counter() - begun)
+    finally:
+        parts.close()
+    return {"sps": sps, "lag_mean": float(np.mean(walk.lag_means or 0)), "lag_max": max(walk.lag_maxima, default=0.0)}
 
 
 class _Walk:
@@ -127,7 +164,8 @@ class _Walk:
         self._parts, self._act_only = parts, act_only
         self._acted = self._learned = 0
         self.env_steps = 0
-        self.lags: list[float] = []
+        self.lag_means: list[float] = []
+        self.lag_maxima: list[float] = []
 
     def go(self, seconds: float) -> None:
         begun = perf_counter()
@@ -142,7 +180,8 @@ class _Walk:
         learned = parts.learner.learn(self._learned, 0.0)
         self._learned += 1
         self.env_steps += learned.env_steps
-        self.lags += [learned.metrics["policy_lag_max"]]
+        self.lag_means.append(learned.metrics["policy_lag_mean"])
+        self.lag_maxima.append(learned.metrics["policy_lag_max"])
 
     def _act_only_step(self) -> None:
         parts = self._parts
@@ -160,8 +199,10 @@ def report(config: Config, seconds: float) -> dict[str, Any]:
         RunFailed: more was achieved than is possible: the limit was measured wrongly.
     """
     parts = build(config)
-    costs = measure_costs(parts)
-    parts.close()
+    try:
+        costs = measure_costs(parts)
+    finally:
+        parts.close()
     speed = measure_speed(config, seconds)
     cores = usable_cores()
     limit, serial = 1e6 * cores / costs.total, 1e6 / costs.total

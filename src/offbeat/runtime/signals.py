@@ -29,6 +29,13 @@ class StopSignals:
             self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 
+    def disarm(self) -> None:
+        """From here on nothing is to be stopped any more: the run is being put in order."""
+        if self._previous:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number in self._previous:
+                signal.signal(number, signal.SIG_IGN)
+
     def _stop(self, number: int, _frame: FrameType | None) -> None:
         if self.received is not None:
             raise TooLate
@@ -41,7 +48,6 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._previous:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in self._previous.items():
-                signal.signal(number, handler)  # type: ignore[arg-type]
+        self.disarm()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

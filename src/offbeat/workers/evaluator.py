@@ -16,6 +16,9 @@ from offbeat.envs.contract import Envs
 from offbeat.seeding import stream
 from offbeat.types import Array, Policy, Tree
 
+EVALUATION_ENVS = 32
+"""Envs that an evaluation steps at once, at most."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
