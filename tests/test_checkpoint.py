@@ -62,8 +62,8 @@ def test_random_generators_and_large_numbers_survive(tmp_path):
 
 def test_the_weights_file_has_no_metadata_so_equal_weights_are_equal_files(tmp_path):
     weights = {"b": np.arange(3.0), "a": np.ones((2, 2), np.float32)}
-    first = store_in(tmp_path / "1").save(1, Checkpoint(weights, {}, {"counters": 1}), [])
-    other = store_in(tmp_path / "2").save(2, Checkpoint(dict(reversed(weights.items())), {}, None), [])
+    first = store_in(tmp_path / "1").save(1, Checkpoint(weights, {}, {"counters": 1}), ["latest"])
+    other = store_in(tmp_path / "2").save(2, Checkpoint(dict(reversed(weights.items())), {}, None), ["best"])
     files = [path / "weights.safetensors" for path in (first, other)]
     assert files[0].read_bytes() == files[1].read_bytes()
     with safe_open(files[0], "numpy") as file:
@@ -90,21 +90,30 @@ def names(store: CheckpointStore) -> list[str]:
     return sorted(path.name for path in store.path("latest").parent.iterdir())
 
 
-def test_the_latest_the_best_and_the_newest_few_are_kept(tmp_path):
+def test_the_best_and_the_newest_few_are_kept(tmp_path):
     store = store_in(tmp_path, kept=2)
     store.save(1, weights_alone(), ["best"])
     for number in range(2, 9):
         store.save(number, full(number), ["latest"])
-    assert names(store) == ["best", "latest", *(f"step-{n:012d}" for n in (1, 6, 7, 8))]
+    assert names(store) == ["best", "latest", *(f"step-{n:012d}" for n in (1, 7, 8))]
     assert load(store.path("latest")).state == {"number": 8}
     assert load(store.path("best")).state is None
 
 
-def test_weights_alone_never_become_the_latest(tmp_path):
+def test_weights_alone_are_kept_while_they_are_the_best_and_take_no_place_of_others(tmp_path):
+    store = store_in(tmp_path, kept=2)
+    for number in range(1, 9):
+        store.save(number, full(number) if number % 2 else weights_alone(), ["latest" if number % 2 else "best"])
+    assert names(store) == ["best", "latest", *(f"step-{n:012d}" for n in (5, 7, 8))]
+    assert store.full() == [f"step-{n:012d}" for n in (5, 7)]
+
+
+def test_what_lies_beyond_the_point_that_a_run_goes_on_from_is_dropped(tmp_path):
     store = store_in(tmp_path)
     store.save(1, full(1), ["latest"])
     store.save(2, weights_alone(), ["best"])
-    assert load(store.path("latest")).state == {"number": 1}
+    store.drop_beyond(1)
+    assert names(store) == ["latest", "step-000000000001"]
 
 
 def test_weights_alone_never_take_the_place_of_a_full_checkpoint_of_that_step(tmp_path):

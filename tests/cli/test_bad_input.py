@@ -126,6 +126,7 @@ RUNS = [
     *(Row(f"{command} other", 2, ["trained on CartPole-v1", "config.toml says Pendulum-v1"])
       for command in ("eval", "resume", "watch --video a.gif")),
     *(Row(f"{command} text", 2, ["config.toml is not TOML"]) for command in ("eval", "resume")),
+    Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 there and 2 here", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
 TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ENVIRONMENTS, *RUNS]
@@ -136,7 +137,7 @@ def prepared(tmp_path_factory) -> Path:
     """A folder with a sound run, damaged ones, an empty folder and a file."""
     folder = tmp_path_factory.mktemp("prepared")
     small_run(folder / "kept", steps=512)
-    for name in ("cut", "tampered", "missing", "other", "text", "mistyped"):
+    for name in ("cut", "tampered", "missing", "other", "text", "mistyped", "relaid"):
         shutil.copytree(folder / "kept", folder / name, symlinks=True)
     latest = "checkpoints/latest"
     change(folder / "cut" / latest / "weights.safetensors", lambda data: data[:-1])
@@ -145,6 +146,7 @@ def prepared(tmp_path_factory) -> Path:
     change(folder / "other" / "config.toml", lambda data: data.replace(b"CartPole-v1", b"Pendulum-v1"))
     change(folder / "text" / "config.toml", lambda data: b"[run\n" + data)
     change(folder / "mistyped" / "config.toml", lambda data: data.replace(b"gamma", b"gama"))
+    change(folder / "relaid" / "config.toml", lambda data: data.replace(b"envs_per_actor = 4", b"envs_per_actor = 2"))
     (folder / "empty").mkdir()
     (folder / "notes.txt").write_text("mine")
     return folder

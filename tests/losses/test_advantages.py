@@ -105,10 +105,11 @@ def test_vtrace_on_policy_gives_lambda_returns(batch: Rows, gamma):
 
 @settings(max_examples=100, deadline=None)
 @given(rows(), fractions)
-def test_vtrace_trace_decays_as_gae_does(batch: Rows, gamma):
+def test_vtrace_on_policy_is_gae_whatever_lambda(batch: Rows, gamma):
     on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
-    expected = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=0.8).value_targets
-    torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma, gae_lambda=0.8).value_targets, expected)
+    for gae_lambda in (0.0, 0.8, 0.95):
+        expected = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=gae_lambda)
+        torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma, gae_lambda=gae_lambda), expected)
 
 
 @settings(max_examples=100, deadline=None)

@@ -96,9 +96,9 @@ def vtrace_column(
         deltas = errors(episode, values, gamma)
         for s, row in enumerate(rows):
             targets[row] += sum(gamma ** (t - s) * prod(c[s:t]) * rho[t] * deltas[t] for t in range(s, len(rows)))
-        following = [targets[row] for row in rows[1:]] + [episode.after]
-        for i, (decision, target) in enumerate(zip(episode.decisions, following, strict=True)):
-            q = decision.reward + gamma * (decision.between + target)
+        mixed = [gae_lambda * targets[row] + (1 - gae_lambda) * values[row] for row in rows[1:]] + [episode.after]
+        for i, (decision, following) in enumerate(zip(episode.decisions, mixed, strict=True)):
+            q = decision.reward + gamma * (decision.between + following)
             advantages[decision.row] = rho[i] * (q - values[decision.row])
     return advantages, targets
 

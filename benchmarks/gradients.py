@@ -1,0 +1,101 @@
+"""PPO's learning step with the gradient by hand (NumPy) and by autograd (torch), on the same batches.
+
+    python -m benchmarks.gradients
+
+Learning steps in pairs, A B B A ..., the first tenth dropped; the figure is the median of the pairs' ratios of CPU
+time. One thread.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from statistics import median
+from time import process_time
+from typing import Any
+
+from offbeat.config import resolve
+from offbeat.runtime.serial import act
+from offbeat.runtime.wiring import Parts, build
+from offbeat.threads import forbid_spinning, limit
+
+from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
+
+Settings = dict[str, Any]
+SMALL_NETWORK: Settings = {"hidden_sizes": (64, 64), "activation": "tanh", "recompute_advantages": False}
+WORKS: dict[str, Settings] = {
+    "CartPole-v1, 64-64, minibatch 256": {
+        "env": "CartPole-v1", "envs_per_actor": 32, "unroll_length": 32, "minibatch_size": 256, "epochs": 4,
+        **SMALL_NETWORK,
+    },
+    "HalfCheetah-v5, 64-64, minibatch 1024": {
+        "env": "HalfCheetah-v5", "envs_per_actor": 32, "unroll_length": 64, "minibatch_size": 1024, "epochs": 2,
+        **SMALL_NETWORK,
+    },
+    "HalfCheetah-v5, 64-64, minibatch 64": {
+        "env": "HalfCheetah-v5", "envs_per_actor": 8, "unroll_length": 256, "minibatch_size": 64, "epochs": 1,
+        **SMALL_NETWORK,
+    },
+    "HalfCheetah-v5, 256-256 ReLU, minibatch 64": {
+        "env": "HalfCheetah-v5", "envs_per_actor": 4, "unroll_length": 128, "minibatch_size": 64, "epochs": 4,
+    },
+}  # fmt: skip
+PAIRS = 40
+
+
+def make(work: Settings, *, by_hand: bool) -> Parts:
+    """Return parts with one batch acted, whose learner takes the wanted path."""
+    settings = {key: value for key, value in work.items() if key != "env"}
+    parts = build(resolve("ppo", work["env"], flags=settings))
+    algorithm: Any = parts.algorithm
+    if not by_hand:
+        algorithm._by_hand = None
+        algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
+    parts.learner.publish(0)
+    for actor in parts.actors:
+        actor.begin()
+    for ticket in parts.pace.tickets_of(0):
+        act(parts, ticket)
+    return parts
+
+
+def update_us(parts: Parts) -> float:
+    """Return the CPU microseconds per update of one learning step, its preparation included."""
+    begun = process_time()
+    learned = parts.learner.learn(0, 0.0)
+    return 1e6 * (process_time() - begun) / learned.updates
+
+
+def compare(work: Settings) -> Settings:
+    """Measure both paths in pairs."""
+    sides = {"by_hand": make(work, by_hand=True), "autograd": make(work, by_hand=False)}
+    pairs = []
+    for pair in range(PAIRS):
+        order = sorted(sides, reverse=pair % 2 == 0)
+        pairs.append({side: round(update_us(sides[side]), 1) for side in order})
+    counted = pairs[PAIRS // 10 :]
+    return {"work": work, "pairs": counted, "ratio": round(median(p["autograd"] / p["by_hand"] for p in counted), 2)}
+
+
+def main() -> None:
+    """Measure all works; write the raw results and the table."""
+    forbid_spinning()
+    limit(1)
+    records = {name: compare(work) for name, work in WORKS.items()}
+    write_json(RESULTS / "gradients.json", {"machine": machine(), "records": records})
+    rows = [
+        [
+            name,
+            *(f"{median(p[side] for p in record['pairs']):,.0f}" for side in ("autograd", "by_hand")),
+            f"{record['ratio']:.2f}",
+        ]
+        for name, record in records.items()
+    ]
+    table = markdown_table(["learning step", "autograd, us an update", "by hand, us an update", "ratio"], rows)
+    text = f"# PPO's gradient by hand and by autograd\n\n{describe(json.loads((RESULTS / 'gradients.json').read_text())['machine'])}.\n\n{table}"
+    (RESULTS / "gradients.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

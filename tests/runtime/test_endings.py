@@ -1,0 +1,175 @@
+"""However a run ends, what was learned is kept, and what belongs to another timeline is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.reference.runs import SMALL, lines_of, small_run, weights_of
+
+from offbeat import checkpoint
+from offbeat.config import resolve
+from offbeat.errors import ConfigError, EnvFailed
+from offbeat.training import resume, start
+
+RUN_ENVS = "tests.reference.run_envs"
+
+
+def status_of(run: Path) -> dict[str, str]:
+    status: dict[str, str] = json.loads((run / "status.json").read_text())
+    return status
+
+
+def test_a_callback_that_raises_before_the_first_checkpoint_loses_nothing(tmp_path):
+    def third_line_fails(line):
+        if line["learning_step"] >= 3:
+            raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        small_run(tmp_path / "run", callbacks=[third_line_fails])
+    learned = lines_of(tmp_path / "run")[-1]["env_steps"]
+    assert status_of(tmp_path / "run")["state"] == "failed"
+    finished = resume(tmp_path / "run")
+    assert finished.state == "finished"
+    assert finished.metrics["env_steps"] > learned > 0
+
+
+SIGNALLED_WHILE_IT_CLOSES = """
+import os, signal, sys
+from offbeat.cli.train import Train
+from offbeat import training
+from offbeat.runtime.conductor import Conductor
+
+close = Conductor.close
+def close_with_signals(self):
+    ending = close(self)
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGINT)
+    return ending
+Conductor.close = close_with_signals
+sys.argv = ["offbeat", *sys.argv[1:]]
+from offbeat.cli.main import main
+main()
+"""
+
+
+def test_signals_while_a_run_closes_give_no_traceback_and_leave_it_whole(tmp_path):
+    settings = [f"{key}={','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in SMALL.items()]
+    arguments = ["train", "ppo", "CartPole-v1", "--run-dir", str(tmp_path / "run"), "--set", *settings]
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_WHILE_IT_CLOSES, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert status_of(tmp_path / "run")["state"] == "interrupted"
+    assert checkpoint.load(tmp_path / "run" / "checkpoints" / "latest").state is not None
+
+
+def test_checkpoints_of_a_timeline_that_is_left_are_dropped(tmp_path):
+    run = tmp_path / "run"
+    small_run(run, checkpoint_every=512, checkpoints_kept=10, eval_every=512, eval_episodes=1)
+    folder = run / "checkpoints"
+    older = sorted(path.parent for path in folder.glob("step-*/state.json"))[1]
+    (folder / "latest").unlink()
+    (folder / "latest").symlink_to(older.name)
+    resume(run, steps=1100)
+    steps = [int(path.name.removeprefix("step-")) for path in folder.glob("step-*")]
+    assert max(steps) < 1200
+    assert (folder / "latest").resolve().name == f"step-{max(steps):012d}"
+
+
+def test_the_newest_full_checkpoints_are_kept_whatever_was_best_meanwhile(tmp_path):
+    run = tmp_path / "run"
+    small_run(run, checkpoint_every=256, checkpoints_kept=3, eval_every=64, eval_episodes=1, max_lag=1)
+    folder = run / "checkpoints"
+    full = [path.parent.name for path in folder.glob("step-*/state.json")]
+    best = (folder / "best").resolve().name
+    assert len([name for name in full if name != best]) >= 2
+    assert {path.name for path in folder.glob("step-*")} == {*full, best}
+    assert len(set(full) - {best}) <= 3
+
+
+def test_a_resume_with_an_edited_layout_is_refused_and_changes_nothing(tmp_path):
+    run = tmp_path / "run"
+    small_run(run, stop_at=512)
+    edited = (run / "config.toml").read_text().replace("max_lag = 0", "max_lag = 2")
+    (run / "config.toml").write_text(edited)
+    metrics = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="max_lag is 0 there and 2 here"):
+        resume(run)
+    assert (run / "metrics.jsonl").read_bytes() == metrics
+    assert (run / "config.toml").read_text() == edited
+
+
+@pytest.mark.parametrize("change", [{"shared_trunk": True}, {"hidden_sizes": (8,)}, {"normalize_returns": False}])
+def test_weights_of_another_network_are_refused_by_init_from(tmp_path, change):
+    small_run(tmp_path / "first", steps=128)
+    settings = {**SMALL, **change, "init_from": str(tmp_path / "first")}
+    with pytest.raises(ConfigError, match="does not fit"):
+        start(resolve("ppo", "CartPole-v1", flags=settings), tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize("key", ["env", "algorithm", "preset"])
+def test_what_the_command_names_cannot_be_set_again(key):
+    with pytest.raises(ConfigError, match=f"unknown key '{key}'"):
+        resolve("ppo", "CartPole-v1", assignments={key: "nonsense"})
+
+
+def test_a_manifest_that_does_not_list_a_file_is_refused(tmp_path):
+    run = tmp_path / "run"
+    small_run(run, steps=128)
+    path = run / "checkpoints" / "latest" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["files"]["weights.safetensors"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ConfigError, match="belong there"):
+        checkpoint.load(path.parent)
+
+
+def test_a_run_that_learned_nothing_takes_the_folders_made_for_it_away(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(EnvFailed):
+        small_run(tmp_path / "mine" / "a" / "b", "runs/RaisesLate-v0", unroll_length=1000, imports=(RUN_ENVS,))
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+ORDER = """
+import sys
+from offbeat import threads, training
+seen = []
+def note():
+    seen.append("torch" in sys.modules)
+training.forbid_spinning = note
+try:
+    {call}
+except Exception:
+    pass
+sys.exit(0 if seen and not seen[0] else 1)
+"""
+
+
+@pytest.mark.parametrize("call", ["training.train('ppo', 'CartPole-v1', steps=-1)", "training.resume('nowhere')"])
+def test_openmp_is_told_not_to_spin_before_torch_is_loaded(call):
+    assert subprocess.run([sys.executable, "-c", ORDER.format(call=call)], check=False).returncode == 0
+
+
+def test_weights_are_those_of_the_last_finished_learning_step_after_a_failure(tmp_path):
+    def fails(line):
+        if line["learning_step"] == 5:
+            raise ValueError("stop here")
+
+    with pytest.raises(ValueError, match="stop here"):
+        small_run(tmp_path / "failed", callbacks=[fails], steps=2048)
+    whole = small_run(
+        tmp_path / "whole", steps=2048, callbacks=[lambda line: "stop" if line["learning_step"] == 4 else None]
+    )
+    assert whole.metrics["learning_step"] == 5
+    assert weights_of(tmp_path / "failed") == weights_of(tmp_path / "whole")
