@@ -8,18 +8,16 @@ time. One thread.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from statistics import median
 from time import process_time
 from typing import Any
 
+from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
 from offbeat.config import resolve
 from offbeat.runtime.serial import act
 from offbeat.runtime.wiring import Parts, build
 from offbeat.threads import forbid_spinning, limit
-
-from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
 
 Settings = dict[str, Any]
 SMALL_NETWORK: Settings = {"hidden_sizes": (64, 64), "activation": "tanh", "recompute_advantages": False}
@@ -49,7 +47,7 @@ def make(work: Settings, *, by_hand: bool) -> Parts:
     parts = build(resolve("ppo", work["env"], flags=settings))
     algorithm: Any = parts.algorithm
     if not by_hand:
-        algorithm._by_hand = None
+        algorithm._by_hand = None  # noqa: SLF001  (users have no switch: the quicker path is taken by itself)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.learner.publish(0)
     for actor in parts.actors:
@@ -81,20 +79,21 @@ def main() -> None:
     """Measure all works; write the raw results and the table."""
     forbid_spinning()
     limit(1)
-    records = {name: compare(work) for name, work in WORKS.items()}
-    write_json(RESULTS / "gradients.json", {"machine": machine(), "records": records})
-    rows = [
-        [
-            name,
-            *(f"{median(p[side] for p in record['pairs']):,.0f}" for side in ("autograd", "by_hand")),
-            f"{record['ratio']:.2f}",
-        ]
-        for name, record in records.items()
-    ]
-    table = markdown_table(["learning step", "autograd, us an update", "by hand, us an update", "ratio"], rows)
-    text = f"# PPO's gradient by hand and by autograd\n\n{describe(json.loads((RESULTS / 'gradients.json').read_text())['machine'])}.\n\n{table}"
+    record = {"machine": machine(), "records": {name: compare(work) for name, work in WORKS.items()}}
+    write_json(RESULTS / "gradients.json", record)
+    title = f"# PPO's gradient by hand and by autograd\n\n{describe(record['machine'])}."
+    text = f"{title}\n\n{table(record['records'])}"
     (RESULTS / "gradients.md").write_text(text)
     print(text)
+
+
+def table(records: dict[str, Settings]) -> str:
+    """Return the medians and the ratios as Markdown."""
+    rows = []
+    for name, record in records.items():
+        medians = [median(pair[side] for pair in record["pairs"]) for side in ("autograd", "by_hand")]
+        rows.append([name, *(f"{value:,.0f}" for value in medians), f"{record['ratio']:.2f}"])
+    return markdown_table(["learning step", "autograd, us an update", "by hand, us an update", "ratio"], rows)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 python docs/generate_options.py
 """
 
-
 from __future__ import annotations
 
 import ast

@@ -3,7 +3,6 @@
 python docs/images/draw.py
 """
 
-
 from __future__ import annotations
 
 from collections.abc import Sequence
