@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def test_a_signal_while_a_run_starts_leaves_nothing_behind(tmp_path, monkeypatch
     path = tmp_path / "run"
     started = Started(small_arguments(path, "runs/SleepsInReset-v0", imports=ENVS), tmp_path)
     started.wait_until((tmp_path / "SLEEPING").exists)
+    time.sleep(0.2)  # it says so just before it falls asleep
     said = started.end(number, seconds=IN_TIME_S)
     assert said.code == 130
     assert "Traceback" not in said.err

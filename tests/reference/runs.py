@@ -130,7 +130,7 @@ def offbeat(*arguments: object) -> Said:
 
 # --- processes of their own ---------------------------------------------------------------------------------
 
-OFFBEAT = "from offbeat.cli.main import main; main()"
+OFFBEAT = "from offbeat.cli.entry import main; main()"
 
 
 def with_files_up_to(size: int) -> str:

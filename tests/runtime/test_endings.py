@@ -51,7 +51,7 @@ def close_with_signals(self):
     return ending
 Conductor.close = close_with_signals
 sys.argv = ["offbeat", *sys.argv[1:]]
-from offbeat.cli.main import main
+from offbeat.cli.entry import main
 main()
 """
 

@@ -6,11 +6,9 @@ Nothing heavy is imported here: a command imports what it needs when it runs.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import tyro
 
@@ -45,26 +43,13 @@ Command = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code."""
+    """Run a command and return its exit code: 0 done, 1 the run failed, 2 bad arguments or config, 130 stopped."""
     try:
         return _parse(arguments).run()
     except OffbeatError as error:
         print(f"offbeat: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("offbeat: interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
         return 0
