@@ -10,7 +10,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "frames": "env_steps x frame_skip",
         "learning_step": "learning steps finished",
         "updates": "optimizer steps, refused ones included",
-        "wall_time_s": "seconds of training, all sessions of the run together",
+        "wall_time_s": "seconds of training, those before a resume included",
         "episodes": "episodes that ended in learned data",
         "evaluations": "evaluations finished",
     },
