@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
+from offbeat.cli.busy import busy
 from offbeat.cli.train import RunArguments
 from offbeat.errors import ConfigError
 
@@ -24,8 +25,6 @@ class Bench(RunArguments):
     """Print one JSON object and nothing else."""
 
     def run(self) -> int:
-        from rich.console import Console
-
         if self.seconds <= 0:
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: type --seconds 5")
         config = self.config()
@@ -35,7 +34,7 @@ class Bench(RunArguments):
 
         preflight(config.run.env)
         limit(config.runtime.learner_threads)
-        with Console(stderr=True).status("measuring, for about 20 seconds"):
+        with busy("measuring, for about 20 seconds"):
             if self.act_only:
                 sps = measure.measure_speed(config, self.seconds, act_only=True)["sps"]
                 result: dict[str, Any] = {"act_only_sps": sps}

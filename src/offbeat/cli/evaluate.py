@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from offbeat.cli.busy import busy
 from offbeat.errors import ConfigError
 
 
@@ -122,6 +123,7 @@ class Watch:
 
         import_modules(RunDirectory.open(self.run_directory).read_run().imports)
         loaded = load(self.run_directory, self.checkpoint)
-        total, length = watch(loaded, seed=self.seed, video=self.video)
+        with busy("playing an episode", shown=self.video is not None):
+            total, length = watch(loaded, seed=self.seed, video=self.video)
         print(f"return {total:.1f} in {length} env steps" + (f", written to {self.video}" if self.video else ""))
         return 0

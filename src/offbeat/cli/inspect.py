@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from offbeat.cli.busy import busy
 from offbeat.threads import usable_cores
 
 
@@ -28,7 +29,8 @@ class Check:
         from offbeat.registry import import_modules
 
         import_modules(self.imports)
-        findings = check_env(self.env)
+        with busy(f"stepping {self.env}"):
+            findings = check_env(self.env)
         for finding in findings:
             print(f"{finding.severity}: {finding.seen}\n  {finding.remedy}")
         errors = sum(finding.severity == "error" for finding in findings)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from offbeat.cli.busy import busy
 from offbeat.errors import ConfigError
 
 
@@ -28,5 +29,7 @@ class Plot:
         if not self.runs:
             raise ConfigError("no run was given: type offbeat plot RUN, a directory that `offbeat train` made")
         out = self.out or (self.runs[0] / "return.png" if len(self.runs) == 1 else Path("return.png"))
-        print(plot_runs(self.runs, x=self.x, out=out))
+        with busy("drawing"):
+            drawn = plot_runs(self.runs, x=self.x, out=out)
+        print(drawn)
         return 0

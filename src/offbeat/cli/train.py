@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from offbeat.cli.busy import busy
 from offbeat.fields import FLAGS
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Train(RunArguments):
     """Default: the dashboard on a terminal, lines elsewhere."""
 
     def run(self) -> int:
-        config = self.config()
+        with busy("starting", shown=self.progress != "none"):
+            config = self.config()
         from offbeat.training import start
 
         return _report(start(config, self.run_dir, progress=self.progress))
