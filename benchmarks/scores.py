@@ -134,13 +134,12 @@ def plot(env: str) -> None:
 def write_table() -> None:
     """Write one line an env: every seed's score, their mean, their spread and the time of a run."""
     results = {env: found for env in SETTINGS if (found := read_results(env))}
-    header = ["env", "env steps", "mean return", "std", "each seed", "minutes a run"]
+    header = ["env", "env steps", "mean return", "std", "each seed"]
     rows = [
         [
             env,
             f"{SETTINGS[env].steps:,}",
             *_figures([result["evaluation"]["return_mean"] for result in found]),
-            _minutes(found),
         ]
         for env, found in results.items()
     ]
@@ -158,10 +157,6 @@ def write_table() -> None:
 def _figures(scores: list[float]) -> list[str]:
     spread = f"{stdev(scores):,.0f}" if len(scores) > 1 else "-"
     return [f"{mean(scores):,.0f}", spread, " ".join(f"{one:.0f}" for one in scores)]
-
-
-def _minutes(results: list[dict[str, Any]]) -> str:
-    return f"{mean(result['curve'][-1][1] for result in results) / 60:.1f}"
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import Layout
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.numpy_policy import OBSERVATION_CLIP
-from offbeat.models.spec import Activation, PolicySpec
+from offbeat.models.spec import Activation, Distribution, PolicySpec
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
 
@@ -141,16 +141,13 @@ class PPOConfig:
                 f"action_distribution is squashed, but {env.id} has actions without bounds: "
                 "type --set action_distribution=auto"
             )
+        gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
         return PolicySpec(
             observation=env.observation,
             action=env.action,
             hidden_sizes=self.hidden_sizes,
             activation=self.activation,
-            distribution="categorical"
-            if discrete
-            else "squashed"
-            if self.action_distribution == "squashed"
-            else "gaussian",
+            distribution="categorical" if discrete else gaussian,
             normalize=self.normalize_observations,
         )
 
