@@ -206,6 +206,8 @@ def resolve(
     Raises:
         ConfigError: a name or value is not accepted, or one key is given twice.
     """
+    if not isinstance(env, str):
+        raise ConfigError(f"env is {env!r}, but the id of an env is expected, such as 'CartPole-v1': register yours")
     entry = algorithm_entry(algorithm)
     _check_run_flags(flags or {})
     tables = _preset_tables(algorithm, env, preset)
@@ -235,6 +237,12 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
     for key, value in flags.items():
         if key in hints:
             read(key, value, hints[key])
+
+
+def setting_names() -> set[str]:
+    """Return every key that `--set` knows, of all algorithms."""
+    tables = [RunConfig, RuntimeConfig, *(entry.config_class() for entry in ALGORITHMS.values())]
+    return {name for table in tables for name in hints_of(table)}
 
 
 def parse_assignments(items: list[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from offbeat.metrics.progress import About, Progress
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
 from offbeat.threads import forbid_spinning, limit
+from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
@@ -82,6 +83,9 @@ def start(
     callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train with a config that has been put together. Raises as `train` does."""
+    if callable(callbacks):
+        raise ConfigError("callbacks is a function, but a list of functions is expected: pass callbacks=[it]")
+    view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
     parts = _prepare(config)
@@ -89,7 +93,7 @@ def start(
         initial = _initial(config, parts)
         directory = RunDirectory.create(path, config)
         with _lock(directory):
-            return _go(parts, directory, progress, callbacks, partial(_begin, initial=initial))
+            return _go(parts, directory, view, callbacks, partial(_begin, initial=initial))
     finally:
         parts.close()
 
@@ -110,6 +114,7 @@ def resume(
     from offbeat.metrics.sinks import truncate_metrics
 
     forbid_spinning()
+    view = _view(progress)
     directory = RunDirectory.open(Path(run))
     with _lock(directory):
         saved, state = _resumable(directory)
@@ -122,9 +127,15 @@ def resume(
             config.save(directory.config)
             truncate_metrics(directory.metrics, learned)
             directory.store().drop_beyond(state["counters"]["env_steps"])
-            return _go(parts, directory, progress, callbacks, partial(_continue, weights=saved.weights, state=state))
+            return _go(parts, directory, view, callbacks, partial(_continue, weights=saved.weights, state=state))
         finally:
             parts.close()
+
+
+def _view(kind: ProgressKind | None) -> Progress:
+    from offbeat.metrics.dashboard import make_progress
+
+    return make_progress(kind, sys.stderr)
 
 
 def _extended(config: Config, run: Path, env_steps: int, steps: int | None) -> Config:
@@ -182,7 +193,8 @@ def _require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
 
     theirs = PolicySpec.from_json(saved.policy["policy"])
     differences = [
-        f"{field.name} is {getattr(theirs, field.name)} there and {getattr(parts.policy, field.name)} here"
+        f"{field.name} is {_brief(getattr(theirs, field.name))} there and "
+        f"{_brief(getattr(parts.policy, field.name))} here"
         for field in fields(PolicySpec)
         if getattr(theirs, field.name) != getattr(parts.policy, field.name)
     ]
@@ -195,6 +207,15 @@ def _require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
             f"these settings: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
             "trained with"
         )
+
+
+def _brief(value: object) -> str:
+    """Say in a few words what a field of a policy's spec is."""
+    if isinstance(value, ActionSpec):
+        return f"{value.kind} {list(value.nvec or value.shape)}"
+    if isinstance(value, tuple) and value and isinstance(value[0], Leaf):
+        return ", ".join(f"{leaf.name} {list(leaf.shape)}" for leaf in value)
+    return str(value)
 
 
 def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
@@ -257,19 +278,18 @@ def _continue(parts: Parts, conductor: Conductor, weights: Tree, state: dict[str
 def _go(
     parts: Parts,
     directory: RunDirectory,
-    kind: ProgressKind | None,
+    progress: Progress,
     callbacks: Sequence[Callback],
     beginning: Beginning,
 ) -> Run:
     """Run to the end, whatever it is, and leave the directory in order."""
-    from offbeat.metrics.dashboard import make_progress
     from offbeat.runtime.signals import StopSignals
 
     with StopSignals() as signals:
         directory.write_status("running")
         directory.note(f"running, process {os.getpid()}")
         try:
-            ending, line = _conduct(parts, directory, make_progress(kind, sys.stderr), callbacks, beginning, signals)
+            ending, line = _conduct(parts, directory, progress, callbacks, beginning, signals)
         except BaseException as error:
             signals.disarm()
             _broken_off(directory, error)
@@ -283,6 +303,10 @@ def _broken_off(directory: RunDirectory, error: BaseException) -> None:
     """Keep what was learned; a run that learned nothing leaves no directory behind."""
     if directory.checkpoints.is_dir():
         directory.note("".join(traceback.format_exception(error)))
+        error.add_note(
+            f"The run is kept in {directory.path}: log.txt has the traceback, and `offbeat resume {directory.path}` "
+            "goes on from what was learned"
+        )
         directory.write_status("failed", str(error) or type(error).__name__)
     else:
         directory.discard()
@@ -315,6 +339,7 @@ def _conduct(
         message = beginning(parts, conductor)
         if message:
             tell(message)
+        conductor.begin()
         run_serial(parts, conductor)
         ending = conductor.close()
         signals.disarm()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 
-from offbeat.envs.gymnasium import make_scalar
+from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
 from offbeat.envs.make import registered
 from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy
@@ -22,6 +24,12 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
     Raises:
         ConfigError: the env cannot be drawn here, or the video cannot be written.
     """
+    if (
+        video is None
+        and sys.platform == "linux"
+        and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    ):
+        raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
     env = _make(policy.trained.env, "human" if video is None else "rgb_array")
     episode = _Episode(env, policy, seed)
     try:
@@ -44,19 +52,20 @@ class _Episode:
 
     def frames(self) -> Iterator[Any]:
         """Play the episode, yielding what is drawn at each env step."""
-        observation, _ = self._env.reset(seed=self._seed)
+        observation, _ = self._drawn(self._env.reset, seed=self._seed)
         ended = False
-        yield self._draw()
+        yield self._drawn(self._env.render)
         while not ended:
-            observation, reward, terminated, truncated, _ = self._env.step(self._policy(observation))
+            observation, reward, terminated, truncated, _ = self._drawn(self._env.step, self._policy(observation))
             self.total += float(reward)
             self.length += 1
             ended = bool(terminated or truncated)
-            yield self._draw()
+            yield self._drawn(self._env.render)
 
-    def _draw(self) -> Any:
+    def _drawn(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call the env: with a window open, each of its methods draws."""
         try:
-            return self._env.render()
+            return call(*arguments, **named)
         except Exception as error:
             raise _cannot_draw(self._policy.trained.env, error) from error
 
@@ -65,7 +74,9 @@ def _make(env_id: str, render_mode: str) -> gymnasium.Env[Any, Any]:
     if env_id.startswith("envpool:"):
         raise ConfigError(f"{env_id} cannot be drawn: EnvPool renders nothing; train on the Gymnasium id to watch")
     try:
-        return make_scalar(registered(env_id), {"render_mode": render_mode})
+        entry = registered(env_id)
+        with mujoco_warnings_once(entry):
+            return make_scalar(entry, {"render_mode": render_mode})
     except OffbeatError:
         raise
     except Exception as error:
@@ -74,7 +85,7 @@ def _make(env_id: str, render_mode: str) -> gymnasium.Env[Any, Any]:
 
 def _cannot_draw(env_id: str, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{env_id} cannot be drawn here ({type(error).__name__}: {error}). Without a screen, type --video FILE.mp4; "
-        'what is missing may come with pip install "offbeat[video]", and MuJoCo without a screen needs '
-        "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+        f"{env_id} cannot be drawn here ({type(error).__name__}: {error}). An env of your own needs a render_mode "
+        'argument and render(); what else is missing may come with pip install "offbeat[video]"; and MuJoCo without a '
+        "screen needs MUJOCO_GL=egl or MUJOCO_GL=osmesa"
     )

@@ -34,7 +34,8 @@ class Check:
         for finding in findings:
             print(f"{finding.severity}: {finding.seen}\n  {finding.remedy}")
         errors = sum(finding.severity == "error" for finding in findings)
-        print(f"{self.env}: {errors} errors, {len(findings) - errors} warnings" if findings else f"{self.env}: good")
+        warnings = len(findings) - errors
+        print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: good")
         return 1 if errors else 0
 
 

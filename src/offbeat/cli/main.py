@@ -8,16 +8,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated
 
 import tyro
 
+from offbeat import __version__
 from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.inspect import Check, Doctor, List
 from offbeat.cli.plot import Plot
 from offbeat.cli.train import Resume, Train
-from offbeat.errors import OffbeatError, unknown
+from offbeat.config import setting_names
+from offbeat.errors import ConfigError, OffbeatError, unknown
 
 COMMANDS = {
     "train": Train,
@@ -48,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _parse(arguments).run()
     except OffbeatError as error:
-        print(f"offbeat: {error}", file=sys.stderr)
+        print("\n".join([f"offbeat: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
@@ -56,8 +59,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> Command:
+    if arguments and arguments[0] == "--version":
+        print(f"offbeat {__version__}")
+        sys.exit(0)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise unknown("command", arguments[0], COMMANDS, "`offbeat --help` lists them.")
+    _refuse_keys_as_flags(arguments)
     return tyro.cli(
         Command,
         prog="offbeat",
@@ -66,3 +73,14 @@ def _parse(arguments: Sequence[str]) -> Command:
         args=list(arguments) or ["--help"],
         config=(tyro.conf.OmitSubcommandPrefixes,),
     )
+
+
+def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
+    """Say what to type where a setting that has no flag was given as one."""
+    if not arguments or arguments[0] not in ("train", "bench"):
+        return
+    flags = {"import", "help", *(field.name for field in fields(COMMANDS[arguments[0]]))}
+    names = [argument[2:].partition("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
+    for name in names:
+        if name not in flags and name in setting_names():
+            raise ConfigError(f"--{name.replace('_', '-')} is no flag, but a setting: type --set {name}=VALUE")

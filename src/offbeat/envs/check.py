@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.envs.contract import Envs
-from offbeat.envs.gymnasium import make_scalar
+from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
 from offbeat.envs.make import ENVPOOL, make_envs, registered
 from offbeat.envs.rows import named
 from offbeat.envs.spaces import random_actions
@@ -82,7 +82,8 @@ def _check_single(env_id: str, steps: int, kwargs: Mapping[str, Any]) -> Iterato
     if entry.entry_point is None:
         return
     make_envs(env_id, 1, seed=SEED, kwargs=kwargs).close()  # refuses what cannot be made or acted in
-    env = make_scalar(replace(entry, max_episode_steps=None), kwargs)  # a TimeLimit would unpack what it is given
+    with mujoco_warnings_once(entry):  # without a TimeLimit, which would unpack what it is given
+        env = make_scalar(replace(entry, max_episode_steps=None), kwargs)
     try:
         ends = yield from _check_steps(env, steps)
     finally:

@@ -101,6 +101,10 @@ def registered(env_id: str) -> RegisteredEnv:
     try:
         return gym.spec(name)
     except gym.error.Error as error:
+        if name.startswith("ALE/") or "NoFrameskip" in name:
+            raise ConfigError(
+                f'{env_id} needs the Arcade Learning Environment: pip install "offbeat[atari]"'
+            ) from error
         remedy = "`offbeat list envs` shows them; for one of your own type --import my_module, which registers it"
         raise unknown("env", env_id, list_envs(), remedy) from error
 

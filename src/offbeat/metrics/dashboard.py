@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from offbeat.errors import ConfigError
 from offbeat.metrics.progress import (
     About,
     Lines,
@@ -51,6 +52,8 @@ def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: Te
     if kind is None:
         redraws = stream.isatty() and os.environ.get("TERM") != "dumb"
         kind = "dashboard" if redraws else "lines"
+    if kind not in ("dashboard", "lines", "none"):
+        raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
     if kind == "none":
         return Silent()
     return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)

@@ -10,7 +10,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,7 +72,8 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Pat
     """
     if not run_dirs:
         raise ConfigError("there is nothing to plot: type offbeat plot RUN, with a run directory")
-    runs = [read_run(Path(run_dir), x) for run_dir in run_dirs]
+    directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
+    runs = _told_apart({directory: read_run(directory, x) for directory in directories})
     groups = _equal_but_for_the_seed(runs)
     figure = _draw(groups, x)
     _save(figure, out)
@@ -116,6 +117,17 @@ def _curve(lines: Sequence[Mapping[str, Any]], x: str, y: str) -> Curve:
 
 def _flat(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
+
+
+def _told_apart(runs: Mapping[Path, Run]) -> list[Run]:
+    """Name the directory of runs that repeat another one's config and seed: they are no seeds more."""
+    seen: set[str] = set()
+    apart = []
+    for directory, run in runs.items():
+        settings = json.dumps(run.settings, sort_keys=True, default=str)
+        apart.append(replace(run, settings={**run.settings, "directory": directory.name}) if settings in seen else run)
+        seen.add(settings)
+    return apart
 
 
 def _equal_but_for_the_seed(runs: Sequence[Run]) -> list[list[Run]]:

@@ -77,6 +77,10 @@ class Conductor:
         self.line: dict[str, Any] = {}
         """The last metrics line."""
 
+    def begin(self) -> None:
+        """Show how things stand before the first ticket."""
+        self._show("training")
+
     # --- what a runtime asks --------------------------------------------------------------------------------
 
     @property
@@ -239,7 +243,10 @@ class Conductor:
 
     def lost(self) -> str:
         """Say what a stop costs that did not wait for a boundary."""
-        return f"stopped before a boundary came: {self._unsaved} env steps since the last checkpoint are lost"
+        return (
+            f"stopped without a checkpoint of this moment: the unfinished batch, and {self._unsaved} env steps learned "
+            "from since the last checkpoint, are lost"
+        )
 
     @property
     def _unsaved(self) -> int:
