@@ -46,6 +46,8 @@ NAMES = [
     train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "docs/options.md"),
     train("--import no_such_module", 2, "no_such_module", "PYTHONPATH"),
     train("--progress dashbord", 2, "dashbord", "dashboard"),
+    train("--learning-rate 0.1", 2, "--learning-rate", "--set learning_rate=VALUE"),
+    Row("train ppo BreakoutNoFrameskip-v4", 2, ["offbeat[atari]"]),
     Row("list presents", 2, ["presents", "presets"]),
 ]
 VALUES = [

@@ -221,3 +221,16 @@ def test_help_lists_every_command_and_each_has_help_of_its_own():
     assert [command for command in COMMANDS if command not in said.out] == []
     for command in COMMANDS:
         assert offbeat(command, "--help").code == 0
+
+
+def test_the_version_is_told():
+    assert offbeat("--version").out.strip() == f"offbeat {package.__version__}"
+
+
+def test_watching_without_a_screen_says_so_at_once(run, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    said = offbeat("watch", str(run))
+    assert said.code == 2
+    assert "no screen" in said.err
+    assert "--video" in said.err

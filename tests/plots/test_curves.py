@@ -50,6 +50,13 @@ def test_one_run_is_drawn_against_each_x(tmp_path, x):
     assert (0x00, 0x72, 0xB2) in ink(out)
 
 
+def test_a_run_given_twice_is_drawn_once_and_another_of_the_same_seed_is_no_seed_more(tmp_path):
+    run, twin = make_run(tmp_path / "run"), make_run(tmp_path / "twin")
+    second_colour = (0xD5, 0x5E, 0x00)
+    assert second_colour not in ink(plot_runs([run, run], out=tmp_path / "once.png"))
+    assert second_colour in ink(plot_runs([run, twin], out=tmp_path / "twice.png"))
+
+
 def test_runs_that_differ_in_the_seed_alone_share_a_colour_and_others_do_not(tmp_path):
     seeds = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(3)]
     second_colour = (0xD5, 0x5E, 0x00)

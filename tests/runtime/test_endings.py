@@ -13,7 +13,7 @@ from tests.reference.runs import SMALL, lines_of, small_run, weights_of
 from offbeat import checkpoint
 from offbeat.config import resolve
 from offbeat.errors import ConfigError, EnvFailed
-from offbeat.training import resume, start
+from offbeat.training import resume, start, train
 
 RUN_ENVS = "tests.reference.run_envs"
 
@@ -173,3 +173,25 @@ def test_weights_are_those_of_the_last_finished_learning_step_after_a_failure(tm
     )
     assert whole.metrics["learning_step"] == 5
     assert weights_of(tmp_path / "failed") == weights_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"callbacks": print}, r"pass callbacks=\[it\]"), ({"progress": "fancy"}, "dashboard, lines or none")],
+)
+def test_wrong_arguments_from_python_are_told_before_anything_is_made(tmp_path, wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_env_object_in_place_of_an_id_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="the id of an env is expected"):
+        train("ppo", object(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
+
+
+def test_a_run_that_failed_late_says_where_it_is_kept(tmp_path):
+    with pytest.raises(EnvFailed) as failed:
+        small_run(tmp_path / "run", "runs/RaisesLate-v0", imports=(RUN_ENVS,))
+    (note,) = failed.value.__notes__
+    assert f"offbeat resume {tmp_path / 'run'}" in note
