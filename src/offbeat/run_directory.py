@@ -57,10 +57,8 @@ class RunDirectory:
     def refuse_existing(self) -> None:
         """Raise ConfigError if there is something at the path: a run is never reused silently."""
         if self.path.exists() or self.path.is_symlink():
-            raise ConfigError(
-                f"the run directory {self.path} exists: give another with --run-dir, "
-                f"or go on with `offbeat resume {self.path}`"
-            )
+            go_on = f", or go on with `offbeat resume {self.path}`" if self.config.is_file() else ""
+            raise ConfigError(f"the run directory {self.path} exists: give another with --run-dir{go_on}")
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:

@@ -108,7 +108,7 @@ class Watch:
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
-    video: Annotated[Path | None, arg(metavar="FILE")] = None
+    video: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Write an .mp4 or .gif instead of opening a window."""
     seed: int = 0
     """Keys the episode."""

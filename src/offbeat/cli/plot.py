@@ -20,7 +20,7 @@ class Plot:
     """Run directories; seeds of one config become a mean line with a 95 % band."""
     x: Literal["steps", "frames", "time"] = "steps"
     """What the horizontal axis shows."""
-    out: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """Where to write. Default: return.png in the run directory, or in the current folder for several runs."""
 
     def run(self) -> int:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from offbeat.config import Config
     from offbeat.training import Run
 
-Number = Annotated[str | None, arg(metavar="N")]
-ProgressKind = Literal["dashboard", "lines", "none"]
+Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
+Progress = Annotated[
+    Literal["dashboard", "lines", "none"] | None, arg(metavar="dashboard|lines|none", help_behavior_hint="")
+]
 
 
 @dataclass(frozen=True)
@@ -27,31 +29,31 @@ class RunArguments:
     """Algorithm; `offbeat list algorithms` shows them."""
     env: Annotated[Positional[str], arg(metavar="ENV")]
     """Gymnasium id, or envpool:ID; `offbeat list envs` shows them."""
-    preset: Annotated[str | None, arg(metavar="NAME")] = None
+    preset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """Preset to begin from; without it, the one for ALGO and ENV, if there is one."""
     steps: Number = None
     """Env steps to learn from."""
     stop_at: Number = None
     """Stop after this many env steps, with a checkpoint; schedules still run over --steps."""
-    time: Annotated[str | None, arg(metavar="SECONDS")] = None
+    time: Annotated[str | None, arg(metavar="SECONDS", help_behavior_hint="")] = None
     """Stop after this many seconds, with a checkpoint."""
     seed: Number = None
     """Keys every random stream."""
-    runtime: Annotated[str | None, arg(metavar="serial")] = None
+    runtime: Annotated[str | None, arg(metavar="serial", help_behavior_hint="")] = None
     """How acting and learning are laid out."""
     actors: Number = None
     """Workers that step envs."""
     envs_per_actor: Number = None
     """Envs of each actor."""
-    max_lag: Annotated[str | None, arg(metavar="D")] = None
+    max_lag: Annotated[str | None, arg(metavar="D", help_behavior_hint="")] = None
     """Learning steps that the weights which act may be behind those which learn."""
-    lag: Annotated[str | None, arg(metavar="bounded|exact")] = None
+    lag: Annotated[str | None, arg(metavar="bounded|exact", help_behavior_hint="")] = None
     """Act with the newest weights, or with those of exactly D learning steps ago."""
-    device: Annotated[str | None, arg(metavar="auto|cpu|cuda")] = None
+    device: Annotated[str | None, arg(metavar="auto|cpu|cuda", help_behavior_hint="")] = None
     """Where the learner's tensors live."""
-    eval_every: Annotated[str | None, arg(metavar="STEPS")] = None
+    eval_every: Annotated[str | None, arg(metavar="STEPS", help_behavior_hint="")] = None
     """Env steps between evaluations; 0 for none."""
-    init_from: Annotated[str | None, arg(metavar="RUN")] = None
+    init_from: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Begin with the weights of another run."""
     imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
     """Python module to import first; it may register envs."""
@@ -80,9 +82,9 @@ class RunArguments:
 class Train(RunArguments):
     """Train an agent: offbeat train ppo CartPole-v1."""
 
-    run_dir: Annotated[Path | None, arg(metavar="DIR")] = None
+    run_dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Where the run is kept; must not exist yet. Default: a new directory under runs/."""
-    progress: ProgressKind | None = None
+    progress: Progress = None
     """Default: the dashboard on a terminal, lines elsewhere."""
 
     def run(self) -> int:
@@ -101,7 +103,7 @@ class Resume:
     """Run directory."""
     steps: Number = None
     """Env steps to go on to; without it, those that the run was begun with."""
-    progress: ProgressKind | None = None
+    progress: Progress = None
     """Default: the dashboard on a terminal, lines elsewhere."""
 
     def run(self) -> int:
