@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -73,12 +75,14 @@ class Dashboard:
         self._rates = Rates()
         self._returns = History()
         self._status: Status | None = None
+        self._echo = ControlEcho()
 
     def start(self, about: About) -> None:
         """Take over the lower end of the terminal. What is printed meanwhile appears above."""
         self._about = about
+        self._echo.off()
         self._live.start()
-        atexit.register(self._live.stop)  # a run that dies without `close` must give the cursor back
+        atexit.register(self._give_back)  # a run that dies without `close` must give the cursor back
 
     def update(self, status: Status) -> None:
         """Redraw, or return at once if the last time was a moment ago."""
@@ -96,15 +100,40 @@ class Dashboard:
         """Draw the last status, give the terminal back and print the summary."""
         if self._status is not None and self._live.is_started:
             self._draw(self._status, self._clock())
-        self._live.stop()
-        atexit.unregister(self._live.stop)
+        self._give_back()
+        atexit.unregister(self._give_back)
         if summary:
             self.message(summary)
+
+    def _give_back(self) -> None:
+        self._live.stop()
+        self._echo.restore()
 
     def _draw(self, status: Status, now: float) -> None:
         self._rates.add(now, status.env_steps, status.updates)
         self._returns.add(status.episode_return_mean)
         self._live.update(Screen(self._about, status, self._rates, self._returns), refresh=True)
+
+
+class ControlEcho:
+    """The terminal's habit of printing ^C where the cursor is: in the middle of the dashboard."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+
+    def off(self) -> None:
+        """Stop it, if there is a terminal."""
+        if sys.stdin is not None and sys.stdin.isatty():
+            self._before = termios.tcgetattr(sys.stdin)
+            changed = termios.tcgetattr(sys.stdin)
+            changed[3] &= ~termios.ECHOCTL
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
+
+    def restore(self) -> None:
+        """Leave the terminal as it was."""
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
+            self._before = None
 
 
 class History:
