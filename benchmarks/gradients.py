@@ -17,7 +17,7 @@ from benchmarks.common import RESULTS, describe, machine, markdown_table, write_
 from offbeat.config import resolve
 from offbeat.runtime.serial import act
 from offbeat.runtime.wiring import Parts, build
-from offbeat.threads import forbid_spinning, limit
+from offbeat.threads import limit
 
 Settings = dict[str, Any]
 SMALL_NETWORK: Settings = {"hidden_sizes": (64, 64), "activation": "tanh", "recompute_advantages": False}
@@ -49,9 +49,7 @@ def make(work: Settings, *, by_hand: bool) -> Parts:
     if not by_hand:
         algorithm._by_hand = None  # noqa: SLF001  (users have no switch: the quicker path is taken by itself)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
-    parts.learner.publish(0)
-    for actor in parts.actors:
-        actor.begin()
+    parts.begin()
     for ticket in parts.pace.tickets_of(0):
         act(parts, ticket)
     return parts
@@ -77,7 +75,6 @@ def compare(work: Settings) -> Settings:
 
 def main() -> None:
     """Measure all works; write the raw results and the table."""
-    forbid_spinning()
     limit(1)
     record = {"machine": machine(), "records": {name: compare(work) for name, work in WORKS.items()}}
     write_json(RESULTS / "gradients.json", record)

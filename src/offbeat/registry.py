@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.errors import ConfigError, unknown
+from offbeat.threads import forbid_spinning
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,14 @@ class AlgorithmEntry:
     summary: str
 
     def config_class(self) -> type[Any]:
-        loaded: type[Any] = getattr(import_module(self.module), self.config)
-        return loaded
+        return self._load(self.config)
 
     def algorithm_class(self) -> type[Any]:
-        loaded: type[Any] = getattr(import_module(self.module), self.algorithm)
+        return self._load(self.algorithm)
+
+    def _load(self, name: str) -> type[Any]:
+        forbid_spinning()  # here, as this is where torch is loaded first
+        loaded: type[Any] = getattr(import_module(self.module), name)
         return loaded
 
 

@@ -19,7 +19,7 @@ from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
-from offbeat.threads import forbid_spinning, limit
+from offbeat.threads import limit
 from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ def train(
         ConfigError: bad input; nothing has been begun.
         RunFailed: the run could not go on.
     """
-    forbid_spinning()
     config = configs.resolve(algorithm, env, preset=preset, flags=settings)
     return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 
@@ -113,7 +112,6 @@ def resume(
     """
     from offbeat.metrics.sinks import truncate_metrics
 
-    forbid_spinning()
     view = _view(progress)
     directory = RunDirectory.open(Path(run))
     with _lock(directory):
@@ -254,9 +252,7 @@ def _begin(parts: Parts, _conductor: Conductor, initial: tuple[Checkpoint, dict[
         saved, state = initial
         parts.algorithm.load_weights(saved.weights)
         parts.algorithm.restore_statistics(state["learner"]["algorithm"])
-    parts.learner.publish(0)
-    for actor in parts.actors:
-        actor.begin()
+    parts.begin()
     return "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
 
 

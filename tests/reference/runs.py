@@ -59,9 +59,7 @@ def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> li
 def begun_parts(env: str, **settings: Any) -> Parts:
     """Return the parts of such a run, with version 0 published and every actor begun."""
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
-    parts.learner.publish(0)
-    for actor in parts.actors:
-        actor.begin()
+    parts.begin()
     return parts
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
 from offbeat.errors import ConfigError
+
+if TYPE_CHECKING:
+    from offbeat.loading import LoadedPolicy
 
 
 @dataclass(frozen=True)
@@ -32,16 +35,12 @@ class Eval:
 
     def run(self) -> int:
         from offbeat.envs.make import make_envs
-        from offbeat.loading import load
-        from offbeat.registry import import_modules
-        from offbeat.run_directory import RunDirectory
         from offbeat.threads import limit_blas
         from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 
         _at_least("episodes", self.episodes, 1)
         _at_least("seed", self.seed, 0)
-        import_modules(RunDirectory.open(self.run_directory).read_run().imports)
-        loaded = load(self.run_directory, self.checkpoint)
+        loaded = _load(self.run_directory, self.checkpoint)
         limit_blas(1)
         columns = min(self.episodes, EVALUATION_ENVS)
         envs = make_envs(loaded.trained.env, columns, seed=self.seed, role="eval")
@@ -81,6 +80,16 @@ class Eval:
         )
 
 
+def _load(run_directory: Path, checkpoint: str) -> LoadedPolicy:
+    """Load a run's policy, and import the modules that its env comes from."""
+    from offbeat.loading import load
+    from offbeat.registry import import_modules
+    from offbeat.run_directory import RunDirectory
+
+    import_modules(RunDirectory.open(run_directory).read_run().imports)
+    return load(run_directory, checkpoint)
+
+
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise ConfigError(f"{name} is {value}, but at least {least} is expected: type --{name} {least} or more")
@@ -116,13 +125,9 @@ class Watch:
     """latest, best or step-<12 digits>."""
 
     def run(self) -> int:
-        from offbeat.loading import load
-        from offbeat.registry import import_modules
-        from offbeat.run_directory import RunDirectory
         from offbeat.watching import watch
 
-        import_modules(RunDirectory.open(self.run_directory).read_run().imports)
-        loaded = load(self.run_directory, self.checkpoint)
+        loaded = _load(self.run_directory, self.checkpoint)
         with busy("playing an episode", shown=self.video is not None):
             total, length = watch(loaded, seed=self.seed, video=self.video)
         print(f"return {total:.1f} in {length} env steps" + (f", written to {self.video}" if self.video else ""))

@@ -64,10 +64,8 @@ class RunArguments:
         """Put the config together and check it."""
         from offbeat.config import parse_assignments, resolve
         from offbeat.registry import import_modules
-        from offbeat.threads import forbid_spinning
 
         import_modules(self.imports)
-        forbid_spinning()
         assignments = parse_assignments([item for group in self.set for item in group])
         return resolve(self.algo, self.env, preset=self.preset, flags=self._flags(), assignments=assignments)
 

@@ -255,12 +255,10 @@ class Conductor:
 
     def _save(self, *, quiescent: bool) -> None:
         """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
-        begun = monotonic()
         self._show("saving")
         self.counters = replace(self.counters, wall_time_s=self._wall_time())
         names = ("best", "latest") if self._best_is_new else ("latest",)
         self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state(quiescent)), names)
-        self._parts.timings.add("checkpoint", monotonic() - begun)
 
     def _save_best(self) -> None:
         """Save the weights alone: where the run is not quiescent, it cannot be resumed."""
@@ -268,6 +266,7 @@ class Conductor:
 
     def _write(self, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
         """Write a checkpoint; if that fails, as on a full disk, say so and go on: the last one is intact."""
+        begun = monotonic()
         self._best_is_new = False
         try:
             self._store.save(self.counters.env_steps, checkpoint, names)
@@ -275,6 +274,8 @@ class Conductor:
                 self._saved_env_steps = self.counters.env_steps
         except OSError as error:
             self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
+        finally:
+            self._parts.timings.add("checkpoint", monotonic() - begun)
 
     def _policy_json(self) -> dict[str, Any]:
         counters = self.counters

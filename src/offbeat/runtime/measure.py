@@ -50,9 +50,7 @@ class Costs:
 
 def measure_costs(parts: Parts) -> Costs:
     """Measure each part alone, on the layout of `parts`, which must not have begun."""
-    parts.learner.publish(0)
-    for actor in parts.actors:
-        actor.begin()
+    parts.begin()
     for ticket in parts.pace.tickets_of(0):
         act(parts, ticket)
     run, runtime = parts.config.run, parts.config.runtime
@@ -144,9 +142,7 @@ def measure_speed(config: Config, seconds: float, *, act_only: bool = False) -> 
     """Run the serial order for `seconds` after a warm-up of a tenth; return sps and the policy lag seen."""
     parts = build(config)
     try:
-        parts.learner.publish(0)
-        for actor in parts.actors:
-            actor.begin()
+        parts.begin()
         walk = _Walk(parts, act_only=act_only)
         walk.go(seconds / 10)
         before, begun = walk.env_steps, perf_counter()

@@ -37,6 +37,12 @@ class Parts:
     learner: Learner
     timings: Timings
 
+    def begin(self) -> None:
+        """Publish the weights as version 0, and begin new episodes in every actor."""
+        self.learner.publish(0)
+        for actor in self.actors:
+            actor.begin()
+
     def close(self) -> None:
         for actor in self.actors:
             actor.close()
