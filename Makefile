@@ -9,7 +9,7 @@ EXTRAS = mujoco,box2d,video,dev
 BIN = $(VENV)/bin
 READY = $(VENV)/.offbeat-is-installed
 
-.PHONY: demo test check format bench scores constraints clean
+.PHONY: demo test check format bench steps-to-score scores exactness soak constraints clean
 
 demo: $(READY)
 	@OFFBEAT=$(BIN)/offbeat examples/demo.sh
@@ -27,12 +27,21 @@ format: $(READY)
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-# Needs the peer's own environment: see benchmarks/README.md.
+# Needs the peers' own environments: see benchmarks/README.md, which tells of the next ones too.
 bench: $(READY)
 	@$(BIN)/python -m benchmarks.speed $(ARGS)
 
+steps-to-score: $(READY)
+	@$(BIN)/python -m benchmarks.steps_to_score $(ARGS)
+
 scores: $(READY)
 	@$(BIN)/python -m benchmarks.scores $(ARGS)
+
+exactness: $(READY)
+	@$(BIN)/python -m benchmarks.exactness $(ARGS)
+
+soak: $(READY)
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 # To move to newer versions: upgrade them in .venv, run the tests, then write down what is there.
 constraints: $(READY)

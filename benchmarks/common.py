@@ -1,15 +1,19 @@
-"""What both benchmarks need: offbeat as a child process, its metrics, and the machine in words."""
+"""What the benchmarks need: programs as child processes, what they cost, metrics, tables, the machine in words."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,6 +40,51 @@ def finish(command: list[str], environment: dict[str, str] | None = None) -> str
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+# --- children and what they cost ----------------------------------------------------------------------------
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies: `reap` then knows them all (Linux)."""
+    if sys.platform == "linux":
+        pr_set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+
+
+def reap(seconds: float) -> list[int]:
+    """Wait for all children to end, at most so long; return the pids of those still alive."""
+    until = time.monotonic() + seconds
+    while _reap_ended():
+        if time.monotonic() > until:
+            return children()
+        time.sleep(0.02)
+    return []
+
+
+def _reap_ended() -> bool:
+    """Reap the children that have ended; return whether others are left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def children() -> list[int]:
+    """Return the pids of this process's children (Linux)."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    return [int(pid) for pid in listed.read_text().split()] if listed.exists() else []
+
+
+def children_cpu_s() -> float:
+    """Return the CPU seconds of all children that have been reaped, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+# --- records ------------------------------------------------------------------------------------------------
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
@@ -87,6 +136,11 @@ def write_json(path: Path, record: object) -> None:
     text = json.dumps(record, indent=1)
     numbers_in_one_line = re.sub(r"\[\s+([^\[\]{}]+?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text)
     path.write_text(numbers_in_one_line + "\n")
+
+
+def spread(values: list[float], form: str) -> str:
+    """Return 'median (least to most)'."""
+    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:

@@ -8,6 +8,7 @@ time. One thread.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from statistics import median
 from time import process_time
@@ -15,8 +16,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
 from offbeat.config import resolve
-from offbeat.runtime.serial import act
-from offbeat.runtime.wiring import Parts, build
+from offbeat.runtime.wiring import Parts, acting_of, build
 from offbeat.threads import limit
 
 Settings = dict[str, Any]
@@ -49,9 +49,10 @@ def make(work: Settings, *, by_hand: bool) -> Parts:
     if not by_hand:
         algorithm._by_hand = None  # noqa: SLF001  (users have no switch: the quicker path is taken by itself)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
-    parts.begin()
-    for ticket in parts.pace.tickets_of(0):
-        act(parts, ticket)
+    parts.learner.publish(0)
+    with closing(acting_of(parts, 0, print, lambda _processes: None)) as acting:
+        acting.begin([None])
+        acting.wait(parts.pace.acted_before_learn(0))
     return parts
 
 

@@ -93,6 +93,51 @@ def test_evaluations_come_every_tenth_unless_told_otherwise(given, expected):
     assert resolve("ppo", "Acrobot-v1", flags={"steps": 1000, **given}).run.evaluation_interval == expected
 
 
+# --- runtimes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", ["threads", "processes"])
+def test_where_acting_and_learning_overlap_one_step_of_lag_is_the_default(runtime):
+    assert resolve("ppo", "CartPole-v1").runtime.max_lag == 0
+    assert resolve("ppo", "CartPole-v1", flags={"runtime": runtime}).runtime.max_lag == 1
+    assert resolve("ppo", "CartPole-v1", flags={"runtime": runtime, "max_lag": 0}).runtime.max_lag == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "split"),
+    [
+        ({}, "given"),
+        ({"runtime": "threads"}, "measured"),
+        ({"runtime": "processes"}, "measured"),
+        ({"runtime": "processes", "lag": "exact"}, "given"),
+        ({"runtime": "processes", "actors": 2}, "given"),
+        ({"runtime": "processes", "envs_per_actor": 16}, "given"),
+        ({"runtime": "processes", "unrolls_per_batch": 1}, "given"),
+        ({"runtime": "processes", "split": "given"}, "given"),
+    ],
+    ids=str,
+)
+def test_the_layout_is_measured_only_where_time_may_decide_and_nobody_has_laid_it_out(given, split):
+    assert resolve("ppo", "Acrobot-v1", flags=given).runtime.split == split
+
+
+def test_another_runtime_keeps_the_layout_and_drops_what_means_nothing_there():
+    only = {"actor_threads": 2, "restart_budget": 3, "start_together": 1, "actor_nice": 4, "step_timeout_s": 9.0}
+    layout = {"runtime": "processes", "actors": 2, "max_lag": 2, "lag": "exact"}
+    processes = resolve("ppo", "CartPole-v1", flags={**layout, **only})
+    assert processes.in_runtime("processes") == processes
+    threads = processes.in_runtime("threads").runtime
+    assert (threads.actor_nice, threads.step_timeout_s) == (4, 9.0)
+    assert (threads.actor_threads, threads.restart_budget, threads.start_together) == (None, None, None)
+    expected = resolve("ppo", "CartPole-v1", flags={**layout, "runtime": "serial"})
+    assert processes.in_runtime("serial") == expected
+
+
+def test_there_is_no_other_runtime():
+    with pytest.raises(ConfigError, match=r"runtime is 'threds', but one of serial, threads, processes"):
+        resolve("ppo", "CartPole-v1").in_runtime("threds")
+
+
 # --- TOML ---------------------------------------------------------------------------------------------------
 
 values = st.fixed_dictionaries(
@@ -106,6 +151,7 @@ values = st.fixed_dictionaries(
         "unrolls_per_batch": st.none() | st.integers(1, 5),
         "max_lag": st.integers(0, 3),
         "lag": st.sampled_from(["bounded", "exact"]),
+        "runtime": st.sampled_from(["serial", "threads", "processes"]),
         "learning_rate": st.floats(1e-12, 1.0),
         "gamma": st.floats(0, 1),
         "value_clip": st.none() | st.floats(0.1, 10),

@@ -6,6 +6,7 @@ Values come from the defaults, then the preset, then flags and `--set`; each is 
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offbeat.errors import ConfigError, unknown
-from offbeat.fields import Count, Natural, Positive, build, hints_of, read
+from offbeat.fields import Count, Natural, Nice, Positive, build, hints_of, read
 from offbeat.pace import OnPolicyPace
 from offbeat.registry import ALGORITHMS, algorithm_entry
+from offbeat.threads import usable_core_numbers
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class RunConfig:
 class RuntimeConfig:
     """How acting and learning are laid out. With `lag = "exact"` the result's bits follow from the config alone."""
 
-    runtime: Literal["serial"] = "serial"
-    """serial: one thread walks the pace's order, and simulates any lag."""
+    runtime: Literal["serial", "threads", "processes"] = "serial"
+    """serial: one thread walks the pace's order; threads, processes: actors act while the learner learns."""
     actors: Count = 1
     """Workers that step envs; each has its own envs and random streams."""
     envs_per_actor: Count = 8
@@ -78,13 +80,40 @@ class RuntimeConfig:
     unrolls_per_batch: Count | None = None
     """Unrolls in a batch, S; none: one per actor."""
     max_lag: Natural = 0
-    """Learning steps that the weights which act may be behind those which learn, D."""
+    """Learning steps that the weights which act may be behind those which learn, D; outside of serial 1 is typed."""
     lag: Literal["bounded", "exact"] = "bounded"
     """bounded: act with the newest weights; exact: with those of exactly max_lag steps ago. Serial is both."""
+    split: Literal["given", "measured"] = "given"
+    """measured: actors, envs_per_actor and learner_threads are chosen at start for the same columns of a batch."""
+    decorrelate: bool = False
+    """Begin each env at another moment of its first episode, after up to unroll_length random env steps."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the learner's tensors live; auto: cpu, as small networks are quicker there."""
-    learner_threads: Count = 1
-    """Threads that torch and BLAS may use."""
+    learner_threads: Count | None = None
+    """Threads that torch and BLAS may use in the learner; none: 1, or what a measured split chooses."""
+    learner_cores: tuple[Natural, ...] | None = None
+    """Cores that the learner may run on; none: any. Not for serial."""
+    learner_nice: Nice | None = None
+    """Niceness of the learner, from 0 to 19 (the lowest priority); none: as it is. Not for serial."""
+    actor_threads: Count | None = None
+    """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Only for processes."""
+    actor_cores: tuple[Natural, ...] | None = None
+    """Cores that actors are pinned to, one each by turns; none: any. Not for serial."""
+    actor_nice: Nice | None = None
+    """Niceness of the actors, from 0 to 19 (the lowest priority); none: as it is. Not for serial."""
+    step_timeout_s: Positive | None = None
+    """Seconds after which a call of an actor's envs counts as hung; none: 60. Not for serial."""
+    reset_timeout_s: Positive | None = None
+    """The same for a call in which an episode begins; none: 300. Not for serial."""
+    start_together: Count | None = None
+    """Actor processes that are started at the same time, for slow envs; none: all. Only for processes."""
+    restart_budget: Natural | None = None
+    """Restarts of an actor process within 10 minutes before the run is given up; none: 5. Only for processes."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of the learner."""
+        return self.learner_threads or 1
 
     @property
     def batch_unrolls(self) -> int:
@@ -111,6 +140,7 @@ class Config:
 
     def __post_init__(self) -> None:
         runtime = self.runtime
+        _require_meaning(runtime)
         capacity = runtime.pace.capacity
         if runtime.actors > capacity:
             raise ConfigError(
@@ -144,6 +174,50 @@ class Config:
     def with_run(self, **changes: Any) -> Config:
         """Return a copy with changed fields of [run]."""
         return replace(self, run=replace(self.run, **changes))
+
+    def in_runtime(self, runtime: str) -> Config:
+        """Return a copy for another runtime, without the settings that mean nothing there.
+
+        Raises:
+            ConfigError: there is no such runtime.
+        """
+        name = read("runtime", runtime, hints_of(RuntimeConfig)["runtime"])
+        dropped = {key: None for key, runtimes in ONLY.items() if name not in runtimes}
+        return replace(self, runtime=replace(self.runtime, runtime=name, **dropped))  # type: ignore[arg-type]
+
+
+ONLY: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("learner_cores", "learner_nice", "actor_cores", "actor_nice", "step_timeout_s", "reset_timeout_s"),
+        ("threads", "processes"),
+    ),
+    **dict.fromkeys(("actor_threads", "start_together", "restart_budget"), ("processes",)),
+}
+"""key -> the runtimes in which it means something."""
+
+
+def _require_meaning(runtime: RuntimeConfig) -> None:
+    """Refuse settings that mean nothing in the runtime, and cores that are not there."""
+    for key, runtimes in ONLY.items():
+        if getattr(runtime, key) is not None and runtime.runtime not in runtimes:
+            raise ConfigError(
+                f"{key} is {getattr(runtime, key)}, which means nothing in the {runtime.runtime} runtime: leave it "
+                f"out, or type --runtime {' or --runtime '.join(runtimes)}"
+            )
+    if runtime.split == "measured" and (runtime.runtime == "serial" or runtime.lag == "exact"):
+        raise ConfigError(
+            f"split is measured, but with runtime {runtime.runtime} and lag {runtime.lag} nothing is measured, so that "
+            "the result follows from the config: leave it out"
+        )
+    for key in ("learner_cores", "actor_cores"):
+        if getattr(runtime, key) is not None and not hasattr(os, "sched_setaffinity"):
+            raise ConfigError(f"{key} is given, but this system cannot pin processes to cores: leave it out")
+        missing = set(getattr(runtime, key) or ()) - usable_core_numbers()
+        if missing:
+            raise ConfigError(
+                f"{key} names {', '.join(map(str, sorted(missing)))}, but this process may run on the cores "
+                f"{', '.join(map(str, sorted(usable_core_numbers())))}: type some of these"
+            )
 
 
 def load(path: Path) -> Config:
@@ -228,6 +302,7 @@ def resolve(
             given.add(key)
             tables.setdefault(homes[key], {})[key] = value
     tables["run"].update(algorithm=algorithm, env=env)
+    _suit_runtime(tables.setdefault("runtime", {}), given)
     return _from_tables(tables, "docs/options.md")
 
 
@@ -243,6 +318,23 @@ def setting_names() -> set[str]:
     """Return every key that `--set` knows, of all algorithms."""
     tables = [RunConfig, RuntimeConfig, *(entry.config_class() for entry in ALGORITHMS.values())]
     return {name for table in tables for name in hints_of(table)}
+
+
+def _suit_runtime(table: dict[str, Any], given: set[str]) -> None:
+    """Fill in the defaults that depend on the runtime: some lag to overlap in, and a measured split.
+
+    Raises:
+        ConfigError: a split is to be measured, and is given.
+    """
+    if table.get("runtime", "serial") == "serial":
+        return
+    table.setdefault("max_lag", 1)
+    if given >= {"actors", "split"} and table["split"] == "measured":
+        raise ConfigError(
+            "split is measured, which chooses the number of actors, but actors is given too: leave out one or the other"
+        )
+    if not given & {"actors", "envs_per_actor", "unrolls_per_batch"} and table.get("lag", "bounded") != "exact":
+        table.setdefault("split", "measured")
 
 
 def parse_assignments(items: list[str]) -> dict[str, str]:

@@ -22,6 +22,10 @@ class RunFailed(OffbeatError):
     """A run that had begun could not go on."""
 
 
+class Closed(OffbeatError):
+    """The gate has been closed: the run is ending, and no more is to be acted."""
+
+
 class EnvFailed(RunFailed):
     """An env raised, or returned something that breaks the contract, while it was being stepped."""
 

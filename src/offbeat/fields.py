@@ -43,6 +43,8 @@ Count = Annotated[int, Bound(1)]
 """1, 2, 3, ..."""
 Natural = Annotated[int, Bound(0)]
 """0, 1, 2, ..."""
+Nice = Annotated[int, Bound(0, 19)]
+"""A process's niceness: 0 as usual, 19 the least urgent."""
 Positive = Annotated[float, Bound(above=0)]
 NonNegative = Annotated[float, Bound(0)]
 Share = Annotated[float, Bound(0, 1)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -30,13 +33,38 @@ class AlgorithmEntry:
 
     def _load(self, name: str) -> type[Any]:
         forbid_spinning()  # here, as this is where torch is loaded first
-        loaded: type[Any] = getattr(import_module(self.module), name)
+        with _stops_held():
+            loaded: type[Any] = getattr(import_module(self.module), name)
         return loaded
+
+
+@contextmanager
+def _stops_held() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait: an exception raised inside torch, while it starts, would abort the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 ALGORITHMS: Mapping[str, AlgorithmEntry] = {
     "ppo": AlgorithmEntry(
         "offbeat.algorithms.ppo", "PPOConfig", "PPO", "Proximal Policy Optimization, arXiv:1707.06347"
+    ),
+    "impala": AlgorithmEntry(
+        "offbeat.algorithms.impala", "IMPALAConfig", "IMPALA", "Lagging actor-critic with V-trace, arXiv:1802.01561"
+    ),
+    "a2c": AlgorithmEntry(
+        "offbeat.algorithms.a2c", "A2CConfig", "A2C", "Synchronous advantage actor-critic, arXiv:1602.01783"
     ),
 }
 

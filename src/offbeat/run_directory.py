@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -98,13 +99,14 @@ class RunDirectory:
         """Return the run's checkpoints."""
         return CheckpointStore(self.checkpoints, kept)
 
-    def write_status(self, state: RunState, reason: str = "") -> None:
-        """Replace status.json in one step."""
+    def write_status(self, state: RunState, reason: str = "", actors: Iterable[int] = ()) -> None:
+        """Replace status.json in one step; `actors` are the process ids of actor processes, by index."""
+        main = {"role": "main", "index": 0, "pid": os.getpid()}
         status = {
             "state": state,
             "reason": reason,
             "updated": _now(),
-            "processes": [{"role": "main", "index": 0, "pid": os.getpid()}],
+            "processes": [main, *({"role": "actor", "index": i, "pid": pid} for i, pid in enumerate(actors))],
         }
         temporary = self.status.with_suffix(".writing")
         temporary.write_text(json.dumps(status, indent=1) + "\n")

@@ -1,10 +1,11 @@
-"""How many threads BLAS and torch may use, set explicitly; and that none of them spins while it waits."""
+"""How many threads BLAS and torch may use, and on which cores; and that none of them spins while it waits."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 
 def forbid_spinning() -> None:
@@ -13,11 +14,22 @@ def forbid_spinning() -> None:
     os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 
+def blas_kernels() -> str:
+    """Return the name of the kernels that OpenBLAS uses in this process; '' where NumPy has another library."""
+    architectures = (info.get("architecture", "") for info in threadpool_info() if info["internal_api"] == "openblas")
+    return next(architectures, "")
+
+
 def usable_cores() -> int:
-    """Return the cores that this process may run on."""
+    """Return how many cores this process may run on."""
+    return len(usable_core_numbers())
+
+
+def usable_core_numbers() -> set[int]:
+    """Return the numbers of the cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def limit(threads: int) -> None:
@@ -31,3 +43,16 @@ def limit(threads: int) -> None:
 def limit_blas(threads: int) -> None:
     """Let BLAS and OpenMP use `threads` threads in this process: enough where only NumPy acts."""
     threadpool_limits(threads)
+
+
+def place(cores: Iterable[int] | None, nice: int | None) -> None:
+    """Let the calling thread, or process, run on these cores alone, and with this niceness; None changes nothing."""
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+    if nice is not None:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+
+
+def turn(cores: Sequence[int] | None, index: int) -> set[int] | None:
+    """Return the core of the index-th worker, of cores that are given out by turns."""
+    return {cores[index % len(cores)]} if cores else None

@@ -17,15 +17,17 @@ from offbeat import config as configs
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
+from offbeat.metrics.verdict import Layout
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
-from offbeat.threads import limit
+from offbeat.threads import blas_kernels, limit, place, usable_core_numbers, usable_cores
 from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
     from offbeat.runtime.conductor import Callback, Conductor, Ending
     from offbeat.runtime.signals import StopSignals
+    from offbeat.runtime.supervisor import ActorProcess
     from offbeat.runtime.wiring import Parts
     from offbeat.types import Tree
 
@@ -87,12 +89,13 @@ def start(
     view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
+    config, reason = _settled(config, view)
     parts = _prepare(config)
     try:
         initial = _initial(config, parts)
         directory = RunDirectory.create(path, config)
         with _lock(directory):
-            return _go(parts, directory, view, callbacks, partial(_begin, initial=initial))
+            return _go(parts, directory, view, callbacks, partial(_begin, initial=initial, reason=reason))
     finally:
         parts.close()
 
@@ -101,10 +104,18 @@ def resume(
     run: Path | str,
     *,
     steps: int | None = None,
+    runtime: str | None = None,
     callbacks: Sequence[Callback] = (),
     progress: ProgressKind | None = "none",
 ) -> Run:
-    """Continue a run from its latest checkpoint, to its `steps` or to more; the rest is as for `train`.
+    """Continue a run from its latest checkpoint; the rest is as for `train`.
+
+    Args:
+        run: its directory.
+        steps: env steps to go on to; None: those that it was begun with.
+        runtime: serial, threads or processes; None: the one that it was in. With lag exact the bits are the same.
+        callbacks: as for `train`.
+        progress: as for `train`.
 
     Raises:
         ConfigError: there is nothing to resume, or the checkpoint is damaged or of another env.
@@ -117,15 +128,17 @@ def resume(
     with _lock(directory):
         saved, state = _resumable(directory)
         config = _extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
+        config = config if runtime is None else config.in_runtime(runtime)
         _require_layout(state, config)
         learned = state["counters"]["learning_step"]
-        parts = _prepare(config, origin=learned * config.runtime.pace.unrolls_per_batch)
+        parts = _prepare(config)
         try:
             _require_fit(saved, parts, directory.path)
             config.save(directory.config)
             truncate_metrics(directory.metrics, learned)
             directory.store().drop_beyond(state["counters"]["env_steps"])
-            return _go(parts, directory, view, callbacks, partial(_continue, weights=saved.weights, state=state))
+            beginning = partial(_continue, weights=saved.weights, state=state)
+            return _go(parts, directory, view, callbacks, beginning, learned * parts.pace.unrolls_per_batch)
         finally:
             parts.close()
 
@@ -147,16 +160,24 @@ def _extended(config: Config, run: Path, env_steps: int, steps: int | None) -> C
     return config.with_run(steps=wanted, stop_at=None, time=None)
 
 
-def _prepare(config: Config, origin: int = 0) -> Parts:
-    """Check what can be checked before any work starts, and make the parts."""
+def _settled(config: Config, view: Progress) -> tuple[Config, str]:
+    """Return the config with its layout, measured if need be, and the reason for it."""
+    if config.runtime.split == "given":
+        return config, ""
+    view.message("measuring what acting and learning cost here, to choose the number of actors")
     import_modules(config.run.imports)
-    from offbeat.envs.check import preflight
+    from offbeat.runtime.split import settled
 
-    preflight(config.run.env)
-    limit(config.runtime.learner_threads)
+    return settled(config)
+
+
+def _prepare(config: Config) -> Parts:
+    """Check what can be checked before any work starts, and make the learner's side."""
+    import_modules(config.run.imports)
+    limit(config.runtime.threads)
     from offbeat.runtime.wiring import build
 
-    return build(config, origin)
+    return build(config)
 
 
 def _resumable(directory: RunDirectory) -> tuple[Checkpoint, dict[str, Any]]:
@@ -230,7 +251,7 @@ def _require_layout(state: dict[str, Any], config: Config) -> None:
     differences = [
         f"{key} is {value} there and {here.get(key)} here"
         for key, value in state["runtime"].items()
-        if here.get(key) != value
+        if key not in ("runtime", *configs.ONLY) and here.get(key) != value
     ]
     if differences:
         raise ConfigError(
@@ -246,14 +267,15 @@ Beginning = Callable[["Parts", "Conductor"], str]
 """Puts the parts into the state that the run goes on from; returns a message for the user."""
 
 
-def _begin(parts: Parts, _conductor: Conductor, initial: tuple[Checkpoint, dict[str, Any]] | None) -> str:
+def _begin(parts: Parts, conductor: Conductor, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
     if initial is not None:
         saved, state = initial
         parts.algorithm.load_weights(saved.weights)
         parts.algorithm.restore_statistics(state["learner"]["algorithm"])
-    parts.begin()
-    return "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
+    conductor.begin_anew()
+    origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
+    return "; ".join(filter(None, (origin, reason)))
 
 
 def _continue(parts: Parts, conductor: Conductor, weights: Tree, state: dict[str, Any]) -> str:
@@ -265,9 +287,11 @@ def _continue(parts: Parts, conductor: Conductor, weights: Tree, state: dict[str
         if continued
         else "episodes under way were not saved: new ones begin, at a marked cut"
     )
+    before, now = state.get("blas_kernels"), blas_kernels()
+    kernels = f"; OpenBLAS computes with {now}, not {before}: equal to rounding, not bit for bit" * (before != now)
     return (
         f"resumed at {conductor.counters.env_steps} env steps: weights, optimizer, normalisers, schedules and "
-        f"random streams restored; {episodes}"
+        f"random streams restored; {episodes}{kernels}"
     )
 
 
@@ -277,15 +301,20 @@ def _go(
     progress: Progress,
     callbacks: Sequence[Callback],
     beginning: Beginning,
+    origin: int = 0,
 ) -> Run:
     """Run to the end, whatever it is, and leave the directory in order."""
-    from offbeat.runtime.signals import StopSignals
+    from offbeat.runtime.conductor import Ending
+    from offbeat.runtime.signals import StopSignals, TooLate
 
     with StopSignals() as signals:
         directory.write_status("running")
         directory.note(f"running, process {os.getpid()}")
         try:
-            ending, line = _conduct(parts, directory, progress, callbacks, beginning, signals)
+            ending, line = _conduct(parts, directory, progress, callbacks, beginning, origin, signals)
+        except TooLate:
+            signals.disarm()
+            ending, line = Ending("interrupted", "stopped before its actors had been made", 130), {}
         except BaseException as error:
             signals.disarm()
             _broken_off(directory, error)
@@ -314,31 +343,41 @@ def _conduct(
     progress: Progress,
     callbacks: Sequence[Callback],
     beginning: Beginning,
+    origin: int,
     signals: StopSignals,
 ) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, TensorBoard
     from offbeat.runtime.conductor import Conductor, Ending
-    from offbeat.runtime.serial import run_serial
+    from offbeat.runtime.loop import learn_until_the_end
     from offbeat.runtime.signals import TooLate
+    from offbeat.runtime.wiring import acting_of
 
     def tell(text: str) -> None:
         directory.note(text)
         progress.message(text)
 
-    recorder = Recorder([JsonLines(directory.metrics), TensorBoard(directory.tensorboard)])
+    def show(actors: Sequence[ActorProcess]) -> None:
+        directory.write_status("running", actors=[actor.process.pid for actor in actors])
+
+    cores = usable_core_numbers()
+    acting = acting_of(parts, origin, tell, show)
+    recorder = Recorder([JsonLines(directory.metrics), TensorBoard(directory.tensorboard)], _layout(parts.config))
     store = directory.store(parts.config.run.checkpoints_kept)
-    conductor = Conductor(parts, store, recorder, progress, tell, signals, callbacks)
+    conductor = Conductor(parts, acting, store, recorder, progress, tell, signals, callbacks)
     try:
         progress.start(_about(parts.config, directory))
         message = beginning(parts, conductor)
         if message:
             tell(message)
         conductor.begin()
-        run_serial(parts, conductor)
+        place(parts.config.runtime.learner_cores, parts.config.runtime.learner_nice)
+        learn_until_the_end(parts, acting, conductor)
         ending = conductor.close()
         signals.disarm()
+        if recorder.verdict:
+            directory.note(recorder.verdict.sentence)
     except TooLate:
         signals.disarm()
         ending = Ending("interrupted", conductor.lost(), 130)
@@ -347,6 +386,8 @@ def _conduct(
         conductor.salvage()
         raise
     finally:
+        place(cores, None)
+        acting.close()
         recorder.close()
         progress.close("")
     return ending, conductor.line
@@ -364,7 +405,13 @@ def _about(config: Config, directory: RunDirectory) -> About:
         max_lag=config.runtime.max_lag,
         device=device_of(config),
         run_dir=directory.path,
+        lag=config.runtime.lag,
     )
+
+
+def _layout(config: Config) -> Layout:
+    runtime = config.runtime
+    return Layout(runtime.runtime, runtime.actors, runtime.threads, usable_cores(), runtime.max_lag)
 
 
 @contextmanager

@@ -9,13 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
-from tests.reference.ppo_update import Network, Twin
-from tests.reference.ppo_update_rows import bench, perturb, random_minibatch
+from tests.reference.update import Network, PPOTwin
+from tests.reference.update_rows import bench, perturb, random_minibatch
 
-from offbeat.algorithms.ppo import GROUP, PPO, PPOConfig
+from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.config import resolve
 from offbeat.errors import ConfigError
-from offbeat.runtime.serial import act
+from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.wiring import build
 from offbeat.seeding import stream
 from offbeat.types import ActionSpec, EnvSpec
@@ -55,16 +56,17 @@ def test_two_learning_steps_are_those_of_a_plain_loop_over_rows(name):
     action, max_lag, changes = SETTINGS[name]
     config = replace(SMALL, **changes)
     side = bench(config, action, max_lag=max_lag, observation="dict" if action == "discrete" else "vector")
-    weights = {key: array.copy() for key, array in side.ppo.weights().items()}
-    twin = Twin(config, Network(side.spec, weights, shared=config.shared_trunk), corrected=max_lag > 0)
+    weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
+    network = Network(side.spec, weights, shared=config.shared_trunk)
+    twin = PPOTwin(config, network, corrected=max_lag > 0, weighs=max_lag > 0)
     for step in range(max_lag + 2):  # the last step learns from rows that other weights acted
         batch = side.fill(step, seed=11)
         assert not batch["valid"][:-1].all(), "no reset row to go wrong"
         learned = side.learner.learn(step, progress=0.0)
-        norms = twin.learn(batch, config.learning_rate, config.clip, stream(5, "learn", step))
+        norms = twin.learn(batch, config.learning_rate, stream(5, "learn", step))
         assert learned.updates == len(norms)
         assert learned.metrics["grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
-    for key, array in side.ppo.weights().items():
+    for key, array in side.algorithm.weights().items():
         if key in ("observation_mean", "observation_scale", "return_std"):
             continue
         moved = np.abs(array - weights[key]).max()
@@ -72,7 +74,7 @@ def test_two_learning_steps_are_those_of_a_plain_loop_over_rows(name):
         np.testing.assert_allclose(
             array, twin.network.array(key), rtol=0, atol=0.02 * config.learning_rate, err_msg=key
         )
-    assert side.ppo.weights().get("return_std", [1.0])[0] == pytest.approx(twin.return_std, rel=1e-4)
+    assert side.algorithm.weights().get("return_std", [1.0])[0] == pytest.approx(twin.return_std, rel=1e-4)
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])
@@ -117,16 +119,16 @@ def test_statistics_change_after_the_step_and_from_valid_rows_alone():
     side = bench(replace(SMALL, **NORMALIZED))
     before = side.weights.read(0).copy()
     batch = side.fill(0, seed=11)
-    side.ppo.begin(0.0)
-    prepared = side.ppo.prepare({name: torch.from_numpy(array) for name, array in batch.items()})
-    for _ in side.ppo.minibatches(prepared, stream(0, "test")):
+    side.algorithm.begin(0.0)
+    prepared = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in batch.items()})
+    for _ in side.algorithm.minibatches(prepared, stream(0, "test")):
         pass
     now = np.zeros_like(before)
-    side.ppo.write_published(now)
+    side.algorithm.write_published(now)
     np.testing.assert_array_equal(now, before)
     np.testing.assert_allclose(prepared["observation"], np.clip(batch["observation"], -10, 10), rtol=1e-6)
-    side.ppo.finish(prepared)
-    side.ppo.write_published(now)
+    side.algorithm.finish(prepared)
+    side.algorithm.write_published(now)
     rows = batch["observation"][:-1][batch["valid"][:-1]].astype(np.float64)
     published = side.spec.layout().views(now)
     np.testing.assert_allclose(published["observation_mean"], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
@@ -137,8 +139,8 @@ def test_statistics_without_normalisation_are_neither_kept_nor_published():
     side = bench(SMALL)
     side.fill(0, seed=11)
     side.learner.learn(0, 0.0)
-    assert not {"observation_mean", "observation_scale", "return_std"} & side.ppo.weights().keys()
-    assert side.ppo.state()["observations"]["count"] == side.ppo.state()["returns"]["count"] == 0
+    assert not {"observation_mean", "observation_scale", "return_std"} & side.algorithm.weights().keys()
+    assert side.algorithm.state()["observations"]["count"] == side.algorithm.state()["returns"]["count"] == 0
 
 
 @pytest.mark.parametrize("action", ["discrete", "box", "multidiscrete"])
@@ -147,8 +149,8 @@ def test_weights_and_state_carry_a_run_to_another_model(action):
     side, other = bench(config, action), bench(config, action)
     side.fill(0, seed=11)
     side.learner.learn(0, 0.0)
-    perturb(other.ppo, 1.0, seed=9)
-    other.ppo.load_weights({name: array.copy() for name, array in side.ppo.weights().items()})
+    perturb(other.algorithm, 1.0, seed=9)
+    other.algorithm.load_weights({name: array.copy() for name, array in side.algorithm.weights().items()})
     other.learner.restore(side.learner.state())
     for one in (side, other):
         one.learner.publish(1)
@@ -168,13 +170,16 @@ def test_without_lag_the_first_ratio_is_1(env):
     assignments = {"normalize_observations": "true", "minibatch_size": "64", "learning_rate": "0.01"}
     parts = build(resolve("ppo", env, flags={"envs_per_actor": 4, "unroll_length": 32}, assignments=assignments))
     parts.learner.publish(0)
-    parts.actors[0].begin()
+    acting = SerialActing(parts.plan, parts.arrays, 0)
+    acting.begin([None])
     for step in range(4):
-        act(parts, step)
+        acting.finish(step)
+        acting.wait(step + 1)
         metrics = parts.learner.learn(step, 0.0).metrics
         assert metrics["ratio_max_deviation_first"] < 1e-5
         assert metrics["approx_kl"] > 1e-6, "the policy has not moved: nothing was put to the test"
         assert metrics["effective_sample_size"] == pytest.approx(1)
+    acting.close()
     parts.close()
 
 
@@ -250,7 +255,7 @@ def test_a_batch_without_a_decision_is_passed_over(max_lag):
     ("schedule", "rates"), [("constant", [0.01, 0.01, 0.01, 0.01]), ("linear", [0.01, 0.0075, 0.0, 0.0])]
 )
 def test_the_learning_rate_follows_its_schedule(schedule, rates):
-    ppo = bench(replace(SMALL, learning_rate_schedule=schedule)).ppo
+    ppo = bench(replace(SMALL, learning_rate_schedule=schedule)).algorithm
     assert [ppo.begin(progress)[GROUP] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
 
 
@@ -269,7 +274,7 @@ def test_the_learning_rate_follows_the_kl_of_the_last_epoch(kl_target, rate, exp
         replace(SMALL, learning_rate_schedule="kl", kl_target=kl_target, learning_rate=rate, minibatch_size=99)
     )
     side.fill(0, seed=11)
-    ppo = side.ppo
+    ppo = side.algorithm
     assert ppo.begin(0.9)[GROUP] == pytest.approx(rate)
     batch = ppo.prepare({name: torch.from_numpy(array) for name, array in side.unrolls.batch(0).items()})
     for kl, _ in zip([50.0, 1.0], ppo.minibatches(batch, stream(0, "test")), strict=True):
@@ -278,7 +283,7 @@ def test_the_learning_rate_follows_the_kl_of_the_last_epoch(kl_target, rate, exp
     assert ppo.begin(0.9)[GROUP] == pytest.approx(expected)
 
 
-def _report_kl(ppo: PPO, kl: float) -> None:
+def _report_kl(ppo: OnPolicy[Any], kl: float) -> None:
     """Let the algorithm see one row whose probability has fallen so far that the KL is estimated so."""
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 1, 0, drift=0.0)
     minibatch["proximal_log_prob"] = minibatch["proximal_log_prob"] + _fall_of_kl(kl)
@@ -296,7 +301,7 @@ def _fall_of_kl(kl: float) -> float:
 
 @pytest.mark.parametrize(("schedule", "clip"), [("constant", 0.2), ("linear", 0.05)])
 def test_the_clip_follows_its_schedule(schedule, clip):
-    ppo = bench(replace(SMALL, clip_schedule=schedule, normalize_advantages=False)).ppo
+    ppo = bench(replace(SMALL, clip_schedule=schedule, normalize_advantages=False)).algorithm
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 200, 0)
     ppo.begin(0.75)
     loss = ppo.stages[0].loss(minibatch).metrics["policy_loss"]
@@ -315,7 +320,7 @@ def test_epochs_are_left_out_once_the_kl_is_over_its_target(kl_target, epochs):
 
 
 def test_epochs_go_on_up_to_one_and_a_half_times_the_target():
-    ppo = bench(replace(SMALL, epochs=9, kl_target=1.0, minibatch_size=99)).ppo
+    ppo = bench(replace(SMALL, epochs=9, kl_target=1.0, minibatch_size=99)).algorithm
     batch = numbered_batch(6, 6, np.random.default_rng(0))
     drifts = iter([0.1, 1.4, 1.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])
     for _ in ppo.minibatches(batch, stream(0, "test")):

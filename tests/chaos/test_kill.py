@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from tests.reference.endless_saves import FOR_EVER, numbered
 from tests.reference.runs import (
     Started,
+    actors_of,
+    is_alive,
     lines_of,
     offbeat,
     small_arguments,
@@ -21,6 +26,8 @@ from tests.reference.runs import (
 )
 
 from offbeat.checkpoint import CheckpointStore, load
+
+ENVS = ("tests.reference.run_envs",)
 
 # --- runs ---------------------------------------------------------------------------------------------------
 
@@ -61,6 +68,52 @@ def test_a_run_in_which_another_process_trains_is_left_alone(tmp_path):
     assert started.end(signal.SIGTERM).code == 130
 
 
+# --- actor processes ----------------------------------------------------------------------------------------
+
+ORPHANED_S = 5.0
+"""Within this time no actor outlives the process that started it."""
+
+
+@pytest.mark.parametrize(
+    ("env", "number"),
+    [
+        ("Unhurried", signal.SIGKILL),
+        ("HangsOnce", signal.SIGKILL),
+        ("HangsHoldingTheInterpreter", signal.SIGKILL),
+        ("Unhurried", signal.SIGHUP),  # the terminal is gone
+    ],
+)
+def test_a_main_process_that_is_killed_leaves_no_actor_and_no_file_behind(tmp_path, monkeypatch, env, number):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    path, shared = tmp_path / "run", shared_memory()
+    settings = {"runtime": "processes", "actors": 2, "max_lag": 1, "steps": 10**8, "checkpoint_every": 256}
+    started = Started(small_arguments(path, f"runs/{env}-v0", imports=ENVS, **settings), tmp_path)
+    if env == "Unhurried":
+        started.wait_until((path / "checkpoints" / "latest").is_dir)
+    else:
+        started.wait_until((tmp_path / "SLEEPING").exists)
+    actors = actors_of(path)
+    assert len(actors) == 2
+    assert started.end(number).code == -number
+
+    deadline = time.monotonic() + ORPHANED_S
+    while any(map(is_alive, actors)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert not [name for name in temporary.iterdir() if not name.name.startswith("torchinductor")]  # torch's cache
+    assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
+    monkeypatch.chdir(tmp_path)
+    learned = load(path / "checkpoints" / "latest").policy["env_steps"]
+    assert offbeat("resume", path, "--steps", learned + 1000, "--progress", "none").code == 0
+
+
+def shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
 # --- checkpoints --------------------------------------------------------------------------------------------
 
 
@@ -99,3 +152,24 @@ def test_without_room_for_checkpoints_the_last_one_stays_the_run_goes_on_and_its
     assert not list((path / "checkpoints").glob(".writing*"))
     assert offbeat("resume", path).code == 0  # with room again
     assert weights_of(path) == weights_of(small_run(tmp_path / "whole", **settings).path)
+
+
+@pytest.mark.parametrize("runtime", ["threads", "processes"])
+def test_a_run_whose_disk_fills_goes_on_and_saves_again_when_there_is_room(tmp_path, runtime):
+    path, everything = tmp_path / "run", resource.RLIM_INFINITY
+    settings: dict[str, Any] = {"hidden_sizes": (128, 128), "steps": 10**5, "checkpoint_every": 500, "runtime": runtime}
+    started = Started(small_arguments(path, "runs/Unhurried-v0", imports=ENVS, max_lag=1, **settings), tmp_path)
+    latest = path / "checkpoints" / "latest"
+    started.wait_until(latest.is_dir)
+    resource.prlimit(started.process.pid, resource.RLIMIT_FSIZE, (100_000, everything))
+    started.wait_for_text("a checkpoint could not be written")
+    saved = load(latest)
+    learned = lines_of(path)[-1]["learning_step"]
+    started.wait_until(lambda: lines_of(path)[-1]["learning_step"] > learned + 10)
+    assert load(latest).policy == saved.policy
+    resource.prlimit(started.process.pid, resource.RLIMIT_FSIZE, (everything, everything))
+    started.wait_until(lambda: latest.resolve().name > f"step-{saved.policy['env_steps']:012d}")
+    said = started.end(signal.SIGTERM)
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    assert load(latest).policy["env_steps"] == lines_of(path)[-1]["env_steps"]

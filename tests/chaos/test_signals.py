@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.runs import Said, Started, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+from tests.reference.runs import (
+    OFFBEAT,
+    Said,
+    Started,
+    actors_of,
+    is_alive,
+    lines_of,
+    offbeat,
+    small_arguments,
+    small_run,
+    status_of,
+    weights_of,
+)
 
 from offbeat.checkpoint import load
 
@@ -16,6 +31,11 @@ ENVS = ("tests.reference.run_envs",)
 FOR_EVER: dict[str, Any] = {"steps": 10**9, "checkpoint_every": 0}
 IN_TIME_S = 10.0
 """The grace of five seconds, and leaving."""
+
+THREADS: dict[str, Any] = {"runtime": "threads", "actors": 2, "max_lag": 1}
+PROCESSES: dict[str, Any] = THREADS | {"runtime": "processes"}
+GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
+"""Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
 
 both = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 
@@ -46,15 +66,61 @@ def test_a_signal_while_a_run_starts_leaves_nothing_behind(tmp_path, monkeypatch
     assert not path.exists()
 
 
+def test_a_signal_while_actors_begin_ends_a_run_in_time(tmp_path):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, "runs/HangsInFirstReset-v0", imports=ENVS, **PROCESSES), tmp_path)
+    started.wait_until((tmp_path / "SLEEPING").exists)
+    actors = actors_of(path)
+    said = started.end(signal.SIGTERM, seconds=IN_TIME_S)
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    assert len(actors) == 2
+    assert not any(map(is_alive, actors))
+
+
+def test_a_signal_while_an_env_is_made_for_an_actor_ends_a_run_in_time(tmp_path):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, "runs/HangsInConstructor-v0", imports=ENVS, runtime="threads"), tmp_path)
+    started.wait_until((tmp_path / "SLEEPING").exists)
+    said = started.end(signal.SIGINT, seconds=IN_TIME_S)
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+
+
+# --- at any moment ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [THREADS, PROCESSES], ids=lambda settings: settings["runtime"])
+@pytest.mark.parametrize("steps", [256, 10**9])
+def test_a_signal_at_any_moment_ends_a_run_in_time_and_leaves_no_actor(tmp_path, settings, steps):
+    random, path = Random(f"{settings['runtime']} {steps}"), tmp_path / "run"
+    started = Started(small_arguments(path, **settings | {"steps": steps, "checkpoint_every": 0}), tmp_path, GROUP)
+    started.wait_until((path / "status.json").exists)
+    time.sleep(random.uniform(0, 3))
+    with suppress(ProcessLookupError):
+        os.killpg(started.process.pid, random.choice([signal.SIGINT, signal.SIGTERM]))
+    said = started.end(seconds=IN_TIME_S)
+    assert said.code in ({130, 0} if steps < 10**9 else {130}), said.err
+    assert "Traceback" not in said.err
+    assert not path.exists() or not any(map(is_alive, actors_of(path)))
+
+
 # --- during training ----------------------------------------------------------------------------------------
 
 
 @both
-def test_a_signal_stops_training_at_the_next_boundary_with_a_checkpoint(tmp_path, number):
+@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+def test_a_signal_stops_training_at_the_next_boundary_with_a_checkpoint(tmp_path, number, runtime):
     path = tmp_path / "run"
-    started = Started(small_arguments(path, **FOR_EVER, max_lag=3), tmp_path)
+    settings = FOR_EVER | {"max_lag": 3, "runtime": runtime, "actors": 2}
+    started = Started(small_arguments(path, **settings), tmp_path, GROUP)
     started.wait_for_text("ETA")
-    said = started.end(number, seconds=IN_TIME_S)
+    actors = actors_of(path)
+    assert len(actors) == (2 if runtime == "processes" else 0)
+    os.killpg(started.process.pid, number)
+    said = started.end(seconds=IN_TIME_S)
+    assert not any(map(is_alive, actors))
+    assert lines_of(path)[-1]["actor_restarts"] == 0  # it was not for them
     status = assert_interrupted(said, path)
     assert status["reason"] == f"stopped by {number.name}"
     assert f"offbeat resume {path}" in said.out
@@ -98,3 +164,16 @@ def test_a_run_whose_env_takes_too_long_ends_on_its_last_checkpoint_and_says_wha
     status = assert_interrupted(said, path)
     assert "last checkpoint" in status["reason"]
     assert load(path / "checkpoints" / "latest").policy["env_steps"] > 0
+
+
+@pytest.mark.parametrize(("env", "settings"), [("HangsOnce", THREADS), ("HangsInReset", PROCESSES)])
+def test_a_run_whose_actor_hangs_ends_in_time_on_its_last_checkpoint(tmp_path, settings, env):
+    path = tmp_path / "run"
+    settings = settings | {"steps": 10**6, "checkpoint_every": 64, "envs_per_actor": 2}
+    started = Started(small_arguments(path, f"runs/{env}-v0", imports=ENVS, **settings), tmp_path, GROUP)
+    started.wait_until((tmp_path / "SLEEPING").exists)
+    actors = actors_of(path)
+    os.killpg(started.process.pid, signal.SIGINT)
+    status = assert_interrupted(started.end(seconds=IN_TIME_S), path)
+    assert "last checkpoint" in status["reason"]
+    assert not any(map(is_alive, actors))

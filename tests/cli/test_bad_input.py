@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import pytest
 import torch
 from tests.reference import run_envs
@@ -59,7 +60,15 @@ VALUES = [
     train("--seed -1", 2, "seed", "at least 0"),
     train("--time -3", 2, "time", "more than 0"),
     train("--max-lag -1", 2, "max_lag", "at least 0"),
-    train("--runtime threds", 2, "runtime", "'threds'", "serial"),
+    train("--runtime threds", 2, "runtime", "'threds'", "serial, threads, processes"),
+    train("--runtime hogwild", 2, "runtime", "'hogwild'", "serial, threads, processes"),
+    train("--set actor_nice=-1", 2, "actor_nice", "at least 0"),
+    train("--set actor_nice=20", 2, "actor_nice", "at most 19"),
+    train("--set split=best", 2, "split", "given, measured"),
+    train("--set step_timeout_s=0", 2, "step_timeout_s", "more than 0"),
+    train("--set restart_budget=-1", 2, "restart_budget", "at least 0"),
+    train("--set start_together=0", 2, "start_together", "at least 1"),
+    Row("resume kept --steps 4000 --runtime threds", 2, ["runtime", "'threds'", "serial, threads, processes"]),
     train("--lag exactly", 2, "lag", "bounded, exact"),
     train("--device tpu", 2, "device", "auto, cpu, cuda"),
     train("--set learning_rate=fast", 2, "learning_rate", "'fast'", "number"),
@@ -78,9 +87,65 @@ VALUES = [
     Row("eval kept --seed -1", 2, ["seed is -1", "at least 0"]),
     Row("bench ppo CartPole-v1 --seconds -1", 2, ["seconds", "-1"]),
 ]
+FOR_ACTORS = [
+    *(("learner_cores", "0", "(0,)"), ("learner_nice", "1", "1"), ("actor_cores", "0", "(0,)")),
+    *(("actor_nice", "1", "1"), ("step_timeout_s", "5", "5.0"), ("reset_timeout_s", "5", "5.0")),
+    *(("actor_threads", "1", "1"), ("start_together", "1", "1"), ("restart_budget", "0", "0")),
+]
+"""Settings that mean nothing in serial: as typed, and as told."""
 COMBINATIONS = [
     train("--set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
     train("--actors 3 --set unrolls_per_batch=1", 2, "actors is 3", "--actors 1"),
+    *(
+        train(
+            f"--runtime {runtime} --max-lag 2 --actors 7 --set unrolls_per_batch=2 lag={lag}",
+            2,
+            "actors is 7",
+            "(max_lag + 1) x unrolls_per_batch = (2 + 1) x 2 = 6 tickets",
+            "--actors 6",
+            "max_lag",
+        )
+        for runtime in ("serial", "threads", "processes")
+        for lag in ("bounded", "exact")
+    ),
+    *(
+        train(
+            f"--set {key}={value}",
+            2,
+            f"{key} is {told}, which means nothing in the serial runtime",
+            "--runtime processes",
+        )
+        for key, value, told in FOR_ACTORS
+    ),
+    *(
+        train(
+            f"--runtime threads --actors 1 --set {key}={value}",
+            2,
+            f"{key} is {told}, which means nothing in the threads runtime",
+            "--runtime processes",
+        )
+        for key, value, told in FOR_ACTORS
+        if key in ("actor_threads", "start_together", "restart_budget")
+    ),
+    *(
+        train(f"--runtime {runtime} --actors 1 --set {key}=0,4000", 2, f"{key} names 4000", "this process may run on")
+        for runtime in ("threads", "processes")
+        for key in ("actor_cores", "learner_cores")
+    ),
+    train("--runtime processes --lag exact --set split=measured", 2, "split is measured", "lag exact", "leave it out"),
+    train("--set split=measured", 2, "split is measured", "serial", "leave it out"),
+    train("--runtime processes --actors 2 --set split=measured", 2, "split is measured", "actors is given too"),
+    *(
+        train(
+            f"--runtime {runtime} --max-lag 9 --set unroll_length=2000000000 envs_per_actor=8 unrolls_per_batch=1",
+            2,
+            "(9 + 1) x 1 slots",
+            "2000000001 x 8 rows need",
+            "GB of memory are free",
+            "a smaller unroll_length",
+        )
+        for runtime in ("serial", "threads", "processes")
+    ),
     train("--set env_groups=3", 2, "env_groups is 3", "env_groups=1"),
     train("--set learning_rate_schedule=kl", 2, "kl_target"),
     train("--set action_distribution=squashed", 2, "action_distribution=auto"),
@@ -102,6 +167,11 @@ ENVIRONMENTS = [
     train_on("zoo/OldStep-v0", ZOO, 2, "zoo/OldStep-v0", "step()"),
     Row(f"train ppo runs/RaisesLate-v0 --import {ENVS} {LATE}", 1, ["step()", "the wave has no length"]),
     Row(f"train ppo runs/NaNLate-v0 --import {ENVS} {LATE}", 1, ["column 0", "reward is NaN"]),
+    Row(
+        "train ppo tests/Lambda-v0 --runtime processes --actors 1 --run-dir new",
+        2,
+        ["tests/Lambda-v0 cannot be sent to another process", "a lambda", "--import", "--runtime threads"],
+    ),
 ]
 RUNS = [
     train("--run-dir kept", 2, "kept exists", "offbeat resume kept"),
@@ -154,6 +224,14 @@ def prepared(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _an_env_that_only_this_process_knows():
+    nameless: Any = lambda: run_envs.Wave()  # noqa: E731, PLW0108 - that it has no name is the point
+    gym.register("tests/Lambda-v0", nameless)
+    yield
+    del gym.registry["tests/Lambda-v0"]
+
+
 def change(file: Path, how: Any) -> None:
     file.write_bytes(how(file.read_bytes()))
 
@@ -172,8 +250,10 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, monkeypatch,
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    said = offbeat("train", "ppo", "CartPole-v1", "--device", "cuda", "--run-dir", tmp_path / "run")
+@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+def test_a_gpu_that_is_not_there_is_refused(tmp_path, runtime):
+    layout = ["--device", "cuda", "--runtime", runtime, "--actors", "1"]
+    said = offbeat("train", "ppo", "CartPole-v1", *layout, "--run-dir", tmp_path / "run")
     assert said.code == 2
     assert "no CUDA GPU" in said.err
     assert "--device cpu" in said.err

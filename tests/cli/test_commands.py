@@ -195,7 +195,7 @@ def test_check_passes_a_sound_env_and_fails_a_broken_one():
     ("what", "names"),
     [
         ("envs", ["CartPole-v1", "offbeat/OneStep-v0"]),
-        ("algorithms", ["ppo"]),
+        ("algorithms", ["ppo", "impala", "a2c"]),
         ("presets", ["ppo-cartpole-v1", "ppo-halfcheetah-v5"]),
     ],
 )

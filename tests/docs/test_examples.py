@@ -33,6 +33,14 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(lag, tmp_path):
     assert once == twice
 
 
+@pytest.mark.parametrize("lag", ["0", "1"])
+def test_all_runtimes_end_with_the_same_bits(lag, tmp_path):
+    told = python(str(EXAMPLES / "same_bits_everywhere.py"), "--steps", "1500", "--max-lag", lag, folder=tmp_path)
+    digests, runtimes = zip(*(line.split(",")[0].split() for line in told.splitlines()), strict=True)
+    assert runtimes == ("serial", "threads", "processes")
+    assert len(set(digests)) == 1
+
+
 def test_an_env_of_ones_own_resumes_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     env = ["--env", "my_env:my_env/Docking-v0"]

@@ -6,14 +6,15 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows
+from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
 from tests.reference.env_zoo import ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
 
-from offbeat.envs.contract import Envs
+from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FiniteCheck, empty_rows
+from offbeat.envs.spaces import random_actions
 from offbeat.errors import EnvFailed
-from offbeat.seeding import derive_seed
+from offbeat.seeding import derive_seed, stream
 
 KNOWN = ["ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep"]
 LOOPED = [
@@ -117,6 +118,104 @@ def test_columns_with_streams_of_their_own_do_not_depend_on_the_groups(env_id: s
     assert_same({**whole.reset()}, {**halves.reset()})
     actions = actions_of(whole, 300)
     assert_same(collect(whole, actions), collect(halves, actions, together=True))
+
+
+# --- begun at different moments of their episodes ------------------------------------------------------------
+
+STEPS = np.array([0, 23, 1, 240])
+
+
+def stepped_together(envs: Envs) -> list[slice]:
+    """The columns that cannot be stepped without each other."""
+    if envs.spec.id == "CartPole-v1" or envs.spec.id.startswith("envpool:"):
+        return list(envs.groups)
+    return [slice(column, column + 1) for column in range(COLUMNS)]
+
+
+@every_env
+@pytest.mark.parametrize("groups", [1, 2])
+def test_advanced_columns_go_on_as_if_they_had_been_stepped_by_hand(env_id: str, groups: int) -> None:
+    envs, by_hand = made(env_id, groups=groups), made(env_id, groups=groups)
+    envs.reset(), by_hand.reset()
+    after = actions_of(envs, 60)
+    advanced = envs.advance(STEPS, stream(0, "advance"))
+    observation = {name: leaf.copy() for name, leaf in advanced.observation.items()}
+    rows = collect(envs, after)
+
+    random = stream(0, "advance")
+    actions = np.stack(actions_of(envs, STEPS.max() + 60))
+    for part in stepped_together(envs):
+        steps, size = STEPS[part].max(), part.stop - part.start
+        drawn = random_actions(envs.spec.action, steps * size, random)
+        actions[:steps, part] = drawn.reshape(steps, size, *envs.spec.action.shape)
+        actions[steps : steps + 60, part] = np.stack(after)[:, part]
+    expected = collect(by_hand, list(actions))
+    for part in stepped_together(envs):
+        steps = STEPS[part].max()
+        assert_same(
+            {name: leaf[:, part] for name, leaf in rows.items()},
+            {name: leaf[steps : steps + 60, part] for name, leaf in expected.items()},
+        )
+        if steps:
+            for name, leaf in observation.items():
+                np.testing.assert_array_equal(leaf[part], expected[name][steps - 1, part])
+        returns, lengths = episodes_under_way({name: leaf[:steps, part] for name, leaf in expected.items()})
+        np.testing.assert_array_equal(advanced.returns[part], returns)
+        np.testing.assert_array_equal(advanced.lengths[part], lengths)
+
+
+@every_env
+def test_advancing_by_nothing_leaves_the_first_observations(env_id: str) -> None:
+    envs = made(env_id)
+    first = {name: leaf.copy() for name, leaf in envs.reset().items()}
+    advanced = envs.advance(np.zeros(COLUMNS, np.int64), stream(0, "advance"))
+    assert_same(advanced.observation, first)
+    assert not advanced.returns.any()
+    assert [part.dtype for part in advanced[1:]] == [np.float32, np.int32]
+    assert not advanced.lengths.any()
+
+
+def test_episodes_of_equal_length_end_in_different_rows_once_advanced() -> None:
+    envs = made("Pendulum-v1")
+    envs.reset()
+    lengths = envs.advance(np.array([0, 50, 100, 150]), stream(0, "advance")).lengths
+    np.testing.assert_array_equal(lengths, [0, 50, 100, 150])
+    ends = collect(envs, actions_of(envs, 200))["truncated"]
+    np.testing.assert_array_equal(ends.argmax(axis=0), [199, 149, 99, 49])
+
+
+def test_an_episode_that_the_last_of_these_steps_ends_is_followed_by_its_reset_row() -> None:
+    envs = made("offbeat/OneStep-v0")
+    envs.reset()
+    advanced = envs.advance(np.array([0, 1, 2, 3]), stream(0, "advance"))
+    np.testing.assert_array_equal(advanced.lengths, 0)
+    np.testing.assert_array_equal(advanced.returns, 0)
+    np.testing.assert_array_equal(advanced.observation["observation"][[1, 3], 0], 4)  # the final one
+    np.testing.assert_array_equal(collect(envs, actions_of(envs, 1))["valid"][0], [True, False, True, False])
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "offbeat/OneStep-v0"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_snapshot_of_advanced_columns_is_exact(env_id: str, groups: int) -> None:
+    envs, fresh = made(env_id, groups=groups), made(env_id, groups=groups, seed=9)
+    envs.reset()
+    envs.advance(STEPS, stream(0, "advance"))
+    assert isinstance(envs, Snapshots)
+    assert isinstance(fresh, Snapshots)
+    fresh.restore(envs.snapshot())
+    actions = actions_of(envs, 300)
+    assert_same(collect(envs, actions), collect(fresh, actions))
+
+
+@pytest.mark.parametrize(("name", "says"), [("Raises", "the cart has no mass"), ("LateNaN", "NaN or infinite")])
+def test_an_env_that_breaks_while_it_is_advanced_is_named_with_its_column(name: str, says: str) -> None:
+    envs = made(f"zoo/{name}-v0", groups=2)
+    envs.reset()
+    with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, column 3: .*{says}"):
+        envs.advance(np.array([0, 0, 0, 40]), stream(0, "advance"))
+
+
+# --- against Gymnasium itself --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("env_id", LOOPED)

@@ -1,10 +1,28 @@
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbeat.memory.arena import ALIGNMENT, Slab, arena_bytes, private_arena
+from offbeat.errors import ConfigError
+from offbeat.memory import arena as arena_module
+from offbeat.memory.arena import (
+    ALIGNMENT,
+    SharedArena,
+    Slab,
+    arena_bytes,
+    private_arena,
+    require_memory,
+    usable_memory,
+)
 from offbeat.types import Array
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
@@ -46,3 +64,127 @@ def test_arrays_of_one_number_can_be_viewed_and_written():
     arrays = private_arena([("count", (), "int64"), ("flag", (1,), "bool")])
     arrays["count"][...] = 2**40
     assert int(arrays["count"]) == 2**40
+
+
+# --- shared between processes -------------------------------------------------------------------------------
+
+SLABS: list[Slab] = [("numbers", (3, 2), "float32"), ("flags", (5,), "bool"), ("counter", (1,), "int64")]
+ADDS_ONE = """
+import sys
+from offbeat.memory.arena import attach
+arrays = attach(int(sys.argv[1]), [("numbers", (3, 2), "float32"), ("flags", (5,), "bool"), ("counter", (1,), "int64")])
+assert arrays["counter"][0] == 2**40, arrays
+arrays["numbers"] += 1
+arrays["flags"][::2] = True
+arrays["counter"] += 1
+"""
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedArena]:
+    arena = SharedArena(SLABS)
+    yield arena
+    arena.close()
+
+
+def in_a_child(arena: SharedArena, code: str = ADDS_ONE) -> None:
+    subprocess.run([sys.executable, "-c", code, str(arena.fd)], pass_fds=[arena.fd], check=True)
+
+
+def test_what_is_written_here_is_read_in_a_child_and_what_it_writes_is_read_here(shared):
+    shared.arrays["numbers"][:] = np.arange(6).reshape(3, 2)
+    shared.arrays["counter"][0] = 2**40
+    in_a_child(shared)
+    assert shared.arrays["numbers"].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert shared.arrays["flags"].tolist() == [True, False, True, False, True]
+    assert shared.arrays["counter"].tolist() == [2**40 + 1]
+
+
+def test_a_child_that_is_started_later_sees_the_same_memory(shared):
+    shared.arrays["counter"][0] = 2**40
+    in_a_child(shared)
+    shared.arrays["counter"] -= 1
+    in_a_child(shared)
+    assert (shared.arrays["numbers"] == 2).all()
+
+
+def test_shared_arrays_are_zero_and_begin_at_cache_lines(shared):
+    assert not any(array.any() for array in shared.arrays.values())
+    assert [array.__array_interface__["data"][0] % ALIGNMENT for array in shared.arrays.values()] == [0, 0, 0]
+
+
+def test_private_arrays_begin_at_cache_lines_too():
+    for _ in range(8):  # wherever the block happens to lie
+        arrays = private_arena(SLABS)
+        assert [array.__array_interface__["data"][0] % ALIGNMENT for array in arrays.values()] == [0, 0, 0]
+
+
+def test_two_arenas_share_nothing(shared):
+    other = SharedArena(SLABS)
+    other.arrays["numbers"][:] = 7
+    assert not shared.arrays["numbers"].any()
+    other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_shared_memory_has_no_name_anywhere():
+    arena = SharedArena(SLABS)
+    assert Path(f"/proc/self/fd/{arena.fd}").readlink().name.endswith("(deleted)")
+    assert os.fstat(arena.fd).st_nlink == 0
+    arena.close()
+
+
+def test_without_memfd_the_file_is_nameless_as_well(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    arena = SharedArena(SLABS)
+    assert os.fstat(arena.fd).st_nlink == 0
+    arena.arrays["counter"][0] = 2**40
+    in_a_child(arena)
+    assert arena.arrays["counter"][0] == 2**40 + 1
+    arena.close()
+
+
+def test_descriptors_reach_no_child_that_is_not_handed_them(shared):
+    code = "import os, sys; sys.exit(os.path.exists(f'/proc/self/fd/{sys.argv[1]}'))"
+    subprocess.run([sys.executable, "-c", code, str(shared.fd)], close_fds=False, check=True)
+
+
+# --- memory that is not there -------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused_with_the_figures_and_the_remedy():
+    with pytest.raises(ConfigError) as refused:
+        require_memory([("wall", (2**45,), "float32")], "the slots need", "type a smaller unroll_length")
+    text = str(refused.value)
+    assert re.match(r"the slots need 140,737\.5 GB, but only [\d,.]+ [GM]B of memory are free: type a smaller", text)
+
+
+def test_what_fits_exactly_is_not_refused(monkeypatch):
+    slabs: list[Slab] = [("rows", (1000,), "float32")]
+    monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs))
+    require_memory(slabs, "rows need", "type fewer")
+    monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs) - 1)
+    with pytest.raises(ConfigError, match=r"need 4,032 bytes, but only 4,031 bytes of memory are free: type fewer"):
+        require_memory(slabs, "rows need", "type fewer")
+
+
+def test_nothing_is_refused_where_it_is_not_known_what_is_free(monkeypatch):
+    monkeypatch.setattr(arena_module, "usable_memory", lambda: None)
+    require_memory([("wall", (2**45,), "float32")], "the slots need", "type a smaller unroll_length")
+
+
+MEMINFO = "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable: 5000 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "free"),
+    [("max", "0", 5000 * 1024), ("3000000", "1000000", 2_000_000), (str(2**40), "0", 5000 * 1024), ("10", "20", 0)],
+)
+def test_usable_memory_is_the_machines_or_the_containers_where_that_is_less(tmp_path, monkeypatch, limit, used, free):
+    (tmp_path / "max").write_text(f"{limit}\n")
+    (tmp_path / "current").write_text(f"{used}\n")
+    (tmp_path / "meminfo").write_text(MEMINFO)
+    files = {"/proc/meminfo": tmp_path / "meminfo"}
+    monkeypatch.setattr(arena_module, "_CGROUP", (str(tmp_path / "max"), str(tmp_path / "current")))
+    monkeypatch.setattr(arena_module, "Path", lambda path: files.get(path, Path(path)))
+    assert usable_memory() == free

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbeat.memory.unrolls import Unrolls
+from offbeat.memory.arena import private_arena
+from offbeat.memory.unrolls import Unrolls, unroll_slabs
 from offbeat.pace import OnPolicyPace
 from offbeat.types import Field, Tree
 
@@ -18,6 +19,10 @@ FIELDS = [
 ]
 
 sizes = st.integers(1, 4)
+
+
+def unrolls_of(pace: OnPolicyPace, unroll_length: int, columns: int) -> Unrolls:
+    return Unrolls(FIELDS, pace, private_arena(unroll_slabs(FIELDS, pace, unroll_length, columns)))
 
 
 def written_by(ticket: int, unroll_length: int, columns: int) -> Tree:
@@ -52,7 +57,7 @@ def test_a_batch_holds_its_tickets_in_order_and_no_write_touches_another_ticket_
 ):
     random = np.random.default_rng(seed)
     pace = OnPolicyPace(unrolls, max_lag)
-    memory = Unrolls(FIELDS, pace, length, columns)
+    memory = unrolls_of(pace, length, columns)
     live: dict[int, Tree] = {}
     begun = 0
     for step in range(2 * (max_lag + 1) + 1):
@@ -71,7 +76,7 @@ def test_a_batch_holds_its_tickets_in_order_and_no_write_touches_another_ticket_
 
 
 def test_slots_and_batches_are_views_of_one_memory():
-    memory = Unrolls(FIELDS, OnPolicyPace(2, 1), 3, 4)
+    memory = unrolls_of(OnPolicyPace(2, 1), 3, 4)
     batch = memory.batch(1)
     for ticket, columns in ((2, slice(0, 4)), (3, slice(4, 8))):
         slot = memory.open(ticket)
@@ -84,5 +89,5 @@ def test_slots_and_batches_are_views_of_one_memory():
 
 
 def test_a_batch_is_contiguous_so_that_nothing_need_be_copied():
-    memory = Unrolls(FIELDS, OnPolicyPace(3, 2), 5, 2)
+    memory = unrolls_of(OnPolicyPace(3, 2), 5, 2)
     assert all(array.flags.c_contiguous for step in range(3) for array in memory.batch(step).values())

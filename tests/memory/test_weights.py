@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbeat.memory.weights import Weights
+from offbeat.memory.arena import private_arena
+from offbeat.memory.weights import Weights, weight_slabs
+
+
+def weights_of(size: int, kept: int) -> Weights:
+    return Weights(private_arena(weight_slabs(size, kept)))
 
 
 def publish(weights: Weights, version: int) -> None:
@@ -16,7 +21,7 @@ def publish(weights: Weights, version: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept, newest):
-    weights = Weights(3, kept)
+    weights = weights_of(3, kept)
     for version in range(newest + 1):
         publish(weights, version)
     expected = range(max(0, newest - kept + 1), newest + 1)
@@ -31,14 +36,14 @@ def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept
 
 
 def test_nothing_can_be_read_before_it_is_published():
-    weights = Weights(3, 2)
+    weights = weights_of(3, 2)
     assert weights.kept() == {}
     with pytest.raises(KeyError):
         weights.read(0)
 
 
 def test_while_a_version_is_written_neither_it_nor_the_one_it_replaces_can_be_read():
-    weights = Weights(3, 2)
+    weights = weights_of(3, 2)
     publish(weights, 4)
     publish(weights, 5)
     weights.open(6)[0] = 6
@@ -51,6 +56,6 @@ def test_while_a_version_is_written_neither_it_nor_the_one_it_replaces_can_be_re
 
 
 def test_vectors_are_views_and_not_copies():
-    weights = Weights(3, 2)
+    weights = weights_of(3, 2)
     publish(weights, 1)
     assert np.shares_memory(weights.read(1), weights.open(1))

@@ -4,14 +4,16 @@ import io
 import os
 import pty
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from offbeat.metrics.dashboard import Dashboard, History, Screen, make_progress, sparkline
-from offbeat.metrics.progress import About, Lines, Rates, Silent, Status
+from offbeat.metrics.dashboard import Dashboard, make_progress
+from offbeat.metrics.progress import About, Lines, Rates, Silent, Status, layout_of
+from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.timings import Timings
 
 ABOUT = About("ppo", "CartPole-v1", "processes", 4, 16, 1, "cpu", Path("runs/ppo-CartPole-v1"))
@@ -34,13 +36,26 @@ def status(env_steps: int, **figures: Any) -> Status:
     return Status(env_steps=env_steps, **{**usual, **figures})
 
 
-def picture(width: int, state: Status, encoding: str = "utf-8", rates: Rates | None = None) -> str:
+WAITS: dict[str, Any] = {
+    "actor_wait_fraction": 0.71,
+    "learner_wait_fraction": 0.02,
+    "slots_filled": 0.5,
+    "env_stall_max_s": 0.3123,
+    "actor_restarts": 2,
+    "verdict": "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help; "
+    "overlapping wins at most 1.59x over serial here",
+}
+
+
+def picture(
+    width: int, state: Status, encoding: str = "utf-8", rates: Rates | None = None, about: About = ABOUT
+) -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, force_terminal=True, color_system=None)
     returns = History()
     for value in range(20):
         returns.add(float(value))
-    console.print(Screen(ABOUT, state, rates or Rates(), returns))
+    console.print(Screen(about, state, rates or Rates(), returns))
     file.seek(0)
     return file.read()
 
@@ -90,7 +105,7 @@ def test_the_dashboard_fits_a_terminal_and_shows_the_run(width):
     rates.add(20.0, 42_000, 4200)
     figures = {"episode_return_mean": 213.4, "eval_return_mean": 480.2, "best_eval_return_mean": 500.0}
     lag = {"policy_lag_min": 0, "policy_lag_mean": 0.8, "policy_lag_max": 1}
-    shown = picture(width, status(42_000, updates_refused=3, **figures, **lag), rates=rates)
+    shown = picture(width, status(42_000, updates_refused=3, **figures, **lag, **WAITS), rates=rates)
     assert len(shown.splitlines()) <= 23
     assert {len(line) for line in shown.splitlines()} == {width}
     parts = ["ppo on CartPole-v1", "processes, 4 actors x 16 envs, max_lag 1, cpu", "runs/ppo-CartPole-v1"]
@@ -127,6 +142,39 @@ def test_a_history_thins_out_evenly_and_keeps_the_first_point():
     assert len(history.points) < 8
     assert history.points[0] == 0.0
     assert len({b - a for a, b in zip(history.points, history.points[1:], strict=False)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("width", "figures"),
+    [
+        (80, "who waits  actors 71%  learner 2%  slots 50%  env stall 0.31 s  restarts 2 "),
+        (120, "who waits   actors 71%   learner 2%   slots filled 50%   longest env stall 0.31 s   restarts 2 "),
+    ],
+)
+def test_who_waits_is_shown_above_the_sentence_of_it(width, figures):
+    lines = picture(width, status(42_000, **WAITS)).splitlines()
+    (row,) = (row for row, line in enumerate(lines) if "who waits" in line)
+    assert figures in lines[row]
+    assert " ".join(line[1:-1].strip() for line in lines[row + 1 : -1]) == WAITS["verdict"]
+
+
+@pytest.mark.parametrize(("restarts", "red"), [(0, False), (1, True)])
+def test_restarts_are_red_once_there_are_any(restarts, red):
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=True, color_system="standard")
+    console.print(Screen(ABOUT, status(10, actor_restarts=restarts), Rates(), History()))
+    assert ("\x1b[1;31m" in file.getvalue()) == red
+
+
+def test_serial_has_no_waits_but_a_sentence():
+    shown = picture(80, status(10, verdict="serial: a word"), about=replace(ABOUT, runtime="serial"))
+    assert "serial: a word" in shown
+    assert "who waits" not in shown
+
+
+def test_an_exact_layout_says_so():
+    about = replace(ABOUT, actors=2, lag="exact")
+    assert layout_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"
 
 
 # --- when it is drawn ---------------------------------------------------------------------------------------
@@ -168,6 +216,18 @@ def test_lines_are_printed_every_few_seconds_and_at_the_end():
     assert "SPS 1k UPS 100" in told[2]
     assert "ETA 1:35" in told[2]
     assert told[2].endswith("2 updates refused  evaluating")
+
+
+def test_lines_tell_the_waits_and_at_the_end_the_sentence():
+    file = io.StringIO()
+    lines = Lines(file)
+    lines.start(ABOUT)
+    lines.update(status(1000, **WAITS))
+    lines.update(status(2000, **{**WAITS, "verdict": "lag-bound: another word"}))
+    lines.close("finished")
+    told = file.getvalue().splitlines()
+    assert told[1].endswith("waits actors 71% learner 2%  2 actor restarts")
+    assert told[-2:] == ["lag-bound: another word", "finished"]
 
 
 def test_lines_fit_any_encoding():

@@ -10,6 +10,9 @@ import pytest
 from offbeat.metrics.recorder import METRICS, Counters, Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.timings import Timings
+from offbeat.metrics.verdict import Layout
+
+PROCESSES = Layout("processes", actors=2, learner_threads=1, cores=4, max_lag=1)
 
 
 class Kept:
@@ -41,6 +44,10 @@ def ended(recorder: Recorder, *returns: float) -> None:
     recorder.episodes(np.array(returns, np.float32), np.full(len(returns), 10, np.int32))
 
 
+def bound_of(recorder: Recorder) -> str:
+    return recorder.verdict.bound if recorder.verdict else ""
+
+
 def test_a_line_has_every_metric_and_is_written_to_all_sinks():
     sinks = [Kept(), Kept()]
     line = Recorder(sinks).line(at(1), Timings())
@@ -55,8 +62,18 @@ def test_closing_the_recorder_closes_its_sinks():
 
 
 def test_what_is_not_known_yet_is_none():
-    line = Recorder([]).line(Counters(), Timings())
-    for name in ("sps", "ups", "episode_return_mean", "eval_return_mean", "policy_lag_max", "policy_loss"):
+    recorder = Recorder([], PROCESSES)
+    line = recorder.line(Counters(), Timings())
+    assert recorder.verdict is None
+    for name in (
+        "sps",
+        "ups",
+        "episode_return_mean",
+        "eval_return_mean",
+        "policy_lag_max",
+        "policy_loss",
+        "actor_wait_fraction",
+    ):
         assert line[name] is None
     assert line["episodes"] == line["evaluations"] == line["env_steps"] == 0
 
@@ -139,6 +156,45 @@ def test_time_is_told_as_a_fraction_of_the_wall_time_since_the_last_line():
     assert line["learner_wait_s"] == pytest.approx(0.3)
 
 
+def test_the_totals_of_seconds_grow_between_periods_too():
+    recorder, timings = Recorder([]), Timings()
+    timings.merge({"wait/actor": 0.25, "wait/learner": 0.5, "learn/publish": 0.125})
+    recorder.line(at(1), timings)
+    timings.merge({"wait/actor": 0.25, "learn/publish": 0.125})
+    line = recorder.line(at(1), timings)
+    assert (line["actor_wait_s"], line["learner_wait_s"], line["publish_s"]) == (0.5, 0.5, 0.25)
+
+
+def test_shares_of_waiting_and_the_verdict_are_those_of_the_period():
+    recorder, timings = Recorder([], PROCESSES), Timings()
+    timings.merge({"act": 1.0, "learn": 0.5, "wait/learner": 0.5})
+    first = recorder.line(at(2), timings)
+    assert (first["actor_wait_fraction"], first["learner_wait_fraction"]) == (0.0, 0.5)
+    assert bound_of(recorder) == "actors"
+    timings.merge({"act": 0.25, "env": 0.25, "learn": 1.0, "wait/actor": 1.5})
+    for wall_time_s in (2.0, 9.0):  # a line without learning since the last repeats it
+        line = recorder.line(at(4, wall_time_s=wall_time_s), timings)
+        assert (line["actor_wait_fraction"], line["learner_wait_fraction"]) == (0.75, 0.0)
+        assert bound_of(recorder) == "learner"
+
+
+def test_serial_has_a_verdict_but_no_shares_of_waiting():
+    recorder, timings = Recorder([], Layout("serial", 1, 1, 4, 0)), Timings()
+    timings.merge({"act": 0.25, "learn": 0.75})
+    line = recorder.line(at(2), timings)
+    assert (line["actor_wait_fraction"], line["learner_wait_fraction"]) == (None, None)
+    assert recorder.verdict is not None
+    assert recorder.verdict.gain_max == pytest.approx(4 / 3)
+
+
+def test_slots_filled_is_averaged_and_the_longest_stall_is_told():
+    recorder = Recorder([])
+    recorder.learned({"slots_filled": 0.25})
+    recorder.learned({"slots_filled": 0.75})
+    line = recorder.line(at(2, env_stall_max_s=1.5, actor_restarts=1), Timings())
+    assert (line["slots_filled"], line["env_stall_max_s"], line["actor_restarts"]) == (0.5, 1.5, 1)
+
+
 def test_the_best_evaluation_is_kept_and_each_is_counted():
     recorder = Recorder([])
     recorder.evaluated(10.0, 1.0, 50.0)
@@ -150,20 +206,33 @@ def test_the_best_evaluation_is_kept_and_each_is_counted():
 
 
 def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written():
-    first, timings = Recorder([], episodes_window=3), Timings()
+    first, timings = Recorder([], PROCESSES, episodes_window=3), Timings()
     ended(first, 1.0, 2.0, 3.0, 4.0)
     first.learned({"policy_loss": 1.5, "policy_lag_max": 1})
     first.evaluated(10.0, 1.0, 50.0)
-    timings.add("wait/actor", 0.5)
-    first.line(at(2), timings)
-    second = Recorder([], episodes_window=3)
+    timings.merge({"wait/actor": 0.5, "act": 0.5, "learn/publish": 0.25})
+    first.line(at(2, env_stall_max_s=0.5), timings)
+    second = Recorder([], PROCESSES, episodes_window=3)
     second.restore(json.loads(json.dumps(first.state(), allow_nan=False)))
+    assert second.verdict == first.verdict
+    assert second.line(at(2), Timings()) == first.line(at(2), timings)
 
-    timings.add("wait/actor", 0.25)
     since = Timings()
-    since.add("wait/actor", 0.25)
+    for each in (timings, since):
+        each.merge({"wait/actor": 0.25, "act": 0.5, "learn/publish": 0.125})
     for recorder in (first, second):
         ended(recorder, 7.0)
         recorder.learned({"policy_loss": 2.5})
         recorder.evaluated(5.0, 1.0, 50.0)
     assert second.line(at(3), since) == first.line(at(3), timings)
+    assert second.verdict == first.verdict
+
+
+def test_a_state_from_before_a_total_was_kept_can_be_restored():
+    state = Recorder([], PROCESSES).state()
+    del state["waited"]["publish_s"], state["verdict"], state["counted"]["env_stall_max_s"]
+    state["waited"]["actor_wait_s"] = 3.0
+    recorder = Recorder([], PROCESSES)
+    recorder.restore(state)
+    line = recorder.line(at(1), Timings())
+    assert (line["actor_wait_s"], line["publish_s"]) == (3.0, 0.0)

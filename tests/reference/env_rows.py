@@ -50,6 +50,19 @@ def _copied(envs: Envs, group: int) -> Tree:
     return {name: part.copy() for name, part in named(envs.recv(group)).items()}
 
 
+def episodes_under_way(rows: Tree) -> tuple[Array, Array]:
+    """Return, for rows from a reset on, [T, N], return and length so far of each column's last episode."""
+    steps, columns = rows["reward"].shape
+    returns, lengths = np.zeros(columns, np.float32), np.zeros(columns, np.int32)
+    for column in range(columns):
+        for row in range(steps):
+            returns[column] += rows["reward"][row, column]
+            lengths[column] += rows["valid"][row, column]
+            if rows["terminated"][row, column] or rows["truncated"][row, column]:
+                returns[column] = lengths[column] = 0
+    return returns, lengths
+
+
 def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tree]:
     """Return the first observation and the rows of one column, by Gymnasium alone, for its own actions."""
     env = gym.make(env_id)

@@ -33,6 +33,11 @@ class Wanderer(gym.Env[Any, Any]):
         return self.place.astype(np.float32)
 
 
+def make_wanderer(**_arguments: Any) -> Wanderer:
+    """An entry point that is a function."""
+    return Wanderer()
+
+
 class DictObservations(Wanderer):
     observation_space = spaces.Dict(
         {

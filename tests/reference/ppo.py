@@ -13,10 +13,7 @@ def surrogate_row(log_ratio: float, advantage: float, clip: float) -> float:
     return -max(ratio, 1 - clip) * advantage
 
 
-def value_row(value: float, proximal: float, target: float, clip: float | None) -> float:
+def value_row(value: float, proximal: float, target: float, clip: float) -> float:
     """Return half the larger of the squared errors with and without the clip."""
-    error = (value - target) ** 2
-    if clip is None:
-        return error / 2
     held = min(max(value, proximal - clip), proximal + clip)
-    return max(error, (held - target) ** 2) / 2
+    return max((value - target) ** 2, (held - target) ** 2) / 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -109,8 +111,177 @@ class TupleActions(Wave):
     action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)))
 
 
+# --- envs that fail while actors act ------------------------------------------------------------------------
+
+IN_ACTOR_PROCESS = sys.argv[0] == "-c" and sys.argv[-1].isdigit()
+"""Whether this is an actor process, whose only argument is a descriptor."""
+
+
+def _is_first(name: str) -> bool:
+    """Whether nobody has asked before, in any process; the file of this name in the current folder tells."""
+    try:
+        Path(name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _mended() -> bool:
+    """Whether the file MENDED is there: what always fails then no longer does."""
+    return Path("MENDED").exists()
+
+
+class Numbered(gym.Env[Any, Any]):
+    """The observation is (number of the episode, env steps in it); episodes have random numbers and last 10 steps.
+
+    Every step is rewarded with 1, so each episode's return is its length, and rows that do not belong together show.
+    """
+
+    observation_space: gym.Space[Any] = spaces.Box(0, 2**24, (2,), np.float32)
+    action_space: gym.Space[Any] = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self.number, self.age = int.from_bytes(os.urandom(3), "big"), 0
+        return self.observe(), {}
+
+    def step(self, _action: Any) -> Any:
+        self.age += 1
+        return self.observe(), 1.0, self.age == 10, False, {}
+
+    def observe(self) -> Any:
+        return np.array([self.number, self.age], np.float32)
+
+
+class RaisesOnce(Ages):
+    """The first of all envs whose 200th step it is raises in it."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == 200 and _is_first("RAISED"):
+            raise ZeroDivisionError("the wave has no length")
+        return super().step(action)
+
+
+class RaisesUntilMended(Ages):
+    """Every env raises in its 200th step."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == 200 and not _mended():
+            raise ZeroDivisionError("the wave has no length")
+        return super().step(action)
+
+
+class Exits(Ages):
+    """Every env calls sys.exit in its 200th step."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == 200:
+            sys.exit(0)
+        return super().step(action)
+
+
+class ExitsAtOnce(Ages):
+    """The first env to come to its 200th step ends the whole process in it."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == 200 and _is_first("EXITED"):
+            os._exit(0)
+        return super().step(action)
+
+
+class HangsOnce(Ages):
+    """The first env to come to its 200th step sleeps in it for ten minutes."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == 200 and _is_first("SLEEPING"):
+            time.sleep(600)
+        return super().step(action)
+
+
+class HangsHoldingTheInterpreter(Ages):
+    """Likewise, and no other Python thread of the process runs meanwhile."""
+
+    def step(self, action: Any) -> Any:
+        if self.age == 200 and _is_first("SLEEPING"):
+            ctypes.PyDLL(None).sleep(600)
+        return super().step(action)
+
+
+class HangsInReset(Wave):
+    """The first env to begin its third episode in an actor sleeps for ten minutes before it."""
+
+    episodes = 0
+
+    def reset(self, **arguments: Any) -> Any:
+        self.episodes += 1
+        if self.episodes == 3 and _is_first("SLEEPING"):
+            time.sleep(600)
+        return super().reset(**arguments)
+
+
+class HangsInFirstReset(Wave):
+    """The first env of an actor process sleeps for ten minutes before its first episode."""
+
+    def reset(self, **arguments: Any) -> Any:
+        if IN_ACTOR_PROCESS and _is_first("SLEEPING"):
+            time.sleep(600)
+        return super().reset(**arguments)
+
+
+class HangsInConstructor(Wave):
+    """The second env that is made sleeps for ten minutes in its constructor: the first is made to see how it looks."""
+
+    def __init__(self) -> None:
+        if not _is_first("MADE"):
+            Path("SLEEPING").touch()
+            time.sleep(600)
+
+
+class CannotBeMadeInActors(Wave):
+    """Raises in its constructor, but only in actor processes."""
+
+    def __init__(self) -> None:
+        if IN_ACTOR_PROCESS:
+            raise PermissionError("the wave tank is in use")
+
+
+class Irregular(Wave):
+    """One step in twenty takes a hundred times as long as the others."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.01 if self.np_random.random() < 0.05 else 0.0001)
+        return super().step(action)
+
+
+class SlowToReset(Wave):
+    """Every reset takes two seconds. Episodes last 20 env steps."""
+
+    def reset(self, **arguments: Any) -> Any:
+        time.sleep(2)
+        return super().reset(**arguments)
+
+
+class Overflowing(Ages):
+    """From the 100th env step of its life on, rewards are so large that their sums are infinite, until mended."""
+
+    last = 10**9
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return (observation, 3e38 if 100 < self.age <= self.last and not _mended() else reward, *rest)
+
+
+class OverflowingForAWhile(Overflowing):
+    """Likewise, for 20 env steps."""
+
+    last = 120
+
+
 def register() -> None:
     kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, TupleActions]
+    kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
+    kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
+    kinds += [OverflowingForAWhile, HangsInConstructor]
     for kind in kinds:
         if f"runs/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"runs/{kind.__name__}-v0", kind)
@@ -120,3 +291,5 @@ register()
 if os.environ.get("OFFBEAT_TEST_SLEEP_IN_IMPORT"):
     Path("SLEEPING").touch()
     time.sleep(20)
+if os.environ.get("OFFBEAT_TEST_FAIL_IN_ACTORS") and IN_ACTOR_PROCESS:
+    raise ImportError("the wave library is of another version")

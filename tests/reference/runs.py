@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from offbeat.cli import main
-from offbeat.config import resolve
+from offbeat.config import RunConfig, RuntimeConfig, resolve
+from offbeat.fields import hints_of
 from offbeat.metrics.sinks import read_metrics
-from offbeat.runtime.wiring import Parts, build
+from offbeat.registry import algorithm_entry
+from offbeat.runtime.serial import SerialActing
+from offbeat.runtime.wiring import Parts, acting_of, build
 from offbeat.training import Run, train
 
 REPOSITORY = Path(__file__).parents[2]
@@ -42,9 +45,15 @@ SMALL: dict[str, Any] = {
 
 
 def small_run(path: Path, env: str = "CartPole-v1", **settings: Any) -> Run:
-    """Train as `SMALL` says, with changes."""
-    callbacks = settings.pop("callbacks", ())
-    return train("ppo", env, run_dir=path, callbacks=callbacks, **{**SMALL, **settings})
+    """Train as `SMALL` says, with changes; `algorithm` among them, which is told only what it knows of `SMALL`."""
+    callbacks, algorithm = settings.pop("callbacks", ()), settings.pop("algorithm", "ppo")
+    return train(algorithm, env, run_dir=path, callbacks=callbacks, **{**small_settings(algorithm), **settings})
+
+
+def small_settings(algorithm: str) -> dict[str, Any]:
+    """Return what an algorithm knows of `SMALL`."""
+    known = hints_of(algorithm_entry(algorithm).config_class()) | hints_of(RuntimeConfig) | hints_of(RunConfig)
+    return {key: value for key, value in SMALL.items() if key in known}
 
 
 def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> list[str]:
@@ -56,11 +65,14 @@ def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> li
     return ["train", "ppo", env, *imports, "--run-dir", str(path), "--progress", "lines", "--set", *pairs]
 
 
-def begun_parts(env: str, **settings: Any) -> Parts:
-    """Return the parts of such a run, with version 0 published and every actor begun."""
+def begun(env: str, **settings: Any) -> tuple[Parts, SerialActing]:
+    """Return both sides of such a run, in serial, with version 0 published and every actor begun."""
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
-    parts.begin()
-    return parts
+    acting = acting_of(parts, 0, tell=print, show=print)
+    assert isinstance(acting, SerialActing)
+    parts.learner.publish(0)
+    acting.begin([None] * parts.config.runtime.actors)
+    return parts, acting
 
 
 def _text(value: object) -> str:
@@ -86,7 +98,25 @@ def status_of(run: Path) -> dict[str, Any]:
     return status
 
 
-TIMED = ("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s")
+def actors_of(run: Path) -> list[int]:
+    """Return the pids of a run's actor processes, by index."""
+    return [process["pid"] for process in status_of(run)["processes"] if process["role"] == "actor"]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process still runs; one that only waits to be reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+TIMED = {
+    *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s"),
+    *("actor_wait_fraction", "learner_wait_fraction", "slots_filled", "acted_beyond"),
+}
+"""The last two depend on the clock outside of serial alone."""
 
 
 def untimed(line: dict[str, Any]) -> dict[str, Any]:
@@ -139,10 +169,15 @@ def with_files_up_to(size: int) -> str:
 class Started:
     """A process of its own, with the tests' modules within reach of its imports."""
 
-    def __init__(self, arguments: list[str], folder: Path, code: str = OFFBEAT) -> None:
-        """Start `offbeat`, or other code, in `folder`, where what it prints is kept."""
+    def __init__(self, arguments: list[str], folder: Path, code: str = OFFBEAT, threads: int | None = 1) -> None:
+        """Start `offbeat`, or other code, in `folder`, where what it prints is kept.
+
+        Unless told otherwise, OpenMP has one thread, so that tests do not wait for each other.
+        """
         self._files = [folder / "stdout.txt", folder / "stderr.txt"]
-        environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        if threads is not None:
+            environment["OMP_NUM_THREADS"] = str(threads)
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code, *arguments],

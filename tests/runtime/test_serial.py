@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.runs import begun_parts, lines_of, small_run, weights_of
-
-from offbeat.runtime.serial import act
+from tests.reference.runs import begun, lines_of, small_run, weights_of
 
 EVERY_BATCH: dict[str, Any] = {"steps": 1024}
 """Metrics lines come every steps // 200 = 5 env steps, so each batch has one."""
@@ -30,16 +28,32 @@ def test_learning_step_j_learns_from_data_that_is_exactly_min_j_max_lag_steps_ol
 
 
 def test_every_row_was_acted_with_the_version_that_the_pace_names():
-    parts = begun_parts("CartPole-v1", max_lag=2, unrolls_per_batch=2)
-    for ticket in range(6):
-        act(parts, ticket)
-        assert (parts.unrolls.open(ticket)["behavior_version"] == 0).all()
+    parts, acting = begun("CartPole-v1", max_lag=2, unrolls_per_batch=2)
+    acting.wait(2)
+    assert acting.acted == 6
     for step in range(4):
+        for ticket in range(parts.pace.tickets_of(step).start, acting.acted):
+            version = parts.pace.learned_before_act(ticket)
+            assert (parts.unrolls.open(ticket)["behavior_version"] == version).all()
         parts.learner.learn(step, 0.0)
-        for ticket in parts.pace.tickets_of(step + 3):
-            act(parts, ticket)
-            assert (parts.unrolls.open(ticket)["behavior_version"] == step + 1).all()
-    parts.close()
+        acting.finish(step + 1)
+        acting.wait(parts.pace.acted_before_learn(step + 1))
+        assert acting.acted == 2 * (step + 4)
+    acting.close()
+
+
+def test_a_hold_stops_acting_until_it_is_lifted():
+    _, acting = begun("CartPole-v1", max_lag=2)
+    acting.hold(2)
+    acting.wait(2)
+    assert acting.acted == 2
+    with pytest.raises(AssertionError, match="2 tickets be acted, and 3 are waited for"):
+        acting.wait(3)
+    acting.hold(None)
+    acting.wait(3)
+    assert acting.acted == 3
+    assert acting.slots_filled(0) == 1
+    acting.close()
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
@@ -116,17 +130,16 @@ def test_groups_of_columns_see_the_same_rows_as_all_columns_together(env_groups)
 
 
 def _first_unroll(env_groups: int):
-    parts = begun_parts("Pendulum-v1", env_groups=env_groups)
-    act(parts, 0)
-    parts.close()
+    parts, acting = begun("Pendulum-v1", env_groups=env_groups)
+    acting.wait(1)
+    acting.close()
     return parts.unrolls.open(0)
 
 
 @pytest.mark.parametrize("actors", [2, 3])
 def test_actors_and_columns_have_streams_of_their_own(actors):
-    parts = begun_parts("Pendulum-v1", actors=actors)
-    for ticket in parts.pace.tickets_of(0):
-        act(parts, ticket)
+    parts, acting = begun("Pendulum-v1", actors=actors)
+    acting.wait(actors)
     first = parts.unrolls.batch(0)["observation"][0]
     assert len({row.tobytes() for row in first}) == actors * 4
-    parts.close()
+    acting.close()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
+
 import numpy as np
 import pytest
 from tests.reference import env_zoo
@@ -7,11 +10,16 @@ from tests.reference.env_rows import assert_same, collect
 from tests.reference.models import random_vector
 
 from offbeat.envs.make import make_envs
+from offbeat.errors import Closed
+from offbeat.memory.arena import private_arena
+from offbeat.memory.unrolls import Unrolls, unroll_slabs
+from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import Distribution, PolicySpec
-from offbeat.types import Tree, env_fields
-from offbeat.workers.actor import Actor
+from offbeat.pace import OnPolicyPace
+from offbeat.types import Field, Tree, env_fields
+from offbeat.workers.actor import Actor, Watch
 
 WANDERER = env_zoo.zoo_id(env_zoo.Wanderer)
 DICTS = env_zoo.zoo_id(env_zoo.DictObservations)
@@ -23,14 +31,14 @@ COLUMNS = 4
 class Stage:
     """An actor with slots to write to and weights to act with."""
 
-    def __init__(self, env: str, *, groups: int = 1, seed: int = 0) -> None:
+    def __init__(self, env: str, *, groups: int = 1, seed: int = 0, watch: Watch | None = None) -> None:
         self.envs = make_envs(env, COLUMNS, seed=seed, groups=groups)
         spec = self.envs.spec
         kind: Distribution = "gaussian" if spec.action.kind == "box" else "categorical"
         policy = PolicySpec(spec.observation, spec.action, (8,), "tanh", kind, normalize=True)
         self.policy = NumpyPolicy(policy)
         self.vector = random_vector(policy, np.random.default_rng(0))
-        self.actor = Actor(0, seed, self.envs, self.policy, Timings())
+        self.actor = Actor(0, seed, self.envs, self.policy, watch)
 
     def slot(self) -> Tree:
         shapes = {
@@ -47,7 +55,7 @@ class Stage:
         return slots
 
     def begin_and_act(self, *tickets: int) -> list[Tree]:
-        self.actor.begin()
+        self.actor.begin(0)
         return self.act(*tickets)
 
 
@@ -117,7 +125,7 @@ def test_the_random_stream_is_that_of_the_ticket_whatever_went_before():
 
 def _renew(stage: Stage) -> None:
     """Give the policy to a new actor, whose envs have not been stepped."""
-    stage.actor = Actor(0, 0, make_envs(WANDERER, COLUMNS, seed=0), stage.policy, Timings())
+    stage.actor = Actor(0, 0, make_envs(WANDERER, COLUMNS, seed=0), stage.policy)
 
 
 @pytest.mark.parametrize("env", [WANDERER, DICTS, "Pendulum-v1"])
@@ -183,3 +191,133 @@ def test_envs_without_snapshots_say_so():
     assert stage.actor.snapshot() is None
     with pytest.raises(TypeError, match="Wanderer"):
         stage.actor.restore({})
+
+
+# --- beginning at other moments of the episodes ---------------------------------------------------------------
+
+
+def test_spread_columns_begin_at_other_moments_and_their_episodes_count_from_the_start():
+    stage = Stage("Pendulum-v1")
+    stage.actor.begin(0, spread=100)
+    rows = whole(stage.act(*range(30)))
+    ends = np.argmax(rows["truncated"], axis=0)
+    assert len(set(ends.tolist())) == COLUMNS
+    assert ((ends >= 99) & (ends <= 199)).all(), "each has taken 0 to 99 steps of its 200"
+    assert set(rows["episode_length"][rows["truncated"]].tolist()) == {200}
+    plain = Stage("Pendulum-v1")
+    [first] = plain.begin_and_act(0)
+    assert (rows["observation"][0] != first["observation"][0]).any(axis=1).sum() >= COLUMNS - 1
+
+
+def test_the_spread_follows_from_seed_actor_and_origin():
+    def first_row(origin: int, seed: int = 0) -> list[float]:
+        stage = Stage("Pendulum-v1", seed=seed)
+        stage.actor.begin(origin, spread=50)
+        row: list[float] = stage.act(0)[0]["observation"][0].tolist()
+        return row
+
+    assert first_row(0) == first_row(0)
+    assert first_row(0) != first_row(8)
+    assert first_row(0) != first_row(0, seed=1)
+
+
+# --- being watched ------------------------------------------------------------------------------------------
+
+
+class Looking:
+    """Notes each call of the envs, and closes at one of them."""
+
+    def __init__(self, close_at: int = -1) -> None:
+        self.calls: list[bool] = []
+        """Whether an episode may begin in it."""
+        self.inside = False
+        self._close_at = close_at
+
+    def enter(self, *, resets: bool) -> None:
+        assert not self.inside
+        if len(self.calls) == self._close_at:
+            raise Closed
+        self.calls.append(resets)
+        self.inside = True
+
+    def leave(self) -> None:
+        assert self.inside
+        self.inside = False
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_every_call_of_the_envs_is_watched_and_those_that_may_reset_are_named(groups):
+    watch = Looking()
+    stage = Stage("Pendulum-v1", groups=groups, watch=watch)
+    rows = whole(stage.begin_and_act(*range(60)))
+    assert not watch.inside
+    assert len(watch.calls) == 60 * LENGTH * groups * 2, "a send and a recv a row and group"
+    ended = np.flatnonzero(rows["truncated"].any(axis=1))
+    resetting = 1 + len(ended) - (60 * LENGTH - 1 in ended)  # the first row, and the row after each end
+    assert resetting >= 2
+    assert sum(watch.calls) == resetting * groups * 2
+
+
+def test_closing_ends_an_actor_in_the_middle_of_a_ticket():
+    stage = Stage(WANDERER, watch=Looking(close_at=5))
+    with pytest.raises(Closed):
+        stage.begin_and_act(0)
+
+
+def test_the_longest_call_of_the_envs_is_kept():
+    stage = Stage(WANDERER)
+    stage.begin_and_act(0, 1)
+    assert 0 < stage.actor.longest_stall <= stage.actor.timings.seconds["env"]
+
+
+# --- ticket after ticket ------------------------------------------------------------------------------------
+
+
+class OneTicketEach:
+    """A gate that lets two tickets through, and then closes."""
+
+    def __init__(self) -> None:
+        self.committed: list[int] = []
+
+    def tickets(self) -> Iterable[int]:
+        return itertools.count(3, 2)
+
+    def begin(self, ticket: int, at_rest: Callable[[], None]) -> int:
+        if len(self.committed) == 2:
+            at_rest()
+            raise Closed
+        return ticket // 4
+
+    def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None:
+        assert timings.seconds["act"] > 0
+        assert timings.seconds["wait/actor"] >= 0
+        assert longest_stall > 0
+        self.committed.append(ticket)
+
+    def enter(self, *, resets: bool) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+def test_work_acts_each_ticket_with_the_version_that_the_gate_names_until_it_closes():
+    stage, gate = Stage(WANDERER), OneTicketEach()
+    pace, length = OnPolicyPace(4, 1), LENGTH
+    fields = [*env_fields(stage.envs.spec), Field("behavior_log_prob", (), "float32")]
+    unrolls = Unrolls(fields, pace, private_arena(unroll_slabs(fields, pace, length, COLUMNS)))
+    weights = Weights(private_arena(weight_slabs(len(stage.vector), 2)))
+    for version in (0, 1):
+        weights.open(version)[:] = stage.vector * (1 + version)
+        weights.commit(version)
+    stage.actor.begin(0)
+    rests: list[bool] = []
+    with pytest.raises(Closed):
+        stage.actor.work(gate, unrolls, weights, at_rest=lambda: rests.append(True))
+    assert (gate.committed, rests) == ([3, 5], [True])
+    assert [set(unrolls.open(ticket)["behavior_version"].tolist()) for ticket in (3, 5)] == [{0}, {1}]
+    twin = Stage(WANDERER)
+    [first] = twin.begin_and_act(3)
+    twin.vector = twin.vector * 2
+    [second] = twin.act(5)
+    for ticket, slot in ((3, first), (5, second)):
+        np.testing.assert_array_equal(unrolls.open(ticket)["observation"], slot["observation"])
+        np.testing.assert_array_equal(unrolls.open(ticket)["action"][:length], slot["action"][:length])

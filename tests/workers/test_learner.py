@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.reference.ppo_update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
+from tests.reference.update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
 
-from offbeat.algorithms.ppo import GROUP, PPOConfig
+from offbeat.algorithms.on_policy import GROUP
+from offbeat.algorithms.ppo import PPOConfig
 from offbeat.errors import RunFailed
 from offbeat.workers.learner import REFUSED_IN_A_ROW
 
@@ -65,7 +66,7 @@ def test_a_bad_batch_leaves_no_trace_in_the_normalisers_and_learning_goes_on(act
     assert side.learner.learn(1, 0.0).refused == 0
     assert (side.parameters != before).any()
     assert np.isfinite(side.weights.read(2)).all()
-    assert all(np.isfinite(array).all() for array in side.ppo.weights().values())
+    assert all(np.isfinite(array).all() for array in side.algorithm.weights().values())
 
 
 def test_an_observation_that_is_not_finite_never_reaches_what_is_published():
@@ -103,7 +104,7 @@ def test_gradients_are_scaled_down_to_their_greatest_norm_and_never_up(action, m
     side = bench(replace(WHOLE, epochs=1, max_grad_norm=max_grad_norm), action)
     side.fill(0, seed=11)
     norm = side.learner.learn(0, 0.0).metrics["grad_norm"]
-    applied = float(np.linalg.norm(side.ppo.groups[GROUP].parameters.gradients.numpy()))
+    applied = float(np.linalg.norm(side.algorithm.groups[GROUP].parameters.gradients.numpy()))
     assert norm > 0.05, "what is reported is the norm before it was scaled"
     assert applied == pytest.approx(min(norm, max_grad_norm), rel=1e-3)
 
@@ -140,7 +141,7 @@ def test_each_step_publishes_the_next_version_as_it_then_is(max_lag):
     for step in range(max_lag + 1):
         side.learner.learn(step, 0.0)
         expected = np.zeros_like(side.weights.read(step + 1))
-        side.ppo.write_published(expected)
+        side.algorithm.write_published(expected)
         np.testing.assert_array_equal(side.weights.read(step + 1), expected)
     assert len({vector.tobytes() for vector in side.weights.kept().values()}) == max_lag + 1
 

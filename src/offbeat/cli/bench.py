@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
 from offbeat.cli.busy import busy
 from offbeat.cli.train import RunArguments
 from offbeat.errors import ConfigError
+
+if TYPE_CHECKING:
+    from offbeat.config import Config
 
 
 @dataclass(frozen=True)
@@ -27,21 +31,28 @@ class Bench(RunArguments):
     def run(self) -> int:
         if self.seconds <= 0:
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: type --seconds 5")
-        config = self.config()
-        from offbeat.envs.check import preflight
-        from offbeat.runtime import measure
-        from offbeat.threads import limit
-
-        preflight(config.run.env)
-        limit(config.runtime.learner_threads)
-        with busy("measuring, for about 20 seconds"):
-            if self.act_only:
-                sps = measure.measure_speed(config, self.seconds, act_only=True)["sps"]
-                result: dict[str, Any] = {"act_only_sps": sps}
-            else:
-                result = measure.report(config, self.seconds)
+        with busy("starting"):
+            config = self.config()
+            from offbeat.runtime.split import settled
+        with busy("measuring what acting and learning cost"):
+            config, reason = settled(config)
+        if reason and not self.json:
+            print(reason)
+        with busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
+            result = self._measured(config)
         print(json.dumps(result) if self.json else _table(result))
         return 0
+
+    def _measured(self, config: Config) -> dict[str, Any]:
+        from offbeat.runtime import measure
+
+        if self.act_only:
+            return {"act_only_sps": measure.sampling_sps(config, self.seconds, _tell)}
+        return measure.report(config, self.seconds, _tell)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _table(result: dict[str, Any]) -> str:

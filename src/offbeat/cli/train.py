@@ -21,6 +21,9 @@ Progress = Annotated[
 ]
 
 
+Runtime = Annotated[str | None, arg(metavar="serial|threads|processes", help_behavior_hint="")]
+
+
 @dataclass(frozen=True)
 class RunArguments:
     """What `train` and `bench` share: everything that makes a config."""
@@ -39,8 +42,8 @@ class RunArguments:
     """Stop after this many seconds, with a checkpoint."""
     seed: Number = None
     """Keys every random stream."""
-    runtime: Annotated[str | None, arg(metavar="serial", help_behavior_hint="")] = None
-    """How acting and learning are laid out."""
+    runtime: Runtime = None
+    """One thread for all, or actors in threads or processes beside the learner."""
     actors: Number = None
     """Workers that step envs."""
     envs_per_actor: Number = None
@@ -101,6 +104,8 @@ class Resume:
     """Run directory."""
     steps: Number = None
     """Env steps to go on to; without it, those that the run was begun with."""
+    runtime: Runtime = None
+    """Go on in another runtime than it was begun in."""
     progress: Progress = None
     """Default: the dashboard on a terminal, lines elsewhere."""
 
@@ -109,7 +114,7 @@ class Resume:
         from offbeat.training import resume
 
         steps = None if self.steps is None else read("steps", self.steps, Count)
-        return _report(resume(self.run_directory, steps=steps, progress=self.progress))
+        return _report(resume(self.run_directory, steps=steps, runtime=self.runtime, progress=self.progress))
 
 
 def _report(run: Run) -> int:

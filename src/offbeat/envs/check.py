@@ -17,7 +17,7 @@ from offbeat.envs.rows import named
 from offbeat.envs.spaces import random_actions
 from offbeat.errors import ConfigError, EnvFailed
 from offbeat.seeding import stream
-from offbeat.types import Array, Tree
+from offbeat.types import Array, EnvSpec, Tree
 
 SEED = 0
 """Of the actions and the envs of a check: the same faults are found every time."""
@@ -59,8 +59,8 @@ def check_env(
     return list(dict.fromkeys(findings))
 
 
-def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int = 8) -> None:
-    """Take a few random steps in one column, before anything is created for a run.
+def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int = 8) -> EnvSpec:
+    """Take a few random steps in one column, before anything is created for a run; return what the env looks like.
 
     Raises:
         ConfigError: the env cannot be made, raises, or returns NaN or a wrong shape at once.
@@ -72,6 +72,7 @@ def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int =
         raise ConfigError(str(error)) from error
     finally:
         envs.close()
+    return envs.spec
 
 
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------

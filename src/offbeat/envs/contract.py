@@ -38,6 +38,16 @@ class Outcome(NamedTuple):
     """[n]: False where the row was a reset row, whose action the env ignored."""
 
 
+class Advanced(NamedTuple):
+    """Where the columns stand after `advance`."""
+
+    observation: Tree
+    """name -> [N, *shape], that the next actions answer. It belongs to the envs, as that of an `Outcome`."""
+    returns: NDArray[np.float32]
+    lengths: NDArray[np.int32]
+    """[N]: return and env steps so far of the episode under way, 0 where the last step ended one."""
+
+
 class Envs(Protocol):
     """The columns of one actor, in one or more groups that can be stepped in turn."""
 
@@ -47,6 +57,21 @@ class Envs(Protocol):
 
     def reset(self) -> Tree:
         """Begin a new episode in every column; return the first observations, [N, *shape]."""
+        ...
+
+    def advance(self, steps: NDArray[np.int64], random: np.random.Generator) -> Advanced:
+        """Right after `reset`, step column c by itself `steps[c]` times, [N], with uniform random actions.
+
+        So columns whose episodes last equally long do not end them all in one row. These steps are rows like any
+        others, but nobody's: they are counted nowhere. Where a column's last one ends an episode, the next row is
+        the reset row.
+
+        Columns of a vector env cannot be stepped alone: all take as many steps as the largest of their `steps`,
+        and their episodes part only as far as their random actions make them.
+
+        Raises:
+            EnvFailed: as `recv`.
+        """
         ...
 
     def send(self, actions: Array, group: int = 0) -> None:

@@ -11,7 +11,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from offbeat.envs.contract import Envs, Outcome
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.envs.advancing import Part, walk
+from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.rows import (
     FiniteCheck,
     copy_exactly,
@@ -20,6 +24,7 @@ from offbeat.envs.rows import (
     let_termination_win,
     mark_reset_rows,
     observation_writer,
+    require_finite,
     rows_of,
 )
 from offbeat.envs.spaces import action_encoder, action_spec, observation_leaves
@@ -57,14 +62,16 @@ class Pool:
         self._write(observation)
         return rows
 
+    def step(self, actions: Array) -> Outcome:
+        self.send(actions)
+        return self.recv()
+
     def _write(self, observation: Any) -> None:
         try:
             self._store(observation)
         except (ValueError, KeyError) as error:
             raise failed(self._id, self._first, f"the pool that begins here gave {error}") from error
-        found = self._check.column()
-        if found is not None:
-            raise failed(self._id, self._first + found[0], f"{found[1]} is NaN or infinite")
+        require_finite(self._check, self._id, self._first)
 
 
 class EnvPoolEnvs:
@@ -84,6 +91,11 @@ class EnvPoolEnvs:
         for pool in self._pools:
             pool.reset()
         return self._rows.observation
+
+    def advance(self, steps: NDArray[np.int64], random: np.random.Generator) -> Advanced:
+        """Step each pool as often as the largest of its columns' `steps`."""
+        parts = [Part(group, pool.step) for group, pool in zip(self.groups, self._pools, strict=True)]
+        return Advanced(self._rows.observation, *walk(self.spec, parts, steps, random))
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Let the group's pool begin to step; returns at once."""

@@ -14,12 +14,16 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
 
 from offbeat.envs import snapshots
-from offbeat.envs.contract import Envs, Outcome, State
+from offbeat.envs.advancing import Part, walk
+from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.rows import (
+    FAILURES,
     FiniteCheck,
     copy_exactly,
     empty_rows,
@@ -28,6 +32,7 @@ from offbeat.envs.rows import (
     mark_reset_rows,
     named,
     observation_writer,
+    require_finite,
     rows_of,
 )
 from offbeat.envs.spaces import action_encoder, action_spec, observation_leaves
@@ -42,14 +47,23 @@ AnyEnv = gym.Env[Any, Any]
 
 
 class Columns(Protocol):
-    """The envs of one group, which write their rows into arrays they were given."""
+    """Envs that write their rows, which are next to each other, into arrays they were given."""
 
     @property
     def envs(self) -> Sequence[snapshots.AnyEnv]: ...
 
+    @property
+    def place(self) -> slice:
+        """Which of the actor's columns these are."""
+        ...
+
     def reset(self, seeds: Sequence[int] | None) -> None: ...
 
-    def step(self, actions: Array) -> None: ...
+    def step(self, actions: Array) -> Outcome: ...
+
+    def apart(self) -> Sequence[Columns]:
+        """Return the same columns, in as many parts as can be stepped without each other."""
+        ...
 
 
 class ScalarColumns:
@@ -59,7 +73,8 @@ class ScalarColumns:
         self.envs = envs
         self._id = env_id
         self._rows = rows
-        self._first = first
+        self.place = slice(first, first + len(envs))
+        self._check = FiniteCheck(rows)
         space = envs[0].observation_space
         self._writers = [
             # A view even of a leaf without axes: `leaf[column]` would be a number that cannot be written to.
@@ -73,10 +88,11 @@ class ScalarColumns:
             for column, (env, write) in enumerate(zip(self.envs, self._writers, strict=True)):
                 observation, _ = env.reset(seed=None if seeds is None else seeds[column])
                 write(observation)
-        except Exception as error:
+        except FAILURES as error:
             raise self._failed(column, "reset", error) from error
+        require_finite(self._check, self._id, self.place.start)
 
-    def step(self, actions: Array) -> None:
+    def step(self, actions: Array) -> Outcome:
         _, rewards, terminations, truncations, valid = self._rows
         mark_reset_rows(self._rows)
         columns = zip(self.envs, self._writers, valid.tolist(), actions, strict=True)
@@ -92,12 +108,20 @@ class ScalarColumns:
                 rewards[column] = reward
                 terminations[column] = terminated
                 truncations[column] = truncated
-        except Exception as error:
+        except FAILURES as error:
             raise self._failed(column, "step", error) from error
         let_termination_win(self._rows)
+        require_finite(self._check, self._id, self.place.start)
+        return self._rows
 
-    def _failed(self, column: int, call: str, error: Exception) -> EnvFailed:
-        return failed(self._id, self._first + column, f"{call}() gave {type(error).__name__}: {error}")
+    def apart(self) -> Sequence[Columns]:
+        return [
+            ScalarColumns(self._id, [env], rows_of(self._rows, slice(column, column + 1)), self.place.start + column)
+            for column, env in enumerate(self.envs)
+        ]
+
+    def _failed(self, column: int, call: str, error: BaseException) -> EnvFailed:
+        return failed(self._id, self.place.start + column, f"{call}() gave {type(error).__name__}: {error}")
 
 
 class VectorColumns:
@@ -108,17 +132,19 @@ class VectorColumns:
         self._id = env_id
         self._env = env
         self._rows = rows
-        self._first = first
+        self.place = slice(first, first + len(rows.reward))
+        self._check = FiniteCheck(rows)
         self._write = observation_writer(env.single_observation_space, list(rows.observation.values()))
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         try:
             observation, _ = self._env.reset(seed=None if seeds is None else seeds[0])
             self._write(observation)
-        except Exception as error:
+        except FAILURES as error:
             raise self._failed("reset", error) from error
+        require_finite(self._check, self._id, self.place.start)
 
-    def step(self, actions: Array) -> None:
+    def step(self, actions: Array) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
         try:
@@ -126,13 +152,18 @@ class VectorColumns:
             self._write(observation)
             for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
                 copy_exactly(target, part)
-        except Exception as error:
+        except FAILURES as error:
             raise self._failed("step", error) from error
         let_termination_win(rows)
+        require_finite(self._check, self._id, self.place.start)
+        return rows
 
-    def _failed(self, call: str, error: Exception) -> EnvFailed:
+    def apart(self) -> Sequence[Columns]:
+        return [self]
+
+    def _failed(self, call: str, error: BaseException) -> EnvFailed:
         what = f"{call}() of the vector env that begins here gave {type(error).__name__}: {error}"
-        return failed(self._id, self._first, what)
+        return failed(self._id, self.place.start, what)
 
 
 # --- the adapter --------------------------------------------------------------------------------------------
@@ -152,13 +183,9 @@ class GymnasiumEnvs:
         self.groups = tuple(groups)
         self._seeds: Sequence[int] | None = seeds
         self._rows = empty_rows(spec.observation, spec.columns)
-        self._outcomes = [rows_of(self._rows, group) for group in groups]
-        self._checks = [FiniteCheck(outcome) for outcome in self._outcomes]
-        self._columns: list[Columns] = [
-            ScalarColumns(spec.id, source, rows, group.start)
-            if isinstance(source, list)
-            else VectorColumns(spec.id, source, rows, group.start)
-            for source, rows, group in zip(sources, self._outcomes, groups, strict=True)
+        self._columns = [
+            _columns(spec.id, source, rows_of(self._rows, group), group.start)
+            for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(_spaces(sources[0])[1])
         self._sent: list[Array | None] = [None] * len(groups)
@@ -171,11 +198,15 @@ class GymnasiumEnvs:
     def reset(self) -> Tree:
         """Begin a new episode in every column: the first time from the seeds, then on from there."""
         self._rows.terminated[:] = self._rows.truncated[:] = False
-        for index, (columns, group) in enumerate(zip(self._columns, self.groups, strict=True)):
-            columns.reset(None if self._seeds is None else self._seeds[group])
-            self._require_finite(index)
+        for columns in self._columns:
+            columns.reset(None if self._seeds is None else self._seeds[columns.place])
         self._seeds = None
         return self.observation
+
+    def advance(self, steps: NDArray[np.int64], random: np.random.Generator) -> Advanced:
+        """Step each column by itself `steps[c]` times; those of a vector env together, by the largest of theirs."""
+        parts = [self._part(alone) for columns in self._columns for alone in columns.apart()]
+        return Advanced(self.observation, *walk(self.spec, parts, steps, random))
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Keep a copy of the group's actions, [n, *shape]."""
@@ -191,9 +222,7 @@ class GymnasiumEnvs:
         if actions is None:
             raise RuntimeError(f"recv({group}) without a send({group}) before it")
         self._sent[group] = None
-        self._columns[group].step(actions)
-        self._require_finite(group)
-        return self._outcomes[group]
+        return self._columns[group].step(actions)
 
     def close(self) -> None:
         for env in self._all_envs():
@@ -202,11 +231,8 @@ class GymnasiumEnvs:
     def _all_envs(self) -> list[snapshots.AnyEnv]:
         return [env for columns in self._columns for env in columns.envs]
 
-    def _require_finite(self, group: int) -> None:
-        found = self._checks[group].column()
-        if found is not None:
-            column, name = found
-            raise failed(self.spec.id, self.groups[group].start + column, f"{name} is NaN or infinite")
+    def _part(self, columns: Columns) -> Part:
+        return Part(columns.place, lambda actions: columns.step(self._encode(actions)))
 
 
 class SnapshotEnvs(GymnasiumEnvs):
@@ -321,6 +347,12 @@ def _source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any]) 
             "or register an entry_point for single envs"
         )
     return [make_scalar(registered, kwargs) for _ in range(columns)]
+
+
+def _columns(env_id: str, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, first: int) -> Columns:
+    if isinstance(source, list):
+        return ScalarColumns(env_id, source, rows, first)
+    return VectorColumns(env_id, source, rows, first)
 
 
 def _spaces(source: AnyVectorEnv | list[AnyEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:

@@ -102,6 +102,14 @@ class FiniteCheck:
         return None
 
 
+def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
+    """Raise EnvFailed where the rows checked, whose first column is `first`, have NaN or infinity."""
+    found = check.column()
+    if found is not None:
+        column, name = found
+        raise failed(env_id, first + column, f"{name} is NaN or infinite")
+
+
 def mark_reset_rows(rows: Outcome) -> None:
     """Mark as invalid the rows that follow an episode's end."""
     # Never both: a row is valid where its last one was neither terminated nor truncated.
@@ -111,6 +119,10 @@ def mark_reset_rows(rows: Outcome) -> None:
 def let_termination_win(rows: Outcome) -> None:
     """Let no row be both terminated and truncated."""
     np.greater(rows.truncated, rows.terminated, rows.truncated)
+
+
+FAILURES = (Exception, SystemExit)
+"""What an env may raise: one that calls sys.exit would otherwise end a run as if all were well."""
 
 
 def failed(env_id: str, column: int, what: str) -> EnvFailed:

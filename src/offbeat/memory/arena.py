@@ -1,12 +1,22 @@
-"""Named arrays on one block of memory, laid out from a list of (name, shape, dtype)."""
+"""Named arrays on one block of memory, private or shared between processes, laid out from (name, shape, dtype).
+
+Shared memory is anonymous: a file without a name, which children are handed as a descriptor. However a run ends,
+nothing of it is left behind.
+"""
 
 from __future__ import annotations
 
+import mmap
+import os
+import tempfile
 from collections.abc import Iterable
 from math import prod
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from offbeat.errors import ConfigError
 from offbeat.types import Tree
 
 ALIGNMENT = 64
@@ -25,8 +35,70 @@ def private_arena(slabs: Iterable[Slab]) -> Tree:
     """Return zeroed arrays by name, on memory of this process alone."""
     slabs = list(slabs)
     block = np.zeros(arena_bytes(slabs) + ALIGNMENT, np.uint8)
+    return _laid_out(slabs, block[-block.ctypes.data % ALIGNMENT :])
+
+
+class SharedArena:
+    """Zeroed arrays on memory that other processes can map too, by `attach`."""
+
+    def __init__(self, slabs: Iterable[Slab]) -> None:
+        self.slabs = tuple(slabs)
+        self.fd = _nameless_file()
+        """Hand it to children (`pass_fds`); it stays open for those that are started later."""
+        os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
+        self.arrays = attach(self.fd, self.slabs)
+
+    def close(self) -> None:
+        """Close the descriptor; the memory goes with the last array that lies on it."""
+        os.close(self.fd)
+
+
+def attach(fd: int, slabs: Iterable[Slab]) -> Tree:
+    """Return the arrays of a `SharedArena` that was made, here or elsewhere, from the same slabs."""
+    slabs = tuple(slabs)
+    block = mmap.mmap(fd, max(ALIGNMENT, arena_bytes(slabs)))  # page-aligned
+    return _laid_out(slabs, np.frombuffer(block, np.uint8))
+
+
+def require_memory(slabs: Iterable[Slab], purpose: str, remedy: str) -> None:
+    """Refuse arrays that do not fit into the memory that is left.
+
+    Raises:
+        ConfigError: with the figures and `remedy`.
+    """
+    needed, left = arena_bytes(slabs), usable_memory()
+    if left is not None and needed > left:
+        raise ConfigError(f"{purpose} {_size(needed)}, but only {_size(left)} of memory are free: {remedy}")
+
+
+def usable_memory() -> int | None:
+    """Return the bytes of memory that are free for this process, or None where that is not known.
+
+    It is the machine's, or the container's (cgroup v2) where that is less.
+    """
+    meminfo, limit, used = (Path(p) for p in ("/proc/meminfo", *_CGROUP))
+    if not meminfo.is_file():
+        return None
+    lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    free = int(lines["MemAvailable"].split()[0]) * 1024
+    if limit.is_file() and (most := limit.read_text().strip()) != "max":
+        free = min(free, max(0, int(most) - int(used.read_text())))
+    return free
+
+
+_CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current")
+
+
+def _nameless_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("offbeat")
+    with tempfile.TemporaryFile() as file:  # has no name from the start, or loses it at once
+        return os.dup(file.fileno())
+
+
+def _laid_out(slabs: Iterable[Slab], block: NDArray[np.uint8]) -> Tree:
     arrays: Tree = {}
-    offset = -block.ctypes.data % ALIGNMENT
+    offset = 0
     for name, shape, dtype in slabs:
         size = prod(shape) * np.dtype(dtype).itemsize
         arrays[name] = block[offset : offset + size].view(dtype).reshape(shape)
@@ -36,3 +108,10 @@ def private_arena(slabs: Iterable[Slab]) -> Tree:
 
 def _aligned(shape: tuple[int, ...], dtype: str) -> int:
     return -(-prod(shape) * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GB", 10**9), ("MB", 10**6)):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count:,} bytes"

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from offbeat.memory.arena import Slab, private_arena
+from offbeat.memory.arena import Slab
 from offbeat.pace import OnPolicyPace
 from offbeat.types import Array, Field, Tree
+
+PREFIX = "unrolls/"
 
 
 class Unrolls:
     """Slots for all tickets that the pace lets be in flight."""
 
-    def __init__(self, fields: Sequence[Field], pace: OnPolicyPace, unroll_length: int, columns: int) -> None:
+    def __init__(self, fields: Sequence[Field], pace: OnPolicyPace, arrays: Tree) -> None:
+        """Address the arrays of an arena that holds `unroll_slabs` of the same fields and pace."""
         self._pace = pace
-        self._columns = pace.unrolls_per_batch * columns
         self._fields = {field.name: field for field in fields}
-        self._arrays = private_arena(slabs_of(fields, pace, unroll_length, columns))
+        self._arrays = {field.name: arrays[PREFIX + field.name] for field in fields}
 
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll)."""
@@ -38,16 +40,17 @@ class Unrolls:
 
     def _joined(self, name: str, array: Array) -> Array:
         field = self._fields[name]
-        lead = array.shape[:1] if field.per == "step" else ()
-        return array.reshape(*lead, self._columns, *field.shape)
+        time = array.shape[:1] if field.per == "step" else ()
+        unrolls, columns = array.shape[len(time) : len(time) + 2]
+        return array.reshape(*time, unrolls * columns, *field.shape)
 
 
-def slabs_of(fields: Sequence[Field], pace: OnPolicyPace, unroll_length: int, columns: int) -> list[Slab]:
+def unroll_slabs(fields: Sequence[Field], pace: OnPolicyPace, unroll_length: int, columns: int) -> list[Slab]:
     """Return what the unrolls' arena consists of."""
     batches, unrolls = pace.capacity // pace.unrolls_per_batch, pace.unrolls_per_batch
     return [
         (
-            field.name,
+            PREFIX + field.name,
             (batches, *((unroll_length + 1,) if field.per == "step" else ()), unrolls, columns, *field.shape),
             field.dtype,
         )

@@ -1,6 +1,8 @@
 """Published weights: one flat float32 vector per version, as many kept as a ticket in flight may ask for.
 
-Version v is what the learner had after v learning steps. It is written whole and read whole.
+Version v is what the learner had after v learning steps. No lock guards it, and yet it is never read torn: while
+ticket k is not committed, learning step k // S cannot end, so the newest version that can be written meanwhile is
+k // S; its actor reads none older than k // S - D; and the ring keeps D + 1.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.memory.arena import private_arena
+from offbeat.memory.arena import Slab
+from offbeat.types import Tree
 
 F32 = NDArray[np.float32]
 
@@ -16,21 +19,20 @@ F32 = NDArray[np.float32]
 class Weights:
     """A ring of versions."""
 
-    def __init__(self, size: int, kept: int) -> None:
-        arrays = private_arena([("vectors", (kept, size), "float32"), ("versions", (kept,), "int64")])
-        self._vectors, self._versions = arrays["vectors"], arrays["versions"]
-        self._versions[:] = -1
+    def __init__(self, arrays: Tree) -> None:
+        """Address the arrays of an arena that holds `weight_slabs`."""
+        self._vectors, self._stamps = arrays["weights/vectors"], arrays["weights/stamps"]
 
     def open(self, version: int) -> F32:
         """Return the vector to write `version` into; it takes the place of the oldest."""
-        place = version % len(self._versions)
-        self._versions[place] = -1
+        place = version % len(self._stamps)
+        self._stamps[place] = 0
         vector: F32 = self._vectors[place]
         return vector
 
     def commit(self, version: int) -> None:
         """Let `version` be read: it has been written whole."""
-        self._versions[version % len(self._versions)] = version
+        self._stamps[version % len(self._stamps)] = version + 1
 
     def read(self, version: int) -> F32:
         """Return a view of a kept version's vector.
@@ -38,12 +40,18 @@ class Weights:
         Raises:
             KeyError: that version is not kept.
         """
-        place = version % len(self._versions)
-        if self._versions[place] != version:
+        place = version % len(self._stamps)
+        if self._stamps[place] != version + 1:
             raise KeyError(f"version {version} is not kept, only {sorted(self.kept())}")
         vector: F32 = self._vectors[place]
         return vector
 
     def kept(self) -> dict[int, F32]:
         """Return the kept versions."""
-        return {int(v): self._vectors[v % len(self._versions)] for v in sorted(self._versions) if v >= 0}
+        versions = sorted(int(stamp) - 1 for stamp in self._stamps if stamp)
+        return {version: self._vectors[version % len(self._stamps)] for version in versions}
+
+
+def weight_slabs(size: int, kept: int) -> list[Slab]:
+    """Return what the weights' arena consists of: vectors, and stamps of version + 1, 0 where none is whole."""
+    return [("weights/vectors", (kept, size), "float32"), ("weights/stamps", (kept,), "int64")]

@@ -1,4 +1,4 @@
-"""The dashboard: one screen that shows the whole run, and the choice among the three views of it."""
+"""The dashboard: when the screen is drawn, how the terminal is left, and the choice among the three views."""
 
 from __future__ import annotations
 
@@ -7,46 +7,18 @@ import os
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, TextIO
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console
 from rich.live import Live
-from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from offbeat.errors import ConfigError
-from offbeat.metrics.progress import (
-    About,
-    Lines,
-    Progress,
-    Rates,
-    Silent,
-    Status,
-    lag_of,
-    layout_of,
-    title_of,
-)
-from offbeat.metrics.text import compact, duration, figure
-from offbeat.metrics.timings import Branch
+from offbeat.metrics.progress import About, Lines, Progress, Rates, Silent, Status
+from offbeat.metrics.screen import History, Screen
 
 __all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_progress"]
-
-_WIDE = 76
-"""Columns from which the two halves stand side by side."""
-_LEFT_WIDTH = 40
-_NAME_WIDTH = 12
-_SHARE_WIDTH = 6
-_COLORS = {
-    "act": "cyan",
-    "env": "blue",
-    "learn": "magenta",
-    "evaluate": "green",
-    "checkpoint": "yellow",
-    "wait": "bright_black",
-}
 
 
 def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: TextIO) -> Progress:
@@ -134,168 +106,3 @@ class ControlEcho:
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
             self._before = None
-
-
-class History:
-    """A figure over the run so far, thinned out evenly to at most ``most`` points."""
-
-    def __init__(self, most: int = 64) -> None:
-        self._most = most
-        self._stride = 1
-        self._seen = 0
-        self.points: list[float] = []
-
-    def add(self, value: float | None) -> None:
-        """Take the figure of this moment; None is left out."""
-        if value is None:
-            return
-        if self._seen % self._stride == 0:
-            self.points.append(value)
-        self._seen += 1
-        if len(self.points) == self._most:
-            self.points = self.points[::2]
-            self._stride *= 2
-
-
-class Screen:
-    """One picture of the run, laid out for the width that it is given."""
-
-    def __init__(self, about: About, status: Status, rates: Rates, returns: History) -> None:
-        self._about, self._status, self._rates, self._returns = about, status, rates, returns
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw for the console's width and encoding."""
-        left = _lines([self._figures(options.ascii_only), Text(), self._speed()])
-        right = TimeTree(self._status.timings.tree())
-        yield Panel(
-            Group(self._head(), Text(), self._bar(), Text(), _side_by_side(left, right, options.max_width)),
-            title=Text(f"offbeat: {title_of(self._about)}", style="bold cyan"),
-            title_align="left",
-            border_style="bright_black",
-            padding=(0, 1),
-        )
-
-    def _head(self) -> RenderableType:
-        phase = Text(self._status.phase, style="green" if self._status.phase == "training" else "yellow")
-        head = Table.grid(expand=True)
-        head.add_column(ratio=1)
-        head.add_column(justify="right", no_wrap=True)
-        head.add_row(Text(layout_of(self._about)), phase)
-        head.add_row(Text(str(self._about.run_dir), style="bright_black", overflow="fold"), "")
-        return head
-
-    def _bar(self) -> RenderableType:
-        status = self._status
-        bar = Table.grid(expand=True, padding=(0, 2, 0, 0))
-        bar.add_column(ratio=1)
-        bar.add_column(justify="right", no_wrap=True)
-        eta = f"  ETA {duration(self._rates.eta_s(status.steps))}" if status.fraction < 1 else ""
-        bar.add_row(
-            ProgressBar(total=1.0, completed=status.fraction, complete_style="cyan", finished_style="green"),
-            Text.assemble(
-                (f"{status.fraction:.0%}", "bold"),
-                f"  {compact(status.env_steps)} / {compact(status.steps)} env steps",
-                (eta, "cyan"),
-            ),
-        )
-        return bar
-
-    def _figures(self, ascii_only: bool) -> Text:
-        status = self._status
-        best = status.best_eval_return_mean
-        refused = f"{status.updates_refused} refused" if status.updates_refused else ""
-        rows = [
-            (
-                "return",
-                figure(status.episode_return_mean),
-                sparkline(self._returns.points, ascii_only),
-                "cyan",
-            ),
-            ("episode length", figure(status.episode_length_mean), "", ""),
-            (
-                "evaluation",
-                figure(status.eval_return_mean),
-                f"best {figure(best)}" if best is not None else "",
-                "green",
-            ),
-            ("policy lag", lag_of(status), "min/mean/max", "bright_black"),
-            ("learning steps", compact(status.learning_step), "", ""),
-            ("updates", compact(status.updates), refused, "bold red"),
-        ]
-        return _lines(Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows)
-
-    def _speed(self) -> Text:
-        windows = _filled(self._rates)
-        speeds = [self._rates.over(window) for _, window in windows]
-        labels = "".join(f"{label:8}" for label, _ in windows)
-        return _lines(
-            [
-                Text.assemble((f"{'speed':15}", "bold"), (labels, "bright_black")),
-                Text(f"{'SPS':15}" + "".join(f"{compact(sps):8}" for sps, _ in speeds)),
-                Text(f"{'UPS':15}" + "".join(f"{compact(ups):8}" for _, ups in speeds)),
-            ]
-        )
-
-
-class TimeTree:
-    """The tree of timings, a line each: name, a bar as long as its share, and the share."""
-
-    def __init__(self, branches: tuple[Branch, ...]) -> None:
-        self._branches = branches
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw for the width that is given; a narrow one has no room for bars."""
-        glyph = "=" if options.ascii_only else "■"
-        room = max(0, options.max_width - _NAME_WIDTH - _SHARE_WIDTH)
-        yield Text("where time goes", style="bold")
-        for branch, kind, depth in _walk(self._branches):
-            name = "  " * depth + branch.name
-            color = _COLORS.get(kind, "white")
-            style, bar_style = ("", color) if depth == 0 else ("bright_black", f"dim {color}")
-            bar = glyph * round(branch.share * room)
-            yield Text.assemble(
-                (f"{name:{_NAME_WIDTH}}", style),
-                (f"{bar:{room}}", bar_style),
-                (f"{branch.share:{_SHARE_WIDTH}.1%}", style),
-                no_wrap=True,
-                overflow="crop",
-            )
-
-
-def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> str:
-    """Draw the points as a line of text, from the least (lowest mark) to the most (highest mark)."""
-    if len(points) < 2:
-        return ""
-    marks = ".:-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
-    picked = [points[round(i * (len(points) - 1) / (width - 1))] for i in range(width)]
-    low, high = min(picked), max(picked)
-    scale = (len(marks) - 1) / (high - low) if high > low else 0.0
-    return "".join(marks[round((point - low) * scale)] for point in picked)
-
-
-def _side_by_side(left: RenderableType, right: RenderableType, width: int) -> RenderableType:
-    if width < _WIDE:
-        return Group(left, Text(), right)
-    halves = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    halves.add_column(width=_LEFT_WIDTH)
-    halves.add_column(ratio=1)
-    halves.add_row(left, right)
-    return halves
-
-
-def _lines(lines: Iterable[Text]) -> Text:
-    joined = Text("\n", no_wrap=True, overflow="crop").join(lines)
-    joined.no_wrap, joined.overflow = True, "crop"
-    return joined
-
-
-def _filled(rates: Rates) -> list[tuple[str, float]]:
-    """The windows that the run has filled, and one for the run so far if it has not filled them all."""
-    filled = [(f"{window:g} s", window) for window in rates.windows_s if window <= rates.elapsed_s]
-    return filled if len(filled) == len(rates.windows_s) else [*filled, ("so far", rates.windows_s[-1])]
-
-
-def _walk(branches: tuple[Branch, ...], kind: str = "", depth: int = 0) -> Iterator[tuple[Branch, str, int]]:
-    for branch in branches:
-        yield branch, kind or branch.name, depth
-        yield from _walk(branch.children, kind or branch.name, depth + 1)

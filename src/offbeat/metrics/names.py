@@ -37,9 +37,19 @@ GROUPS: dict[str, dict[str, str]] = {
         "acted_beyond": "env steps acted but not learned from when the run ended",
     },
     "time": {
-        **{f"time_{kind}": f"time spent on '{kind}', as a fraction of wall time" for kind in KINDS},
-        "actor_wait_s": "seconds that actors waited for the learner, in total",
+        **{
+            f"time_{kind}": f"time spent on '{kind}', summed over all workers, as a fraction of wall time"
+            for kind in KINDS
+        },
+    },
+    "waits": {
+        "actor_wait_s": "seconds that actors waited for the learner, all actors together, in total",
         "learner_wait_s": "seconds that the learner waited for actors, in total",
+        "actor_wait_fraction": "fraction of the actors' time that they waited for the learner",
+        "learner_wait_fraction": "fraction of the learner's time that it waited for actors",
+        "slots_filled": "fraction of the slots that held committed, not yet learned tickets when a learning step began",
+        "publish_s": "seconds that the learner took to publish weights, in total",
+        "env_stall_max_s": "seconds of the longest single call of an env so far",
     },
     "learning": {
         "policy_loss": "loss of the policy",
@@ -47,7 +57,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "entropy": "entropy of the policy",
         "approx_kl": "estimated KL divergence from the proximal policy",
         "clip_fraction": "fraction of rows whose ratio was clipped",
-        "ratio_mean": "mean probability ratio of the target to the proximal policy",
+        "ratio_mean": "mean probability ratio of the target to the proximal policy (A2C, IMPALA: behavior policy)",
         "ratio_max_deviation_first": "largest |ratio - 1| in the first minibatch of a learning step",
         "explained_variance": "fraction of the variance of value targets that the values explain",
         "grad_norm": "norm of the gradient before clipping",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
-from offbeat.metrics.text import compact, duration, figure
+from offbeat.metrics.text import compact, duration, figure, share
 from offbeat.metrics.timings import Timings
 
 Phase = Literal["training", "evaluating", "saving", "stopping"]
@@ -28,6 +28,7 @@ class About:
     """In learning steps."""
     device: str
     run_dir: Path
+    lag: Literal["bounded", "exact"] = "bounded"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Status:
     policy_lag_mean: float | None = None
     policy_lag_max: float | None = None
     updates_refused: int = 0
+    actor_wait_fraction: float | None = None
+    """Fraction of the actors' time that they waited; None in serial too."""
+    learner_wait_fraction: float | None = None
+    slots_filled: float | None = None
+    env_stall_max_s: float = 0.0
+    actor_restarts: int = 0
+    verdict: str = ""
+    """The sentence that says who waits for whom; empty where that is not known."""
     timings: Timings = field(default_factory=Timings)
 
     @property
@@ -140,6 +149,7 @@ class Lines:
         self._rates = Rates()
         self._next_s = float("-inf")
         self._unshown: Status | None = None
+        self._verdict = ""
 
     def start(self, about: About) -> None:
         """Print what trains."""
@@ -148,7 +158,7 @@ class Lines:
     def update(self, status: Status) -> None:
         """Print a line if the last one is a few seconds old."""
         now = self._clock()
-        self._unshown = status
+        self._unshown, self._verdict = status, status.verdict
         if now >= self._next_s:
             self._next_s = now + self._every_s
             self._show(status, now)
@@ -159,11 +169,11 @@ class Lines:
         self._stream.flush()
 
     def close(self, summary: str) -> None:
-        """Print the last status, unless it is already there, and the summary."""
+        """Print the last status, unless it is already there, who waits for whom, and the summary."""
         if self._unshown is not None:
             self._show(self._unshown, self._clock())
-        if summary:
-            self.message(summary)
+        for text in filter(None, (self._verdict, summary)):
+            self.message(text)
 
     def _show(self, status: Status, now: float) -> None:
         self._rates.add(now, status.env_steps, status.updates)
@@ -181,6 +191,10 @@ def _line(status: Status, rates: Rates) -> str:
         f"lag {lag_of(status)}",
         f"ETA {duration(rates.eta_s(status.steps))}",
     ]
+    if status.actor_wait_fraction is not None:
+        parts.append(f"waits actors {share(status.actor_wait_fraction)} learner {share(status.learner_wait_fraction)}")
+    if status.actor_restarts:
+        parts.append(f"{status.actor_restarts} actor restarts")
     if status.updates_refused:
         parts.append(f"{status.updates_refused} updates refused")
     if status.phase != "training":
@@ -196,7 +210,8 @@ def title_of(about: About) -> str:
 def layout_of(about: About) -> str:
     """How it trains, in a few words."""
     actors = f"{about.actors} actor{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
-    return f"{about.runtime}, {actors}, max_lag {about.max_lag}, {about.device}"
+    lag = f"max_lag {about.max_lag}" + (" (exact)" if about.lag == "exact" else "")
+    return f"{about.runtime}, {actors}, {lag}, {about.device}"
 
 
 def lag_of(status: Status) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.timings import KINDS, Timings
+from offbeat.metrics.verdict import Layout, Verdict, judge
 from offbeat.types import Array
 
 __all__ = ["METRICS", "Counters", "Recorder"]
@@ -24,7 +25,8 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "policy_lag_max": max,
     "ratio_max_deviation_first": max,
 }
-_WAITS = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner"}
+_TOTALS_S = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner", "publish_s": "learn/publish"}
+"""Seconds told in total: metric -> name in `Timings`."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,28 @@ class Counters:
     wall_time_s: float = 0.0
     acted_beyond: int = 0
     """Env steps acted but not learned from when the run ended."""
+    env_stall_max_s: float = 0.0
+    """Seconds of the longest single call of an env so far."""
 
 
 class Recorder:
     """Collects what happened and writes it, one line at a time, to all sinks.
+
+    Args:
+        sinks: where the lines go.
+        layout: who works; without it nothing is said about who waits for whom.
+        episodes_window: training episodes that returns and lengths are averaged over.
 
     Rates, shares of time and the figures of learning are those since the last line. When no learning step
     was finished since then, the line repeats them and the period goes on, so that the last line of a run
     tells its state at the end.
     """
 
-    def __init__(self, sinks: Sequence[Sink], *, episodes_window: int = 100) -> None:
+    def __init__(self, sinks: Sequence[Sink], layout: Layout | None = None, *, episodes_window: int = 100) -> None:
         self._sinks = tuple(sinks)
+        self._layout = layout
+        self.verdict: Verdict | None = None
+        """Who waited for whom in the period that the last line tells of; None before the first one."""
         self._returns: deque[float] = deque(maxlen=episodes_window)
         self._lengths: deque[int] = deque(maxlen=episodes_window)
         self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0}
@@ -60,7 +72,7 @@ class Recorder:
         self._period: dict[str, float | None] = {}
         self._counted = Counters()
         self._timed: dict[str, float] = {}
-        self._waited = dict.fromkeys(_WAITS, 0.0)
+        self._seconds = dict.fromkeys(_TOTALS_S, 0.0)
 
     def episodes(self, returns: Array, lengths: Array) -> None:
         """Count the episodes that ended in the learned batch: [n] returns and [n] lengths in env steps."""
@@ -90,7 +102,7 @@ class Recorder:
             self._end_period(counters, timings)
         values = {
             **self._period,
-            **self._waits(timings),
+            **self._total_seconds(timings),
             **self._totals,
             **self._evaluation,
             "episode_return_mean": fmean(self._returns) if self._returns else None,
@@ -101,6 +113,11 @@ class Recorder:
         for sink in self._sinks:
             sink.write(line)
         return line
+
+    def conclude(self, timings: Timings, seconds: float) -> None:
+        """Let the verdict be that of the whole run, which took `seconds` up to here."""
+        if self._layout:
+            self.verdict = judge(timings.totals(), seconds, self._layout)
 
     def close(self) -> None:
         """Close all sinks."""
@@ -117,7 +134,8 @@ class Recorder:
             "period": dict(self._period),
             "figures": {name: list(values) for name, values in self._figures.items()},
             "counted": asdict(self._counted),
-            "waited": dict(self._waited),
+            "waited": dict(self._seconds),
+            "verdict": None if self.verdict is None else asdict(self.verdict),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -129,7 +147,9 @@ class Recorder:
         self._period = dict(state["period"])
         self._figures.update({name: list(values) for name, values in state["figures"].items()})
         self._counted = Counters(**state["counted"])
-        self._waited = dict(state["waited"])
+        self._seconds |= state["waited"]
+        verdict = state.get("verdict")
+        self.verdict = None if verdict is None else Verdict(**verdict)
         self._timed = {}
 
     def _end_period(self, counters: Counters, timings: Timings) -> None:
@@ -139,15 +159,22 @@ class Recorder:
             "sps": _rate(counters.env_steps - self._counted.env_steps, seconds),
             "ups": _rate(counters.updates - self._counted.updates, seconds),
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
+            **self._judge(spent, seconds),
             **{name: _reduce(name, figures) for name, figures in self._figures.items()},
         }
-        self._waited = self._waits(timings)
+        self._seconds = self._total_seconds(timings)
         self._counted, self._timed = counters, timings.totals()
         self._figures.clear()
 
-    def _waits(self, timings: Timings) -> dict[str, float]:
+    def _judge(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
+        if self._layout is None:
+            return {}
+        self.verdict = judge(spent, seconds, self._layout)
+        return {"actor_wait_fraction": self.verdict.actor_wait, "learner_wait_fraction": self.verdict.learner_wait}
+
+    def _total_seconds(self, timings: Timings) -> dict[str, float]:
         spent = timings.since(self._timed)
-        return {name: self._waited[name] + spent.get(path, 0.0) for name, path in _WAITS.items()}
+        return {name: self._seconds[name] + spent.get(path, 0.0) for name, path in _TOTALS_S.items()}
 
 
 def _rate(amount: float, seconds: float) -> float | None:

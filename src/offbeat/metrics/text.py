@@ -25,6 +25,11 @@ def figure(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def share(value: float | None) -> str:
+    """A fraction as a percentage: 71%."""
+    return "-" if value is None else f"{value:.0%}"
+
+
 def duration(seconds: float | None) -> str:
     """Hours, minutes and seconds: 0:42, 12:05, 3:07:00, 2d 03:07:00."""
     if seconds is None or not math.isfinite(seconds):

@@ -26,6 +26,7 @@ class NumpyMLP:
         self._biases = [values[f"{name}.bias"] for name in names]
         self._tanh = activation == "tanh"
         self._capacity = 0
+        self._ones = np.ones(0, np.float32)
         self._outputs: list[F32] = []
         self._scratch: list[F32] = []
         self._inputs: list[F32] = []
@@ -54,7 +55,7 @@ class NumpyMLP:
         for i in range(len(self._weights) - 1, -1, -1):
             x = self._inputs[i]
             np.matmul(d.T, x, out=gradients[f"{self._names[i]}.weight"])
-            np.sum(d, axis=0, out=gradients[f"{self._names[i]}.bias"])
+            np.matmul(self._ones[: len(d)], d, out=gradients[f"{self._names[i]}.bias"])  # a sum, in a fifth of the time
             if i:
                 d = np.matmul(d, self._weights[i], out=self._scratch[i - 1][: len(d)])
                 self._chain(d, x)
@@ -72,5 +73,6 @@ class NumpyMLP:
         """Keep buffers for as many rows as ever came: large ones cost page faults whenever they are new."""
         if rows > self._capacity:
             self._capacity = rows
+            self._ones = np.ones(rows, np.float32)
             self._outputs = [np.empty((rows, bias.size), np.float32) for bias in self._biases]
             self._scratch = [np.empty((rows, bias.size), np.float32) for bias in self._biases[:-1]]

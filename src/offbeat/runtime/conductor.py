@@ -1,7 +1,7 @@
 """The conductor: around each learning step it decides what else is to be done, whatever the runtime.
 
 It keeps the counters, sets the hold that brings a run to quiescence, evaluates, takes checkpoints, writes
-metrics and ends the run. A runtime asks it only: may this ticket begin, and has the run ended?
+metrics and ends the run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from offbeat.envs.make import make_envs
 from offbeat.errors import RunFailed
 from offbeat.metrics.progress import Phase, Progress, Status
 from offbeat.metrics.recorder import Counters, Recorder
+from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.runtime.acting import Acting
 from offbeat.runtime.signals import StopSignals
 from offbeat.runtime.wiring import Parts
+from offbeat.threads import blas_kernels
 from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 from offbeat.workers.learner import Learned
 
@@ -26,6 +29,8 @@ LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least."""
 LINE_EVERY_S = 10.0
 """Seconds between metrics lines, at most, as far as learning steps end that often."""
+SHOW_EVERY_S = 0.1
+"""Seconds between looks at the run that are offered to whoever shows it, at least."""
 
 Callback = Callable[[dict[str, Any]], Literal["stop"] | None]
 """Is given each metrics line; may answer 'stop' to stop at the next boundary."""
@@ -50,6 +55,7 @@ class Conductor:
     def __init__(
         self,
         parts: Parts,
+        acting: Acting,
         store: CheckpointStore,
         recorder: Recorder,
         progress: Progress,
@@ -57,14 +63,14 @@ class Conductor:
         signals: StopSignals,
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        self._parts, self._run = parts, parts.config.run
+        self._parts, self._acting, self._run = parts, acting, parts.config.run
         self._store, self._recorder, self._progress = store, recorder, progress
         self._tell, self._signals, self._callbacks = tell, signals, callbacks
         self.counters = Counters()
-        self.acted = 0
-        """Tickets 0 .. acted-1 are committed."""
         self.ending: Ending | None = None
         self._hold: int | None = None
+        self._in_step = False
+        """Whether a learning step is under way: the weights are then between two versions."""
         self._stop: Ending | None = None
         self._best: float | None = None
         """The highest mean return of an evaluation."""
@@ -72,16 +78,24 @@ class Conductor:
         """Whether the weights are the best, and not yet saved as such."""
         self._saved_env_steps = 0
         self._wall_time_before = 0.0
+        self._restarts_before = 0
         self._begun = monotonic()
         self._line_at = 0.0
+        self._shown: tuple[Phase, float] = ("training", 0.0)
+        """Which phase was shown last, and when."""
         self.line: dict[str, Any] = {}
         """The last metrics line."""
+
+    def begin_anew(self) -> None:
+        """Begin a run: its weights are version 0, and every actor begins new episodes."""
+        self._parts.learner.publish(0)
+        self._acting.begin([None] * self._parts.config.runtime.actors)
 
     def begin(self) -> None:
         """Show how things stand before the first ticket."""
         self._show("training")
 
-    # --- what a runtime asks --------------------------------------------------------------------------------
+    # --- around a learning step -----------------------------------------------------------------------------
 
     @property
     def learned(self) -> int:
@@ -93,20 +107,19 @@ class Conductor:
         """From 0 to 1 over `steps`: what schedules run over."""
         return min(1.0, self.counters.env_steps / self._run.steps)
 
-    def admits(self, ticket: int) -> bool:
-        """Whether `ticket` may begin, as far as stops and checkpoints are concerned."""
-        return self._hold is None or ticket < self._hold
-
     def before_learning(self, env_steps: int) -> None:
         """Before the next learning step, which will add `env_steps`: set the hold, if something needs quiescence.
 
-        It must be set before the step is finished, as that would allow tickets beyond it.
+        It must be set before the step is finished, as that would allow tickets beyond it. The end of the run needs
+        it too: what lies beyond would never be learned from.
         """
         after = self.counters.env_steps + env_steps
         self._stop = self._stop or self._wanted_stop(after)
         checkpoint = _crosses(self.counters.env_steps, after, self._run.checkpoint_interval)
-        if self._hold is None and after < self._run.steps and (self._stop or checkpoint):
+        if self._hold is None and (self._stop or checkpoint or after >= self._run.steps):
             self._hold = self._parts.pace.hold(self.learned)
+            self._acting.hold(self._hold)
+        self._in_step = True
 
     def _wanted_stop(self, env_steps: int) -> Ending | None:
         run = self._run
@@ -118,26 +131,33 @@ class Conductor:
             return Ending("interrupted", f"stopped after --time {run.time:g} seconds", 0)
         return None
 
-    def after_learning(self, learned: Learned) -> None:
+    def after_learning(self, learned: Learned, slots_filled: float) -> None:
         """Count a finished learning step, then do what is due: evaluate, write, save, end."""
+        self._in_step = False
         before, self.counters = self.counters, self._count(learned)
         self._recorder.episodes(learned.episode_returns, learned.episode_lengths)
-        self._recorder.learned(learned.metrics)
+        self._recorder.learned({**learned.metrics, "slots_filled": slots_filled})
         finished = self.counters.env_steps >= self._run.steps
-        quiescent = self._hold is not None and self.learned * self._parts.pace.unrolls_per_batch == self._hold
         evaluated = self._evaluation_due(before, finished) and self._evaluate()
         if evaluated or self._line_due(before):  # before the checkpoint: a resume begins after this line
             self._write_line()
         if finished:
             exit_code = 130 if self._signals.received else 0
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", exit_code)
-        elif quiescent:
-            self._hold, self.ending = None, self._stop
+        elif self._quiescent:
+            self.ending = self._stop
             if not self._stop:
-                self._save(quiescent=True)
+                self._save()
+                self._hold = None
+                self._acting.hold(None)
         elif self._best_is_new:
             self._save_best()
         self._show("training")
+
+    @property
+    def _quiescent(self) -> bool:
+        """Whether every ticket that may begin has been learned from."""
+        return self.learned * self._parts.pace.unrolls_per_batch == self._hold
 
     def _count(self, learned: Learned) -> Counters:
         counters = self.counters
@@ -150,6 +170,8 @@ class Conductor:
             updates=counters.updates + learned.updates,
             updates_refused=counters.updates_refused + learned.refused,
             wall_time_s=self._wall_time(),
+            actor_restarts=self._restarts_before + self._acting.restarts,
+            env_stall_max_s=max(counters.env_stall_max_s, self._acting.longest_stall),
         )
 
     # --- evaluation -----------------------------------------------------------------------------------------
@@ -192,25 +214,40 @@ class Conductor:
     def _write_line(self) -> None:
         self.counters = replace(self.counters, wall_time_s=self._wall_time())
         self._line_at = self.counters.wall_time_s
-        self.line = self._recorder.line(self.counters, self._parts.timings)
+        self.line = self._recorder.line(self.counters, self._timings())
         for callback in self._callbacks:
             if callback(dict(self.line)) == "stop":
                 self._stop = self._stop or Ending("interrupted", "stopped by a callback", 0)
 
+    def _timings(self) -> Timings:
+        """Return where the time of all workers has gone."""
+        timings = Timings()
+        timings.merge(self._parts.timings.seconds)
+        timings.merge(self._acting.spent())
+        return timings
+
     def _wall_time(self) -> float:
         return self._wall_time_before + monotonic() - self._begun
 
-    def _show(self, phase: Phase) -> None:
-        known = {key: self.line.get(key) for key in _SHOWN}
+    def _show(self, phase: Phase, *, at_once: bool = False) -> None:
+        now, phase = monotonic(), "stopping" if self._signals.received else phase
+        if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
+            return
+        self._shown = (phase, now)
+        counters, verdict = self.counters, self._recorder.verdict
+        known: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
         self._progress.update(
             Status(
-                env_steps=self.counters.env_steps,
+                env_steps=counters.env_steps,
                 steps=self._run.steps,
                 learning_step=self.learned,
-                updates=self.counters.updates,
-                updates_refused=self.counters.updates_refused,
-                phase="stopping" if self._signals.received else phase,
-                timings=self._parts.timings,
+                updates=counters.updates,
+                updates_refused=counters.updates_refused,
+                actor_restarts=counters.actor_restarts,
+                env_stall_max_s=counters.env_stall_max_s,
+                phase=phase,
+                timings=self._timings(),
+                verdict=verdict.sentence if verdict else "",
                 **known,
             )
         )
@@ -221,13 +258,14 @@ class Conductor:
         """Save the end of the run, write its last line, and return how it ended."""
         if self.ending is None:
             raise RuntimeError("the runtime returned before the run had ended")
-        pace = self._parts.pace
-        beyond = range(self.learned, self.acted // pace.unrolls_per_batch)
+        beyond = range(self.learned, self._acting.acted // self._parts.pace.unrolls_per_batch)
         self.counters = replace(
             self.counters, acted_beyond=sum(self._parts.learner.valid_rows(step) for step in beyond)
         )
-        self._save(quiescent=self.acted == self.learned * pace.unrolls_per_batch)
+        self._save()
         self._write_line()
+        self._recorder.conclude(self._timings(), monotonic() - self._begun)
+        self._show("saving", at_once=True)
         if self._unsaved:
             raise RunFailed(
                 f"the end of the run could not be saved, see log.txt: {self._unsaved} env steps since the last "
@@ -236,9 +274,12 @@ class Conductor:
         return self.ending
 
     def salvage(self) -> None:
-        """Save what has been learned when acting failed: new episodes will begin from there."""
-        if self._unsaved:
-            self._save(quiescent=False)
+        """Save what has been learned when acting failed: new episodes will begin from there.
+
+        Where learning failed, the weights lie between two versions: the last checkpoint stands.
+        """
+        if self._unsaved and not self._in_step:
+            self._save()
             self._write_line()
 
     def lost(self) -> str:
@@ -253,12 +294,12 @@ class Conductor:
         """Env steps that have been learned from since the last checkpoint to resume from."""
         return self.counters.env_steps - self._saved_env_steps
 
-    def _save(self, *, quiescent: bool) -> None:
+    def _save(self) -> None:
         """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
         self._show("saving")
         self.counters = replace(self.counters, wall_time_s=self._wall_time())
         names = ("best", "latest") if self._best_is_new else ("latest",)
-        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state(quiescent)), names)
+        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state()), names)
 
     def _save_best(self) -> None:
         """Save the weights alone: where the run is not quiescent, it cannot be resumed."""
@@ -288,14 +329,15 @@ class Conductor:
             "policy": self._parts.policy.to_json(),
         }
 
-    def _state(self, quiescent: bool) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
         return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
             "runtime": self._parts.config.tables()["runtime"],
+            "blas_kernels": blas_kernels(),
             "learner": self._parts.learner.state(),
             "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},
-            "actors": [actor.snapshot() if quiescent else None for actor in self._parts.actors],
+            "actors": self._acting.snapshots() if self._quiescent else [None] * self._parts.config.runtime.actors,
             "recorder": self._recorder.state(),
             "best": self._best,
         }
@@ -304,20 +346,16 @@ class Conductor:
         """Go on from a checkpoint's state; return whether the episodes under way go on too."""
         self.counters = Counters(**state["counters"])
         self._saved_env_steps = self.counters.env_steps
+        self._restarts_before = self.counters.actor_restarts
         self._wall_time_before = self._line_at = self.counters.wall_time_s
-        self.acted = self.learned * self._parts.pace.unrolls_per_batch
         self._best = state["best"]
         self._recorder.restore(state["recorder"])
         self._parts.learner.restore(state["learner"])
         for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
             self._parts.weights.open(int(version))[:] = vector
             self._parts.weights.commit(int(version))
-        continued = all(snapshot is not None for snapshot in state["actors"])
-        for actor, snapshot in zip(self._parts.actors, state["actors"], strict=True):
-            if continued:
-                actor.restore(snapshot)
-            else:
-                actor.begin()
+        continued = None not in state["actors"]
+        self._acting.begin(state["actors"] if continued else [None] * len(state["actors"]))
         return continued
 
 
@@ -329,6 +367,9 @@ _SHOWN = (
     "policy_lag_min",
     "policy_lag_mean",
     "policy_lag_max",
+    "actor_wait_fraction",
+    "learner_wait_fraction",
+    "slots_filled",
 )
 
 

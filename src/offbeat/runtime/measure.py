@@ -1,4 +1,4 @@
-"""What acting and learning cost on this machine, and how near a runtime comes to what the machine could do.
+"""How near a run comes to what the machine, and its layout, could do: what `offbeat bench` measures.
 
 c_env, c_act and c_learn are core-microseconds (CPU time of all threads) per env step, each measured alone.
 No schedule of the same work can beat cores / (c_env + c_act + c_learn) env steps per second.
@@ -6,26 +6,26 @@ No schedule of the same work can beat cores / (c_env + c_act + c_learn) env step
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import cycle
+from functools import partial
+from itertools import count
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from offbeat.config import Config
-from offbeat.envs.contract import Envs, Outcome
+from offbeat.config import Config, RuntimeConfig
 from offbeat.envs.make import make_envs
 from offbeat.errors import RunFailed
-from offbeat.metrics.timings import Timings
+from offbeat.metrics.verdict import gain_max
 from offbeat.models.numpy_policy import NumpyPolicy
-from offbeat.runtime.serial import act
-from offbeat.runtime.wiring import Parts, build
-from offbeat.threads import usable_cores
-from offbeat.types import Array, EnvSpec, Tree
-from offbeat.workers.actor import Actor
+from offbeat.runtime.acting import Acting
+from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
+from offbeat.runtime.wiring import Parts, acting_of, build
+from offbeat.threads import limit, limit_blas, usable_cores
 
 SECONDS = 2.0
 """How long each cost is measured for, at least."""
@@ -33,6 +33,8 @@ ROUNDS = 5
 """Each cost is measured so often, in turn with the others; the median counts."""
 TOO_GOOD = 1.05
 """A fraction over this means that the limit was measured wrongly."""
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -48,181 +50,183 @@ class Costs:
         return self.env + self.act + self.learn
 
 
-def measure_costs(parts: Parts) -> Costs:
-    """Measure each part alone, on the layout of `parts`, which must not have begun."""
-    parts.begin()
-    for ticket in parts.pace.tickets_of(0):
-        act(parts, ticket)
-    run, runtime = parts.config.run, parts.config.runtime
-    envs = make_envs(run.env, runtime.envs_per_actor, seed=run.seed, role="measure")
-    try:
-        measures = (_env_cost(parts, envs), _act_cost(parts), _learn_cost(parts))
-        rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
-    finally:
-        envs.close()
-    return Costs(*(median(values) for values in zip(*rounds, strict=True)))
+@dataclass(frozen=True)
+class Speed:
+    """What a runtime achieved."""
+
+    sps: float
+    policy_lag_mean: float
+    policy_lag_max: float
+    last_step: int
+    """The learning step that was the last: its batch is still whole."""
 
 
-def _per_env_step(work: Callable[[], int]) -> float:
-    """Repeat work, which returns its env steps, and return its core-microseconds per env step."""
-    steps, begun, used = 0, perf_counter(), process_time()
-    while perf_counter() - begun < SECONDS / ROUNDS:
-        steps += work()
-    return 1e6 * (process_time() - used) / steps
+def report(config: Config, seconds: float, tell: Tell) -> dict[str, Any]:
+    """Run the runtime for `seconds`, then measure the costs with the policy that it arrived at.
 
-
-def _env_cost(parts: Parts, envs: Envs) -> Callable[[], float]:
-    """Step envs with the actions of the untrained policy, chosen beforehand."""
-    envs.reset()
-    policy = NumpyPolicy(parts.policy)
-    actions = [policy.to_env(row).copy() for row in parts.unrolls.open(0)["action"][:-1]]
-
-    def step() -> int:
-        steps = 0
-        for action in actions:
-            envs.send(action)
-            steps += int(envs.recv().valid.sum())
-        return steps
-
-    return lambda: _per_env_step(step)
-
-
-def _act_cost(parts: Parts) -> Callable[[], float]:
-    """Act an unroll on envs that only play back what happened: choosing, recording and counting are left."""
-    slot = {name: array.copy() for name, array in parts.unrolls.open(0).items()}
-    valid = int(slot["valid"][:-1].sum())
-    actor = Actor(0, 0, _PlayedBack(parts.env, slot), NumpyPolicy(parts.policy), Timings())
-    actor.begin()
-    weights = parts.weights.read(0).copy()
-
-    def unroll() -> int:
-        actor.act(0, 0, weights, slot)
-        return valid
-
-    return lambda: _per_env_step(unroll)
-
-
-class _PlayedBack:
-    """Envs of one group whose outcomes are those of a recorded unroll, again and again."""
-
-    def __init__(self, spec: EnvSpec, slot: Tree) -> None:
-        self.spec = spec
-        self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
-        recorded = {name: array.copy() for name, array in slot.items()}
-        leaves = [leaf.name for leaf in spec.observation]
-        self._first = {name: recorded[name][0] for name in leaves}
-        self._outcomes = [
-            Outcome(
-                {name: recorded[name][row + 1] for name in leaves},
-                *(recorded[name][row] for name in ("reward", "terminated", "truncated", "valid")),
-            )
-            for row in range(len(recorded["reward"]) - 1)
-        ]
-        self._next = cycle(self._outcomes)
-
-    def reset(self) -> Tree:
-        return self._first
-
-    def send(self, actions: Array, group: int = 0) -> None:
-        """Take no notice of the actions."""
-
-    def recv(self, group: int = 0) -> Outcome:  # noqa: ARG002  (there is one group)
-        return next(self._next)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def _learn_cost(parts: Parts) -> Callable[[], float]:
-    """Learn from one batch again and again. Its policy moves away, but the work stays the same."""
-    return lambda: _per_env_step(lambda: parts.learner.learn(0, 0.0).env_steps)
-
-
-def measure_speed(config: Config, seconds: float, *, act_only: bool = False) -> dict[str, float]:
-    """Run the serial order for `seconds` after a warm-up of a tenth; return sps and the policy lag seen."""
-    parts = build(config)
-    try:
-        parts.begin()
-        walk = _Walk(parts, act_only=act_only)
-        walk.go(seconds / 10)
-        before, begun = walk.env_steps, perf_counter()
-        walk.go(seconds)
-        sps = (walk.env_steps - before) / (perf_counter() - begun)
-    finally:
-        parts.close()
-    return {"sps": sps, "lag_mean": float(np.mean(walk.lag_means or 0)), "lag_max": max(walk.lag_maxima, default=0.0)}
-
-
-class _Walk:
-    """The pace's order without checkpoints, evaluation or metrics."""
-
-    def __init__(self, parts: Parts, *, act_only: bool) -> None:
-        self._parts, self._act_only = parts, act_only
-        self._acted = self._learned = 0
-        self.env_steps = 0
-        self.lag_means: list[float] = []
-        self.lag_maxima: list[float] = []
-
-    def go(self, seconds: float) -> None:
-        begun = perf_counter()
-        while perf_counter() - begun < seconds:
-            self._act_only_step() if self._act_only else self._step()
-
-    def _step(self) -> None:
-        parts = self._parts
-        while parts.pace.may_act(self._acted, self._learned):
-            act(parts, self._acted)
-            self._acted += 1
-        learned = parts.learner.learn(self._learned, 0.0)
-        self._learned += 1
-        self.env_steps += learned.env_steps
-        self.lag_means.append(learned.metrics["policy_lag_mean"])
-        self.lag_maxima.append(learned.metrics["policy_lag_max"])
-
-    def _act_only_step(self) -> None:
-        parts = self._parts
-        ticket = self._acted % parts.pace.unrolls_per_batch
-        actor = parts.actors[self._acted % len(parts.actors)]
-        actor.act(self._acted, 0, parts.weights.read(0), parts.unrolls.open(ticket))
-        self._acted += 1
-        self.env_steps += int(parts.unrolls.open(ticket)["valid"][:-1].sum())
-
-
-def report(config: Config, seconds: float) -> dict[str, Any]:
-    """Measure costs and speed; return what `offbeat bench --json` prints.
+    In this order, because what an env step costs depends on the policy: a pole that falls at once is reset all the
+    time.
 
     Raises:
         RunFailed: more was achieved than is possible: the limit was measured wrongly.
     """
+    limit(config.runtime.threads)
     parts = build(config)
     try:
-        costs = measure_costs(parts)
+        speed = _speed(parts, seconds, tell, learns=True)
+        costs = _costs(parts, speed.last_step)
     finally:
         parts.close()
-    speed = measure_speed(config, seconds)
-    cores = usable_cores()
-    limit, serial = 1e6 * cores / costs.total, 1e6 / costs.total
-    acting, learning = costs.env + costs.act, costs.learn
-    fraction, layout_fraction = speed["sps"] / limit, speed["sps"] / serial
-    result = {
+    return figures(config.runtime, usable_cores(), costs, speed)
+
+
+def sampling_sps(config: Config, seconds: float, tell: Tell) -> float:
+    """Return the env steps per second of the actors, where nobody learns."""
+    limit(config.runtime.threads)
+    parts = build(config)
+    try:
+        return _speed(parts, seconds, tell, learns=False).sps
+    finally:
+        parts.close()
+
+
+# --- the speed of a whole run -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What came of a learning step."""
+
+    number: int
+    env_steps: int
+    lag_mean: float
+    lag_max: float
+    ended: float
+    """Moment of `perf_counter()`."""
+
+
+def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
+    """Run without checkpoints, evaluation and metrics; the start-up and a warm-up of a tenth are left out."""
+    acting = acting_of(parts, 0, tell, lambda _processes: None)
+    try:
+        parts.learner.publish(0)
+        acting.begin([None] * parts.config.runtime.actors)
+        steps = (_learned if learns else _sampled)(parts, acting)
+        warm = _go_on(steps, seconds / 10, at_least=parts.pace.max_lag + 2)
+        timed = _go_on(steps, seconds, at_least=1)
+    finally:
+        acting.close()
+    return Speed(
+        sps=sum(step.env_steps for step in timed) / (timed[-1].ended - warm[-1].ended),
+        policy_lag_mean=float(np.mean([step.lag_mean for step in timed])),
+        policy_lag_max=max(step.lag_max for step in timed),
+        last_step=timed[-1].number,
+    )
+
+
+def _go_on(steps: Iterator[_Step], seconds: float, *, at_least: int) -> list[_Step]:
+    """Take steps for so long, and at least so many."""
+    until, taken = perf_counter() + seconds, [next(steps) for _ in range(at_least)]
+    while perf_counter() < until:
+        taken.append(next(steps))
+    return taken
+
+
+def _learned(parts: Parts, acting: Acting) -> Iterator[_Step]:
+    """Take learning steps. One counts as finished only when the next is asked for: its batch stays whole till then."""
+    for step in count():
+        acting.wait(parts.pace.acted_before_learn(step))
+        learned = parts.learner.learn(step, 0.0)
+        lags = (learned.metrics["policy_lag_mean"], learned.metrics["policy_lag_max"])
+        yield _Step(step, learned.env_steps, *lags, perf_counter())
+        acting.finish(step + 1)
+
+
+def _sampled(parts: Parts, acting: Acting) -> Iterator[_Step]:
+    """Let every batch count as learned from as soon as it is there, and the weights stay as they are."""
+    for step in count():
+        acting.wait(parts.pace.acted_before_learn(step))
+        env_steps = parts.learner.valid_rows(step)
+        parts.learner.publish(step + 1)
+        yield _Step(step, env_steps, 0.0, 0.0, perf_counter())
+        acting.finish(step + 1)
+
+
+# --- what each part costs alone -----------------------------------------------------------------------------
+
+
+def _costs(parts: Parts, step: int) -> Costs:
+    """Measure each part alone, with the weights that are published after `step` and the data of its batch."""
+    run, runtime = parts.config.run, parts.config.runtime
+    policy, weights = NumpyPolicy(parts.policy), parts.weights.read(step + 1).copy()
+    policy.load(weights)
+    slot = parts.unrolls.open(parts.pace.tickets_of(step).start)
+    envs = make_envs(run.env, runtime.envs_per_actor, seed=run.seed, groups=runtime.env_groups, role="measure")
+    with closing(envs):
+        measures = (
+            partial(_as_actor, runtime, Stepping(envs, policy, run.seed).cost),
+            partial(_as_actor, runtime, partial(act_cost, parts.policy, parts.env, slot, weights)),
+            partial(learn_cost, parts, step),
+        )
+        rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
+    return Costs(*(median(cost.cpu for cost in costs) for costs in zip(*rounds, strict=True)))
+
+
+def _as_actor(runtime: RuntimeConfig, measure: Callable[[float], Cost], seconds: float) -> Cost:
+    """Measure with as many threads as an actor may use."""
+    if runtime.runtime != "processes":
+        return measure(seconds)
+    limit_blas(runtime.actor_threads or 1)
+    try:
+        return measure(seconds)
+    finally:
+        limit_blas(runtime.threads)
+
+
+# --- what is printed ----------------------------------------------------------------------------------------
+
+
+def figures(runtime: RuntimeConfig, cores: int, costs: Costs, speed: Speed) -> dict[str, Any]:
+    """Return what `offbeat bench --json` prints.
+
+    Raises:
+        RunFailed: more was achieved than is possible.
+    """
+    layout_limit, bound = layout_limit_sps(runtime, cores, costs)
+    limit_sps = 1e6 * cores / costs.total
+    actors = cores if runtime.runtime == "serial" else runtime.actors
+    if speed.sps > TOO_GOOD * layout_limit:
+        raise RunFailed(
+            f"achieved {speed.sps:.0f} env steps per second, more than the limit of {layout_limit:.0f} for this "
+            "layout: the costs were measured wrongly, most likely because the machine was busy; measure again when "
+            "it is idle"
+        )
+    return {
         "cores": cores,
         "c_env_us": costs.env,
         "c_act_us": costs.act,
         "c_learn_us": costs.learn,
-        "limit_sps": limit,
-        "layout_limit_sps": serial,
-        "serial_limit_sps": serial,
-        "achieved_sps": speed["sps"],
-        "fraction": fraction,
-        "layout_fraction": layout_fraction,
-        "overlap_gain_max": (acting + learning) / max(acting, learning),
-        "bound_by": "actors" if acting > learning else "learner",
-        "policy_lag_mean": speed["lag_mean"],
-        "policy_lag_max": speed["lag_max"],
+        "limit_sps": limit_sps,
+        "layout_limit_sps": layout_limit,
+        "serial_limit_sps": 1e6 / costs.total,
+        "achieved_sps": speed.sps,
+        "fraction": speed.sps / limit_sps,
+        "layout_fraction": speed.sps / layout_limit,
+        "overlap_gain_max": gain_max(costs.env + costs.act, costs.learn, actors, cores),
+        "bound_by": bound,
+        "policy_lag_mean": speed.policy_lag_mean,
+        "policy_lag_max": speed.policy_lag_max,
     }
-    if layout_fraction > TOO_GOOD:
-        raise RunFailed(
-            f"achieved {speed['sps']:.0f} env steps per second, more than the limit of {serial:.0f} for this layout: "
-            "the costs were measured wrongly, most likely because the machine was busy; measure again when it is idle"
-        )
-    return result
+
+
+def layout_limit_sps(runtime: RuntimeConfig, cores: int, costs: Costs) -> tuple[float, str]:
+    """Return the most env steps per second that the layout allows, and what bounds it.
+
+    With max_lag = 0 acting and learning take turns, so the bound is the lag, and the limit lies out of reach.
+    """
+    acting, learning = costs.env + costs.act, costs.learn / runtime.threads
+    if runtime.runtime == "serial":
+        return 1e6 / (acting + learning), "actors" if acting > learning else "learner"
+    bounds = limits(costs.total, acting, learning, actors=runtime.actors, cores=cores)
+    bound = min(bounds, key=bounds.__getitem__)
+    return bounds[bound], bound if runtime.max_lag else "lag"

@@ -5,24 +5,65 @@ Every other runtime must give the same bits when `lag` is exact.
 
 from __future__ import annotations
 
-from offbeat.runtime.conductor import Conductor
-from offbeat.runtime.wiring import Parts
+from collections.abc import Mapping, Sequence
+
+from offbeat.metrics.timings import Timings
+from offbeat.runtime.acting import Plan, Snapshot
+from offbeat.runtime.gate import NO_HOLD
+from offbeat.types import Tree
 
 
-def run_serial(parts: Parts, conductor: Conductor) -> None:
-    """Act each ticket as soon as the pace allows it, and learn whenever none may begin."""
-    pace, learner = parts.pace, parts.learner
-    while conductor.ending is None:
-        while pace.may_act(conductor.acted, conductor.learned) and conductor.admits(conductor.acted):
-            act(parts, conductor.acted)
-            conductor.acted += 1
-        step = conductor.learned
-        conductor.before_learning(learner.valid_rows(step))
-        conductor.after_learning(learner.learn(step, conductor.training_progress))
+class SerialActing:
+    """Acts each ticket as soon as the pace allows it, whenever the learner waits."""
 
+    def __init__(self, plan: Plan, arrays: Tree, origin: int) -> None:
+        self.restarts = 0
+        self.acted = self._origin = origin
+        self._plan, self._pace = plan, plan.runtime.pace
+        self._unrolls, self._weights = plan.unrolls(arrays), plan.weights(arrays)
+        self._actors = [plan.actor(index, origin) for index in range(plan.runtime.actors)]
+        self._learned = origin // self._pace.unrolls_per_batch
+        self._hold = NO_HOLD
 
-def act(parts: Parts, ticket: int) -> None:
-    """Act one ticket with the weights that the pace names for it."""
-    version = parts.pace.learned_before_act(ticket)
-    actor = parts.actors[ticket % len(parts.actors)]
-    actor.act(ticket, version, parts.weights.read(version), parts.unrolls.open(ticket))
+    def begin(self, snapshots: Sequence[Snapshot]) -> None:
+        for actor, snapshot in zip(self._actors, snapshots, strict=True):
+            self._plan.begin(actor, self._origin, snapshot)
+
+    def wait(self, tickets: int) -> None:
+        while self.acted < self._hold and self._pace.may_act(self.acted, self._learned):
+            self._act(self.acted)
+            self.acted += 1
+        if self.acted < tickets:
+            raise AssertionError(f"the pace lets {self.acted} tickets be acted, and {tickets} are waited for")
+
+    def _act(self, ticket: int) -> None:
+        """Act one ticket with the weights that the pace names for it."""
+        version = self._pace.learned_before_act(ticket)
+        actor = self._actors[ticket % len(self._actors)]
+        actor.act(ticket, version, self._weights.read(version), self._unrolls.open(ticket))
+
+    def hold(self, ticket: int | None) -> None:
+        self._hold = NO_HOLD if ticket is None else ticket
+
+    def finish(self, learned: int) -> None:
+        self._learned = learned
+
+    def slots_filled(self, step: int) -> float:
+        return (self.acted - self._pace.tickets_of(step).start) / self._pace.capacity
+
+    def snapshots(self) -> list[Snapshot]:
+        return [actor.snapshot() for actor in self._actors]
+
+    def spent(self) -> Mapping[str, float]:
+        timings = Timings()
+        for actor in self._actors:
+            timings.merge(actor.timings.seconds)
+        return timings.seconds
+
+    @property
+    def longest_stall(self) -> float:
+        return max((actor.longest_stall for actor in self._actors), default=0.0)
+
+    def close(self) -> None:
+        for actor in self._actors:
+            actor.close()

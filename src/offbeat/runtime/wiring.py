@@ -5,83 +5,105 @@ envs -> actor -> unrolls -> learner -> weights -> actor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from offbeat.config import Config
-from offbeat.envs.make import make_envs
+from offbeat.envs.check import preflight
 from offbeat.errors import ConfigError
+from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.unrolls import Unrolls
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import OnPolicyPace
 from offbeat.registry import algorithm_entry
-from offbeat.types import Algorithm, EnvSpec, env_fields
-from offbeat.workers.actor import Actor
+from offbeat.runtime.acting import Acting, Plan
+from offbeat.runtime.processes import ProcessActing
+from offbeat.runtime.serial import SerialActing
+from offbeat.runtime.supervisor import ActorProcess
+from offbeat.runtime.threads import ThreadActing
+from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.learner import Learner
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything that a runtime starts and joins."""
+    """Everything on the learner's side."""
 
     config: Config
+    plan: Plan
     pace: OnPolicyPace
     env: EnvSpec
     policy: PolicySpec
     algorithm: Algorithm
+    arrays: Tree
+    """What actors and learner share: see `Plan.slabs`."""
+    arena: SharedArena | None
+    """Where the arrays lie, if other processes are to see them."""
     unrolls: Unrolls
     weights: Weights
-    actors: tuple[Actor, ...]
     learner: Learner
     timings: Timings
-
-    def begin(self) -> None:
-        """Publish the weights as version 0, and begin new episodes in every actor."""
-        self.learner.publish(0)
-        for actor in self.actors:
-            actor.begin()
+    """Of the learner; actors keep their own."""
 
     def close(self) -> None:
-        for actor in self.actors:
-            actor.close()
+        if self.arena:
+            self.arena.close()
 
 
-def build(config: Config, origin: int = 0) -> Parts:
-    """Make the parts of a run.
-
-    Args:
-        config: the run's settings.
-        origin: the ticket at which acting begins; it keys the episodes that begin there.
+def build(config: Config) -> Parts:
+    """Make the learner's side of a run, after a few steps in the env, which show whether it works at all.
 
     Raises:
-        ConfigError: the env, its spaces or the device do not suit the settings.
+        ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     runtime, seed = config.runtime, config.run.seed
     entry, timings, pace = algorithm_entry(config.run.algorithm), Timings(), runtime.pace
-    envs = [
-        make_envs(
-            config.run.env,
-            runtime.envs_per_actor,
-            seed=seed,
-            actor=actor,
-            origin=origin,
-            groups=runtime.env_groups,
-        )
-        for actor in range(runtime.actors)
-    ]
-    spec = envs[0].spec
-    policy = config.settings.policy_spec(spec)
+    env = replace(preflight(config.run.env), columns=runtime.envs_per_actor)
+    policy = config.settings.policy_spec(env)
     algorithm: Algorithm = entry.algorithm_class()(
         config.settings, policy, seed=seed, corrected=runtime.max_lag > 0, device=device_of(config)
     )
-    fields = [*env_fields(spec), *algorithm.fields()]
-    unrolls = Unrolls(fields, pace, runtime.unroll_length, runtime.envs_per_actor)
-    weights = Weights(policy.layout().size, kept=pace.versions)
-    actors = tuple(Actor(index, seed, columns, NumpyPolicy(policy), timings) for index, columns in enumerate(envs))
+    plan = Plan(config.run, runtime, env, policy, (*env_fields(env), *algorithm.fields()))
+    _require_memory(plan)
+    arena = SharedArena(plan.slabs()) if runtime.runtime == "processes" else None
+    arrays = arena.arrays if arena else private_arena(plan.slabs())
+    unrolls, weights = plan.unrolls(arrays), plan.weights(arrays)
     learner = Learner(algorithm, unrolls, weights, seed=seed, device=device_of(config), timings=timings)
-    return Parts(config, pace, spec, policy, algorithm, unrolls, weights, actors, learner, timings)
+    return Parts(config, plan, pace, env, policy, algorithm, arrays, arena, unrolls, weights, learner, timings)
+
+
+def acting_of(
+    parts: Parts, origin: int, tell: Callable[[str], None], show: Callable[[Sequence[ActorProcess]], None]
+) -> Acting:
+    """Make the actors' side of a run, which acts from ticket `origin` on.
+
+    Args:
+        parts: the learner's side.
+        origin: the first ticket; it keys the episodes that begin there.
+        tell: tells the user what has happened.
+        show: is given the actor processes, whenever they have changed.
+
+    Raises:
+        ConfigError: the env cannot be made, or cannot be sent to another process.
+    """
+    if parts.arena is not None:
+        return ProcessActing(parts.plan, parts.arena, origin, parts.timings, tell, show)
+    if parts.config.runtime.runtime == "threads":
+        return ThreadActing(parts.plan, parts.arrays, origin, parts.timings)
+    return SerialActing(parts.plan, parts.arrays, origin)
+
+
+def _require_memory(plan: Plan) -> None:
+    """Refuse slots that do not fit into memory."""
+    runtime = plan.runtime
+    require_memory(
+        plan.slabs(),
+        f"(max_lag + 1) x unrolls_per_batch = ({runtime.max_lag} + 1) x {runtime.batch_unrolls} slots of "
+        f"(unroll_length + 1) x envs_per_actor = {runtime.unroll_length + 1} x {runtime.envs_per_actor} rows need",
+        "type a smaller unroll_length, envs_per_actor, unrolls_per_batch or max_lag",
+    )
 
 
 def device_of(config: Config) -> str:

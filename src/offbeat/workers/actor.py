@@ -1,41 +1,106 @@
 """The actor: takes a ticket, acts with the weights it is given, and writes what it saw into the ticket's slot.
 
-It knows nothing of the learner, of other actors or of where its memory lies. Episodes run on across tickets.
+It knows nothing of the learner, of other actors or of where its memory lies. Episodes run on across tickets. The
+same loop, `work`, is the life of an actor thread and of an actor process; the serial runtime calls `act` itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from time import perf_counter as clock
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.envs.contract import Envs, Outcome, Snapshots
+from offbeat.memory.unrolls import Unrolls
+from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.seeding import stream
 from offbeat.types import Policy, Tree
 
 
+class Watch(Protocol):
+    """Sees to it that calls of envs return in time."""
+
+    def enter(self, *, resets: bool) -> None:
+        """An env is about to be called; `resets` says whether an episode begins. May raise `Closed`."""
+
+    def leave(self) -> None:
+        """It has returned."""
+
+
+class Gate(Watch, Protocol):
+    """What an actor of its own thread or process waits at, see runtime/gate.py."""
+
+    def tickets(self) -> Iterable[int]: ...
+
+    def begin(self, ticket: int, at_rest: Callable[[], None]) -> int: ...
+
+    def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None: ...
+
+
+class Unwatched:
+    """For an actor in the learner's own thread, where there is nobody else to watch."""
+
+    def enter(self, *, resets: bool) -> None:
+        """Do nothing."""
+
+    def leave(self) -> None:
+        """Do nothing."""
+
+
 class Actor:
     """Steps its envs with its policy, one ticket at a time."""
 
-    def __init__(self, index: int, seed: int, envs: Envs, policy: Policy, timings: Timings) -> None:
+    def __init__(self, index: int, seed: int, envs: Envs, policy: Policy, watch: Watch | None = None) -> None:
         self.index = index
+        self.timings = Timings()
+        self.longest_stall = 0.0
+        """Seconds of the longest call of the envs."""
         self._seed = seed
         self._envs = envs
         self._policy = policy
-        self._timings = timings
+        self._watch = watch or Unwatched()
         self._leaves = [leaf.name for leaf in envs.spec.observation]
         self._following: Tree = {}
         """The observation that follows the last ticket: row 0 of the next."""
         self._returns = np.zeros(envs.spec.columns, np.float32)
         self._lengths = np.zeros(envs.spec.columns, np.int32)
+        self._resets = [True] * len(envs.groups)
+        """Whether a column of the group may begin an episode in the next row."""
 
-    def begin(self) -> None:
-        """Begin new episodes in all columns."""
+    def begin(self, origin: int, spread: int = 0) -> None:
+        """Begin new episodes in all columns.
+
+        Args:
+            origin: the ticket at which they begin.
+            spread: if not 0, each column first takes a random number of random env steps below it, which are
+                counted nowhere: so that the episodes of the columns do not run, and end, side by side.
+        """
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
         self._returns[:], self._lengths[:] = 0, 0
+        if spread:
+            random = stream(self._seed, "decorrelate", self.index, origin)
+            advanced = self._envs.advance(random.integers(spread, size=len(self._returns)), random)
+            self._following = {name: leaf.copy() for name, leaf in advanced.observation.items()}
+            self._returns[:], self._lengths[:] = advanced.returns, advanced.lengths
+
+    def work(self, gate: Gate, unrolls: Unrolls, weights: Weights, at_rest: Callable[[], None]) -> NoReturn:
+        """Act ticket after ticket, until the gate closes.
+
+        Raises:
+            Closed: the run is ending.
+            EnvFailed: an env failed.
+        """
+        for ticket in gate.tickets():
+            begun = clock()
+            version = gate.begin(ticket, at_rest)
+            self.timings.add("wait/actor", clock() - begun)
+            self.act(ticket, version, weights.read(version), unrolls.open(ticket))
+            gate.commit(ticket, self.timings, self.longest_stall)
+        raise AssertionError("tickets never end")
 
     def act(self, ticket: int, version: int, weights: NDArray[np.float32], slot: Tree) -> None:
         """Act one unroll into `slot` ([T + 1, N, ...] by field name) with one version of the weights."""
@@ -63,14 +128,18 @@ class Actor:
             slot[name][row, columns] = values
         actions = self._policy.to_env(acted.action)
         chosen = clock()
+        self._watch.enter(resets=self._resets[group])
         self._envs.send(actions, group)
-        self._timings.add("act", chosen - begun)
-        self._timings.add("env", clock() - chosen)
+        self._watch.leave()
+        self.timings.add("act", chosen - begun)
+        self._called_env(chosen, clock())
 
     def _receive(self, slot: Tree, row: int, group: int, columns: slice) -> None:
         """Complete a row with what became of its actions, and write the observation of the next."""
         begun = clock()
+        self._watch.enter(resets=self._resets[group])
         outcome = self._envs.recv(group)
+        self._watch.leave()
         received = clock()
         for name in self._leaves:
             slot[name][row + 1, columns] = outcome.observation[name]
@@ -78,20 +147,29 @@ class Actor:
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
-        self._count_episodes(slot, row, columns, outcome)
-        self._timings.add("env", received - begun)
-        self._timings.add("act", clock() - received)
+        self._resets[group] = self._count_episodes(slot, row, columns, outcome)
+        self._called_env(begun, received)
+        self.timings.add("act", clock() - received)
 
-    def _count_episodes(self, slot: Tree, row: int, columns: slice, outcome: Outcome) -> None:
-        """Keep each column's return and length, and record them in the row that ends its episode."""
+    def _called_env(self, begun: float, ended: float) -> None:
+        self.timings.add("env", ended - begun)
+        self.longest_stall = max(self.longest_stall, ended - begun)
+
+    def _count_episodes(self, slot: Tree, row: int, columns: slice, outcome: Outcome) -> bool:
+        """Keep each column's return and length, and record them in the row that ends its episode.
+
+        Returns whether an episode ended.
+        """
         returns, lengths = self._returns[columns], self._lengths[columns]
         returns += outcome.reward
         lengths += outcome.valid
         ended = outcome.terminated | outcome.truncated
-        if ended.any():
+        any_ended = bool(ended.any())
+        if any_ended:
             slot["episode_return"][row, columns] = returns
             slot["episode_length"][row, columns] = lengths
             returns[ended], lengths[ended] = 0, 0
+        return any_ended
 
     def snapshot(self) -> dict[str, Any] | None:
         """Return the state of the envs and of the episodes under way, or None where the envs have no snapshots."""

@@ -20,7 +20,8 @@ from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.flat import FlatAdam
 from offbeat.seeding import stream
-from offbeat.types import Algorithm, Batch, Minibatch, Stage, Tree
+from offbeat.types import Algorithm, Minibatch, Stage, Tree
+from offbeat.workers.staging import Staging
 
 REFUSED_IN_A_ROW = 100
 """Updates refused one after the other before the run is given up."""
@@ -57,7 +58,7 @@ class Learner:
         timings: Timings,
     ) -> None:
         self._algorithm, self._unrolls, self._weights = algorithm, unrolls, weights
-        self._seed, self._device, self._timings = seed, device, timings
+        self._seed, self._staging, self._timings = seed, Staging(device), timings
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
         self._refused_in_a_row = 0
 
@@ -70,7 +71,7 @@ class Learner:
         begun = clock()
         arrays = self._unrolls.batch(step)
         rates = self._algorithm.begin(progress)
-        batch = self._algorithm.prepare(self._tensors(arrays))
+        batch = self._algorithm.prepare(self._staging.tensors(arrays))
         prepared = clock()
         figures = _Figures()
         for minibatch in self._algorithm.minibatches(batch, stream(self._seed, "learn", step)):
@@ -84,9 +85,6 @@ class Learner:
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)
         return _learned(arrays, step, figures, metrics | {"learning_rate": max(rates.values())})
-
-    def _tensors(self, arrays: Tree) -> Batch:
-        return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
 
     def _update(self, stage: Stage, minibatch: Minibatch, rate: float, figures: _Figures) -> None:
         """Differentiate one stage's loss, clip, and apply: or refuse, when the gradients are not finite."""

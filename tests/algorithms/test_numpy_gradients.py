@@ -7,33 +7,42 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.models import policy_spec
-from tests.reference.ppo_update_rows import perturb, random_minibatch
+from tests.reference.update_rows import ALGORITHMS, perturb, random_minibatch
 
-from offbeat.algorithms.ppo import PPO, PPOConfig
-from offbeat.algorithms.ppo_numpy import applies
+from offbeat.algorithms.a2c import A2CConfig
+from offbeat.algorithms.impala import IMPALAConfig
+from offbeat.algorithms.numpy_gradients import applies
+from offbeat.algorithms.on_policy import GROUP, OnPolicy, OnPolicyConfig
+from offbeat.algorithms.ppo import PPOConfig
 from offbeat.models.spec import PolicySpec
 
-configs = st.builds(
+shared: dict[str, st.SearchStrategy[Any]] = {
+    "value_coef": st.sampled_from([0.0, 0.5, 2.0]),
+    "entropy_coef": st.sampled_from([0.0, 0.01, 1.0]),
+    "normalize_advantages": st.booleans(),
+    "hidden_sizes": st.lists(st.integers(1, 12), max_size=3).map(tuple),
+    "activation": st.sampled_from(["tanh", "relu"]),
+}
+ppo_configs = st.builds(
     PPOConfig,
     clip=st.sampled_from([0.05, 0.2, 0.5]),
     value_clip=st.none() | st.sampled_from([0.05, 0.3]),
-    value_coef=st.sampled_from([0.0, 0.5, 2.0]),
-    entropy_coef=st.sampled_from([0.0, 0.01, 1.0]),
-    normalize_advantages=st.booleans(),
-    hidden_sizes=st.lists(st.integers(1, 12), max_size=3).map(tuple),
-    activation=st.sampled_from(["tanh", "relu"]),
+    **shared,
+)
+configs: st.SearchStrategy[OnPolicyConfig] = st.one_of(
+    ppo_configs, st.builds(A2CConfig, **shared), st.builds(IMPALAConfig, **shared)
 )
 
 
-def algorithm(config: PPOConfig, action: str, **spec: Any) -> tuple[PPO, PolicySpec]:
+def algorithm_of(config: OnPolicyConfig, action: str, **spec: Any) -> tuple[OnPolicy[Any], PolicySpec]:
     policy = policy_spec(action, hidden_sizes=config.hidden_sizes, activation=config.activation, **spec)
-    ppo = PPO(config, policy, seed=0, corrected=False)
-    perturb(ppo, 0.3)
-    return ppo, policy
+    algorithm = ALGORITHMS[type(config)](config, policy, seed=0, corrected=False)
+    perturb(algorithm, 0.3)
+    return algorithm, policy
 
 
 # Drawn without chance: rows that lie on a clip's very edge would have two derivatives.
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     configs,
     st.sampled_from(["discrete", "box", "matrix"]),
@@ -42,10 +51,10 @@ def algorithm(config: PPOConfig, action: str, **spec: Any) -> tuple[PPO, PolicyS
     st.integers(0, 2**32 - 1),
 )
 def test_loss_figures_and_every_gradient_are_autograds(config, action, rows, drift, seed):
-    ppo, spec = algorithm(config, action)
-    flat = ppo.groups["actor_critic"].parameters
-    minibatch = random_minibatch(ppo, spec, rows, seed, drift)
-    [stage] = ppo.stages
+    algorithm, spec = algorithm_of(config, action)
+    flat = algorithm.groups[GROUP].parameters
+    minibatch = random_minibatch(algorithm, spec, rows, seed, drift)
+    [stage] = algorithm.stages
     assert stage.gradients is not None
     loss, figures = stage.loss(minibatch)
     assert isinstance(loss, torch.Tensor)
@@ -65,18 +74,19 @@ def test_loss_figures_and_every_gradient_are_autograds(config, action, rows, dri
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_a_second_minibatch_of_another_size_is_not_disturbed_by_the_first(config, action, rows, seed):
-    ppo, spec = algorithm(config, action)
-    flat = ppo.groups["actor_critic"].parameters
-    gradients = ppo.stages[0].gradients
+    algorithm, spec = algorithm_of(config, action)
+    flat = algorithm.groups[GROUP].parameters
+    gradients = algorithm.stages[0].gradients
     assert gradients is not None
-    minibatch = random_minibatch(ppo, spec, rows, seed)
+    minibatch = random_minibatch(algorithm, spec, rows, seed)
     gradients(minibatch)
     alone = flat.gradients.clone()
-    gradients(random_minibatch(ppo, spec, 12, seed + 1))
+    gradients(random_minibatch(algorithm, spec, 12, seed + 1))
     gradients(minibatch)
     assert torch.equal(flat.gradients, alone)
 
 
+@pytest.mark.parametrize("kind", ALGORITHMS)
 @pytest.mark.parametrize(
     ("action", "settings", "expected"),
     [
@@ -89,9 +99,9 @@ def test_a_second_minibatch_of_another_size_is_not_disturbed_by_the_first(config
         ("box", {"action_distribution": "squashed"}, False),
     ],
 )
-def test_the_path_by_hand_is_taken_only_where_its_derivatives_hold(action, settings, expected):
-    config = PPOConfig(**settings)
-    ppo, spec = algorithm(config, action, squashed=config.action_distribution == "squashed")
-    parameters = ppo.groups["actor_critic"].parameters
+def test_the_path_by_hand_is_taken_only_where_its_derivatives_hold(kind, action, settings, expected):
+    config = kind(**settings)
+    algorithm, spec = algorithm_of(config, action, squashed=config.action_distribution == "squashed")
+    parameters = algorithm.groups[GROUP].parameters
     assert applies(spec, parameters, shared=config.shared_trunk, exploration=config.exploration) is expected
-    assert (ppo.stages[0].gradients is not None) is expected
+    assert (algorithm.stages[0].gradients is not None) is expected

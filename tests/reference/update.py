@@ -1,8 +1,8 @@
-"""A slow twin of PPO's learning step: an ordinary module, torch's Adam, and a loop over rows, in float64."""
+"""Slow twins of the learning steps: an ordinary module, torch's Adam, and a loop over rows, in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import log, sqrt
 from typing import Any
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from tests.reference.advantages import by_column, gae_column, vtrace_column
 from torch import Tensor, distributions, nn
 
+from offbeat.algorithms.on_policy import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Tree
 
 Rows = NDArray[Any]
+Place = tuple[int, int]
+"""Row and column."""
 
 
 class Network(nn.Module):
@@ -46,7 +49,10 @@ class Network(nn.Module):
     def entropy(self, observation: Tensor) -> Tensor:
         if self.spec.distribution == "categorical":
             return sum((component.entropy() for component in self._components(observation)), torch.zeros(()))
-        entropy: Tensor = distributions.Normal(self.policy(observation), self.log_std.exp()).entropy().sum()
+        normal = distributions.Normal(self.policy(observation), self.log_std.exp())
+        entropy: Tensor = normal.entropy().sum()
+        if self.spec.distribution == "squashed":
+            entropy = entropy + _mean_log_slope(normal)
         return entropy
 
     def symmetric_kl(self, observation: Tensor) -> Tensor:
@@ -78,6 +84,14 @@ class Network(nn.Module):
         return array
 
 
+def _mean_log_slope(normal: distributions.Normal) -> Tensor:
+    """Return what tanh adds to the entropy, by adding up over a fine grid."""
+    z = torch.linspace(-6, 6, 4001, dtype=torch.float64).unsqueeze(1)
+    slope = (1 - torch.tanh(normal.mean + normal.stddev * z) ** 2).log()
+    mean: Tensor = (slope * torch.softmax(-z.square() / 2, dim=0)).sum()
+    return mean
+
+
 def _stack(
     spec: PolicySpec, weights: Mapping[str, Rows], body: str, head: str, shared: nn.Sequential | None
 ) -> nn.Sequential:
@@ -100,11 +114,14 @@ def _linear(weights: Mapping[str, Rows], name: str) -> nn.Linear:
 
 @dataclass
 class Twin:
-    """Learns as PPO does, one row at a time."""
+    """Learns by the plain policy gradient, one row at a time: as A2C does and, with V-trace always, as IMPALA does."""
 
-    config: PPOConfig
+    config: OnPolicyConfig
     network: Network
     corrected: bool
+    """Whether the proximal policy is another than the one that acted."""
+    weighs: bool
+    """Whether V-trace weighs rows."""
     seen_observations: list[Rows] = field(default_factory=list)
     """Every valid row so far, [inputs] each."""
     seen_targets: list[float] = field(default_factory=list)
@@ -127,21 +144,15 @@ class Twin:
 
     # --- a learning step ------------------------------------------------------------------------------------
 
-    def learn(self, batch: Tree, rate: float, clip: float, random: np.random.Generator) -> list[float]:
+    def learn(self, batch: Tree, rate: float, random: np.random.Generator) -> list[float]:
         """Learn from [T + 1, B, ...] arrays; return the gradients' norms before clipping."""
         rows = _Rows(batch, self.network.spec)
         self.observations = {where: self.normalized(raw) for where, raw in rows.raw.items()}
         valid = [where for where in rows.inner if batch["valid"][where]]
         self._prepare(batch, rows)
+        self._estimate = lambda: self._target(batch, rows)
         first_targets = dict(self.targets)
-        norms = []
-        parts = -(-len(valid) // self.config.minibatch_size)
-        for epoch in range(self.config.epochs):
-            if epoch and self.config.recompute_advantages:
-                self._target(batch, rows)
-            order = random.permutation(len(valid))
-            cut = np.array_split(order, parts)
-            norms += [self._update([valid[i] for i in part], batch, rate, clip) for part in cut]
+        norms = [self._update(part, batch, rate) for part in self._parts(valid, random)]
         std = self.return_std
         if self.config.normalize_observations:
             self.seen_observations += [rows.raw[where] for where in valid]
@@ -170,7 +181,7 @@ class Twin:
         arrays = (batch["reward"][:-1].astype(np.float64), values)
         masks = tuple(batch[name][:-1] for name in ("terminated", "truncated", "valid"))
         decay = {"gamma": config.gamma, "gae_lambda": config.gae_lambda}
-        if self.corrected:
+        if self.weighs:
             clips = {"rho_clip": config.rho_clip, "c_clip": config.c_clip}
             ratios = rows.grid(self.log_ratio)
             advantages, targets = by_column(vtrace_column, ratios, *arrays, *masks, **decay, **clips)
@@ -180,13 +191,13 @@ class Twin:
         self.targets = {where: targets[where] / std for where in rows.inner}
         self.values = {where: values[where] / std for where in rows.inner}
 
-    def _update(self, part: list[tuple[int, int]], batch: Tree, rate: float, clip: float) -> float:
+    def _update(self, part: list[Place], batch: Tree, rate: float) -> float:
         advantages = np.array([self.advantages[where] for where in part])
         if self.config.normalize_advantages:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         loss = torch.zeros(())
         for where, advantage in zip(part, advantages, strict=True):
-            loss = loss + self._row_loss(where, float(advantage), batch, clip) / len(part)
+            loss = loss + self._row_loss(where, float(advantage), batch) / len(part)
         self.optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_grad_norm)
@@ -194,20 +205,51 @@ class Twin:
         self.optimizer.step()
         return float(norm)
 
-    def _row_loss(self, where: tuple[int, int], advantage: float, batch: Tree, clip: float) -> Tensor:
+    def _row_loss(self, where: Place, advantage: float, batch: Tree) -> Tensor:
         config, observation = self.config, self.observations[where]
-        action = torch.from_numpy(np.array(batch["action"][where]))
-        ratio = (self.network.log_prob(observation, action) - self.proximal[where]).exp()
-        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
-        value, target, before = self.network.value(observation), self.targets[where], self.values[where]
-        error = (value - target) ** 2
-        if config.value_clip is not None:
-            moved = (value - before).clamp(-config.value_clip, config.value_clip)
-            error = torch.maximum(error, (before + moved - target) ** 2)
-        loss = -surrogate + config.value_coef * error / 2
+        log_prob = self.network.log_prob(observation, torch.from_numpy(np.array(batch["action"][where])))
+        loss = self._policy_loss(where, log_prob, advantage)
+        loss = loss + config.value_coef * self._value_loss(where, self.network.value(observation))
         if config.exploration == "symmetric_kl":
             return loss + config.entropy_coef * self.network.symmetric_kl(observation)
         return loss - config.entropy_coef * self.network.entropy(observation) if config.entropy_coef else loss
+
+    # --- what PPO does in another way ------------------------------------------------------------------------
+
+    def _parts(self, valid: list[Place], random: np.random.Generator) -> Iterator[list[Place]]:  # noqa: ARG002
+        yield valid
+
+    def _policy_loss(self, where: Place, log_prob: Tensor, advantage: float) -> Tensor:  # noqa: ARG002
+        return -advantage * log_prob
+
+    def _value_loss(self, where: Place, value: Tensor) -> Tensor:
+        return (value - self.targets[where]) ** 2 / 2
+
+
+@dataclass
+class PPOTwin(Twin):
+    """Learns as PPO does."""
+
+    config: PPOConfig
+
+    def _parts(self, valid: list[Place], random: np.random.Generator) -> Iterator[list[Place]]:
+        parts = -(-len(valid) // self.config.minibatch_size)
+        for epoch in range(self.config.epochs):
+            if epoch and self.config.recompute_advantages:
+                self._estimate()
+            for part in np.array_split(random.permutation(len(valid)), parts):
+                yield [valid[i] for i in part]
+
+    def _policy_loss(self, where: Place, log_prob: Tensor, advantage: float) -> Tensor:
+        ratio, clip = (log_prob - self.proximal[where]).exp(), self.config.clip
+        return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+    def _value_loss(self, where: Place, value: Tensor) -> Tensor:
+        clip, target, before = self.config.value_clip, self.targets[where], self.values[where]
+        loss = super()._value_loss(where, value)
+        if clip is None:
+            return loss
+        return torch.maximum(loss, (before + (value - before).clamp(-clip, clip) - target) ** 2 / 2)
 
 
 class _Rows:

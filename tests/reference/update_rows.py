@@ -10,9 +10,13 @@ import torch
 from numpy.typing import NDArray
 from tests.reference.models import policy_spec, random_action, random_observation
 
+from offbeat.algorithms.a2c import A2C, A2CConfig
+from offbeat.algorithms.impala import IMPALA, IMPALAConfig
+from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
 from offbeat.algorithms.ppo import PPO, PPOConfig
-from offbeat.memory.unrolls import Unrolls
-from offbeat.memory.weights import Weights
+from offbeat.memory.arena import private_arena
+from offbeat.memory.unrolls import Unrolls, unroll_slabs
+from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
@@ -23,13 +27,14 @@ from offbeat.workers.learner import Learner
 UNROLL_LENGTH = 6
 COLUMNS = 3
 UNROLLS = 2
+ALGORITHMS: dict[type[OnPolicyConfig], type[OnPolicy[Any]]] = {PPOConfig: PPO, A2CConfig: A2C, IMPALAConfig: IMPALA}
 
 
 @dataclass
 class Bench:
     """A learner with its memory, and nobody who acts."""
 
-    ppo: PPO
+    algorithm: OnPolicy[Any]
     spec: PolicySpec
     unrolls: Unrolls
     weights: Weights
@@ -48,10 +53,10 @@ class Bench:
     @property
     def parameters(self) -> NDArray[np.float32]:
         """A copy of all that is trained."""
-        return self.ppo.groups["actor_critic"].parameters.values.numpy().copy()
+        return self.algorithm.groups["actor_critic"].parameters.values.numpy().copy()
 
 
-def bench(config: PPOConfig, action: str = "discrete", *, max_lag: int = 0, **spec: Any) -> Bench:
+def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0, **spec: Any) -> Bench:
     policy = policy_spec(
         action,
         hidden_sizes=config.hidden_sizes,
@@ -61,20 +66,25 @@ def bench(config: PPOConfig, action: str = "discrete", *, max_lag: int = 0, **sp
         **spec,
     )
     pace = OnPolicyPace(UNROLLS, max_lag)
-    ppo = PPO(config, policy, seed=3, corrected=max_lag > 0)
+    algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=max_lag > 0)
     env = EnvSpec("test", policy.observation, policy.action, COLUMNS)
-    unrolls = Unrolls([*env_fields(env), *ppo.fields()], pace, UNROLL_LENGTH, COLUMNS)
-    weights = Weights(policy.layout().size, kept=pace.versions)
-    learner = Learner(ppo, unrolls, weights, seed=5, device="cpu", timings=Timings())
-    perturb(ppo, 0.3)
+    fields = [*env_fields(env), *algorithm.fields()]
+    slabs = [
+        *unroll_slabs(fields, pace, UNROLL_LENGTH, COLUMNS),
+        *weight_slabs(policy.layout().size, pace.versions),
+    ]
+    arrays = private_arena(slabs)
+    unrolls, weights = Unrolls(fields, pace, arrays), Weights(arrays)
+    learner = Learner(algorithm, unrolls, weights, seed=5, device="cpu", timings=Timings())
+    perturb(algorithm, 0.3)
     learner.publish(0)
-    return Bench(ppo, policy, unrolls, weights, learner, pace)
+    return Bench(algorithm, policy, unrolls, weights, learner, pace)
 
 
-def perturb(ppo: PPO, scale: float, seed: int = 0) -> None:
+def perturb(algorithm: OnPolicy[Any], scale: float, seed: int = 0) -> None:
     """Move every parameter: no bias is zero any more, and no policy uniform."""
     generator = torch.Generator().manual_seed(seed)
-    for view in ppo.groups["actor_critic"].parameters.arrays().values():
+    for view in algorithm.groups["actor_critic"].parameters.arrays().values():
         view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
 
 
@@ -98,13 +108,15 @@ def fill_slot(slot: Tree, policy: NumpyPolicy, version: int, random: np.random.G
         slot["action"][row], slot["behavior_log_prob"][row] = acted.action, acted.recorded["behavior_log_prob"]
 
 
-def random_minibatch(ppo: PPO, spec: PolicySpec, rows: int, seed: int, drift: float = 0.3) -> dict[str, torch.Tensor]:
+def random_minibatch(
+    algorithm: OnPolicy[Any], spec: PolicySpec, rows: int, seed: int, drift: float = 0.3
+) -> dict[str, torch.Tensor]:
     """Return a minibatch whose proximal policy and values are some way from the current ones."""
     random = np.random.default_rng(seed)
     observation = torch.from_numpy(random.normal(size=(rows, spec.inputs)).astype(np.float32))
     action = torch.from_numpy(random_action(spec, rows, random))
     with torch.no_grad():
-        distribution, values = ppo._model(observation)
+        distribution, values = algorithm._model(observation)
         log_prob = distribution.log_prob(action)
     noise = torch.from_numpy(random.normal(scale=drift, size=(2, rows)).astype(np.float32))
     drawn = torch.from_numpy(random.normal(size=(2, rows)).astype(np.float32))

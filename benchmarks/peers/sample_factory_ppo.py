@@ -1,0 +1,133 @@
+"""Asynchronous PPO of Sample Factory on one piece of work; started by `speed.py` in the peer's own environment.
+
+    python benchmarks/peers/sample_factory_ppo.py '{"env": "CartPole-v1", ..., "seed": 1}'
+
+Prints one JSON object: the versions, the policy lag and the curve [env_steps, wall_time_s, episode_return_mean].
+A point is taken when the learner reports a learning step; time counts from the first report, which the learner
+makes once it is ready and before any env has been stepped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from typing import Any
+
+import gymnasium
+from sample_factory.algo.utils.misc import LEARNER_ENV_STEPS, ExperimentStatus
+from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
+from sample_factory.envs.env_utils import register_env
+from sample_factory.train import make_runner
+
+OLDER = {"HalfCheetah-v5": "HalfCheetah-v4"}
+"""Ids before Gymnasium 1, whose steps and rewards are the same."""
+WORKERS = 2
+SPLITS = 2
+"""Halves of a worker's envs that are stepped by turns, while the others' actions are computed."""
+
+
+class Curve:
+    """Takes a point at each report of the learner."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, float, float | None]] = []
+        self.lag: tuple[float, float] | None = None
+        """Mean and maximum policy lag, as last reported, in optimizer steps."""
+        self._started_s: float | None = None
+
+    def take(self, runner: Any, message: dict[str, Any], policy: int) -> None:
+        """Append [env_steps, wall_time_s, mean return of the last 100 training episodes]."""
+        now_s = time.perf_counter()
+        self._started_s = now_s if self._started_s is None else self._started_s
+        returns = runner.policy_avg_stats.get("reward", {policy: ()})[policy]
+        mean = float(sum(returns)) / len(returns) if returns else None
+        self.points.append((message[LEARNER_ENV_STEPS], now_s - self._started_s, mean))
+        lag = runner.policy_lag[policy]
+        if lag:
+            self.lag = (float(lag["version_diff_avg"]), float(lag["version_diff_max"]))
+
+
+def arguments(work: dict[str, Any], folder: str) -> list[str]:
+    """Return the work in Sample Factory's words."""
+    rows = work["envs"] * work["unroll_length"]
+    options = {
+        "algo": "APPO",
+        "env": work["env"],
+        "train_dir": folder,
+        "experiment": "run",
+        "device": "cpu",
+        "seed": work["seed"],
+        "train_for_env_steps": work["steps"],
+        "serial_mode": False,
+        "async_rl": True,
+        "batched_sampling": False,
+        "num_workers": WORKERS,
+        "num_envs_per_worker": work["envs"] // WORKERS,
+        "worker_num_splits": SPLITS,
+        "rollout": work["unroll_length"],
+        "recurrence": 1,
+        "batch_size": work["minibatch_size"],
+        "num_batches_per_epoch": rows // work["minibatch_size"],
+        "num_epochs": work["epochs"],
+        "with_vtrace": False,  # needs a loop over the rollout in Python: slower, and off in its own examples
+        "value_bootstrap": True,
+        "use_rnn": False,
+        "nonlinearity": work["activation"],
+        "actor_critic_share_weights": work["shared_trunk"],
+        "adaptive_stddev": False,
+        "learning_rate": work["learning_rate"],
+        "lr_schedule": "constant",
+        "adam_eps": work["adam_eps"],
+        "gamma": work["gamma"],
+        "gae_lambda": work["gae_lambda"],
+        "ppo_clip_ratio": work["clip"],
+        "ppo_clip_value": 1e6,  # none
+        "value_loss_coeff": work["value_coef"] / 2,  # here the loss is the whole squared error
+        "exploration_loss_coeff": work["entropy_coef"],
+        "max_grad_norm": work["max_grad_norm"],
+        "normalize_input": work["normalize_observations"],
+        "normalize_returns": work["normalize_returns"],
+    }
+    layers = ["--encoder_mlp_layers", *map(str, work["hidden_sizes"])]
+    return [f"--{name}={value}" for name, value in options.items()] + layers
+
+
+def make_env(name: str, _config: object, _env_config: object, render_mode: str | None = None) -> gymnasium.Env:
+    """Return one env, without Gymnasium's checker."""
+    return gymnasium.make(OLDER.get(name, name), render_mode=render_mode, disable_env_checker=True)
+
+
+def train(work: dict[str, Any]) -> Curve:
+    """Train to the end and return the curve.
+
+    Raises:
+        SystemExit: the run failed.
+    """
+    register_env(work["env"], make_env)
+    curve = Curve()
+    with tempfile.TemporaryDirectory() as folder:
+        given = arguments(work, folder)
+        parser, _ = parse_sf_args(given)
+        _, runner = make_runner(parse_full_cfg(parser, given))
+        runner.policy_msg_handlers[LEARNER_ENV_STEPS].append(curve.take)
+        status = runner.init()
+        if status == ExperimentStatus.SUCCESS:
+            status = runner.run()
+    if status != ExperimentStatus.SUCCESS:
+        raise SystemExit(f"Sample Factory ended with status {status}")
+    return curve
+
+
+def main() -> None:
+    """Train, then print what was measured."""
+    curve = train(json.loads(sys.argv[1]))
+    names = ("sample-factory", "torch", "numpy", "gymnasium", "mujoco")
+    report = {"versions": {name: version(name) for name in names}, "policy_lag": curve.lag, "curve": curve.points}
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()

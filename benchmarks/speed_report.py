@@ -1,0 +1,128 @@
+"""Tables and figures of the speeds, and beside them what was learned at these speeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import describe, markdown_table, spread
+
+Record = dict[str, Any]
+PARTS = (0.1, 0.25, 0.5, 1.0)
+GRID_POINTS = 100
+
+
+def write_tables(records: dict[str, Record], path: Path) -> str:
+    """Write what was measured as Markdown, and return it."""
+    about = [
+        "SPS and ratios: median (least to most). A ratio is that of two runs of the same round.",
+        "CPU: seconds of the whole process and its children per 100,000 env steps, start-up included.",
+        "Policy lag: mean / most. offbeat counts learning steps, Sample Factory optimizer steps.",
+    ]
+    parts = [part for name, record in records.items() for part in _section(name, record)]
+    text = "\n\n".join(["# Speed beside Stable-Baselines3 and Sample Factory", "\n".join(about), *parts]) + "\n"
+    path.write_text(text)
+    return text
+
+
+def _section(name: str, record: Record) -> list[str]:
+    work = record["work"]
+    batch = (
+        f"{work['env']}, {work['envs']} envs, unrolls of {work['unroll_length']}, minibatches of "
+        f"{work['minibatch_size']}, epochs: {work['epochs']}; {work['steps']:,} env steps a run, "
+        f"{max(run['round'] for run in record['runs'])} rounds."
+    )
+    versions = [f"{side}: {_versions(found)}." for side, found in record["versions"].items()]
+    layouts = [f"{side}: `{layout}`." for side, layout in record["layouts"].items()]
+    about = "\n".join([batch, f"{describe(record['machine'])}.", *versions])
+    figure = f"![Returns over env steps and over time](speed-{name}.png)"
+    return [f"## {name}", about, "  \n".join(layouts), _speeds(record).rstrip(), _curves(record).rstrip(), figure]
+
+
+def _versions(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+def _speeds(record: Record) -> str:
+    references = list(record["ratios"])
+    header = ["side", "SPS", *(f"x {reference}" for reference in references), "CPU s", "policy lag"]
+    rows = [
+        [
+            side,
+            spread([run["sps"] for run in runs], ",.0f"),
+            *(_ratio(record["ratios"][reference].get(side)) for reference in references),
+            f"{median(run['process_cpu_s'] for run in runs) / record['work']['steps'] * 100_000:.2f}",
+            _lag(runs),
+        ]
+        for side, runs in by_side(record).items()
+    ]
+    return markdown_table(header, rows)
+
+
+def _ratio(values: list[float] | None) -> str:
+    return spread(values, ".2f") if values else "1"
+
+
+def _lag(runs: list[Record]) -> str:
+    lags = [run["policy_lag"] for run in runs if run.get("policy_lag")]
+    return f"{median(mean for mean, _ in lags):.2f} / {max(most for _, most in lags):.0f}" if lags else "0"
+
+
+def _curves(record: Record) -> str:
+    header = ["mean return of the last 100 training episodes", *(f"after {part:.0%} of the steps" for part in PARTS)]
+    steps = record["work"]["steps"]
+    rows = [
+        [side, *(_return_at(runs, part * steps) for part in PARTS)] for side, runs in by_side(record).items()
+    ]  # fmt: skip
+    return markdown_table(header, rows)
+
+
+def _return_at(runs: list[Record], steps: float) -> str:
+    scores = [min(run["curve"], key=lambda point: abs(point[0] - steps))[2] for run in runs]
+    known = [score for score in scores if score is not None]
+    return spread(known, ",.0f") if known else "-"
+
+
+def by_side(record: Record) -> dict[str, list[Record]]:
+    """Return the runs of each side, in the order of the first round."""
+    sides = dict.fromkeys(run["side"] for run in record["runs"])
+    return {side: [run for run in record["runs"] if run["side"] == side] for side in sides}
+
+
+# --- figure -------------------------------------------------------------------------------------------------
+
+
+def draw(name: str, record: Record, path: Path) -> None:
+    """Draw each side's return over env steps and over seconds: the median of its runs, from the least to the most."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    for axis, column, label in ((axes[0], 0, "env steps"), (axes[1], 1, "seconds of training, start-up left out")):
+        for side, runs in by_side(record).items():
+            x, returns = _on_a_grid(runs, column)
+            axis.plot(x, np.median(returns, axis=0), label=side)
+            axis.fill_between(x, returns.min(axis=0), returns.max(axis=0), alpha=0.15, linewidth=0)
+        axis.set_xlabel(label)
+        axis.grid(visible=True, alpha=0.3)
+    axes[0].set_ylabel("return of the last 100 training episodes")
+    axes[0].legend(fontsize="small")
+    figure.suptitle(f"{name}: {record['work']['env']}")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _on_a_grid(runs: list[Record], column: int) -> tuple[Any, Any]:
+    """Return points that all runs reach, and the returns there [runs, points]."""
+    curves = [np.array([point for point in run["curve"] if point[2] is not None], float) for run in runs]
+    curves = [curve if len(curve) else np.full((1, 3), np.nan) for curve in curves]
+    x = np.linspace(max(curve[0, column] for curve in curves), min(curve[-1, column] for curve in curves), GRID_POINTS)
+    return x, np.stack([np.interp(x, curve[:, column], curve[:, 2]) for curve in curves])

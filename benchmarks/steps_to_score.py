@@ -1,0 +1,125 @@
+"""Env steps and seconds to a score on CartPole-v1: serial beside processes, several seeds.
+
+    python -m benchmarks.steps_to_score
+    python -m benchmarks.steps_to_score --sides serial processes --seeds 1 2 3
+
+A seed has the score at the first evaluation of 20 episodes whose mean return is 475 or more; there is one every 2048
+env steps. Seconds count from the start of the process, imports and evaluations included, to the moment at which
+metrics.jsonl has the line. One run at a time, seed by seed, the sides by turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from benchmarks.works import CARTPOLE, LAYOUTS, Settings, command
+
+SCORE = 475.0
+EVAL_EVERY, EVAL_EPISODES = 2048, 20
+STEPS = 500_000
+"""After which a seed has failed."""
+LOOK_EVERY_S = 0.01
+
+
+def run(side: str, seed: int) -> Settings:
+    """Train until the score is reached; return when that was, None where it was not."""
+    work = {**CARTPOLE, "steps": STEPS, "seed": seed}
+    settings = ("checkpoint_every=0", f"eval_episodes={EVAL_EPISODES}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        given = [*command(work, side), *settings, "--eval-every", str(EVAL_EVERY), "--run-dir", str(path)]
+        started_s = time.perf_counter()
+        with subprocess.Popen(
+            [str(Path(sys.executable).parent / "offbeat"), *given], stdout=subprocess.DEVNULL
+        ) as child:
+            line = wait_for_score(child, path / "metrics.jsonl")
+            seconds = time.perf_counter() - started_s
+            child.terminate()
+    if line is None and child.returncode:
+        raise SystemExit(f"offbeat {' '.join(given)}\nended with {child.returncode}")
+    return {
+        "side": side,
+        "seed": seed,
+        "env_steps": line and line["env_steps"],
+        "seconds": line and round(seconds, 3),
+        "training_s": line and round(line["wall_time_s"], 3),
+        "evaluations": line and line["evaluations"],
+    }
+
+
+def wait_for_score(child: subprocess.Popen[bytes], metrics: Path) -> dict[str, Any] | None:
+    """Return the first line with the score, or None if the run ends without one."""
+    while not metrics.exists():
+        if child.poll() is not None:
+            return None
+        time.sleep(LOOK_EVERY_S)
+    with metrics.open() as file:
+        while True:
+            ended = child.poll() is not None  # before the look, which then sees everything
+            for line in _new_lines(file):
+                if (line["eval_return_mean"] or 0.0) >= SCORE:
+                    return line
+            if ended:
+                return None
+            time.sleep(LOOK_EVERY_S)
+
+
+def _new_lines(file: TextIO) -> list[dict[str, Any]]:
+    """Return the whole lines since the last look."""
+    start = file.tell()
+    text = file.read()
+    whole = text[: text.rfind("\n") + 1]
+    file.seek(start + len(whole))
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def write_results(runs: list[Settings], out: Path) -> str:
+    """Write the raw runs and a table, and return the table."""
+    about = machine()
+    write_json(out / "steps-to-score.json", {"machine": about, "work": CARTPOLE, "layouts": LAYOUTS, "runs": runs})
+    header = ["side", "seeds", "env steps", "seconds from process start", "of these in training"]
+    sides = dict.fromkeys(run["side"] for run in runs)
+    rows = [_row(side, [run for run in runs if run["side"] == side]) for side in sides]
+    method = (
+        f"CartPole-v1, the work `cartpole` of speed.md: the first evaluation of {EVAL_EPISODES} episodes at "
+        f"{SCORE:.0f} or more, one every {EVAL_EVERY} env steps. Median (least to most) of the seeds."
+    )
+    text = "\n\n".join(
+        ["# Env steps and seconds to a score", method, f"{describe(about)}.", markdown_table(header, rows)]
+    )
+    (out / "steps-to-score.md").write_text(text)
+    return text
+
+
+def _row(side: str, runs: list[Settings]) -> list[str]:
+    reached = [run for run in runs if run["env_steps"] is not None]
+    keys = {"env_steps": ",.0f", "seconds": ".2f", "training_s": ".2f"}
+    figures = [spread([run[key] for run in reached], form) if reached else "-" for key, form in keys.items()]
+    return [side, f"{len(reached)} of {len(runs)}", *figures]
+
+
+def main() -> None:
+    """Run all seeds on all sides and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sides", nargs="+", choices=LAYOUTS, default=["serial", "processes", "processes-exact"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    runs = []
+    for seed in options.seeds:
+        for side in options.sides if seed % 2 else reversed(options.sides):
+            runs.append(run(side, seed))
+            print(f"{side}, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True)
+    print(write_results(runs, options.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Train once in each runtime, with the same lag, and compare: the weights are the same, bit for bit.
+
+python examples/same_bits_everywhere.py --steps 20000 --max-lag 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import tempfile
+from pathlib import Path
+
+import offbeat
+
+RUNTIMES = ("serial", "threads", "processes")
+
+
+def digest(run: offbeat.Run) -> str:
+    """Return the SHA-256 of a run's last weights."""
+    return hashlib.sha256((run.path / "checkpoints/latest/weights.safetensors").read_bytes()).hexdigest()
+
+
+def main() -> None:
+    """Train in all runtimes, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--steps", type=int, default=20_000, help="env steps")
+    parser.add_argument("--max-lag", type=int, default=1)
+    given = parser.parse_args()
+    settings = {"steps": given.steps, "max_lag": given.max_lag, "lag": "exact", "actors": 2, "eval_every": 0}
+
+    with tempfile.TemporaryDirectory() as folder:
+        digests = set()
+        for runtime in RUNTIMES:
+            run = offbeat.train("ppo", given.env, runtime=runtime, run_dir=Path(folder) / runtime, **settings)
+            digests.add(digest(run))
+            print(f"{digest(run)}  {runtime}, policy lag up to {run.metrics['policy_lag_max']:.0f}")
+    if len(digests) > 1:
+        raise SystemExit("the weights differ: please report it")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Advantage actor-critic (arXiv:1602.01783 in its synchronous form), config and algorithm.
+
+One update a batch, by the plain policy gradient: the policy that learns is the one that acted, so nothing is to be
+clipped. A2C's n-step returns are GAE with lambda = 1 over unrolls of n env steps. With max_lag > 0 another policy
+acted, and V-trace weighs its rows; A2C is then IMPALA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
+from offbeat.fields import NonNegative, Positive, Share
+
+
+@dataclass(frozen=True)
+class A2CConfig(OnPolicyConfig):
+    """The settings of A2C, by arXiv:1602.01783 and OpenAI Baselines' a2c; the optimizer is Adam, theirs was RMSProp."""
+
+    learning_rate: Positive = 7e-4
+    """Adam's step size, at the start."""
+    learning_rate_schedule: Literal["constant", "linear"] = "linear"
+    """linear: down to 0 over `steps`."""
+    gae_lambda: Share = 1.0
+    """Decay of the trace in GAE and V-trace; 1 gives n-step returns, with n up to unroll_length."""
+    entropy_coef: NonNegative = 0.01
+    """Weight of the exploration bonus, see `exploration`."""
+    normalize_advantages: bool = False
+    """Mean 0 and standard deviation 1 over the batch."""
+
+
+class A2C(OnPolicy[A2CConfig]):
+    """See the module's docstring: all of it is in the base class."""

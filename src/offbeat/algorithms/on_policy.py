@@ -1,0 +1,369 @@
+"""What the on-policy actor-critics share: settings, model, statistics, targets, and one update of a batch.
+
+By itself this learns by the plain policy gradient, one update a batch. A2C and IMPALA are this with settings of
+their own; PPO puts several epochs of minibatches and clipped losses in its place. The order of the methods is that
+of a learning step: begin, prepare, minibatches, the loss, finish, and what is published.
+
+With max_lag = 0 the data is on-policy, and GAE estimates the advantages. With max_lag > 0 other weights acted than
+learn: the policy at the start of the learning step, the *proximal* one, is recomputed, and V-trace
+(arXiv:1802.01561) weighs each row by its ratio to the one that acted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offbeat.algorithms import numpy_gradients
+from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
+from offbeat.algorithms.statistics import Statistics
+from offbeat.config import RuntimeConfig
+from offbeat.errors import ConfigError
+from offbeat.fields import Count, NonNegative, Positive, Share
+from offbeat.losses.actor_critic import (
+    effective_sample_size,
+    explained_variance,
+    normalized,
+    policy_gradient_loss,
+    squared_value_loss,
+)
+from offbeat.losses.advantages import Targets, generalized_advantages, vtrace
+from offbeat.models.actor_critic import ActorCritic
+from offbeat.models.distributions import ActionDistribution, Categorical
+from offbeat.models.flat import FlatParameters
+from offbeat.models.layout import Layout
+from offbeat.models.spec import Activation, Distribution, PolicySpec
+from offbeat.seeding import derive_seed
+from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
+
+GROUP = "actor_critic"
+ROUNDING = 1e-5
+"""How far from 1 a ratio of two equal policies may be, when one has acted in NumPy and the other is recomputed."""
+
+
+@dataclass(frozen=True)
+class OnPolicyConfig:
+    """The settings that all on-policy actor-critics have."""
+
+    learning_rate: Positive = 3e-4
+    """Adam's step size, at the start."""
+    learning_rate_schedule: str = "linear"
+    """constant; linear: down to 0 over `steps`; or what an algorithm adds."""
+    gamma: Share = 0.99
+    """Discount per env step."""
+    gae_lambda: Share = 0.95
+    """Decay of the trace in GAE and V-trace; 1 is the full return."""
+    value_coef: NonNegative = 0.5
+    """Weight of the value loss, which is half the squared error."""
+    entropy_coef: NonNegative = 0.0
+    """Weight of the exploration bonus, see `exploration`."""
+    exploration: Literal["entropy", "symmetric_kl"] = "entropy"
+    """entropy: reward entropy; symmetric_kl: punish the symmetric KL to the uniform policy (discrete actions)."""
+    max_grad_norm: Positive = 0.5
+    """Gradients of all parameters together are scaled down to this norm."""
+    normalize_advantages: bool = False
+    """Mean 0 and standard deviation 1 over each minibatch."""
+    rho_clip: Positive = 1.0
+    """V-trace's bound on the weight of an error; used with max_lag > 0."""
+    c_clip: Positive = 1.0
+    """V-trace's bound on the weight of later errors; used with max_lag > 0."""
+    hidden_sizes: tuple[Count, ...] = (64, 64)
+    """Units of each hidden layer."""
+    activation: Activation = "tanh"
+    """Between the layers."""
+    shared_trunk: bool = False
+    """One body for policy and critic instead of one each."""
+    action_distribution: Literal["auto", "squashed"] = "auto"
+    """auto: categorical or Gaussian, as the actions are; squashed: a Gaussian through tanh (bounded boxes)."""
+    log_std_init: float = 0.0
+    """Logarithm of the Gaussian's first standard deviation, in units of half the action's range."""
+    normalize_observations: bool = False
+    """Shift and scale observations by running statistics."""
+    normalize_returns: bool = False
+    """The critic learns returns divided by their running standard deviation."""
+    adam_eps: Positive = 1e-5
+    """Adam's epsilon; 1e-5 as in PPO's first implementation."""
+
+    def check(self, runtime: RuntimeConfig) -> None:
+        """Refuse settings that cannot work together; there are none that all algorithms share.
+
+        Raises:
+            ConfigError: with the arithmetic and the remedy.
+        """
+
+    def policy_spec(self, env: EnvSpec) -> PolicySpec:
+        """Return the policy that these settings make for an env.
+
+        Raises:
+            ConfigError: the env's actions do not suit these settings.
+        """
+        discrete = env.action.kind != "box"
+        if discrete and self.action_distribution == "squashed":
+            raise ConfigError(
+                f"action_distribution is squashed, but {env.id} has {env.action.kind} actions, which cannot pass "
+                "through a tanh: type --set action_distribution=auto"
+            )
+        if not discrete and self.exploration == "symmetric_kl":
+            raise ConfigError(
+                f"exploration is symmetric_kl, but {env.id} has box actions, over which no policy is uniform: "
+                "type --set exploration=entropy"
+            )
+        if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
+            raise ConfigError(
+                f"action_distribution is squashed, but {env.id} has actions without bounds: "
+                "type --set action_distribution=auto"
+            )
+        gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
+        return PolicySpec(
+            observation=env.observation,
+            action=env.action,
+            hidden_sizes=self.hidden_sizes,
+            activation=self.activation,
+            distribution="categorical" if discrete else gaussian,
+            normalize=self.normalize_observations,
+        )
+
+
+Settings = TypeVar("Settings", bound=OnPolicyConfig)
+
+
+class OnPolicy(Generic[Settings]):
+    """See the module's docstring. One parameter group, one stage."""
+
+    def __init__(self, config: Settings, spec: PolicySpec, *, seed: int, corrected: bool, device: str = "cpu") -> None:
+        """Make a new model.
+
+        Args:
+            config: the settings.
+            spec: the policy, from `config.policy_spec`.
+            seed: keys the initial weights.
+            corrected: whether the data may lag (max_lag > 0).
+            device: where the learner's tensors live.
+        """
+        self._config, self._spec, self._corrected = config, spec, corrected
+        generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
+        self._model = ActorCritic(
+            spec, shared=config.shared_trunk, log_std_init=config.log_std_init, generator=generator
+        ).to(device)
+        self._flat = FlatParameters(self._model)
+        self._layout = spec.layout()
+        self._policy_size = Layout.of(spec.parameter_shapes()).size
+        self._statistics = Statistics(
+            spec.inputs, observations=spec.normalize, returns=config.normalize_returns, device=device
+        )
+        self._by_hand = self._numpy_gradients()
+        self._rate = config.learning_rate
+        self.groups: Mapping[str, ParameterGroup] = {
+            GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
+        }
+        self.stages: tuple[Stage, ...] = (
+            Stage("actor_critic", GROUP, self._loss, self._gradients if self._by_hand else None),
+        )
+
+    def _numpy_gradients(self) -> NumpyGradients | None:
+        """Return the quicker path through the loss, where there is one."""
+        config = self._config
+        weigh = Coefficients(config.value_coef, config.entropy_coef, config.normalize_advantages)
+        if not numpy_gradients.applies(
+            self._spec, self._flat, shared=config.shared_trunk, exploration=config.exploration
+        ):
+            return None
+        return NumpyGradients(self._spec, self._flat, weigh)
+
+    def fields(self) -> list[Field]:
+        return [Field("behavior_log_prob", (), "float32")]
+
+    def begin(self, progress: float) -> dict[str, float]:
+        self._rate = self._rate_at(progress)
+        return {GROUP: self._rate}
+
+    def _rate_at(self, progress: float) -> float:
+        return scheduled(self._config.learning_rate, self._config.learning_rate_schedule, progress)
+
+    # --- targets --------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def prepare(self, batch: Batch) -> Batch:
+        """Add normalised observations [T + 1, B, inputs], proximal log-probabilities and targets [T, B]."""
+        rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
+        raw = self._flatten(batch)
+        observation = self._statistics.normalized(raw)
+        behavior = batch["behavior_log_prob"][:-1]
+        prepared = {**rows, "raw_observation": raw, "observation": observation, "behavior_log_prob": behavior}
+        prepared["proximal_log_prob"] = self._log_prob(prepared) if self._corrected else behavior
+        return {**prepared, **self._targets(prepared)}
+
+    def _flatten(self, batch: Batch) -> Tensor:
+        leaves = [
+            batch[leaf.name].to(torch.float32).reshape(*batch["reward"].shape, -1) for leaf in self._spec.observation
+        ]
+        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=2)
+
+    def _log_prob(self, batch: Batch) -> Tensor:
+        """Return the current policy's log-probabilities of the recorded actions, [T, B]."""
+        observation, action = batch["observation"][:-1].flatten(0, 1), batch["action"].flatten(0, 1)
+        if self._by_hand:
+            log_prob = torch.from_numpy(self._by_hand.log_prob(observation.numpy(), action.numpy()))
+        else:
+            log_prob = self._model(observation)[0].log_prob(action)
+        return log_prob.reshape(batch["reward"].shape)
+
+    def _values(self, observation: Tensor) -> Tensor:
+        """Return the critic's values in units of reward, [T + 1, B]."""
+        rows = observation.flatten(0, 1)
+        values = torch.from_numpy(self._by_hand.values(rows.numpy())) if self._by_hand else self._model.value(rows)
+        return values.reshape(observation.shape[:2]) * self._statistics.return_std
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch) -> dict[str, Tensor]:
+        """Return advantages, values and value targets, [T, B]; values in units of the normalised return."""
+        values = self._values(batch["observation"])
+        targets = self._estimate(batch, values)
+        return_std = self._statistics.return_std
+        return {
+            "advantage": targets.advantages,
+            "value_target": targets.value_targets / return_std,
+            "proximal_value": values[:-1] / return_std,
+        }
+
+    def _estimate(self, batch: Batch, values: Tensor) -> Targets:
+        return self._vtrace(batch, values) if self._corrected else self._gae(batch, values)
+
+    def _gae(self, batch: Batch, values: Tensor) -> Targets:
+        return generalized_advantages(*_rows(batch, values), self._config.gamma, self._config.gae_lambda)
+
+    def _vtrace(self, batch: Batch, values: Tensor) -> Targets:
+        config = self._config
+        log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
+        rows = _rows(batch, values)
+        return vtrace(log_ratio, *rows, config.gamma, config.gae_lambda, config.rho_clip, config.c_clip)
+
+    # --- updates --------------------------------------------------------------------------------------------
+
+    def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:  # noqa: ARG002
+        """Yield the valid rows of the batch, all at once: one update."""
+        valid = valid_rows(batch)
+        if len(valid):  # a small batch may be reset rows alone
+            yield gathered(batch, valid)
+
+    def _loss(self, minibatch: Minibatch) -> LossResult:
+        config = self._config
+        distribution, values = self._model(minibatch["observation"])
+        log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
+        if config.normalize_advantages:
+            advantages = normalized(advantages)
+        policy_loss, figures = self._policy_loss(log_prob, advantages, minibatch)
+        value_loss = self._value_loss(values, minibatch)
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + config.value_coef * value_loss + self._exploration_loss(distribution, entropy)
+        losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **figures})
+
+    def _exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
+        coef = self._config.entropy_coef
+        if self._config.exploration == "symmetric_kl" and isinstance(distribution, Categorical):
+            return coef * distribution.symmetric_kl_to_uniform().mean()
+        return -coef * entropy if coef else 0.0
+
+    def _gradients(self, minibatch: Minibatch) -> LossResult:
+        """Write the gradients of `_loss` by hand."""
+        assert self._by_hand is not None
+        return LossResult(*self._by_hand.write(minibatch, self._policy_loss_by_hand, self._value_loss_by_hand))
+
+    # What an algorithm may put its own in place of: both losses, each for autograd and by hand.
+
+    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Figures]:  # noqa: ARG002
+        """Return the mean loss of the policy, and figures to report."""
+        return policy_gradient_loss(log_prob, advantages).mean(), {}
+
+    def _value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
+        """Return the mean loss of the values."""
+        return squared_value_loss(values, minibatch["value_target"]).mean()
+
+    def _policy_loss_by_hand(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Figures]:  # noqa: ARG002
+        return *numpy_gradients.policy_gradient_loss(log_prob, advantages), {}
+
+    def _value_loss_by_hand(self, values: F32, rows: Rows) -> tuple[float, F32]:
+        return numpy_gradients.squared_value_loss(values, rows["value_target"])
+
+    # --- after the updates ----------------------------------------------------------------------------------
+
+    def finish(self, batch: Batch) -> dict[str, float]:
+        valid = batch["valid"]
+        if not valid.any():
+            return {}
+        targets = batch["value_target"][valid]
+        log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
+        figures = {
+            "explained_variance": explained_variance(batch["proximal_value"][valid], targets),
+            "effective_sample_size": effective_sample_size(log_ratio),
+            **self._ratio_figures(log_ratio),
+        }
+        self._statistics.update(batch["raw_observation"][:-1][valid], targets * self._statistics.return_std)
+        return {name: float(value) for name, value in figures.items()}
+
+    def _ratio_figures(self, log_ratio: Tensor) -> dict[str, Tensor]:
+        """Return figures of the ratios that V-trace weighs rows by: of the target to the behavior policy, [M]."""
+        ratio = log_ratio.exp()
+        clipped = ratio > self._config.rho_clip * (1 + ROUNDING)
+        return {"ratio_mean": ratio.mean(), "clip_fraction": clipped.float().mean()}
+
+    # --- what is published and kept -------------------------------------------------------------------------
+
+    def write_published(self, vector: NDArray[np.float32]) -> None:
+        arrays = self._layout.views(vector)
+        for name, values in self._statistics.published.items():
+            arrays[name][:] = values
+        policy = vector[: self._policy_size]
+        policy[:] = self._flat.values[: self._policy_size].cpu().numpy()
+
+    def weights(self) -> Tree:
+        trained = {name: view.cpu().numpy() for name, view in self._flat.arrays().items()}
+        return trained | self._statistics.arrays()
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        for name, view in self._flat.arrays().items():
+            view.copy_(torch.from_numpy(weights[name]))
+
+    def state(self) -> dict[str, Any]:
+        return self._statistics.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.restore_statistics(state)
+
+    def restore_statistics(self, state: Mapping[str, Any]) -> None:
+        self._statistics.restore(state)
+
+
+def scheduled(start: float, schedule: str, progress: float) -> float:
+    """Return a setting's value at `progress`, 0 to 1: `start`, or on its line down to 0."""
+    return start * max(0.0, 1.0 - progress) if schedule == "linear" else start
+
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
+_GATHERED = ("observation", "action", "proximal_log_prob", "advantage", "value_target", "proximal_value")
+
+
+def valid_rows(batch: Batch) -> Tensor:
+    """Return where the valid rows of a prepared batch are, [M], once it is flattened to [T * B]."""
+    valid: Tensor = batch["valid"].flatten().nonzero().squeeze(1)
+    return valid
+
+
+def gathered(batch: Batch, order: Tensor) -> dict[str, Tensor]:
+    """Return the rows at `order` [M] of what a loss needs: one gather per array."""
+    rows = len(batch["reward"])
+    return {name: batch[name][:rows].flatten(0, 1)[order] for name in _GATHERED}
+
+
+def _rows(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return what every estimator of advantages looks at, in its order."""
+    return batch["reward"], values, batch["terminated"], batch["truncated"], batch["valid"]

@@ -1,0 +1,70 @@
+"""Running statistics of observations and returns, as an algorithm learns and publishes with them.
+
+They are fixed during a learning step and change at its end: whoever acts and whoever learns with one version of the
+weights sees the same observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offbeat.models.normalize import RunningStatistics
+from offbeat.models.numpy_policy import OBSERVATION_CLIP
+from offbeat.types import Tree
+
+
+class Statistics:
+    """Normalises observations and returns, where the settings ask for it."""
+
+    return_std: float
+    """What the critic's values are multiplied with, to be in units of reward; 1 without normalisation."""
+
+    def __init__(self, inputs: int, *, observations: bool, returns: bool, device: str) -> None:
+        self._of_observations, self._of_returns, self._device = observations, returns, device
+        self._observations, self._returns = RunningStatistics(inputs), RunningStatistics(1)
+        self._fix()
+
+    def normalized(self, observation: Tensor) -> Tensor:
+        """Return observations [..., inputs] as the networks see them."""
+        if not self._of_observations:
+            return observation
+        clip = float(OBSERVATION_CLIP)
+        return ((observation - self._mean) * self._scale).clamp_(-clip, clip)
+
+    def update(self, observations: Tensor, returns: Tensor) -> None:
+        """Take in raw observations [M, inputs] and returns [M] in units of reward, and fix what comes next."""
+        if self._of_observations:
+            self._observations.update(observations.cpu().numpy())
+        if self._of_returns:
+            self._returns.update(returns.cpu().numpy()[:, None])
+        self._fix()
+
+    def _fix(self) -> None:
+        """Fix the statistics that the next learning step, and whoever acts with it, will use."""
+        mean, scale = self._observations.published()
+        self.published: Tree = {"observation_mean": mean, "observation_scale": scale} if self._of_observations else {}
+        """What is published beside the policy's parameters."""
+        self._mean, self._scale = torch.from_numpy(mean).to(self._device), torch.from_numpy(scale).to(self._device)
+        self.return_std = float(1.0 / self._returns.published()[1][0])
+
+    def arrays(self) -> Tree:
+        """Return what a checkpoint keeps of them beside the weights: enough to act and to value."""
+        kept = dict(self.published)
+        if self._of_returns:
+            kept["return_std"] = np.array([self.return_std], np.float32)
+        return kept
+
+    def state(self) -> dict[str, Any]:
+        """Return the statistics in full, as a resumed run needs them."""
+        return {"observations": self._observations.state(), "returns": self._returns.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over `state()`."""
+        self._observations.restore(state["observations"])
+        self._returns.restore(state["returns"])
+        self._fix()

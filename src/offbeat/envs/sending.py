@@ -1,0 +1,157 @@
+"""An env's registration, sent to another process: what was registered there can be made here too.
+
+A process that starts afresh has imported nothing of the user's. It can repeat the imports; what a program
+registered while it ran comes as its entry in Gymnasium's registry. Code in an entry travels by reference, as the
+name of a module and of what is in it, so the other process must find it under that name.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from types import FunctionType
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec as RegisteredEnv
+
+from offbeat.envs.make import ENVPOOL, registered
+from offbeat.errors import ConfigError
+from offbeat.registry import import_modules
+
+
+def package(env_id: str, imports: tuple[str, ...]) -> bytes:
+    """Return what `unpack` needs in another process, so that `make_envs(env_id, ...)` does there what it does here.
+
+    Args:
+        env_id: as for `make_envs`.
+        imports: the user's modules, which the other process imports too.
+
+    Raises:
+        ConfigError: there is no such env, or its entry holds code or arguments that cannot be sent.
+    """
+    modules = (*imports, *_module_of(env_id))
+    return pickle.dumps((env_id, modules, None if env_id.startswith(ENVPOOL) else _entry(env_id, modules)))
+
+
+def unpack(data: bytes) -> None:
+    """Import the user's modules, and register the env as it is registered where `package` was called.
+
+    Raises:
+        ConfigError: a module cannot be imported, or importing them does not bring the env.
+    """
+    env_id, modules, sent = pickle.loads(data)  # noqa: S301 - from the process that started this one
+    import_modules(modules)
+    if sent is not None:
+        entry = _unpickled(env_id, sent)
+        gym.registry[entry.id] = entry  # also where an import registered another one under its id
+    elif not env_id.startswith(ENVPOOL) and env_id.rpartition(":")[2] not in gym.registry:
+        raise ConfigError(
+            f"{env_id} is not registered by importing {', '.join(modules)}: call gymnasium.register where the "
+            "module is imported, not in a function; or type --runtime threads or --runtime serial"
+        )
+
+
+def _module_of(env_id: str) -> tuple[str, ...]:
+    """Return the module of 'module:ID'."""
+    module = "" if env_id.startswith(ENVPOOL) else env_id.rpartition(":")[0]
+    return (module,) if module else ()
+
+
+def _entry(env_id: str, modules: tuple[str, ...]) -> bytes | None:
+    """Return an env's pickled entry, or None where it cannot be, but an import brings it."""
+    entry = registered(env_id)
+    try:
+        for part, value in _parts(entry):
+            _require_sendable(part, value, _home(entry))
+    except _CannotSend as error:
+        if _is_imported(error.module, modules):
+            return None
+        raise ConfigError(f"{env_id} cannot be sent to another process, because of {error}") from error
+    return pickle.dumps(entry)
+
+
+def _unpickled(env_id: str, sent: bytes) -> RegisteredEnv:
+    try:
+        entry: RegisteredEnv = pickle.loads(sent)  # noqa: S301 - likewise
+    except Exception as error:
+        raise ConfigError(
+            f"{env_id} cannot be registered in another process ({type(error).__name__}: {error}): "
+            "put the folder of the module that defines it on PYTHONPATH"
+        ) from error
+    return entry
+
+
+def _is_imported(module: str, modules: tuple[str, ...]) -> bool:
+    """Return whether a fresh process imports `module`: with the user's modules, or with a plugin of Gymnasium."""
+    plugins = (plugin.module for plugin in entry_points(group="gymnasium.envs"))
+    return any(f"{module}.".startswith(f"{imported}.") for imported in (*modules, *plugins))
+
+
+# --- what cannot be sent ------------------------------------------------------------------------------------
+
+MAIN = "__main__"
+"""The program that was started: in another process, this is another program."""
+
+
+class _CannotSend(Exception):
+    """A part of an entry, what is wrong with it, and the remedy."""
+
+    def __init__(self, part: str, reason: str, module: str) -> None:
+        own = "my_env" if module == MAIN else module
+        super().__init__(
+            f"its {part}: {reason}. Define it and register the env in a module, {own}, and type --import {own} (in "
+            f'Python: imports=("{own}",)); or type --runtime threads or --runtime serial, which need no other process'
+        )
+        self.module = module
+
+
+def _parts(entry: RegisteredEnv) -> Iterator[tuple[str, Any]]:
+    """Yield all that may hold code of the user's, each with its name."""
+    yield "entry_point", entry.entry_point
+    yield "vector_entry_point", entry.vector_entry_point
+    yield from ((f"argument {name!r}", value) for name, value in entry.kwargs.items())
+    for wrapper in entry.additional_wrappers:
+        yield f"wrapper {wrapper.name}", wrapper.entry_point
+        for name, value in (wrapper.kwargs or {}).items():
+            yield f"wrapper {wrapper.name}'s argument {name!r}", value
+
+
+def _home(entry: RegisteredEnv) -> str:
+    """Return the module that the env's code is in."""
+    point = entry.entry_point or entry.vector_entry_point
+    return point.partition(":")[0] if isinstance(point, str) else getattr(point, "__module__", MAIN)
+
+
+def _require_sendable(part: str, value: Any, home: str) -> None:
+    if isinstance(value, str) and value.startswith(f"{MAIN}:"):
+        raise _CannotSend(part, f"{value} is in the program that was started, not in a module", MAIN)
+    try:
+        _Pickler(io.BytesIO()).dump(value)
+    except _NotImportable as error:
+        raise _CannotSend(part, str(error), error.module) from error
+    except Exception as error:
+        reason = f"{type(value).__name__} cannot be pickled ({type(error).__name__}: {error})"
+        raise _CannotSend(part, reason, home) from error
+
+
+class _NotImportable(Exception):
+    """Code that another process does not find under its name."""
+
+    def __init__(self, code: type | FunctionType) -> None:
+        self.module = str(code.__module__)
+        kind = "class" if isinstance(code, type) else "function"
+        named = "a lambda" if code.__name__ == "<lambda>" else f"the {kind} {code.__qualname__}"
+        why = "the program that was started" if self.module == MAIN else "but not under a name to import it by"
+        super().__init__(f"{named} is defined in {self.module}, {why}")
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses code that only this process finds; pickle by itself would let code in the program pass."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type | FunctionType) and (value.__module__ == MAIN or "<" in value.__qualname__):
+            raise _NotImportable(value)
+        return NotImplemented

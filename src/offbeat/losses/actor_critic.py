@@ -1,0 +1,88 @@
+"""The losses of actor-critics, and the figures that tell whether they are well.
+
+Shapes: M rows, the valid ones of a minibatch. Losses are per row, so that the caller chooses how to average.
+``log_ratio`` is the log-probability of the recorded action under one policy less that under another.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def policy_gradient_loss(log_prob: Tensor, advantages: Tensor) -> Tensor:
+    """Return ``-A log pi(a|o)``, [M]: its gradient is the policy gradient (arXiv:1602.01783, section 4).
+
+    Args:
+        log_prob: [M], of the policy being learned.
+        advantages: [M]; those of V-trace carry the weight rho in them (arXiv:1802.01561, section 4.2).
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+    check_rows(log_prob=log_prob, advantages=advantages)
+    return -advantages * log_prob
+
+
+def squared_value_loss(values: Tensor, targets: Tensor) -> Tensor:
+    """Return half the squared error of the values, [M].
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+    check_rows(values=values, targets=targets)
+    return 0.5 * (values - targets).square()
+
+
+@torch.no_grad()
+def normalized(advantages: Tensor) -> Tensor:
+    """Return advantages, [M], with mean 0 and standard deviation 1 over these rows; equal ones become 0.
+
+    Raises:
+        ValueError: not [M].
+    """
+    check_rows(advantages=advantages)
+    variance, mean = torch.var_mean(advantages, correction=0)
+    return (advantages - mean) / (variance.sqrt() + 1e-8)
+
+
+@torch.no_grad()
+def effective_sample_size(log_ratio: Tensor) -> Tensor:
+    """Return Kish's ``(sum w)^2 / (M sum w^2)`` of the ratios w, a scalar in [1 / M, 1].
+
+    It is the fraction of the rows that still speak for the policy being learned: 1 on-policy, 1 / M when one
+    row outweighs all others.
+
+    Raises:
+        ValueError: not [M].
+    """
+    check_rows(log_ratio=log_ratio)
+    weights = (log_ratio - log_ratio.max()).exp()  # the scale cancels; this one cannot overflow
+    return weights.sum().square() / (len(weights) * weights.square().sum())
+
+
+@torch.no_grad()
+def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
+    """Return ``1 - Var(targets - values) / Var(targets)``, a scalar; 1 is perfect, 0 a constant.
+
+    NaN when the targets do not vary: there is nothing to explain.
+
+    Raises:
+        ValueError: shapes do not agree.
+    """
+    check_rows(values=values, targets=targets)
+    total = targets.var(correction=0)
+    explained = 1.0 - (targets - values).var(correction=0) / total
+    return torch.where(total > 0, explained, torch.nan)
+
+
+def check_rows(**tensors: Tensor) -> None:
+    """Refuse anything but [M] tensors of one length.
+
+    Raises:
+        ValueError: with the shapes that were given.
+    """
+    rows = {tuple(tensor.shape) for tensor in tensors.values()}
+    if len(rows) > 1 or len(rows.pop()) != 1:
+        given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+        raise ValueError(f"got {given}, but [M] of one length is expected: pass each tensor[valid]")

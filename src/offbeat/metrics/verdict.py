@@ -1,0 +1,186 @@
+"""Who waits for whom: the seconds of a period become one sentence that names what bounds the speed.
+
+The workers' seconds are those of `Timings`. Acting is 'act' + 'env', summed over all actors; learning is 'learn'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial"]
+"""What bounds the speed; 'machine': all cores are busy; 'balance': both sides are, and a core is idle."""
+
+WAITS_MUCH = 0.15
+"""A side that waits for more than this fraction of its time is not what bounds the speed."""
+ALL_BUSY = 0.9
+"""From this fraction of the cores on, none counts as idle."""
+WORTH_IT = 1.1
+"""A gain below this is not worth a second worker."""
+
+_LABELS: dict[Bound, str] = {
+    "learner": "learner-bound",
+    "actors": "actor-bound",
+    "lag": "lag-bound",
+    "machine": "machine-bound",
+    "balance": "balanced",
+    "serial": "serial",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who works, and on what."""
+
+    runtime: str
+    """serial, threads or processes."""
+    actors: int
+    learner_threads: int
+    cores: int
+    """Cores that the run may use."""
+    max_lag: int
+    """In learning steps."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a period tells about the layout."""
+
+    bound: Bound
+    actor_wait: float | None
+    """Fraction of the actors' time that they waited, in [0, 1]; None in serial."""
+    learner_wait: float | None
+    """Fraction of the learner's time that it waited, in [0, 1]; None in serial."""
+    gain_max: float
+    """What asynchrony can win here at most: a factor of serial's SPS, in [1, cores]."""
+    sentence: str
+    """What bounds the speed and what would help, for a person."""
+
+
+def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> Verdict:
+    """Say who waited for whom in a period of `wall_s` seconds, of which workers `spent` some on each name.
+
+    Evaluations and checkpoints are left out. The actors wait for the learner meanwhile, as long as it takes or
+    less; that much is taken off their waits, so that their share is told too low rather than too high.
+    """
+    acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
+    if layout.runtime == "serial":
+        return _judge_serial(acting, learning, layout.cores)
+    aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
+    waited = max(0.0, spent.get("wait/actor", 0.0) - layout.actors * aside)
+    seen = _Seen(
+        actor_wait=_share(waited, acting + waited),
+        learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
+        busy=_busy_cores(acting, learning, wall_s - aside, layout),
+        gain=gain_max(acting, learning, layout.actors, layout.cores),
+    )
+    bound = _bound(seen, layout)
+    sentence = f"{_LABELS[bound]}: {_advice(bound, seen, layout)}"
+    return Verdict(bound, seen.actor_wait, seen.learner_wait, seen.gain, sentence)
+
+
+def gain_max(acting: float, learning: float, actors: int, cores: int) -> float:
+    """Return how many times faster than serial the same work can be done at most.
+
+    Serial takes T_act + T_learn seconds. No overlap takes less than T_act / actors, as an actor does one thing at a
+    time; than T_learn, as learning steps follow each other; than (T_act + T_learn) / cores, as a core does one thing
+    at a time::
+
+        gain_max = (T_act + T_learn) / max(T_act / actors, T_learn, (T_act + T_learn) / cores)
+
+    That is at least 1 and at most `cores`. It is a limit, not a forecast: waking up, publishing, and the memory and
+    caches that cores share all take their part, and learning threads beyond the first are counted as free.
+    """
+    serial = acting + learning
+    if serial <= 0:
+        return 1.0
+    return serial / max(acting / actors, learning, serial / cores)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The figures that a sentence is made of."""
+
+    actor_wait: float
+    learner_wait: float
+    busy: float
+    """Cores."""
+    gain: float
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _busy_cores(acting: float, learning: float, seconds: float, layout: Layout) -> float:
+    """Cores that were wanted on average; a learner wants one for each of its threads while it learns."""
+    return _share(acting + layout.learner_threads * learning, seconds)
+
+
+def _bound(seen: _Seen, layout: Layout) -> Bound:
+    actors_wait, learner_waits = seen.actor_wait > WAITS_MUCH, seen.learner_wait > WAITS_MUCH
+    if layout.max_lag == 0 or (actors_wait and learner_waits):
+        return "lag"
+    if actors_wait:
+        return "learner"
+    if learner_waits:
+        return "actors"
+    return "machine" if _no_core_is_idle(seen, layout) else "balance"
+
+
+def _no_core_is_idle(seen: _Seen, layout: Layout) -> bool:
+    return seen.busy >= ALL_BUSY * layout.cores
+
+
+def _advice(bound: Bound, seen: _Seen, layout: Layout) -> str:
+    if bound == "learner":
+        return (
+            f"actors wait {_percent(seen.actor_wait)} of the time; more actors or a larger --max-lag will not help; "
+            f"overlapping wins {_at_most(seen.gain)}"
+        )
+    if bound == "actors":
+        return f"the learner waits {_percent(seen.learner_wait)} of the time; {_more_actors(seen, layout)}"
+    waits = f"(actors wait {_percent(seen.actor_wait)}, the learner {_percent(seen.learner_wait)})"
+    if bound == "lag":
+        overlap = "lets them overlap" if layout.max_lag == 0 else "may help"
+        return f"the sides take turns {waits}; a larger --max-lag {overlap}: {_at_most(seen.gain)}"
+    if bound == "machine":
+        return f"{_all_cores(layout.cores)} busy {waits}; only cheaper work helps"
+    return f"neither side is ahead {waits}, {_busy_of(seen, layout)}; more actors help only beside cheaper learning"
+
+
+def _more_actors(seen: _Seen, layout: Layout) -> str:
+    if _no_core_is_idle(seen, layout):
+        return f"{_all_cores(layout.cores)} busy: only cheaper acting or a lighter env helps"
+    return f"more actors help while cores are idle ({_busy_of(seen, layout)})"
+
+
+def _busy_of(seen: _Seen, layout: Layout) -> str:
+    return f"{seen.busy:.2g} of {layout.cores} cores are busy"
+
+
+def _all_cores(cores: int) -> str:
+    return {1: "the only core is", 2: "both cores are"}.get(cores, f"all {cores} cores are")
+
+
+def _at_most(gain: float) -> str:
+    return f"at most {gain:.2f}x" + (" over serial here" if gain >= WORTH_IT else ", which does not pay")
+
+
+def _judge_serial(acting: float, learning: float, cores: int) -> Verdict:
+    """In serial the number of actors is still open: take as many as there are cores."""
+    gain = gain_max(acting, learning, cores, cores)
+    whole = acting + learning
+    taken = (
+        f"acting takes {_percent(_share(acting, whole))} and learning {_percent(_share(learning, whole))} of the time"
+    )
+    if gain < WORTH_IT:
+        advice = f"asynchrony would not help this workload (at most {gain:.2f}x)"
+    else:
+        advice = f"--runtime processes can win at most {gain:.2f}x here"
+    return Verdict("serial", None, None, gain, f"{_LABELS['serial']}: {taken}; {advice}")

@@ -1,0 +1,117 @@
+"""The acting half of a run, as the learner sees it: what differs between the runtimes, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from offbeat.config import RunConfig, RuntimeConfig
+from offbeat.envs.make import make_envs
+from offbeat.memory.arena import Slab
+from offbeat.memory.unrolls import Unrolls, unroll_slabs
+from offbeat.memory.weights import Weights, weight_slabs
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.spec import PolicySpec
+from offbeat.runtime.gate import board_slabs
+from offbeat.types import EnvSpec, Field, Tree
+from offbeat.workers.actor import Actor, Watch
+
+Snapshot = dict[str, Any] | None
+"""The state of an actor's envs and episodes; None where new episodes are to begin."""
+
+
+class Acting(Protocol):
+    """Actors, wherever they are: they act tickets as the pace allows, in every runtime the same ones."""
+
+    @property
+    def restarts(self) -> int:
+        """Actors started again after a death."""
+        ...
+
+    def begin(self, snapshots: Sequence[Snapshot]) -> None:
+        """Start acting, each actor from its snapshot. Weights have been published."""
+        ...
+
+    def wait(self, tickets: int) -> None:
+        """Return once tickets 0 .. tickets-1 are committed.
+
+        Raises:
+            RunFailed: an actor failed for good.
+        """
+        ...
+
+    def hold(self, ticket: int | None) -> None:
+        """Let no ticket from `ticket` on begin, or (None) lift the hold."""
+        ...
+
+    def finish(self, learned: int) -> None:
+        """Let `learned` learning steps count as finished."""
+        ...
+
+    @property
+    def acted(self) -> int:
+        """Tickets 0 .. acted-1 are committed."""
+        ...
+
+    def slots_filled(self, step: int) -> float:
+        """Return the share of the slots that hold a committed ticket not yet learned from, before `step`."""
+        ...
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the state of each actor's envs; a hold has stopped them all."""
+        ...
+
+    def spent(self) -> Mapping[str, float]:
+        """Return the seconds of all actors together, by what they went into."""
+        ...
+
+    @property
+    def longest_stall(self) -> float:
+        """Seconds of the longest call of an env."""
+        ...
+
+    def close(self) -> None:
+        """End all actors, and everything that was started for them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that an actor is made from, in this process or in another: plain data."""
+
+    run: RunConfig
+    runtime: RuntimeConfig
+    env: EnvSpec
+    policy: PolicySpec
+    fields: tuple[Field, ...]
+
+    def slabs(self) -> list[Slab]:
+        """Return what actors and learner share: unrolls, weights and the board."""
+        runtime, pace = self.runtime, self.runtime.pace
+        return [
+            *unroll_slabs(self.fields, pace, runtime.unroll_length, runtime.envs_per_actor),
+            *weight_slabs(self.policy.layout().size, pace.versions),
+            *board_slabs(runtime.actors),
+        ]
+
+    def unrolls(self, arrays: Tree) -> Unrolls:
+        return Unrolls(self.fields, self.runtime.pace, arrays)
+
+    def weights(self, arrays: Tree) -> Weights:
+        return Weights(arrays)
+
+    def actor(self, index: int, origin: int, watch: Watch | None = None) -> Actor:
+        """Make an actor and its envs; `origin` keys the episodes that begin there."""
+        run, runtime = self.run, self.runtime
+        envs = make_envs(
+            run.env, runtime.envs_per_actor, seed=run.seed, actor=index, origin=origin, groups=runtime.env_groups
+        )
+        return Actor(index, run.seed, envs, NumpyPolicy(self.policy), watch)
+
+    def begin(self, actor: Actor, origin: int, snapshot: Snapshot) -> None:
+        """Let an actor go on from a snapshot, or begin new episodes."""
+        if snapshot is not None:
+            actor.restore(snapshot)
+        else:
+            actor.begin(origin, self.runtime.unroll_length if self.runtime.decorrelate else 0)

@@ -1,0 +1,259 @@
+"""The gate: the pace, enforced. It is all that stands between actors and learner, in threads and in processes.
+
+Both sides read a board of counters, each of which has one writer, and sleep on a bell of their own when the pace
+says no. No lock is shared, so nobody can die holding one. A counter is set before the bell is rung, and the bell is
+emptied before the counters are read again, so no ring is lost.
+
+    actor:    version = gate.begin(ticket); act; gate.commit(ticket)
+    learner:  gate.wait(tickets); learn; gate.finish(step)
+
+An actor checks the pace itself. It never runs ahead of what the learner allows, and the learner never waits for it
+longer than the pace says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Callable, Iterator
+from itertools import count
+from time import monotonic
+
+import numpy as np
+
+from offbeat.config import RuntimeConfig
+from offbeat.errors import Closed
+from offbeat.memory.arena import Slab
+from offbeat.metrics.timings import Timings
+from offbeat.pace import OnPolicyPace
+from offbeat.types import Tree
+
+NAP_S = 0.1
+"""No sleep is longer: who sleeps looks up this often to see whether the other side still lives."""
+STEP_TIMEOUT_S = 60.0
+"""Seconds for one call of an env, unless `step_timeout_s` says otherwise."""
+RESET_TIMEOUT_S = 300.0
+"""The same where an episode begins, unless `reset_timeout_s` says otherwise."""
+NO_HOLD = np.iinfo(np.int64).max
+SECONDS = ("act", "env", "wait/actor")
+"""What an actor's time goes into, as the board keeps it."""
+
+
+class Bell:
+    """Wakes one sleeper. It may be rung by several, and before anybody sleeps."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        """Take over the ends of a pipe; -1 for an end that this side does not use."""
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    def make(cls) -> Bell:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        return cls(reader, writer)
+
+    def ring(self) -> None:
+        # A full pipe wakes as well as a new byte does, and a reader that has died is found out elsewhere.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(self.writer, b"!")
+
+    def sleep(self, seconds: float) -> None:
+        """Return when the bell has been rung, at the latest after `seconds`."""
+        sleeper = select.poll()
+        sleeper.register(self.reader, select.POLLIN)
+        if sleeper.poll(1000 * seconds):
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.reader, 65536)
+
+    def close(self) -> None:
+        for end in (self.reader, self.writer):
+            if end >= 0:
+                os.close(end)
+
+
+def board_slabs(actors: int) -> list[Slab]:
+    """Return what the board's arena consists of: every counter on a cache line of its own."""
+    names = ("learned", "hold", "closed")
+    per_actor = (("next", (1,), "int64"), ("deadline", (1,), "float64"), ("seconds", (len(SECONDS) + 1,), "float64"))
+    return [
+        *((f"board/{name}", (1,), "int64") for name in names),
+        *((f"board/{actor}/{name}", shape, dtype) for actor in range(actors) for name, shape, dtype in per_actor),
+    ]
+
+
+class Board:
+    """Counters, each with one writer. They are aligned words: a reader sees the old value or the new one."""
+
+    def __init__(self, arrays: Tree, actors: int) -> None:
+        """Address the arrays of an arena that holds `board_slabs`."""
+        self.actors = actors
+        self.learned = arrays["board/learned"]
+        """Learning steps finished. Written by the learner, like hold and closed."""
+        self.hold = arrays["board/hold"]
+        """No ticket from here on may begin."""
+        self.closed = arrays["board/closed"]
+        self.next = [arrays[f"board/{actor}/next"] for actor in range(actors)]
+        """Each actor's first ticket that is not committed. Written by that actor, like what follows."""
+        self.deadline = [arrays[f"board/{actor}/deadline"] for actor in range(actors)]
+        """The `monotonic()` moment by which the actor's call of an env must return; 0 outside of one."""
+        self.seconds = [arrays[f"board/{actor}/seconds"] for actor in range(actors)]
+        """Seconds by `SECONDS`, then the longest call of an env; renewed at each commit."""
+
+    def begin(self, origin: int, learned: int) -> None:
+        """Before anybody has started: let tickets below `origin` count as committed, and `learned` steps as done."""
+        self.hold[0], self.learned[0] = NO_HOLD, learned
+        for actor in range(self.actors):
+            self.next[actor][0] = first_ticket(actor, self.actors, origin)
+
+    @property
+    def acted(self) -> int:
+        """Tickets 0 .. acted-1 are all committed."""
+        return min(int(ticket[0]) for ticket in self.next)
+
+    def committed(self, first: int) -> int:
+        """Return how many tickets from `first` on are committed, those behind a gap included."""
+        begun = (int(self.next[actor][0]) - first_ticket(actor, self.actors, first) for actor in range(self.actors))
+        return sum(max(0, tickets) // self.actors for tickets in begun)
+
+    def spent(self, actor: int) -> dict[str, float]:
+        """Return an actor's seconds by name."""
+        return dict(zip(SECONDS, self.seconds[actor].tolist(), strict=False))
+
+    def late(self) -> int | None:
+        """Return an actor whose call of an env has not returned in time, if there is one."""
+        now = monotonic()
+        for actor, deadline in enumerate(self.deadline):
+            if 0 < deadline[0] < now:
+                return actor
+        return None
+
+    @property
+    def longest_stall(self) -> float:
+        """Seconds of the longest call of an env, of all actors."""
+        return max(float(row[-1]) for row in self.seconds)
+
+
+def first_ticket(actor: int, actors: int, origin: int) -> int:
+    """Return an actor's first ticket from `origin` on."""
+    return origin + (actor - origin) % actors
+
+
+class ActorGate:
+    """One actor's side. It also keeps watch over the calls of its envs."""
+
+    def __init__(self, board: Board, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell) -> None:
+        self._board, self._pace, self._actor = board, runtime.pace, actor
+        self._own, self._learners = own, learners
+        self._exact = runtime.lag == "exact"
+        self._timeouts = (runtime.step_timeout_s or STEP_TIMEOUT_S, runtime.reset_timeout_s or RESET_TIMEOUT_S)
+        self._deadline = board.deadline[actor]
+
+    @property
+    def open_ticket(self) -> int:
+        """This actor's first ticket that is not committed: one to begin, or to take again."""
+        return int(self._board.next[self._actor][0])
+
+    def tickets(self) -> Iterator[int]:
+        """Yield this actor's tickets, from the open one on."""
+        return count(self.open_ticket, self._board.actors)
+
+    def begin(self, ticket: int, at_rest: Callable[[], None]) -> int:
+        """Wait until `ticket` may begin, and return the version of the weights to act it with.
+
+        Args:
+            ticket: the next one of this actor.
+            at_rest: is called once for each hold that stands before the ticket: nothing is acted until it is
+                lifted, so the envs may be saved.
+
+        Raises:
+            Closed: the gate has been closed.
+        """
+        rested = NO_HOLD
+        while (version := self._version(ticket)) is None:
+            hold = int(self._board.hold[0])
+            if ticket >= hold != rested:
+                at_rest()
+                rested = hold
+            self._own.sleep(NAP_S)
+        return version
+
+    def _version(self, ticket: int) -> int | None:
+        board = self._board
+        learned = int(board.learned[0])  # before the hold, which is set before the step that allows tickets beyond it
+        if board.closed[0]:
+            raise Closed
+        if ticket >= board.hold[0] or not self._pace.may_act(ticket, learned):
+            return None
+        return self._pace.learned_before_act(ticket) if self._exact else learned
+
+    def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None:
+        """Let `ticket`, which has been written whole, count as acted; show what the actor's time went into."""
+        board, row = self._board, self._board.seconds[self._actor]
+        for place, name in enumerate(SECONDS):
+            row[place] = timings.seconds[name]
+        row[-1] = longest_stall
+        board.next[self._actor][0] = ticket + board.actors
+        self._learners.ring()
+
+    def enter(self, *, resets: bool) -> None:
+        """Begin a call of an env, which must return in time.
+
+        Raises:
+            Closed: the gate has been closed: what is being acted is no longer wanted.
+        """
+        if self._board.closed[0]:
+            raise Closed
+        self._deadline[0] = monotonic() + self._timeouts[resets]
+
+    def leave(self) -> None:
+        """End a call of an env."""
+        self._deadline[0] = 0.0
+
+
+class LearnerGate:
+    """The learner's side. It alone moves `learned`, sets the hold, and closes."""
+
+    def __init__(self, board: Board, pace: OnPolicyPace, timings: Timings) -> None:
+        self._board, self._pace, self._timings = board, pace, timings
+        self.own = Bell.make()
+        self.actors = [Bell.make() for _ in range(board.actors)]
+
+    def wait(self, tickets: int, watch: Callable[[], None]) -> None:
+        """Wait until tickets 0 .. tickets-1 are committed; `watch` is called meanwhile, and may raise."""
+        watch()
+        begun = monotonic()
+        while self._board.acted < tickets:
+            self.own.sleep(NAP_S)
+            watch()
+        self._timings.add("wait/learner", monotonic() - begun)
+
+    def slots_filled(self, step: int) -> float:
+        """Return the share of the slots that hold a committed ticket which `step`, or one after it, learns from."""
+        return self._board.committed(self._pace.tickets_of(step).start) / self._pace.capacity
+
+    def hold(self, ticket: int | None) -> None:
+        """Let no ticket from `ticket` on begin, or (None) lift the hold."""
+        self._board.hold[0] = NO_HOLD if ticket is None else ticket
+        if ticket is None:
+            self._ring()
+
+    def finish(self, learned: int) -> None:
+        """Let `learned` learning steps count as finished."""
+        self._board.learned[0] = learned
+        self._ring()
+
+    def close(self) -> None:
+        """Let no ticket begin any more: whoever waits, or would, gets `Closed`."""
+        self._board.closed[0] = 1
+        self._ring()
+
+    def discard(self) -> None:
+        """Give back the bells, once no actor is left."""
+        for bell in (self.own, *self.actors):
+            bell.close()
+
+    def _ring(self) -> None:
+        for bell in self.actors:
+            bell.ring()

@@ -1,0 +1,89 @@
+"""The threads runtime: actor threads beside the learner, which stays in the thread that called.
+
+Python runs one thread at a time, so they overlap only where envs or the learner's arithmetic let go of it: MuJoCo,
+envs that wait, large networks. Nothing is copied between them, and nothing needs to be sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from time import monotonic
+
+from offbeat.errors import Closed, EnvFailed, RunFailed
+from offbeat.metrics.timings import Timings
+from offbeat.runtime.acting import Plan, Snapshot
+from offbeat.runtime.gate import ActorGate
+from offbeat.runtime.gated import GatedActing
+from offbeat.threads import place, turn
+from offbeat.types import Tree
+from offbeat.workers.actor import Actor
+
+CLOSE_S = 2.0
+"""Seconds that threads get to end; one that hangs in an env is left behind, as a thread cannot be killed."""
+
+
+class ThreadActing(GatedActing):
+    """One thread an actor."""
+
+    def __init__(self, plan: Plan, arrays: Tree, origin: int, timings: Timings) -> None:
+        super().__init__(plan, arrays, origin, timings)
+        self.restarts = 0
+        actors = range(plan.runtime.actors)
+        self._unrolls, self._weights = plan.unrolls(arrays), plan.weights(arrays)
+        self._gates = [
+            ActorGate(self.board, plan.runtime, index, self.gate.actors[index], self.gate.own) for index in actors
+        ]
+        self._actors = [plan.actor(index, origin, self._gates[index]) for index in actors]
+        self._threads: list[threading.Thread] = []
+        self._failures: dict[int, BaseException] = {}
+        """actor -> what ended it."""
+
+    def begin(self, snapshots: Sequence[Snapshot]) -> None:
+        for actor, snapshot in zip(self._actors, snapshots, strict=True):
+            thread = threading.Thread(
+                target=self._run, args=(actor, snapshot), name=f"offbeat actor {actor.index}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self, actor: Actor, snapshot: Snapshot) -> None:
+        """Be an actor. Whatever ends it is told to the learner, who raises it."""
+        runtime, gate = self.plan.runtime, self._gates[actor.index]
+        try:
+            place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
+            gate.enter(resets=True)
+            self.plan.begin(actor, self.origin, snapshot)
+            gate.leave()
+            actor.work(gate, self._unrolls, self._weights, at_rest=lambda: None)
+        except Closed:
+            return
+        except BaseException as error:  # noqa: BLE001 - the learner raises it
+            self._failures[actor.index] = error
+            self.gate.own.ring()
+
+    def watch(self) -> None:
+        """Raise what ended an actor, or that one hangs."""
+        for index, error in self._failures.items():
+            kind = EnvFailed if isinstance(error, EnvFailed) else RunFailed
+            raise kind(f"actor {index}: {error}") from error
+        late = self.board.late()
+        if late is not None:
+            raise RunFailed(
+                f"actor {late}: a call of its envs has not returned in time (step_timeout_s, reset_timeout_s), and a "
+                "thread cannot be killed: type --runtime processes, where it would be, or a longer time"
+            )
+
+    def snapshots(self) -> list[Snapshot]:
+        return [actor.snapshot() for actor in self._actors]
+
+    def close(self) -> None:
+        self.gate.close()
+        deadline = monotonic() + CLOSE_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            return  # it still uses its envs, and would ring a bell
+        for actor in self._actors:
+            actor.close()
+        self.gate.discard()

@@ -1,0 +1,28 @@
+"""A2C and IMPALA learn: a score within a small budget. PPO's scores are in tests/test_learning.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from offbeat.training import train
+
+RANDOM = 22
+"""Mean return of a policy that chooses blindly in CartPole-v1."""
+SETTINGS: dict[str, Any] = {
+    "steps": 40_000,
+    "envs_per_actor": 8,
+    "unroll_length": 16,
+    "learning_rate": 3e-3,
+    "gamma": 0.98,
+    "eval_every": 0,
+    "checkpoint_every": 0,
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("algorithm", "max_lag"), [("a2c", 0), ("impala", 1)])
+def test_it_balances_the_pole_several_times_as_long_as_chance(tmp_path, algorithm, max_lag, seed):
+    run = train(algorithm, "CartPole-v1", run_dir=tmp_path / "run", seed=seed, max_lag=max_lag, **SETTINGS)
+    assert run.metrics["episode_return_mean"] > 5 * RANDOM

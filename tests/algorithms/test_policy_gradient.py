@@ -1,0 +1,214 @@
+"""A2C and IMPALA: what they do with the plain policy gradient. What they share with PPO is in test_ppo.py as well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.update import Network, Twin
+from tests.reference.update_rows import Bench, bench
+
+from offbeat.algorithms.a2c import A2CConfig
+from offbeat.algorithms.impala import IMPALAConfig
+from offbeat.algorithms.on_policy import GROUP, OnPolicyConfig
+from offbeat.config import resolve
+from offbeat.errors import ConfigError
+from offbeat.seeding import stream
+from offbeat.types import Tree
+
+SAME: dict[str, Any] = {"hidden_sizes": (6, 5), "learning_rate": 0.01, "learning_rate_schedule": "constant"}
+SMALL_A2C, SMALL_IMPALA = A2CConfig(**SAME), IMPALAConfig(**SAME)
+BOTH = pytest.mark.parametrize("small", [SMALL_A2C, SMALL_IMPALA], ids=["a2c", "impala"])
+NORMALIZED: dict[str, Any] = {"normalize_observations": True, "normalize_returns": True}
+
+
+# --- a whole learning step, against a slow twin -------------------------------------------------------------
+
+SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "discrete": ("discrete", 0, {}),
+    "discrete, lagging": ("discrete", 2, {**NORMALIZED, "rho_clip": 1.2, "c_clip": 0.9, "max_grad_norm": 0.05}),
+    "discrete, shared, symmetric KL": ("discrete", 1, {"shared_trunk": True, "exploration": "symmetric_kl"}),
+    "discrete, tightly clipped": ("discrete", 0, {"rho_clip": 0.5, "c_clip": 0.7}),
+    "Gaussian, normalised": ("matrix", 0, {**NORMALIZED, "normalize_advantages": True, "gae_lambda": 0.8}),
+    "Gaussian, lagging": ("box", 1, {"value_coef": 2.0, "entropy_coef": 0.0, "activation": "relu"}),
+    "squashed, lagging": ("box", 1, {"action_distribution": "squashed", "gae_lambda": 0.9}),
+    "several components": ("multidiscrete", 0, {"hidden_sizes": ()}),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", SETTINGS)
+def test_learning_steps_are_those_of_a_plain_loop_over_rows(small, name):
+    action, max_lag, changes = SETTINGS[name]
+    config = replace(small, **changes)
+    side = bench(config, action, max_lag=max_lag, observation="dict" if action == "discrete" else "vector")
+    weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
+    network = Network(side.spec, weights, shared=config.shared_trunk)
+    twin = Twin(config, network, corrected=max_lag > 0, weighs=max_lag > 0 or isinstance(config, IMPALAConfig))
+    for step in range(max_lag + 2):  # the last step learns from rows that other weights acted
+        batch = side.fill(step, seed=11)
+        learned = side.learner.learn(step, progress=0.0)
+        [norm] = twin.learn(batch, config.learning_rate, stream(5, "learn", step))
+        assert learned.updates == 1
+        assert learned.metrics["grad_norm"] == pytest.approx(norm, rel=1e-3)
+    for key in weights.keys() - {"observation_mean", "observation_scale", "return_std"}:
+        learned_array = side.algorithm.weights()[key]
+        assert np.abs(learned_array - weights[key]).max() > config.learning_rate / 4, f"{key} did not learn"
+        np.testing.assert_allclose(
+            learned_array, network.array(key), rtol=0, atol=0.02 * config.learning_rate, err_msg=key
+        )
+
+
+@BOTH
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_what_a_reset_row_holds_besides_its_observation_changes_nothing(small, max_lag):
+    sides = [bench(replace(small, **NORMALIZED), max_lag=max_lag) for _ in range(2)]
+    for side, spoiled in zip(sides, (False, True), strict=True):
+        batch = side.fill(0, seed=11)
+        if spoiled:
+            resets = ~batch["valid"]
+            assert resets[:-1].sum() > 3
+            batch["reward"][resets] = batch["behavior_log_prob"][resets] = np.nan
+            batch["action"][resets] = 2
+        assert side.learner.learn(0, 0.0).refused == 0
+    np.testing.assert_array_equal(sides[0].parameters, sides[1].parameters)
+
+
+@BOTH
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_a_batch_without_a_decision_is_passed_over(small, max_lag):
+    side = bench(replace(small, **NORMALIZED), max_lag=max_lag)
+    batch = side.fill(0, seed=11)
+    batch["valid"][...] = batch["terminated"][...] = batch["truncated"][...] = False
+    before = side.parameters
+    learned = side.learner.learn(0, 0.0)
+    assert (learned.env_steps, learned.updates) == (0, 0)
+    np.testing.assert_array_equal(side.parameters, before)
+
+
+# --- how the two differ -------------------------------------------------------------------------------------
+
+
+def learned_from_lagging_rows(config: OnPolicyConfig, max_lag: int) -> Bench:
+    side = bench(config, max_lag=max_lag)
+    for step in range(max_lag + 2):
+        side.fill(step, seed=11)
+        side.learner.learn(step, 0.0)
+    return side
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_impala_with_the_papers_clips_is_a2c_at_any_lag(max_lag):
+    left, right = (learned_from_lagging_rows(small, max_lag) for small in (SMALL_A2C, SMALL_IMPALA))
+    np.testing.assert_allclose(left.parameters, right.parameters, rtol=0, atol=1e-4)
+
+
+def test_without_lag_impala_weighs_rows_and_a2c_does_not():
+    left, right = (learned_from_lagging_rows(replace(small, rho_clip=0.2), 0) for small in (SMALL_A2C, SMALL_IMPALA))
+    assert np.abs(left.parameters - right.parameters).max() > 1e-3
+
+
+# --- figures ------------------------------------------------------------------------------------------------
+
+REPORTED = {
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "explained_variance",
+    "effective_sample_size",
+    "ratio_mean",
+    "clip_fraction",
+    "grad_norm",
+    "learning_rate",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # by hand, and by autograd
+def test_what_both_paths_report(small, action):
+    side = bench(small, action)
+    side.fill(0, seed=11)
+    metrics = side.learner.learn(0, 0.0).metrics
+    assert {name for name in metrics if not name.startswith("policy_lag")} == REPORTED
+    assert (metrics["ratio_mean"], metrics["clip_fraction"], metrics["effective_sample_size"]) == (1, 0, 1)
+
+
+def behavior_and_target_log_prob(side: Bench, batch: Tree) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the valid rows, before the learning step."""
+    valid = torch.from_numpy(batch["valid"][:-1])
+    observation = torch.from_numpy(batch["observation"][:-1])[valid]
+    with torch.no_grad():
+        distribution, _ = side.algorithm._model(observation)
+        target = distribution.log_prob(torch.from_numpy(batch["action"][:-1])[valid])
+    return torch.from_numpy(batch["behavior_log_prob"][:-1])[valid], target
+
+
+@BOTH
+def test_the_ratio_that_is_reported_is_the_one_that_vtrace_weighs_by(small):
+    side = bench(replace(small, learning_rate=0.1, rho_clip=1.1), max_lag=1)
+    batches = [side.fill(step, seed=11) for step in range(2)]
+    first = side.learner.learn(0, 0.0).metrics
+    behavior, target = behavior_and_target_log_prob(side, batches[1])
+    second = side.learner.learn(1, 0.0).metrics
+    ratio = (target - behavior).exp()
+    assert first["ratio_mean"] == pytest.approx(1, abs=1e-5)
+    assert first["clip_fraction"] == 0
+    assert second["ratio_mean"] == pytest.approx(ratio.mean().item(), rel=1e-4)
+    assert second["clip_fraction"] == pytest.approx((ratio > 1.1).float().mean().item())
+    assert 0.05 < second["clip_fraction"] < 0.95
+    assert second["effective_sample_size"] < 0.99
+
+
+@BOTH
+def test_rounding_alone_clips_no_row(small):
+    algorithm = bench(small, max_lag=1).algorithm
+    just_above = torch.tensor([0.0, 1e-6, 5e-6, 1e-2])
+    assert float(algorithm._ratio_figures(just_above)["clip_fraction"]) == 0.25
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("schedule", "rates"), [("constant", [0.01, 0.01, 0.01]), ("linear", [0.01, 0.0075, 0.0])], ids=str
+)
+def test_the_learning_rate_follows_its_schedule(small, schedule, rates):
+    algorithm = bench(replace(small, learning_rate_schedule=schedule)).algorithm
+    assert [algorithm.begin(progress)[GROUP] for progress in (0.0, 0.25, 1.5)] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "impala"])
+@pytest.mark.parametrize(
+    "assignment",
+    [("clip", "0.2"), ("epochs", "4"), ("minibatch_size", "64"), ("kl_target", "0.1"), ("value_clip", "0.2")],
+    ids=lambda assignment: assignment[0],
+)
+def test_settings_that_only_ppo_has_are_not_known(algorithm, assignment):
+    with pytest.raises(ConfigError, match=assignment[0]):
+        resolve(algorithm, "CartPole-v1", assignments=dict([assignment]))
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "impala"])
+def test_a_rate_that_follows_the_kl_is_refused(algorithm):
+    with pytest.raises(ConfigError, match=r"learning_rate_schedule.*constant"):
+        resolve(algorithm, "CartPole-v1", assignments={"learning_rate_schedule": "kl"})
+
+
+@BOTH
+def test_weights_and_state_carry_a_run_to_another_model(small):
+    config = replace(small, **NORMALIZED)
+    side, other = bench(config, "box"), bench(config, "box")
+    side.fill(0, seed=11)
+    side.learner.learn(0, 0.0)
+    other.algorithm.load_weights({name: array.copy() for name, array in side.algorithm.weights().items()})
+    other.learner.restore(side.learner.state())
+    for one in (side, other):
+        one.learner.publish(1)
+        one.fill(1, seed=12)
+        one.learner.learn(1, 0.5)
+    np.testing.assert_array_equal(side.parameters, other.parameters)
+    np.testing.assert_array_equal(side.weights.read(2), other.weights.read(2))

@@ -1,0 +1,232 @@
+"""Actors that raise, die or hang: processes are started again within a budget; all else ends the run, and says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import Said, Started, lines_of, offbeat, small_arguments, status_of
+
+from offbeat.checkpoint import load
+from offbeat.runtime.supervisor import START_S
+
+ENVS = ("tests.reference.run_envs",)
+PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
+THREADS: dict[str, Any] = PROCESSES | {"runtime": "threads"}
+SERIAL: dict[str, Any] = PROCESSES | {"runtime": "serial"}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def train(env: str, **settings: Any) -> Said:
+    """Train with `offbeat` in the current folder, in the run directory `run`."""
+    return offbeat(*small_arguments(Path("run"), env, **settings))
+
+
+def resume() -> Said:
+    return offbeat("resume", "run", "--progress", "none")
+
+
+def restarts() -> int:
+    count: int = lines_of(Path("run"))[-1]["actor_restarts"]
+    return count
+
+
+def log() -> str:
+    return Path("run/log.txt").read_text()
+
+
+def assert_finished(said: Said) -> None:
+    assert said.code == 0, said.err
+    assert "Traceback" not in said.err
+    assert status_of(Path("run"))["state"] == "finished"
+    last = lines_of(Path("run"))[-1]
+    assert last["env_steps"] >= 2048
+    assert last["policy_lag_max"] <= 1
+
+
+def assert_failed_and_whole(said: Said) -> None:
+    assert said.code == 1, said.err
+    assert status_of(Path("run"))["state"] == "failed"
+    saved = load(Path("run/checkpoints/latest"))
+    assert saved.state is not None
+    assert saved.policy["env_steps"] == lines_of(Path("run"))[-1]["env_steps"] > 0
+
+
+# --- envs that raise ----------------------------------------------------------------------------------------
+
+
+def test_an_actor_process_whose_env_raises_is_started_again_and_takes_its_ticket_again():
+    said = train("runs/RaisesOnce-v0", **PROCESSES)
+    assert_finished(said)
+    assert restarts() == 1
+    for text in (said.err, log()):
+        assert "started again, at a marked cut; restart 1 of 5" in text
+        assert "ZeroDivisionError: the wave has no length" in text
+
+
+@pytest.mark.parametrize("settings", [PROCESSES | {"restart_budget": 1}, THREADS, SERIAL], ids=lambda s: s["runtime"])
+def test_where_it_is_not_the_run_ends_with_actor_column_and_traceback_and_goes_on_when_mended(settings):
+    said = train("runs/RaisesUntilMended-v0", **settings, steps=4096)
+    assert_failed_and_whole(said)
+    assert "ZeroDivisionError: the wave has no length" in said.err
+    assert "actor" in said.err
+    assert "column 0" in said.err
+    assert 'raise ZeroDivisionError("the wave has no length")' in log()  # the line, from the traceback
+    Path("MENDED").touch()
+    assert_finished(resume())
+
+
+@pytest.mark.parametrize("settings", [PROCESSES | {"restart_budget": 0}, THREADS, SERIAL], ids=lambda s: s["runtime"])
+def test_an_env_that_calls_exit_does_not_end_a_run_unnoticed(settings):
+    said = train("runs/Exits-v0", **settings)
+    assert_failed_and_whole(said)
+    assert "SystemExit" in said.err
+
+
+# --- processes that die -------------------------------------------------------------------------------------
+
+
+def test_an_actor_whose_whole_process_ends_is_started_again():
+    said = train("runs/ExitsAtOnce-v0", **PROCESSES)
+    assert_finished(said)
+    assert restarts() == 1
+    assert "ended with exit code 0" in said.err
+
+
+def test_actors_killed_at_random_moments_of_training_evaluations_and_checkpoints_are_all_counted():
+    settings = {"checkpoint_every": 256, "eval_every": 256, "eval_episodes": 5, "restart_budget": 100, "steps": 10_000}
+    with killing_actors(Random(0), most=8) as killed:
+        said = train("runs/Numbered-v0", **PROCESSES, **settings)
+    assert_finished(said)
+    assert len(killed) - 1 <= restarts() <= len(killed)  # the last one may have come when nothing was left to do
+    assert restarts() > 2
+    for line in lines_of(Path("run")):
+        assert line["episode_return_mean"] in (None, 10.0)  # no episode was glued to another at a cut
+        assert line["episode_length_mean"] in (None, 10.0)
+    last = lines_of(Path("run"))[-1]
+    resets = last["learning_step"] * 128 - last["env_steps"]
+    assert last["episodes"] - 8 <= resets <= last["episodes"]  # 8 columns; a cut needs no reset row
+    assert_whole_and_resumable()
+
+
+def assert_whole_and_resumable() -> None:
+    saved = load(Path("run/checkpoints/latest"))
+    assert saved.state is not None
+    assert all(np.isfinite(array).all() for array in saved.weights.values())
+    assert offbeat("resume", "run", "--steps", 11_000, "--progress", "none").code == 0
+
+
+@contextmanager
+def killing_actors(random: Random, most: int) -> Iterator[list[int]]:
+    """Kill actors of the run that is going on in this process, up to `most`; yields their pids."""
+    killed: list[int] = []
+    done = threading.Event()
+
+    def kill_some() -> None:
+        while len(killed) < most and not done.wait(random.uniform(0.05, 0.6)):
+            pids = [pid for pid in actor_pids() if pid not in killed]
+            if pids:
+                killed.append(random.choice(pids))
+                with suppress(ProcessLookupError):
+                    os.kill(killed[-1], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_some)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        done.set()
+        killer.join()
+
+
+def actor_pids() -> list[int]:
+    try:
+        processes = status_of(Path("run"))["processes"]
+    except FileNotFoundError:
+        return []
+    return [process["pid"] for process in processes if process["role"] == "actor"]
+
+
+# --- envs that hang -----------------------------------------------------------------------------------------
+
+HANGS = pytest.mark.parametrize(
+    ("env", "timeout"),
+    [
+        ("HangsOnce", "step_timeout_s"),
+        ("HangsHoldingTheInterpreter", "step_timeout_s"),
+        ("HangsInReset", "reset_timeout_s"),
+        ("HangsInFirstReset", "reset_timeout_s"),
+    ],
+)
+
+
+@HANGS
+def test_an_actor_process_that_hangs_is_named_killed_and_started_again(env, timeout):
+    said = train(f"runs/{env}-v0", **PROCESSES, **{timeout: 3})
+    assert_finished(said)
+    assert restarts() == 1
+    assert "had to be killed, as its envs did not answer in time" in said.err
+    assert timeout in said.err
+    assert lines_of(Path("run"))[-1]["wall_time_s"] < START_S
+
+
+@pytest.mark.parametrize(("env", "timeout"), [("HangsOnce", "step_timeout_s"), ("HangsInReset", "reset_timeout_s")])
+def test_an_actor_thread_that_hangs_is_named_and_ends_the_run(tmp_path, env, timeout):
+    arguments = small_arguments(tmp_path / "run", f"runs/{env}-v0", **THREADS, **{timeout: 3})
+    said = Started(arguments, tmp_path).end(seconds=60)  # it sleeps for ten minutes
+    assert_failed_and_whole(said)
+    assert "a call of its envs has not returned in time" in said.err
+    assert timeout in said.err
+    assert "Traceback" not in said.err
+
+
+# --- actors that cannot start -------------------------------------------------------------------------------
+
+
+def fail_in_import(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("OFFBEAT_TEST_FAIL_IN_ACTORS", "1")
+    return "Wave"
+
+
+def fail_in_constructor(_monkeypatch: pytest.MonkeyPatch) -> str:
+    return "CannotBeMadeInActors"
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [(fail_in_import, "the wave library is of another version"), (fail_in_constructor, "the wave tank is in use")],
+)
+def test_an_actor_process_that_cannot_start_ends_the_run_with_its_error(
+    monkeypatch, fails: Callable[[pytest.MonkeyPatch], str], message
+):
+    said = train(f"runs/{fails(monkeypatch)}-v0", **PROCESSES, restart_budget=1)
+    assert said.code == 1
+    assert message in said.err
+    assert "actor" in said.err
+    assert not Path("run").exists()
+
+
+# --- envs that take their time ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [PROCESSES, THREADS], ids=lambda s: s["runtime"])
+@pytest.mark.parametrize(("env", "steps"), [("Irregular", 2048), ("SlowToReset", 100)])
+def test_envs_that_take_their_time_hold_up_nobody_for_ever_and_lag_as_bounded(settings, env, steps):
+    said = train(f"runs/{env}-v0", **settings | {"steps": steps, "envs_per_actor": 1})
+    assert said.code == 0, said.err
+    lines = lines_of(Path("run"))
+    assert lines[-1]["env_steps"] >= steps
+    assert max(line["policy_lag_max"] for line in lines) <= 1
+    assert lines[-1]["actor_restarts"] == 0

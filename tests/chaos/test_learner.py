@@ -1,0 +1,90 @@
+"""A learner that fails ends the run on its last checkpoint; an update that is not finite is refused, and goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.failing_ppo import FAILING
+from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small_run, status_of
+
+from offbeat import registry
+from offbeat.checkpoint import load
+from offbeat.runtime.conductor import Callback
+
+ENVS = ("tests.reference.run_envs",)
+RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+SETTINGS: dict[str, Any] = {"actors": 2, "max_lag": 1, "checkpoint_every": 256}
+
+
+def keep_actors(run: Path) -> tuple[Callback, set[int]]:
+    """Return a callback, and the pids of all actor processes that the run has had when it is called."""
+    pids: set[int] = set()
+
+    def keep(_line: dict[str, Any]) -> None:
+        pids.update(process["pid"] for process in status_of(run)["processes"] if process["role"] == "actor")
+
+    return keep, pids
+
+
+def assert_gone(pids: set[int], runtime: str) -> None:
+    assert len(pids) == (2 if runtime == "processes" else 0)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@RUNTIMES
+def test_a_learner_that_raises_ends_the_run_with_the_cause_and_leaves_no_actor(tmp_path, monkeypatch, runtime):
+    run = tmp_path / "run"
+    keep, pids = keep_actors(run)
+    with monkeypatch.context() as patch:
+        patch.setitem(registry.ALGORITHMS, "ppo", FAILING)
+        with pytest.raises(ArithmeticError, match="the advantage is imaginary") as raised:
+            small_run(run, runtime=runtime, callbacks=[keep], **SETTINGS)
+    assert f"offbeat resume {run}" in raised.value.__notes__[0]
+    assert_gone(pids, runtime)
+    assert status_of(run)["state"] == "failed"
+    assert 0 < load(run / "checkpoints" / "latest").policy["env_steps"] <= 7 * 128
+    assert offbeat("resume", run).code == 0  # with a learner that does not fail
+
+
+# --- updates that are not finite ----------------------------------------------------------------------------
+
+
+def train(env: str, runtime: str, **settings: Any) -> Said:
+    """Train in the current folder, in the run directory `run`, on rewards as they are."""
+    settings = {**SETTINGS, "normalize_returns": False, "runtime": runtime, **settings}
+    return offbeat(*small_arguments(Path("run"), env, imports=ENVS, **settings))
+
+
+def assert_finite_weights() -> None:
+    saved = load(Path("run/checkpoints/latest"))
+    assert saved.state is not None
+    arrays = [*saved.weights.values(), *saved.state["versions"].values()]  # trained, and published
+    assert all(np.isfinite(array).all() for array in arrays)
+
+
+@RUNTIMES
+def test_updates_that_are_not_finite_are_refused_and_counted_and_nobody_waits_for_them(tmp_path, monkeypatch, runtime):
+    monkeypatch.chdir(tmp_path)
+    said = train("runs/OverflowingForAWhile-v0", runtime)
+    assert said.code == 0, said.err
+    last = lines_of(Path("run"))[-1]
+    assert 0 < last["updates_refused"] < last["updates"] == 8 * last["learning_step"]
+    assert_finite_weights()
+
+
+@RUNTIMES
+def test_a_hundred_such_updates_in_a_row_end_the_run_which_goes_on_when_mended(tmp_path, monkeypatch, runtime):
+    monkeypatch.chdir(tmp_path)
+    said = train("runs/Overflowing-v0", runtime, steps=100_000)
+    assert said.code == 1, said.err
+    assert "the last 100 updates had a loss or gradient that was not finite and were refused" in said.err
+    assert status_of(Path("run"))["state"] == "failed"
+    assert_finite_weights()
+    Path("MENDED").touch()
+    assert offbeat("resume", "run", "--steps", 5000, "--progress", "none").code == 0

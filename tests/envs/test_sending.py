@@ -1,0 +1,218 @@
+"""Envs sent to real processes that have imported nothing of the user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.envs.registration import WrapperSpec
+from tests.reference import run_envs
+from tests.reference.env_zoo import Wanderer, make_wanderer
+
+from offbeat.envs.make import make_envs
+from offbeat.envs.sending import package
+from offbeat.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+CHILD = """
+import sys
+from offbeat.envs.make import make_envs
+from offbeat.envs.sending import unpack
+from offbeat.errors import ConfigError
+try:
+    unpack(sys.stdin.buffer.read())
+    envs = make_envs(sys.argv[1], 2, seed=3)
+except ConfigError as error:
+    sys.exit(f"refused: {error}")
+print(b"".join(leaf.tobytes() for leaf in envs.reset().values()).hex(), "torch" in sys.modules)
+"""
+SCRIPT = """
+import sys
+import gymnasium as gym
+from gymnasium.envs.classic_control import PendulumEnv
+from offbeat.envs.sending import package
+from offbeat.errors import ConfigError
+{}
+try:
+    sys.stdout.buffer.write(package({!r}, {!r}))
+except ConfigError as error:
+    sys.exit(f"refused: {{error}}")
+"""
+"""A user's program: what it registers, an id, and imports."""
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_it_was() -> Iterator[None]:
+    before = dict(gym.registry)
+    yield
+    gym.registry.clear()
+    gym.registry.update(before)
+
+
+def run_python(code: str | Path, *arguments: str, stdin: bytes = b"", path: Path = ROOT) -> tuple[int, bytes, str]:
+    """Run it where only what is in `path` is found besides the library."""
+    command = [sys.executable, *(["-c", code] if isinstance(code, str) else [str(code)]), *arguments]
+    environment = {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{ROOT / 'src'}"}
+    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, cwd=path, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def first_observations(env_id: str) -> str:
+    return b"".join(leaf.tobytes() for leaf in make_envs(env_id, 2, seed=3).reset().values()).hex()
+
+
+def register_at_run_time() -> None:
+    run_envs.register()
+    entry_points: dict[str, Any] = {"Text": "tests.reference.env_zoo:Wanderer", "Class": Wanderer}
+    for name, point in {**entry_points, "Function": make_wanderer}.items():
+        gym.register(f"sent/{name}-v0", point, max_episode_steps=3)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "imports"),
+    [
+        ("CartPole-v1", ()),
+        ("offbeat/OneStep-v0", ()),
+        ("runs/Wave-v0", ("tests.reference.run_envs",)),
+        ("tests.reference.run_envs:runs/Wave-v0", ()),
+        ("sent/Text-v0", ()),
+        ("sent/Class-v0", ()),
+        ("sent/Function-v0", ()),
+        pytest.param(
+            "envpool:CartPole-v1", (), marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool")
+        ),
+    ],
+)
+def test_an_env_that_is_sent_gives_the_same_rows_there_and_needs_no_torch(
+    env_id: str, imports: tuple[str, ...]
+) -> None:
+    register_at_run_time()
+    code, out, errors = run_python(CHILD, env_id, stdin=package(env_id, imports))
+    assert (code, out.decode().split(), errors) == (0, [first_observations(env_id), "False"], errors)
+
+
+def test_what_the_program_registered_wins_over_what_an_import_does() -> None:
+    run_envs.register()
+    gym.registry["runs/Wave-v0"] = replace(
+        gym.spec("runs/Wave-v0"), entry_point="gymnasium.envs.classic_control:PendulumEnv"
+    )
+    sent = package("runs/Wave-v0", ("tests.reference.run_envs",))
+    _, out, _ = run_python(CHILD, "runs/Wave-v0", stdin=sent)
+    assert out.decode().split()[0] == first_observations("Pendulum-v1")
+
+
+# --- a user's program -----------------------------------------------------------------------------------------
+
+
+def program(folder: Path, registers: str, env_id: str, imports: tuple[str, ...] = (), **modules: str) -> Path:
+    for name, code in modules.items():
+        (folder / f"{name}.py").write_text(code)
+    script = folder / "my_program.py"
+    script.write_text(SCRIPT.format(registers, env_id, imports))
+    return script
+
+
+def test_an_importable_class_that_a_program_registers_is_sent(tmp_path: Path) -> None:
+    registers = "import boats\ngym.register('Boat-v0', boats.Boat)"
+    boats = "from gymnasium.envs.classic_control import PendulumEnv\nclass Boat(PendulumEnv):\n    pass\n"
+    code, sent, errors = run_python(program(tmp_path, registers, "Boat-v0", boats=boats))
+    assert code == 0, errors
+    code, out, errors = run_python(CHILD, "Boat-v0", stdin=sent, path=tmp_path)
+    assert code == 0, errors
+    assert out.decode().split()[0] == first_observations("Pendulum-v1")
+
+
+@pytest.mark.parametrize(
+    ("registers", "says"),
+    [
+        ("class Boat(PendulumEnv):\n    pass\ngym.register('Boat-v0', Boat)", "its entry_point: the class Boat"),
+        ("gym.register('Boat-v0', '__main__:PendulumEnv')", "its entry_point: __main__:PendulumEnv"),
+        ("gym.register('Boat-v0', lambda: PendulumEnv())", "its entry_point: a lambda"),
+        (
+            "class Sea:\n    pass\ngym.register('Boat-v0', PendulumEnv, kwargs={'sea': Sea()})",
+            "its argument 'sea': the class Sea",
+        ),
+    ],
+)
+def test_what_a_program_defines_itself_is_refused_before_it_is_sent(tmp_path: Path, registers: str, says: str) -> None:
+    code, sent, errors = run_python(program(tmp_path, registers, "Boat-v0"))
+    assert (code, sent) == (1, b"")
+    assert errors.startswith(f"refused: Boat-v0 cannot be sent to another process, because of {says} ")
+    assert "the program that was started" in errors
+    assert 'type --import my_env (in Python: imports=("my_env",)); or type --runtime threads or --runtime' in errors
+
+
+LAMBDA = "import gymnasium as gym\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
+REGISTER = "gym.register('Boat-v0', lambda **_: PendulumEnv())\n"
+
+
+def test_a_lambda_is_not_sent_where_an_import_brings_it(tmp_path: Path) -> None:
+    script = program(tmp_path, "import boats", "Boat-v0", ("boats",), boats=LAMBDA + REGISTER)
+    code, sent, errors = run_python(script)
+    assert code == 0, errors
+    _, out, errors = run_python(CHILD, "Boat-v0", stdin=sent, path=tmp_path)
+    assert out.decode().split()[:1] == [first_observations("Pendulum-v1")], errors
+
+
+def test_an_import_that_does_not_register_the_env_is_named_there(tmp_path: Path) -> None:
+    boats = f"{LAMBDA}def register():\n    {REGISTER}"
+    _, sent, _ = run_python(program(tmp_path, "import boats\nboats.register()", "Boat-v0", ("boats",), boats=boats))
+    _, _, errors = run_python(CHILD, "Boat-v0", stdin=sent, path=tmp_path)
+    assert "refused: Boat-v0 is not registered by importing boats: call gymnasium.register where" in errors
+
+
+def test_a_module_that_is_not_found_there_is_named_with_what_to_do() -> None:
+    register_at_run_time()
+    code, _, errors = run_python(CHILD, "sent/Class-v0", stdin=package("sent/Class-v0", ()), path=ROOT / "docs")
+    assert code == 1
+    assert "refused: sent/Class-v0 cannot be registered in another process (ModuleNotFoundError" in errors
+    assert "PYTHONPATH" in errors
+
+
+# --- what cannot be sent --------------------------------------------------------------------------------------
+
+
+def local_class() -> type:
+    class Local(Wanderer):
+        pass
+
+    return Local
+
+
+def wrapper(entry_point: str = "gymnasium.wrappers:TimeAware", **kwargs: Any) -> tuple[WrapperSpec, ...]:
+    return (WrapperSpec("Extra", entry_point, kwargs),)
+
+
+@pytest.mark.parametrize(
+    ("registration", "says"),
+    [
+        ({"entry_point": lambda **_: Wanderer()}, "entry_point: a lambda is defined in tests.envs.test_sending, but"),
+        (
+            {"entry_point": local_class()},
+            r"entry_point: the class local_class.<locals>.Local is defined in tests\.envs",
+        ),
+        ({"vector_entry_point": lambda: None}, "vector_entry_point: a lambda"),
+        ({"kwargs": {"reward": [len, lambda: 0]}}, "argument 'reward': a lambda"),
+        ({"kwargs": {"lock": threading.Lock()}}, "argument 'lock': lock cannot be pickled .TypeError: .*lock"),
+        ({"additional_wrappers": wrapper("__main__:Extra")}, "wrapper Extra: __main__:Extra is in the program"),
+        ({"additional_wrappers": wrapper(key=lambda: 0)}, "wrapper Extra's argument 'key': a lambda"),
+    ],
+)
+def test_what_another_process_cannot_have_is_refused_by_name(registration: dict[str, Any], says: str) -> None:
+    gym.register("sent/Never-v0", **{"entry_point": Wanderer, **registration})
+    with pytest.raises(ConfigError, match=f"sent/Never-v0 .*its {says}.*--import .*--runtime threads"):
+        package("sent/Never-v0", ())
+
+
+def test_an_unknown_env_is_refused_as_everywhere() -> None:
+    with pytest.raises(ConfigError, match="unknown env"):
+        package("sent/Nothing-v0", ())

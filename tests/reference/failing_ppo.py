@@ -1,0 +1,23 @@
+"""PPO whose learner fails late; registered in PPO's place by a test."""
+
+from __future__ import annotations
+
+from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.registry import AlgorithmEntry
+from offbeat.types import Batch
+
+__all__ = ["FAILING", "FailingPPO", "PPOConfig"]
+
+FAILING = AlgorithmEntry(__name__, "PPOConfig", "FailingPPO", "fails in its eighth learning step")
+
+
+class FailingPPO(PPO):
+    """Raises in its eighth learning step."""
+
+    steps = 0
+
+    def prepare(self, batch: Batch) -> Batch:
+        self.steps += 1
+        if self.steps == 8:
+            raise ArithmeticError("the advantage is imaginary")
+        return super().prepare(batch)

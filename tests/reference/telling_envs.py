@@ -1,0 +1,86 @@
+"""Envs that write down where, and how, they are run; `--import tests.reference.telling_envs` registers them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from tests.reference.run_envs import Wave
+from threadpoolctl import threadpool_info
+
+FOLDER = Path("told")
+"""In the current folder; one file an env."""
+
+
+class Told(NamedTuple):
+    """What an env has seen when it was first stepped or reset."""
+
+    pid: int
+    thread: str
+    cores: list[int]
+    nice: int
+    threads: list[int]
+    """Of each library that has a pool of them."""
+    variable: str | None
+    """OMP_NUM_THREADS."""
+    begun: float
+    ended: float
+    """Of the first reset, on the clock that all processes share."""
+
+
+class Telling(Wave):
+    """Takes a moment to reset."""
+
+    told = False
+
+    def reset(self, **arguments: Any) -> Any:
+        begun = time.monotonic()
+        self.take_a_moment()
+        if not self.told:
+            self.told = True
+            self.tell(begun)
+        return super().reset(**arguments)
+
+    def take_a_moment(self) -> None:
+        time.sleep(0.1)
+
+    def tell(self, begun: float) -> None:
+        cores, nice = sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0)
+        threads = [pool["num_threads"] for pool in threadpool_info()]
+        seen = (os.getpid(), threading.current_thread().name, cores, nice, threads, os.environ.get("OMP_NUM_THREADS"))
+        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / f"{os.getpid()}-{id(self)}.json").write_text(json.dumps([*seen, begun, time.monotonic()]))
+
+
+class Meeting(Telling):
+    """In an actor process, waits in its first reset until three processes do."""
+
+    def take_a_moment(self) -> None:
+        (FOLDER / "met").mkdir(parents=True, exist_ok=True)
+        (FOLDER / "met" / str(os.getpid())).touch()
+        deadline = time.monotonic() + 30
+        while not self.told and os.getpid() != int(os.environ["LEARNER"]) and time.monotonic() < deadline:
+            if len(list((FOLDER / "met").iterdir())) >= 1 + 3:  # the learner has tried the env before
+                return
+            time.sleep(0.01)
+
+
+def told() -> list[Told]:
+    """Return what all envs have told, in the order in which they began."""
+    every = [Told(*json.loads(file.read_text())) for file in FOLDER.glob("*.json")]
+    return sorted(every, key=lambda one: one.begun)
+
+
+def register() -> None:
+    kinds: list[Any] = [Telling, Meeting]
+    for kind in kinds:
+        if f"telling/{kind.__name__}-v0" not in gym.registry:
+            gym.register(f"telling/{kind.__name__}-v0", kind)
+
+
+register()

@@ -1,0 +1,409 @@
+"""The gate keeps the pace whatever the order of events, and slots and weights are whole because of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.gates import PATIENCE_S, Crew, Layout, Processes, Pupil, Simulation, Threads, pauses
+
+from offbeat.config import RuntimeConfig
+from offbeat.errors import Closed
+from offbeat.memory.arena import SharedArena, private_arena
+from offbeat.metrics.timings import Timings
+from offbeat.pace import OnPolicyPace
+from offbeat.runtime import gate as gates
+from offbeat.runtime.gate import ActorGate, Bell, Board, LearnerGate, board_slabs, first_ticket
+
+STEPS = 8
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    unrolls, max_lag = draw(st.integers(1, 4)), draw(st.integers(0, 3))
+    return Layout(
+        unrolls_per_batch=unrolls,
+        max_lag=max_lag,
+        actors=draw(st.integers(1, min(4, unrolls * (max_lag + 1)))),
+        length=draw(st.integers(1, 3)),
+        lag=draw(st.sampled_from(["bounded", "exact"])),
+    )
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+# --- any order of events, without a clock -------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(layouts(), seeds)
+def test_each_batch_is_what_its_actors_wrote_with_weights_that_the_pace_allows(layout, seed):
+    simulation = Simulation(layout, Random(seed))
+    simulation.run(learn_all)
+    assert (simulation.arrays["seen/closed"] == 1).all()
+
+
+def learn_all(simulation: Simulation) -> None:
+    for _ in range(STEPS):
+        simulation.pupil.learn(watch=nothing)
+
+
+def nothing() -> None: ...
+
+
+@settings(max_examples=30, deadline=None)
+@given(layouts(), seeds, st.sampled_from([0.002, 0.02]))
+def test_a_ticket_whose_actor_dies_anywhere_is_taken_again_and_learned_once(layout, seed, deaths):
+    Simulation(layout, Random(seed), deaths).run(learn_all)
+
+
+@settings(max_examples=30, deadline=None)
+@given(layouts(), seeds, st.sampled_from([0.0, 0.005]))
+def test_a_hold_stops_all_at_one_ticket_with_everything_below_learned(layout, seed, deaths):
+    random = Random(seed)
+    simulation = Simulation(layout, random, deaths)
+    holds = 0
+
+    def learn_with_holds(simulation: Simulation) -> None:
+        nonlocal holds
+        while simulation.pupil.learned < STEPS:
+            if random.random() < 0.3:
+                simulation.pupil.learn_up_to_a_hold(watch=nothing)
+                holds += 1
+            else:
+                simulation.pupil.learn(watch=nothing)
+
+    simulation.run(learn_with_holds)
+    rests = simulation.arrays["seen/rests"]
+    assert (rests >= holds).all() if simulation.deaths else (rests == holds).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(layouts(), seeds, st.integers(0, 200), st.sampled_from([0.0, 0.01]))
+def test_closing_at_any_moment_ends_everyone_and_nobody_begins_another_ticket(layout, seed, pauses, deaths):
+    simulation = Simulation(layout, Random(seed), deaths)
+
+    def close_early(simulation: Simulation) -> None:
+        for _ in range(pauses):
+            simulation.schedule.pause()
+        simulation.gate.close()
+
+    simulation.run(close_early)
+    assert (simulation.arrays["seen/closed"] == 1).all()
+
+
+# --- the same in threads and in processes -------------------------------------------------------------------
+
+
+class Stage(NamedTuple):
+    """A crew and the learner that it acts for."""
+
+    crew: Crew
+    pupil: Pupil
+    board: Board
+    gate: LearnerGate
+    arena: SharedArena
+
+    def watch(self) -> None:
+        self.crew.watch()
+
+    def wait_until_begun(self, *tickets: int) -> None:
+        deadline = monotonic() + PATIENCE_S
+        while self.arena.arrays["seen/begun"].tolist() != list(tickets):
+            assert monotonic() < deadline
+            self.watch()
+            time.sleep(0.001)
+
+
+@pytest.fixture(params=[Threads, Processes])
+def crew_kind(request) -> type[Crew]:
+    kind: type[Crew] = request.param
+    return kind
+
+
+@pytest.fixture
+def stages(monkeypatch) -> Iterator[list[Stage]]:
+    """What a test begins is put here, and ended after it. Nobody wakes up by himself: bells alone do it."""
+    monkeypatch.setattr(gates, "NAP_S", PATIENCE_S)
+    begun: list[Stage] = []
+    yield begun
+    for stage in begun:
+        stage.gate.close()
+        stage.crew.join()
+        stage.gate.discard()
+        stage.arena.close()
+
+
+def begin(stages: list[Stage], kind: type[Crew], layout: Layout, seconds: float = 0.0) -> Stage:
+    """Start all actors; a pause takes `seconds` on average."""
+    arena = SharedArena(layout.slabs())
+    arena.arrays["seen/begun"][:] = -1
+    board = Board(arena.arrays, layout.actors)
+    board.begin(0, 0)
+    gate = LearnerGate(board, layout.pace, Timings())
+    pupil = Pupil(layout, arena.arrays, board, gate, pauses(seconds, -1))
+    crew = kind(layout, arena, gate, seconds)
+    stages.append(Stage(crew, pupil, board, gate, arena))
+    for index in range(layout.actors):
+        crew.start(index)
+    return stages[-1]
+
+
+LAYOUTS = [
+    Layout(1, 0, 1, lag="exact"),
+    Layout(2, 0, 2),
+    Layout(2, 1, 2, lag="exact"),
+    Layout(2, 1, 3),
+    Layout(1, 3, 3, lag="exact"),
+    Layout(3, 3, 2, length=5),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_all_batches_are_whole_when_actors_really_run_side_by_side(stages, crew_kind, layout):
+    stage = begin(stages, crew_kind, layout, 0.0003)
+    for _ in range(60):
+        stage.pupil.learn(stage.watch)
+
+
+@pytest.mark.parametrize("lag", ["bounded", "exact"])
+def test_actors_that_really_run_rest_at_a_hold(stages, crew_kind, lag):
+    stage = begin(stages, crew_kind, Layout(2, 1, 3, lag=lag), 0.0005)
+    for number in range(1, 6):
+        stage.pupil.learn(stage.watch)
+        stage.pupil.learn_up_to_a_hold(stage.watch)
+        assert stage.arena.arrays["seen/rests"].tolist() == [number] * 3
+
+
+def test_actors_go_no_further_than_the_pace_and_closing_wakes_them_where_they_sleep(stages, crew_kind):
+    stage = begin(stages, crew_kind, Layout(2, 1, 3))
+    stage.gate.wait(4, stage.watch)
+    stage.wait_until_begun(3, 1, 2)  # of 0 1 2 3, the last that each may begin
+    assert [int(ticket[0]) for ticket in stage.board.next] == [6, 4, 5]
+    stage.gate.close()
+    stage.crew.join()
+    assert stage.arena.arrays["seen/begun"].tolist() == [3, 1, 2]
+    assert stage.arena.arrays["seen/closed"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("lag", ["bounded", "exact"])
+def test_a_killed_process_ends_no_other_and_its_ticket_is_taken_again(stages, lag):
+    layout, random = Layout(2, 1, 2, length=20, lag=lag), Random(0)
+    stage = begin(stages, Processes, layout, 0.0005)
+    assert isinstance(stage.crew, Processes)
+    for kill in range(4):
+        stage.pupil.learn(stage.watch)
+        victim = kill % layout.actors
+        time.sleep(random.uniform(0, 0.02))
+        stage.crew.kill(victim)
+        stage.crew.start(victim)
+    for _ in range(5):
+        stage.pupil.learn(stage.watch)
+
+
+# --- bells --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bell() -> Iterator[Bell]:
+    bell = Bell.make()
+    yield bell
+    bell.close()
+
+
+def slept(bell: Bell, seconds: float) -> bool:
+    """Whether nobody rang."""
+    begun = monotonic()
+    bell.sleep(seconds)
+    return monotonic() - begun >= 0.9 * seconds
+
+
+def test_a_bell_that_is_rung_before_anybody_sleeps_is_not_lost(bell):
+    bell.ring()
+    assert not slept(bell, PATIENCE_S)
+
+
+def test_a_sleeper_is_woken(bell):
+    ringer = threading.Timer(0.05, bell.ring)
+    ringer.start()
+    assert not slept(bell, PATIENCE_S)
+    ringer.join()
+
+
+def test_all_rings_before_a_sleep_wake_it_once(bell):
+    for _ in range(3):
+        bell.ring()
+    assert not slept(bell, PATIENCE_S)
+    assert slept(bell, 0.05)
+
+
+def test_ringing_never_blocks_however_often_nobody_listens(bell):
+    for _ in range(100_000):
+        bell.ring()
+    assert not slept(bell, PATIENCE_S)
+
+
+def test_ringing_for_one_who_has_died_does_no_harm():
+    bell = Bell.make()
+    os.close(bell.reader)
+    bell.reader = -1
+    bell.ring()
+    bell.close()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_closing_a_bell_gives_back_both_ends(bell):
+    before = descriptors()
+    Bell.make().close()
+    Bell(-1, os.dup(bell.writer)).close()
+    assert descriptors() == before
+
+
+# --- the board ----------------------------------------------------------------------------------------------
+
+
+def board_of(actors: int, origin: int = 0, learned: int = 0) -> Board:
+    board = Board(private_arena(board_slabs(actors)), actors)
+    board.begin(origin, learned)
+    return board
+
+
+@given(st.integers(1, 6), st.integers(0, 50))
+def test_an_actors_first_ticket_is_its_own_and_none_is_left_out(actors, origin):
+    first = [first_ticket(actor, actors, origin) for actor in range(actors)]
+    assert [ticket % actors for ticket in first] == list(range(actors))
+    assert sorted(first) == list(range(origin, origin + actors))
+
+
+@given(st.integers(1, 5), st.integers(0, 20), st.lists(st.integers(0, 6), min_size=5, max_size=5), st.integers(0, 40))
+def test_acted_is_the_prefix_without_a_gap_and_committed_counts_behind_gaps_too(actors, origin, advances, beyond):
+    board = board_of(actors, origin)
+    done = set(range(origin))
+    for actor in range(actors):
+        own = range(int(board.next[actor][0]), 10**6, actors)[: advances[actor]]
+        done |= set(own)
+        board.next[actor][0] += actors * len(own)
+    assert board.acted == next(ticket for ticket in range(10**6) if ticket not in done)
+    first = origin + beyond
+    assert board.committed(first) == sum(ticket >= first for ticket in done)
+
+
+def test_slots_filled_is_the_share_of_slots_that_wait_to_be_learned_from():
+    board = board_of(2)
+    gate = LearnerGate(board, OnPolicyPace(2, 1), Timings())
+    assert gate.slots_filled(0) == 0
+    board.next[0][0], board.next[1][0] = 4, 1  # 0 and 2 are committed
+    assert gate.slots_filled(0) == 0.5
+    assert gate.slots_filled(1) == 0.25
+    gate.discard()
+
+
+def test_every_counter_has_a_cache_line_of_its_own():
+    arrays = private_arena(board_slabs(3))
+    lines = [array.__array_interface__["data"][0] // 64 for array in arrays.values()]
+    assert len(set(lines)) == len(arrays)
+
+
+@pytest.mark.parametrize(("lag", "version"), [("bounded", 3), ("exact", 1)])
+def test_a_ticket_begins_with_the_newest_weights_or_exactly_those_that_it_was_promised(lag, version):
+    layout = Layout(1, 2, 1, lag=lag)
+    board = board_of(1, origin=3, learned=3)
+    gate = ActorGate(board, layout.runtime, 0, Bell(-1, -1), Bell(-1, -1))
+    assert next(iter(gate.tickets())) == 3
+    assert gate.begin(3, nothing) == version
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+def gate_of(board: Board, **settings: float) -> ActorGate:
+    runtime = RuntimeConfig(runtime="threads", **settings)  # type: ignore[arg-type]
+    return ActorGate(board, runtime, 0, Bell(-1, -1), Bell(-1, -1))
+
+
+@pytest.mark.parametrize(("resets", "seconds"), [(False, 60), (True, 300)])
+def test_a_call_of_an_env_has_a_deadline_until_it_returns(resets, seconds):
+    board = board_of(1)
+    gate = gate_of(board)
+    begun = monotonic()
+    gate.enter(resets=resets)
+    assert 0 <= board.deadline[0][0] - begun - seconds < 10
+    assert board.late() is None
+    gate.leave()
+    assert board.deadline[0][0] == 0
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_who_does_not_return_in_time_is_named(resets):
+    board = board_of(3)
+    gate = ActorGate(board, RuntimeConfig(step_timeout_s=0.01, reset_timeout_s=0.01), 1, Bell(-1, -1), Bell(-1, -1))
+    gate.enter(resets=resets)
+    time.sleep(0.02)
+    assert board.late() == 1
+    gate.leave()
+    assert board.late() is None
+
+
+def test_an_env_is_not_called_any_more_once_the_gate_is_closed():
+    board = board_of(1)
+    gate = gate_of(board)
+    learner = LearnerGate(board, OnPolicyPace(1, 0), Timings())
+    learner.close()
+    with pytest.raises(Closed):
+        gate.enter(resets=False)
+    assert board.deadline[0][0] == 0
+    learner.discard()
+
+
+def test_what_actors_time_went_into_is_shown_at_a_commit():
+    board, bell = board_of(2), Bell.make()
+    gate = ActorGate(board, RuntimeConfig(actors=2), 1, bell, bell)
+    timings = Timings()
+    for name, seconds in (("act", 1.0), ("env", 2.0), ("wait/actor", 3.0), ("other", 9.0)):
+        timings.add(name, seconds)
+    gate.commit(1, timings, 0.5)
+    assert board.spent(0) == {"act": 0, "env": 0, "wait/actor": 0}
+    assert board.spent(1) == {"act": 1, "env": 2, "wait/actor": 3}
+    assert board.longest_stall == 0.5
+    assert int(board.next[1][0]) == 3
+    bell.close()
+
+
+def test_the_learners_wait_is_timed_and_watched():
+    board, timings = board_of(1), Timings()
+    gate = LearnerGate(board, OnPolicyPace(1, 0), timings)
+    looks = []
+
+    def commit_at_the_third_look() -> None:
+        looks.append(monotonic())
+        board.next[0][0] = len(looks) // 3
+
+    gate.wait(1, commit_at_the_third_look)
+    assert len(looks) == 3
+    assert timings.seconds["wait/learner"] >= looks[2] - looks[0] > 0
+    gate.wait(1, lambda: looks.append(0.0))
+    assert len(looks) == 4, "one look, however long nothing has to be waited for"
+    gate.discard()
+
+
+def test_what_the_watch_raises_ends_the_wait():
+    gate = LearnerGate(board_of(1), OnPolicyPace(1, 0), Timings())
+
+    def dead() -> None:
+        raise LookupError("an actor is dead")
+
+    with pytest.raises(LookupError):
+        gate.wait(1, dead)
+    gate.discard()

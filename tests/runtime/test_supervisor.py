@@ -1,0 +1,170 @@
+"""Actors that are killed: no ticket is lost or written twice, and what begins anew begins at a marked cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from tests.reference.runs import SMALL
+
+from offbeat.config import resolve
+from offbeat.errors import RunFailed
+from offbeat.registry import import_modules
+from offbeat.runtime.acting import Acting
+from offbeat.runtime.supervisor import ActorProcess
+from offbeat.runtime.wiring import Parts, acting_of, build
+from offbeat.types import Tree
+
+ENVS = ("tests.reference.run_envs",)
+LENGTH = 10
+"""Env steps of an episode of `Numbered`."""
+
+
+class Scene:
+    """The actors of a run, and what their supervisor says."""
+
+    def __init__(self, **settings: Any) -> None:
+        flags = {**SMALL, "runtime": "processes", "imports": ENVS, "normalize_observations": False, **settings}
+        import_modules(ENVS)
+        self.parts: Parts = build(resolve("ppo", "runs/Numbered-v0", flags=flags))
+        self.said: list[str] = []
+        self.pids: list[int] = []
+        self.acting: Acting = acting_of(self.parts, 0, self.said.append, self._show)
+
+    def _show(self, actors: Sequence[ActorProcess]) -> None:
+        self.pids = [actor.process.pid for actor in actors]
+
+    def begin(self) -> None:
+        self.parts.learner.publish(0)
+        self.acting.begin([None] * self.parts.config.runtime.actors)
+
+    def next_batch(self, step: int) -> list[Tree]:
+        """Return copies of the unrolls of a batch, and let it count as learned from."""
+        self.acting.wait(self.parts.pace.acted_before_learn(step))
+        tickets = self.parts.pace.tickets_of(step)
+        unrolls = [{name: part.copy() for name, part in self.parts.unrolls.open(k).items()} for k in tickets]
+        self.parts.learner.publish(step + 1)
+        self.acting.finish(step + 1)
+        return unrolls
+
+    def kill(self, index: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pids[index], signal.SIGKILL)
+
+
+@contextmanager
+def scene(**settings: Any) -> Iterator[Scene]:
+    one = Scene(**settings)
+    try:
+        yield one
+    finally:
+        one.acting.close()
+        one.parts.close()
+
+
+def cuts_between(unrolls: Sequence[Tree]) -> int:
+    """Check the rows of one actor's unrolls, in order; return before how many of them new episodes begin."""
+    for unroll in unrolls:
+        check_rows(unroll)
+    return sum(not goes_on(before, after) for before, after in pairwise(unrolls))
+
+
+def check_rows(unroll: Tree) -> None:
+    """Each row follows the one before, and episodes end with their own length as their return."""
+    number, age = unroll["observation"][..., 0], unroll["observation"][..., 1]
+    ended, valid = unroll["terminated"][:-1], unroll["valid"][:-1]
+    assert (valid[1:] == ~ended[:-1]).all()  # the row after an end is the reset row
+    assert (age[1:] == (age[:-1] + 1) * valid).all()
+    assert (number[1:] == number[:-1])[valid].all()
+    assert (ended == ((age[:-1] == LENGTH - 1) & valid)).all()
+    assert (unroll["episode_return"][:-1][ended] == LENGTH).all()
+    assert (unroll["episode_length"][:-1][ended] == LENGTH).all()
+
+
+def goes_on(before: Tree, after: Tree) -> bool:
+    """Whether the episodes of one unroll go on in the next; if not, all must begin anew."""
+    if (before["observation"][-1] == after["observation"][0]).all():
+        return True
+    assert (after["observation"][0, :, 1] == 0).all()
+    assert after["valid"][0].all()
+    return False
+
+
+@pytest.mark.parametrize("lag", ["bounded", "exact"])
+def test_no_ticket_is_lost_or_written_twice_however_often_actors_are_killed(lag):
+    random, kills, steps = Random(0), 3, 250
+    moments = sorted(random.sample(range(10, steps - 50), kills))
+    with scene(actors=2, max_lag=2, lag=lag, unroll_length=8) as it:
+        it.begin()
+        of_actor: dict[int, list[Tree]] = defaultdict(list)
+        for step in range(steps):
+            if step in moments:
+                it.kill(random.randrange(2))
+            for index, unroll in enumerate(it.next_batch(step)):
+                of_actor[index].append(unroll)
+                lags = step - unroll["behavior_version"]
+                assert 0 <= lags.min() <= lags.max() <= 2
+        assert it.acting.restarts == kills == len(it.said)
+        assert sum(cuts_between(unrolls) for unrolls in of_actor.values()) == kills
+        assert all("started again, at a marked cut" in text for text in it.said)
+        assert all(("no longer exact" in text) == (lag == "exact") for text in it.said)
+
+
+def test_an_actor_killed_at_any_moment_of_its_start_is_started_again():
+    random = Random(1)
+    with scene(actors=2, restart_budget=100) as it:
+        killer = threading.Thread(target=kill_while_it_starts, args=(it, random, done := threading.Event()))
+        killer.start()
+        it.begin()
+        done.set()
+        killer.join()
+        assert it.acting.restarts > 1
+        unrolls = [it.next_batch(step) for step in range(5)]
+        assert all(cuts_between(of_actor) <= 1 for of_actor in zip(*unrolls, strict=True))
+
+
+def kill_while_it_starts(it: Scene, random: Random, done: threading.Event) -> None:
+    for _ in range(6):
+        if done.wait(random.uniform(0.02, 0.3)):
+            return
+        if it.pids:
+            it.kill(random.randrange(len(it.pids)))
+
+
+def test_an_actor_killed_while_a_hold_stands_leaves_no_snapshot_and_acts_on_when_it_is_lifted():
+    with scene(actors=2, max_lag=1) as it:
+        it.begin()
+        it.acting.hold(4)
+        of_actor = [[unroll] for unroll in it.next_batch(0)]
+        for step in (1,):
+            for index, unroll in enumerate(it.next_batch(step)):
+                of_actor[index].append(unroll)
+        it.kill(0)
+        assert it.acting.snapshots() == [None, None]  # Numbered has none
+        it.acting.hold(None)
+        for step in (2, 3):
+            for index, unroll in enumerate(it.next_batch(step)):
+                of_actor[index].append(unroll)
+        assert [cuts_between(unrolls) for unrolls in of_actor] == [1, 0]
+
+
+def test_a_spent_restart_budget_ends_the_run():
+    with scene(actors=1, restart_budget=2, max_lag=1) as it:
+        it.begin()
+        with pytest.raises(RunFailed, match=r"actor 0 .* SIGKILL.* restart_budget of 2 .* is spent"):
+            kill_before_each_batch(it)
+        assert it.acting.restarts == 2
+
+
+def kill_before_each_batch(it: Scene) -> None:
+    for step in range(10_000):
+        it.kill(0)
+        it.next_batch(step)

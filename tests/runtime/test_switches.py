@@ -1,0 +1,150 @@
+"""Settings about cores, niceness, threads, start-up and time do what they say, seen from inside envs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import begun, lines_of, small_run, status_of, weights_of
+from tests.reference.telling_envs import Told, told
+
+from offbeat.training import resume
+
+ENVS = ("tests.reference.telling_envs",)
+CORES = sorted(os.sched_getaffinity(0))
+TELLING: dict[str, Any] = {"imports": ENVS, "steps": 256, "envs_per_actor": 1, "minibatch_size": 16, "max_lag": 1}
+BOTH = ("threads", "processes")
+
+pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to tell one from the other")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def actors_of(env: str = "telling/Telling-v0", **settings: Any) -> list[Told]:
+    """Train, and return what the actors' envs have told, one for each actor."""
+    small_run(Path("run"), env, **{**TELLING, **settings})
+    return [one for one in told() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_actors_are_given_cores_by_turns(runtime):
+    seen = actors_of(runtime=runtime, actors=3, actor_cores=(CORES[1], CORES[0]))
+    assert sorted(one.cores for one in seen) == [[CORES[0]], [CORES[1]], [CORES[1]]]
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_a_pinned_learner_leaves_actors_and_the_caller_all_cores(runtime):
+    within: list[set[int]] = []
+    small_run(
+        Path("run"),
+        "telling/Telling-v0",
+        **{**TELLING, "runtime": runtime, "actors": 2, "learner_cores": (CORES[1],)},
+        callbacks=[lambda _line: within.append(os.sched_getaffinity(0))],
+    )
+    assert within
+    assert all(cores == {CORES[1]} for cores in within)
+    actors = [one for one in told() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
+    assert [one.cores for one in actors] == [CORES, CORES]
+    assert os.sched_getaffinity(0) == set(CORES)
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_the_caller_gets_its_cores_back_from_a_run_that_fails_too(runtime):
+    def fails(_line: dict[str, Any]) -> None:
+        raise LookupError("no such table")
+
+    with pytest.raises(LookupError):
+        small_run(Path("run"), runtime=runtime, actors=1, learner_cores=(CORES[0],), callbacks=[fails])
+    assert os.sched_getaffinity(0) == set(CORES)
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_actors_are_as_nice_as_they_are_told_and_the_caller_is_not(runtime):
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    seen = actors_of(runtime=runtime, actors=2, actor_nice=min(19, before + 3))
+    assert [one.nice for one in seen] == [min(19, before + 3)] * 2
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_the_learner_is_as_nice_as_it_is_told():
+    """In a thread of the test's own, whose niceness goes with it."""
+    seen: list[int] = []
+    wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 2)
+
+    def run() -> None:
+        look: Any = lambda _line: seen.append(os.getpriority(os.PRIO_PROCESS, 0))  # noqa: E731
+        small_run(Path("run"), runtime="threads", actors=1, learner_nice=wanted, steps=128, callbacks=[look])
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert set(seen) == {wanted}
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, 1), ({"actor_threads": 2}, 2)])
+def test_libraries_in_actor_processes_have_as_many_threads_as_they_are_told(monkeypatch, given, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    seen = actors_of(runtime="processes", actors=2, **given)
+    assert [(one.variable, set(one.threads)) for one in seen] == [(str(threads), {threads})] * 2
+
+
+def test_no_more_actor_processes_than_start_together_begin_at_one_time():
+    seen = actors_of(runtime="processes", actors=5, start_together=2, unrolls_per_batch=5)
+    assert len({one.pid for one in seen}) == 5
+    most = max(sum(other.begun <= one.begun < other.ended for other in seen) for one in seen)
+    assert most <= 2
+
+
+def test_all_actor_processes_begin_together_unless_told_otherwise(monkeypatch):
+    monkeypatch.setenv("LEARNER", str(os.getpid()))
+    seen = actors_of("telling/Meeting-v0", runtime="processes", actors=3)
+    assert max(one.begun for one in seen) < min(one.ended for one in seen)
+
+
+def test_actor_processes_are_in_the_status_while_they_live():
+    alive: list[list[bool]] = []
+
+    def look(_line: dict[str, Any]) -> None:
+        alive.append([Path(f"/proc/{pid}").exists() for pid in actor_pids()])
+
+    def actor_pids() -> list[int]:
+        return [entry["pid"] for entry in status_of(Path("run"))["processes"] if entry["role"] == "actor"]
+
+    run = small_run(Path("run"), runtime="processes", actors=2, callbacks=[look])
+    assert alive[0] == [True, True]
+    assert run.metrics["actor_restarts"] == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in actor_pids())
+
+
+def test_decorrelated_columns_end_their_episodes_in_other_rows_and_no_episode_is_cut_short():
+    ends = {decorrelate: _ends_of_wave(decorrelate) for decorrelate in (False, True)}
+    assert len(set(ends[False])) == 1
+    assert len(set(ends[True])) >= 5
+
+
+def _ends_of_wave(decorrelate: bool) -> list[int]:
+    """Return the row in which each column of the first unroll ends its first episode, all of which last 20 steps."""
+    layout: dict[str, Any] = {"envs_per_actor": 8, "unroll_length": 21, "decorrelate": decorrelate}
+    parts, acting = begun("runs/Wave-v0", **layout)
+    acting.wait(1)
+    slot = parts.unrolls.open(0)
+    acting.close()
+    assert set(slot["episode_length"][slot["terminated"]].tolist()) == {20}
+    return np.argmax(slot["terminated"], axis=0).tolist()
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_time_stops_with_a_checkpoint_that_can_be_gone_on_from(runtime):
+    run = small_run(Path("run"), runtime=runtime, actors=2, steps=10**9, time=0.3)
+    assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped after --time 0.3 seconds", 0)
+    assert weights_of(run.path)
+    more = resume(run.path, steps=run.metrics["env_steps"] + 500)
+    assert more.state == "finished"
+    assert lines_of(run.path)[-1]["env_steps"] >= run.metrics["env_steps"] + 500
