@@ -143,7 +143,16 @@ def load(path: Path) -> Checkpoint:
     Raises:
         ConfigError: a file is missing, cut short or changed, or the format is another one.
     """
-    path = path.resolve()  # once: a run that goes on may change what `latest` means between two files
+    resolved = path.resolve()  # once: a run that goes on may change what `latest` means between two files
+    try:
+        return _load(resolved)
+    except (OSError, ConfigError):
+        if resolved.is_dir() or path.resolve() == resolved:
+            raise
+    return _load(path.resolve())  # it deleted what `latest` meant then
+
+
+def _load(path: Path) -> Checkpoint:
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         _verify(path / name, expected)

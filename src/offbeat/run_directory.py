@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -109,8 +110,9 @@ class RunDirectory:
             "processes": [main, *({"role": "actor", "index": i, "pid": pid} for i, pid in enumerate(actors))],
         }
         temporary = self.status.with_suffix(".writing")
-        temporary.write_text(json.dumps(status, indent=1) + "\n")
-        temporary.replace(self.status)
+        with suppress(OSError):  # a full disk costs the news, not the run
+            temporary.write_text(json.dumps(status, indent=1) + "\n")
+            temporary.replace(self.status)
 
     def discard(self) -> None:
         """Delete the run, and the folders that were made for it, as far as they are empty."""
@@ -122,7 +124,7 @@ class RunDirectory:
 
     def note(self, text: str) -> None:
         """Add to log.txt what happened and when."""
-        with self.log.open("a") as log:
+        with suppress(OSError), self.log.open("a") as log:
             log.write(f"{_now()} {text}\n")
 
 

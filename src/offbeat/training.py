@@ -20,13 +20,13 @@ from offbeat.metrics.progress import About, Progress
 from offbeat.metrics.verdict import Layout
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
+from offbeat.runtime.signals import StopSignals, TooLate
 from offbeat.threads import blas_kernels, limit, place, usable_core_numbers, usable_cores
 from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
     from offbeat.runtime.conductor import Callback, Conductor, Ending
-    from offbeat.runtime.signals import StopSignals
     from offbeat.runtime.supervisor import ActorProcess
     from offbeat.runtime.wiring import Parts
     from offbeat.types import Tree
@@ -93,9 +93,10 @@ def start(
     parts = _prepare(config)
     try:
         initial = _initial(config, parts)
-        directory = RunDirectory.create(path, config)
-        with _lock(directory):
-            return _go(parts, directory, view, callbacks, partial(_begin, initial=initial, reason=reason))
+        with StopSignals() as signals:  # from here on there is something to put in order
+            directory = RunDirectory.create(path, config)
+            with _lock(directory):
+                return _go(parts, directory, view, callbacks, signals, partial(_begin, initial=initial, reason=reason))
     finally:
         parts.close()
 
@@ -134,11 +135,13 @@ def resume(
         parts = _prepare(config)
         try:
             _require_fit(saved, parts, directory.path)
-            config.save(directory.config)
-            truncate_metrics(directory.metrics, learned)
-            directory.store().drop_beyond(state["counters"]["env_steps"])
-            beginning = partial(_continue, weights=saved.weights, state=state)
-            return _go(parts, directory, view, callbacks, beginning, learned * parts.pace.unrolls_per_batch)
+            with StopSignals() as signals:
+                config.save(directory.config)
+                truncate_metrics(directory.metrics, learned)
+                directory.store().drop_beyond(state["counters"]["env_steps"])
+                beginning = partial(_continue, weights=saved.weights, state=state)
+                origin = learned * parts.pace.unrolls_per_batch
+                return _go(parts, directory, view, callbacks, signals, beginning, origin)
         finally:
             parts.close()
 
@@ -300,28 +303,27 @@ def _go(
     directory: RunDirectory,
     progress: Progress,
     callbacks: Sequence[Callback],
+    signals: StopSignals,
     beginning: Beginning,
     origin: int = 0,
 ) -> Run:
     """Run to the end, whatever it is, and leave the directory in order."""
     from offbeat.runtime.conductor import Ending
-    from offbeat.runtime.signals import StopSignals, TooLate
 
-    with StopSignals() as signals:
-        directory.write_status("running")
-        directory.note(f"running, process {os.getpid()}")
-        try:
-            ending, line = _conduct(parts, directory, progress, callbacks, beginning, origin, signals)
-        except TooLate:
-            signals.disarm()
-            ending, line = Ending("interrupted", "stopped before its actors had been made", 130), {}
-        except BaseException as error:
-            signals.disarm()
-            _broken_off(directory, error)
-            raise
-        directory.write_status(ending.state, ending.reason)
-        directory.note(f"{ending.state}: {ending.reason}")
-        return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
+    directory.write_status("running")
+    directory.note(f"running, process {os.getpid()}")
+    try:
+        ending, line = _conduct(parts, directory, progress, callbacks, signals, beginning, origin)
+    except TooLate:
+        signals.disarm()
+        ending, line = Ending("interrupted", "stopped before its actors had been made", 130), {}
+    except BaseException as error:
+        signals.disarm()
+        _broken_off(directory, error)
+        raise
+    directory.write_status(ending.state, ending.reason)
+    directory.note(f"{ending.state}: {ending.reason}")
+    return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
 def _broken_off(directory: RunDirectory, error: BaseException) -> None:
@@ -342,16 +344,15 @@ def _conduct(
     directory: RunDirectory,
     progress: Progress,
     callbacks: Sequence[Callback],
+    signals: StopSignals,
     beginning: Beginning,
     origin: int,
-    signals: StopSignals,
 ) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
     from offbeat.metrics.recorder import Recorder
-    from offbeat.metrics.sinks import JsonLines, TensorBoard
+    from offbeat.metrics.sinks import JsonLines, Sink, TensorBoard
     from offbeat.runtime.conductor import Conductor, Ending
     from offbeat.runtime.loop import learn_until_the_end
-    from offbeat.runtime.signals import TooLate
     from offbeat.runtime.wiring import acting_of
 
     def tell(text: str) -> None:
@@ -363,7 +364,8 @@ def _conduct(
 
     cores = usable_core_numbers()
     acting = acting_of(parts, origin, tell, show)
-    recorder = Recorder([JsonLines(directory.metrics), TensorBoard(directory.tensorboard)], _layout(parts.config))
+    sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
+    recorder = Recorder(sinks, _layout(parts.config), tell)
     store = directory.store(parts.config.run.checkpoints_kept)
     conductor = Conductor(parts, acting, store, recorder, progress, tell, signals, callbacks)
     try:

@@ -69,6 +69,7 @@ def assert_finite_weights() -> None:
 
 
 @RUNTIMES
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_updates_that_are_not_finite_are_refused_and_counted_and_nobody_waits_for_them(tmp_path, monkeypatch, runtime):
     monkeypatch.chdir(tmp_path)
     said = train("runs/OverflowingForAWhile-v0", runtime)
@@ -79,6 +80,7 @@ def test_updates_that_are_not_finite_are_refused_and_counted_and_nobody_waits_fo
 
 
 @RUNTIMES
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_a_hundred_such_updates_in_a_row_end_the_run_which_goes_on_when_mended(tmp_path, monkeypatch, runtime):
     monkeypatch.chdir(tmp_path)
     said = train("runs/Overflowing-v0", runtime, steps=100_000)

@@ -233,11 +233,11 @@ class Looking:
         self.inside = False
         self._close_at = close_at
 
-    def enter(self, *, resets: bool) -> None:
+    def enter(self, *, resets: bool, calls: int = 1) -> None:
         assert not self.inside
         if len(self.calls) == self._close_at:
             raise Closed
-        self.calls.append(resets)
+        self.calls += [resets] * calls
         self.inside = True
 
     def leave(self) -> None:
@@ -251,11 +251,11 @@ def test_every_call_of_the_envs_is_watched_and_those_that_may_reset_are_named(gr
     stage = Stage("Pendulum-v1", groups=groups, watch=watch)
     rows = whole(stage.begin_and_act(*range(60)))
     assert not watch.inside
-    assert len(watch.calls) == 60 * LENGTH * groups * 2, "a send and a recv a row and group"
+    assert len(watch.calls) == 1 + 60 * LENGTH * groups * 2, "the reset, then a send and a recv a row and group"
     ended = np.flatnonzero(rows["truncated"].any(axis=1))
     resetting = 1 + len(ended) - (60 * LENGTH - 1 in ended)  # the first row, and the row after each end
     assert resetting >= 2
-    assert sum(watch.calls) == resetting * groups * 2
+    assert sum(watch.calls) == 1 + resetting * groups * 2
 
 
 def test_closing_ends_an_actor_in_the_middle_of_a_ticket():
@@ -294,7 +294,7 @@ class OneTicketEach:
         assert longest_stall > 0
         self.committed.append(ticket)
 
-    def enter(self, *, resets: bool) -> None: ...
+    def enter(self, *, resets: bool, calls: int = 1) -> None: ...
 
     def leave(self) -> None: ...
 

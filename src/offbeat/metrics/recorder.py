@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
@@ -59,8 +60,15 @@ class Recorder:
     tells its state at the end.
     """
 
-    def __init__(self, sinks: Sequence[Sink], layout: Layout | None = None, *, episodes_window: int = 100) -> None:
-        self._sinks = tuple(sinks)
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        layout: Layout | None = None,
+        tell: Callable[[str], None] = lambda _text: None,
+        *,
+        episodes_window: int = 100,
+    ) -> None:
+        self._sinks, self._tell = tuple(sinks), tell
         self._layout = layout
         self.verdict: Verdict | None = None
         """Who waited for whom in the period that the last line tells of; None before the first one."""
@@ -111,7 +119,10 @@ class Recorder:
         }
         line = {name: _finite(values.get(name)) for name in {**METRICS, **values}}
         for sink in self._sinks:
-            sink.write(line)
+            try:
+                sink.write(line)
+            except OSError as error:
+                self._tell(f"a metrics line could not be written ({error}): the run goes on")
         return line
 
     def conclude(self, timings: Timings, seconds: float) -> None:
@@ -122,7 +133,8 @@ class Recorder:
     def close(self) -> None:
         """Close all sinks."""
         for sink in self._sinks:
-            sink.close()
+            with suppress(OSError):  # a full disk: it has been told
+                sink.close()
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: plain lists, dicts and numbers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from offbeat.models.layout import Layout
 
@@ -35,23 +36,33 @@ class FlatParameters:
 
 
 class FlatAdam:
-    """Adam (arXiv:1412.6980) on a flat buffer, by torch's fused kernel."""
+    """Adam (arXiv:1412.6980) on a flat buffer, by torch's fused kernel, without the optimizer class around it."""
 
     def __init__(self, parameters: FlatParameters, eps: float) -> None:
-        self._tensor = parameters.values
-        self._tensor.grad = parameters.gradients
-        self._optimizer = torch.optim.Adam([self._tensor], lr=0.0, eps=eps, fused=True)
-        self.state_tensors()
+        self._parameters, self._eps = parameters, eps
+        self._step = torch.zeros((), device=parameters.values.device)
+        self._exp_avg = torch.zeros_like(parameters.values)
+        self._exp_avg_sq = torch.zeros_like(parameters.values)
 
+    @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        self._optimizer.param_groups[0]["lr"] = learning_rate
-        self._optimizer.step()
+        adam(
+            [self._parameters.values],
+            [self._parameters.gradients],
+            [self._exp_avg],
+            [self._exp_avg_sq],
+            [],
+            [self._step],
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=learning_rate,
+            weight_decay=0.0,
+            eps=self._eps,
+            maximize=False,
+        )
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Return the moments and the step count, which exist from the start."""
-        state = self._optimizer.state[self._tensor]
-        if not state:
-            state["step"] = torch.zeros((), device=self._tensor.device)
-            state["exp_avg"] = torch.zeros_like(self._tensor)
-            state["exp_avg_sq"] = torch.zeros_like(self._tensor)
-        return {name: state[name] for name in ("step", "exp_avg", "exp_avg_sq")}
+        """Return the moments and the step count."""
+        return {"step": self._step, "exp_avg": self._exp_avg, "exp_avg_sq": self._exp_avg_sq}

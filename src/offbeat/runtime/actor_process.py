@@ -88,9 +88,7 @@ def _act(orders: Orders, connection: Connection[Report, Orders], learners_bell: 
     actor = plan.actor(orders.index, orders.origin, gate)
     actor.timings.merge(board.spent(orders.index))  # the time of a process that died is not forgotten
     try:
-        gate.enter(resets=True)  # takes the place of the start-up's deadline
         plan.begin(actor, orders.origin, orders.snapshot)
-        gate.leave()
         connection.send(Report("ready", None))
         actor.work(
             gate,

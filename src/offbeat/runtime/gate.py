@@ -197,15 +197,15 @@ class ActorGate:
         board.next[self._actor][0] = ticket + board.actors
         self._learners.ring()
 
-    def enter(self, *, resets: bool) -> None:
-        """Begin a call of an env, which must return in time.
+    def enter(self, *, resets: bool, calls: int = 1) -> None:
+        """Begin calls of envs, which must return in time.
 
         Raises:
             Closed: the gate has been closed: what is being acted is no longer wanted.
         """
         if self._board.closed[0]:
             raise Closed
-        self._deadline[0] = monotonic() + self._timeouts[resets]
+        self._deadline[0] = monotonic() + calls * self._timeouts[resets]
 
     def leave(self) -> None:
         """End a call of an env."""

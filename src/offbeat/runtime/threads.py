@@ -52,9 +52,7 @@ class ThreadActing(GatedActing):
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
             place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
-            gate.enter(resets=True)
             self.plan.begin(actor, self.origin, snapshot)
-            gate.leave()
             actor.work(gate, self._unrolls, self._weights, at_rest=lambda: None)
         except Closed:
             return

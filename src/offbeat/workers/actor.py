@@ -24,8 +24,8 @@ from offbeat.types import Policy, Tree
 class Watch(Protocol):
     """Sees to it that calls of envs return in time."""
 
-    def enter(self, *, resets: bool) -> None:
-        """An env is about to be called; `resets` says whether an episode begins. May raise `Closed`."""
+    def enter(self, *, resets: bool, calls: int = 1) -> None:
+        """Envs are about to be called so many times; `resets` says whether an episode begins. May raise `Closed`."""
 
     def leave(self) -> None:
         """It has returned."""
@@ -44,7 +44,7 @@ class Gate(Watch, Protocol):
 class Unwatched:
     """For an actor in the learner's own thread, where there is nobody else to watch."""
 
-    def enter(self, *, resets: bool) -> None:
+    def enter(self, *, resets: bool, calls: int = 1) -> None:
         """Do nothing."""
 
     def leave(self) -> None:
@@ -79,6 +79,7 @@ class Actor:
             spread: if not 0, each column first takes a random number of random env steps below it, which are
                 counted nowhere: so that the episodes of the columns do not run, and end, side by side.
         """
+        self._watch.enter(resets=True, calls=1 + spread * len(self._returns))
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
         self._returns[:], self._lengths[:] = 0, 0
         if spread:
@@ -86,6 +87,7 @@ class Actor:
             advanced = self._envs.advance(random.integers(spread, size=len(self._returns)), random)
             self._following = {name: leaf.copy() for name, leaf in advanced.observation.items()}
             self._returns[:], self._lengths[:] = advanced.returns, advanced.lengths
+        self._watch.leave()
 
     def work(self, gate: Gate, unrolls: Unrolls, weights: Weights, at_rest: Callable[[], None]) -> NoReturn:
         """Act ticket after ticket, until the gate closes.
@@ -186,9 +188,11 @@ class Actor:
         """Go on from a snapshot as if nothing had happened."""
         if not isinstance(self._envs, Snapshots):
             raise TypeError(f"{self._envs.spec.id} cannot restore a snapshot")
+        self._watch.enter(resets=True)
         self._envs.restore(state["envs"])
         self._following = dict(state["following"])
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        self._watch.leave()
 
     def close(self) -> None:
         self._envs.close()
