@@ -2,6 +2,7 @@
 
     python -m benchmarks.scores                                all envs, all seeds
     python -m benchmarks.scores --env Hopper-v5 --seeds 1 2    some of them
+    python -m benchmarks.scores --runtime processes            as `--runtime processes` trains: acting beside learning
 
 Two runs at a time, one thread each. A seed whose result is there is not run again. Run directories stay under
 runs/scores until you delete them; the results are small and are kept with the code.
@@ -30,8 +31,7 @@ from benchmarks.common import (
     write_json,
 )
 
-RUNS = Path("runs/scores")
-SCORES = RESULTS / "scores"
+RUNS = Path("runs")
 AT_A_TIME = 2
 EVAL_EPISODES = 20
 CURVE_POINTS = 300
@@ -57,24 +57,37 @@ SETTINGS = {
 }
 
 
-def run_directory(env: str, seed: int) -> Path:
-    """Return where a seed is trained."""
-    return RUNS / env / f"seed-{seed}"
+@dataclass(frozen=True)
+class Place:
+    """Where the runs of a runtime, and their results, are kept."""
 
+    runtime: str
 
-def result_path(env: str, seed: int) -> Path:
-    """Return where a seed's result is kept."""
-    return SCORES / env / f"seed-{seed}.json"
+    @property
+    def scores(self) -> Path:
+        return RESULTS / self._name
+
+    @property
+    def _name(self) -> str:
+        return "scores" if self.runtime == "serial" else f"scores-{self.runtime}"
+
+    def run_directory(self, env: str, seed: int) -> Path:
+        """Return where a seed is trained."""
+        return RUNS / self._name / env / f"seed-{seed}"
+
+    def result_path(self, env: str, seed: int) -> Path:
+        """Return where a seed's result is kept."""
+        return self.scores / env / f"seed-{seed}.json"
 
 
 # --- one seed -----------------------------------------------------------------------------------------------
 
 
-def score(env: str, seed: int) -> None:
+def score(place: Place, env: str, seed: int) -> None:
     """Train one seed from the start, evaluate it, write its result."""
-    run = run_directory(env, seed)
+    run = place.run_directory(env, seed)
     shutil.rmtree(run, ignore_errors=True)  # a run without a result was broken off
-    command = f"train ppo {env} --steps {SETTINGS[env].steps} --seed {seed} --progress none"
+    command = f"train ppo {env} --runtime {place.runtime} --steps {SETTINGS[env].steps} --seed {seed} --progress none"
     offbeat(*command.split(), "--run-dir", str(run), environment=ONE_THREAD)
     answer = offbeat("eval", str(run), "--episodes", str(EVAL_EPISODES), "--json", environment=ONE_THREAD)
     result = {
@@ -86,7 +99,7 @@ def score(env: str, seed: int) -> None:
         "curve_keys": CURVE_KEYS,
         "curve": curve(read_metrics(run)),
     }
-    write_json(result_path(env, seed), result)
+    write_json(place.result_path(env, seed), result)
     print(f"{env}, seed {seed}: {result['evaluation']['return_mean']:,.1f}", flush=True)
 
 
@@ -109,31 +122,31 @@ def _short(value: float | None) -> float | None:
 # --- all seeds ----------------------------------------------------------------------------------------------
 
 
-def run_all(envs: list[str], seeds: list[int] | None) -> None:
+def run_all(place: Place, envs: list[str], seeds: list[int] | None) -> None:
     """Run the seeds that have no result yet, `AT_A_TIME` at once."""
     jobs = [(env, seed) for env in envs for seed in seeds or range(1, SETTINGS[env].seeds + 1)]
-    missing = [job for job in jobs if not result_path(*job).exists()]
+    missing = [job for job in jobs if not place.result_path(*job).exists()]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        for done in [pool.submit(score, *job) for job in missing]:
+        for done in [pool.submit(score, place, *job) for job in missing]:
             done.result()
 
 
-def read_results(env: str) -> list[dict[str, Any]]:
+def read_results(place: Place, env: str) -> list[dict[str, Any]]:
     """Return the results of an env that are there, by seed."""
-    found = [json.loads(path.read_text()) for path in (SCORES / env).glob("seed-*.json")]
+    found = [json.loads(path.read_text()) for path in (place.scores / env).glob("seed-*.json")]
     return sorted(found, key=lambda result: int(result["seed"]))
 
 
-def plot(env: str) -> None:
+def plot(place: Place, env: str) -> None:
     """Draw an env's seeds as one line, as long as all their run directories are still there."""
-    runs = [run_directory(env, result["seed"]) for result in read_results(env)]
+    runs = [place.run_directory(env, result["seed"]) for result in read_results(place, env)]
     if runs and all(run.exists() for run in runs):
-        offbeat("plot", *map(str, runs), "--out", str(SCORES / env / "return.png"))
+        offbeat("plot", *map(str, runs), "--out", str(place.scores / env / "return.png"))
 
 
-def write_table() -> None:
+def write_table(place: Place) -> None:
     """Write one line an env: every seed's score, their mean, their spread and the time of a run."""
-    results = {env: found for env in SETTINGS if (found := read_results(env))}
+    results = {env: found for env in SETTINGS if (found := read_results(place, env))}
     header = ["env", "env steps", "mean return", "std", "each seed"]
     rows = [
         [
@@ -143,14 +156,14 @@ def write_table() -> None:
         ]
         for env, found in results.items()
     ]
-    title = "# Scores of the presets"
+    title = f"# Scores of the presets, `--runtime {place.runtime}`"
     method = (
         f"Greedy evaluation of the last weights over {EVAL_EPISODES} episodes a seed; spread over the seeds. "
         f"{AT_A_TIME} runs at a time, one thread each."
     )
     machines = sorted({describe(result["machine"]) for found in results.values() for result in found})
     text = "\n\n".join([title, method, *machines, markdown_table(header, rows)])
-    (SCORES / "scores.md").write_text(text)
+    (place.scores / "scores.md").write_text(text)
     print(text)
 
 
@@ -164,11 +177,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 1 to as many as the env has")
+    parser.add_argument("--runtime", choices=("serial", "threads", "processes"), default="serial")
     options = parser.parse_args()
-    run_all(options.env, options.seeds)
+    place = Place(options.runtime)
+    run_all(place, options.env, options.seeds)
     for env in options.env:
-        plot(env)
-    write_table()
+        plot(place, env)
+    write_table(place)
 
 
 if __name__ == "__main__":

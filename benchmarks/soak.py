@@ -341,8 +341,8 @@ def _check_end(plan: Plan, report: Report, kills: tuple[int, int]) -> None:
 def _check_rows(plan: Plan, report: Report, last: dict[str, Any]) -> None:
     """Check that every row of every learned batch was an env step or a reset, and none was counted twice.
 
-    Each episode that ended has one reset row, the last one of a column perhaps not yet. A restart or a resume without
-    snapshots makes one more in each column that it cuts.
+    Each episode that ended has one reset row, the last one of a column perhaps not yet, nor one that a restart or a
+    resume without snapshots cut off.
     """
     columns = plan.actors * plan.envs_per_actor
     resets = last["learning_step"] * plan.batch - last["env_steps"]

@@ -55,6 +55,7 @@ WORKS = {"cartpole": CARTPOLE, "cartpole-one-epoch": ONE_EPOCH, "halfcheetah": H
 LAYOUTS = {
     "serial": "--runtime serial --max-lag 0 --actors 1",
     "threads": "--runtime threads --max-lag 1 --lag bounded --actors 1",
+    "threads-2": "--runtime threads --max-lag 1 --lag bounded --actors 2",
     "processes": "--runtime processes --max-lag 1 --lag bounded --actors 1",
     "processes-exact": "--runtime processes --max-lag 1 --lag exact --actors 1",
     "processes-2": "--runtime processes --max-lag 1 --lag bounded --actors 2",

@@ -123,7 +123,7 @@ def test_the_layout_is_measured_only_where_time_may_decide_and_nobody_has_laid_i
 
 def test_another_runtime_keeps_the_layout_and_drops_what_means_nothing_there():
     only = {"actor_threads": 2, "restart_budget": 3, "start_together": 1, "actor_nice": 4, "step_timeout_s": 9.0}
-    layout = {"runtime": "processes", "actors": 2, "max_lag": 2, "lag": "exact"}
+    layout = {"runtime": "processes", "actors": 2, "max_lag": 2}
     processes = resolve("ppo", "CartPole-v1", flags={**layout, **only})
     assert processes.in_runtime("processes") == processes
     threads = processes.in_runtime("threads").runtime

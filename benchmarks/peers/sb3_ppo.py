@@ -71,7 +71,12 @@ def make_model(work: dict[str, Any]) -> PPO:
         ent_coef=work["entropy_coef"],
         vf_coef=work["value_coef"] / 2,  # here the loss is the whole squared error, in offbeat half of it
         max_grad_norm=work["max_grad_norm"],
-        policy_kwargs={"net_arch": work["hidden_sizes"], "activation_fn": ACTIVATIONS[work["activation"]]},
+        policy_kwargs={
+            "net_arch": work["hidden_sizes"],
+            "activation_fn": ACTIVATIONS[work["activation"]],
+            "log_std_init": work["log_std_init"],
+            "ortho_init": work.get("ortho_init", True),
+        },
         seed=work["seed"],
         device="cpu",
     )

@@ -80,7 +80,7 @@ class RuntimeConfig:
     unrolls_per_batch: Count | None = None
     """Unrolls in a batch, S; none: one per actor."""
     max_lag: Natural = 0
-    """Learning steps that the weights which act may be behind those which learn, D; outside of serial 1 is typed."""
+    """Learning steps that the weights which act may be behind those which learn, D; outside of serial 1 by default."""
     lag: Literal["bounded", "exact"] = "bounded"
     """bounded: act with the newest weights; exact: with those of exactly max_lag steps ago. Serial is both."""
     split: Literal["given", "measured"] = "given"
@@ -96,7 +96,7 @@ class RuntimeConfig:
     learner_nice: Nice | None = None
     """Niceness of the learner, from 0 to 19 (the lowest priority); none: as it is. Not for serial."""
     actor_threads: Count | None = None
-    """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Only for processes."""
+    """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Processes, bounded lag."""
     actor_cores: tuple[Natural, ...] | None = None
     """Cores that actors are pinned to, one each by turns; none: any. Not for serial."""
     actor_nice: Nice | None = None
@@ -114,6 +114,11 @@ class RuntimeConfig:
     def threads(self) -> int:
         """Threads of the learner."""
         return self.learner_threads or 1
+
+    @property
+    def threads_of_actors(self) -> int:
+        """Threads that BLAS may use in an actor process: in exact as in serial, where acting shares the learner's."""
+        return self.threads if self.lag == "exact" else self.actor_threads or 1
 
     @property
     def batch_unrolls(self) -> int:
@@ -208,6 +213,10 @@ def _require_meaning(runtime: RuntimeConfig) -> None:
         raise ConfigError(
             f"split is measured, but with runtime {runtime.runtime} and lag {runtime.lag} nothing is measured, so that "
             "the result follows from the config: leave it out"
+        )
+    if runtime.actor_threads is not None and runtime.lag == "exact":
+        raise ConfigError(
+            "actor_threads is given, but with lag exact actors use learner_threads, as in serial: leave it out"
         )
     for key in ("learner_cores", "actor_cores"):
         if getattr(runtime, key) is not None and not hasattr(os, "sched_setaffinity"):

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
+    from offbeat.runtime.acting import Acting
     from offbeat.runtime.conductor import Callback, Conductor, Ending
     from offbeat.runtime.supervisor import ActorProcess
     from offbeat.runtime.wiring import Parts
@@ -322,7 +323,7 @@ def _go(
         _broken_off(directory, error)
         raise
     directory.write_status(ending.state, ending.reason)
-    directory.note(f"{ending.state}: {ending.reason}")
+    directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.verdict))))
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
@@ -349,50 +350,66 @@ def _conduct(
     origin: int,
 ) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
+    from offbeat.runtime.conductor import Ending
+    from offbeat.runtime.loop import learn_until_the_end
+
+    runtime = parts.config.runtime
+    with ExitStack() as closing:
+        closing.callback(place, usable_core_numbers(), None)
+        conductor, acting = _joined(closing, parts, directory, progress, callbacks, signals, origin)
+        try:
+            message = beginning(parts, conductor)
+            if message:
+                _tell(directory, progress, message)
+            conductor.begin()
+            place(runtime.learner_cores, runtime.learner_nice)
+            learn_until_the_end(parts, acting, conductor)
+            ending = conductor.close()
+            signals.disarm()
+        except TooLate:
+            signals.disarm()
+            ending = Ending("interrupted", conductor.lost(), 130)
+        except Exception:
+            signals.disarm()
+            conductor.salvage()
+            raise
+    return ending, conductor.line
+
+
+def _joined(
+    closing: ExitStack,
+    parts: Parts,
+    directory: RunDirectory,
+    progress: Progress,
+    callbacks: Sequence[Callback],
+    signals: StopSignals,
+    origin: int,
+) -> tuple[Conductor, Acting]:
+    """Make the actors' side, and the conductor of both; leave to `closing` what must be closed, however it ends."""
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, Sink, TensorBoard
-    from offbeat.runtime.conductor import Conductor, Ending
-    from offbeat.runtime.loop import learn_until_the_end
+    from offbeat.runtime.conductor import Conductor
     from offbeat.runtime.wiring import acting_of
-
-    def tell(text: str) -> None:
-        directory.note(text)
-        progress.message(text)
 
     def show(actors: Sequence[ActorProcess]) -> None:
         directory.write_status("running", actors=[actor.process.pid for actor in actors])
 
-    cores = usable_core_numbers()
-    acting = acting_of(parts, origin, tell, show)
+    tell = partial(_tell, directory, progress)
+    closing.callback(progress.close, "")
+    progress.start(_about(parts.config, directory))
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
     recorder = Recorder(sinks, _layout(parts.config), tell)
+    closing.callback(recorder.close)
+    acting = acting_of(parts, origin, tell, show)
+    closing.callback(acting.close)
     store = directory.store(parts.config.run.checkpoints_kept)
-    conductor = Conductor(parts, acting, store, recorder, progress, tell, signals, callbacks)
-    try:
-        progress.start(_about(parts.config, directory))
-        message = beginning(parts, conductor)
-        if message:
-            tell(message)
-        conductor.begin()
-        place(parts.config.runtime.learner_cores, parts.config.runtime.learner_nice)
-        learn_until_the_end(parts, acting, conductor)
-        ending = conductor.close()
-        signals.disarm()
-        if recorder.verdict:
-            directory.note(recorder.verdict.sentence)
-    except TooLate:
-        signals.disarm()
-        ending = Ending("interrupted", conductor.lost(), 130)
-    except Exception:
-        signals.disarm()
-        conductor.salvage()
-        raise
-    finally:
-        place(cores, None)
-        acting.close()
-        recorder.close()
-        progress.close("")
-    return ending, conductor.line
+    return Conductor(parts, acting, store, recorder, progress, tell, signals, callbacks), acting
+
+
+def _tell(directory: RunDirectory, progress: Progress, text: str) -> None:
+    """Tell the user, and the log."""
+    directory.note(text)
+    progress.message(text)
 
 
 def _about(config: Config, directory: RunDirectory) -> About:

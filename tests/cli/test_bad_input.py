@@ -133,6 +133,9 @@ COMBINATIONS = [
         for key in ("actor_cores", "learner_cores")
     ),
     train("--runtime processes --lag exact --set split=measured", 2, "split is measured", "lag exact", "leave it out"),
+    train(
+        "--runtime processes --lag exact --set actor_threads=2", 2, "actor_threads", "learner_threads", "leave it out"
+    ),
     train("--set split=measured", 2, "split is measured", "serial", "leave it out"),
     train("--runtime processes --actors 2 --set split=measured", 2, "split is measured", "actors is given too"),
     *(

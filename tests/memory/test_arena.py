@@ -181,10 +181,11 @@ MEMINFO = "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable: 5000 kB\n"
     [("max", "0", 5000 * 1024), ("3000000", "1000000", 2_000_000), (str(2**40), "0", 5000 * 1024), ("10", "20", 0)],
 )
 def test_usable_memory_is_the_machines_or_the_containers_where_that_is_less(tmp_path, monkeypatch, limit, used, free):
-    (tmp_path / "max").write_text(f"{limit}\n")
-    (tmp_path / "current").write_text(f"{used}\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text(f"{int(used) + 700}\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 700\n")  # a cache that can be dropped
     (tmp_path / "meminfo").write_text(MEMINFO)
     files = {"/proc/meminfo": tmp_path / "meminfo"}
-    monkeypatch.setattr(arena_module, "_CGROUP", (str(tmp_path / "max"), str(tmp_path / "current")))
+    monkeypatch.setattr(arena_module, "_CGROUP", tmp_path)
     monkeypatch.setattr(arena_module, "Path", lambda path: files.get(path, Path(path)))
     assert usable_memory() == free

@@ -212,8 +212,9 @@ def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written(
     first.evaluated(10.0, 1.0, 50.0)
     timings.merge({"wait/actor": 0.5, "act": 0.5, "learn/publish": 0.25})
     first.line(at(2, env_stall_max_s=0.5), timings)
+    timings.merge({"wait/actor": 1.0, "act": 0.5})  # since that line, and before the checkpoint
     second = Recorder([], PROCESSES, episodes_window=3)
-    second.restore(json.loads(json.dumps(first.state(), allow_nan=False)))
+    second.restore(json.loads(json.dumps(first.state(timings), allow_nan=False)))
     assert second.verdict == first.verdict
     assert second.line(at(2), Timings()) == first.line(at(2), timings)
 
@@ -229,7 +230,7 @@ def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written(
 
 
 def test_a_state_from_before_a_total_was_kept_can_be_restored():
-    state = Recorder([], PROCESSES).state()
+    state = Recorder([], PROCESSES).state(Timings())
     del state["waited"]["publish_s"], state["verdict"], state["counted"]["env_stall_max_s"]
     state["waited"]["actor_wait_s"] = 3.0
     recorder = Recorder([], PROCESSES)

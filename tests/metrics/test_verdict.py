@@ -63,14 +63,14 @@ def test_a_learner_that_waits_means_that_more_actors_help_while_cores_are_idle()
     assert (told.actor_wait, told.learner_wait) == pytest.approx((0.0, 0.64))
     assert told.sentence == (
         "actor-bound: the learner waits 64 % of the time; more actors help while cores are idle "
-        "(1.4 of 4 cores are busy)"
+        "(1.4 of 4 cores are busy); at most 1.36x over serial here"
     )
 
 
 def test_more_actors_are_not_advised_where_no_core_is_idle():
     told = verdict(20.0, 3.6, 0.0, 6.4, actors=2)
     assert told.bound == "actors"
-    assert "both cores are busy: only cheaper acting" in told.sentence
+    assert "both cores are busy: only a lighter env" in told.sentence
     assert "more actors" not in told.sentence
 
 
@@ -78,7 +78,8 @@ def test_where_neither_side_waits_and_no_core_is_idle_the_machine_is_the_bound()
     told = verdict(9.6, 9.4, 0.4, 0.6)
     assert told.bound == "machine"
     assert told.sentence == (
-        "machine-bound: both cores are busy (actors wait 4 %, the learner 6 %); only cheaper work helps"
+        "machine-bound: both cores are busy (actors wait 4 %, the learner 6 %); only cheaper work helps; "
+        "at most 1.98x over serial here"
     )
 
 

@@ -35,6 +35,7 @@ class Cell(NamedTuple):
         return {**fixed, **layout, **self.more}
 
 
+WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16}
 CELLS = [
     Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads"),
     Cell("ppo", "CartPole-v1", 1, 2, 2, "threads", "threads"),
@@ -48,6 +49,8 @@ CELLS = [
     Cell("impala", "Pendulum-v1", 1, 2, 3, "threads", "processes"),
     Cell("a2c", "CartPole-v1", 3, 1, 1, "processes", "threads"),
     Cell("a2c", "CartPole-v1", 0, 2, 3, "threads", "threads", {"learner_threads": 2}),
+    # Wide enough that OpenBLAS really uses both threads.
+    Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     Cell("a2c", "Pendulum-v1", 1, 3, 2, "serial", "processes", {"learner_threads": 2, "env_groups": 4}),
     Cell("a2c", "Pendulum-v1", 3, 3, 1, "processes", "serial", {"decorrelate": True}),
 ]
@@ -114,7 +117,7 @@ def stop_from(env_steps: int) -> Any:
 def test_settings_that_mean_nothing_in_another_runtime_are_dropped_when_it_resumes_there(tmp_path):
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
     whole = small_run(tmp_path / "whole", **layout)
-    only: dict[str, Any] = {"runtime": "processes", "restart_budget": 2, "actor_threads": 1, "step_timeout_s": 50}
+    only: dict[str, Any] = {"runtime": "processes", "restart_budget": 2, "start_together": 1, "step_timeout_s": 50}
     path = small_run(tmp_path / "run", **layout, **only, stop_at=700).path
     assert resume(path, runtime="serial").state == "finished"
     assert weights_of(path) == weights_of(whole.path)

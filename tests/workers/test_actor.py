@@ -233,11 +233,11 @@ class Looking:
         self.inside = False
         self._close_at = close_at
 
-    def enter(self, *, resets: bool, calls: int = 1) -> None:
+    def enter(self, *, resets: bool) -> None:
         assert not self.inside
         if len(self.calls) == self._close_at:
             raise Closed
-        self.calls += [resets] * calls
+        self.calls.append(resets)
         self.inside = True
 
     def leave(self) -> None:
@@ -294,7 +294,7 @@ class OneTicketEach:
         assert longest_stall > 0
         self.committed.append(ticket)
 
-    def enter(self, *, resets: bool, calls: int = 1) -> None: ...
+    def enter(self, *, resets: bool) -> None: ...
 
     def leave(self) -> None: ...
 

@@ -39,6 +39,8 @@ class PPOConfig(OnPolicyConfig):
     """linear: down to 0 over `steps`; kl: adapted so that a learning step's KL stays near `kl_target`."""
     normalize_advantages: bool = True
     """Mean 0 and standard deviation 1 over each minibatch."""
+    c_clip: Positive = 2.0
+    """V-trace's bound on the weight of later errors, with max_lag > 0; at the paper's 1 lag shortens the trace."""
     epochs: Count = 4
     """Passes over a batch."""
     minibatch_size: Count = 256

@@ -22,11 +22,15 @@ class Part(NamedTuple):
 
 
 def walk(
-    spec: EnvSpec, parts: Sequence[Part], steps: NDArray[np.int64], random: np.random.Generator
+    spec: EnvSpec,
+    parts: Sequence[Part],
+    steps: NDArray[np.int64],
+    random: np.random.Generator,
+    before_step: Callable[[], None],
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Step each part as often as the largest of its columns' `steps`, [N], with random actions.
 
-    The actions are drawn part by part, for all steps of a part at once.
+    The actions are drawn part by part, for all steps of a part at once; `before_step` is called before each step.
 
     Returns:
         Return and length so far of the episode under way in each column, [N].
@@ -36,6 +40,7 @@ def walk(
         of_columns = steps[part.columns]
         drawn = random_actions(spec.action, int(of_columns.max()) * len(of_columns), random)
         for actions in drawn.reshape(-1, len(of_columns), *spec.action.shape):
+            before_step()
             _count(part.step(actions), returns[part.columns], lengths[part.columns])
     return returns, lengths
 

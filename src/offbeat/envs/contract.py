@@ -12,6 +12,7 @@ A reset row is no decision and no transition: it enters no loss and no count. `t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -59,7 +60,9 @@ class Envs(Protocol):
         """Begin a new episode in every column; return the first observations, [N, *shape]."""
         ...
 
-    def advance(self, steps: NDArray[np.int64], random: np.random.Generator) -> Advanced:
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
         """Right after `reset`, step column c by itself `steps[c]` times, [N], with uniform random actions.
 
         So columns whose episodes last equally long do not end them all in one row. These steps are rows like any
@@ -67,7 +70,8 @@ class Envs(Protocol):
         the reset row.
 
         Columns of a vector env cannot be stepped alone: all take as many steps as the largest of their `steps`,
-        and their episodes part only as far as their random actions make them.
+        and their episodes part only as far as their random actions make them. `before_step` is called before each
+        step, so that whoever watches over calls of envs sees this one go on.
 
         Raises:
             EnvFailed: as `recv`.

@@ -6,7 +6,7 @@ the seeds of its columns when it is made, and its state cannot be read: no snaps
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -92,10 +92,12 @@ class EnvPoolEnvs:
             pool.reset()
         return self._rows.observation
 
-    def advance(self, steps: NDArray[np.int64], random: np.random.Generator) -> Advanced:
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
         """Step each pool as often as the largest of its columns' `steps`."""
         parts = [Part(group, pool.step) for group, pool in zip(self.groups, self._pools, strict=True)]
-        return Advanced(self._rows.observation, *walk(self.spec, parts, steps, random))
+        return Advanced(self._rows.observation, *walk(self.spec, parts, steps, random, before_step))
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Let the group's pool begin to step; returns at once."""

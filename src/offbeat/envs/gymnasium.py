@@ -7,7 +7,7 @@ cost more than many an env. Rows are written once, into arrays that are allocate
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -203,10 +203,12 @@ class GymnasiumEnvs:
         self._seeds = None
         return self.observation
 
-    def advance(self, steps: NDArray[np.int64], random: np.random.Generator) -> Advanced:
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
         """Step each column by itself `steps[c]` times; those of a vector env together, by the largest of theirs."""
         parts = [self._part(alone) for columns in self._columns for alone in columns.apart()]
-        return Advanced(self.observation, *walk(self.spec, parts, steps, random))
+        return Advanced(self.observation, *walk(self.spec, parts, steps, random, before_step))
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Keep a copy of the group's actions, [n, *shape]."""
@@ -226,7 +228,10 @@ class GymnasiumEnvs:
 
     def close(self) -> None:
         for env in self._all_envs():
-            env.close()
+            try:
+                env.close()
+            except Exception as error:  # noqa: BLE001 - all that was wanted of it is done
+                warnings.warn(f"{self.spec.id}: close() gave {type(error).__name__}: {error}", stacklevel=2)
 
     def _all_envs(self) -> list[snapshots.AnyEnv]:
         return [env for columns in self._columns for env in columns.envs]

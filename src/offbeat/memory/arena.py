@@ -76,17 +76,23 @@ def usable_memory() -> int | None:
 
     It is the machine's, or the container's (cgroup v2) where that is less.
     """
-    meminfo, limit, used = (Path(p) for p in ("/proc/meminfo", *_CGROUP))
+    meminfo, limit = Path("/proc/meminfo"), _CGROUP / "memory.max"
     if not meminfo.is_file():
         return None
     lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     if limit.is_file() and (most := limit.read_text().strip()) != "max":
-        free = min(free, max(0, int(most) - int(used.read_text())))
+        free = min(free, max(0, int(most) - _used_in_container()))
     return free
 
 
-_CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def _used_in_container() -> int:
+    """Return the bytes that the container cannot do without: file caches that can be dropped are left out."""
+    statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    return int((_CGROUP / "memory.current").read_text()) - int(statistics.get("inactive_file", 0))
 
 
 def _nameless_file() -> int:

@@ -136,7 +136,7 @@ class Recorder:
             with suppress(OSError):  # a full disk: it has been told
                 sink.close()
 
-    def state(self) -> dict[str, Any]:
+    def state(self, timings: Timings) -> dict[str, Any]:
         """What a checkpoint keeps: plain lists, dicts and numbers."""
         return {
             "returns": list(self._returns),
@@ -147,11 +147,12 @@ class Recorder:
             "figures": {name: list(values) for name, values in self._figures.items()},
             "counted": asdict(self._counted),
             "waited": dict(self._seconds),
+            "spent": timings.since(self._timed),
             "verdict": None if self.verdict is None else asdict(self.verdict),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned; timings start again from zero."""
+        """Go on from what `state` returned; timings start again from zero, but the period under way goes on."""
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._totals = dict(state["totals"])
@@ -162,7 +163,7 @@ class Recorder:
         self._seconds |= state["waited"]
         verdict = state.get("verdict")
         self.verdict = None if verdict is None else Verdict(**verdict)
-        self._timed = {}
+        self._timed = {name: -seconds for name, seconds in state.get("spent", {}).items()}
 
     def _end_period(self, counters: Counters, timings: Timings) -> None:
         seconds = counters.wall_time_s - self._counted.wall_time_s

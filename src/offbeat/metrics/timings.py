@@ -56,7 +56,8 @@ class Timings:
 
     def since(self, previous: Mapping[str, float]) -> dict[str, float]:
         """Seconds of each name since ``previous = timings.totals()``."""
-        return {name: value - previous.get(name, 0.0) for name, value in self.totals().items()}
+        totals = self.totals()
+        return {name: totals.get(name, 0.0) - previous.get(name, 0.0) for name in {**previous, **totals}}
 
     def tree(self) -> tuple[Branch, ...]:
         """The names as a tree, with their shares of the whole; the known kinds first."""

@@ -144,19 +144,22 @@ def _advice(bound: Bound, seen: _Seen, layout: Layout) -> str:
             f"overlapping wins {_at_most(seen.gain)}"
         )
     if bound == "actors":
-        return f"the learner waits {_percent(seen.learner_wait)} of the time; {_more_actors(seen, layout)}"
+        return (
+            f"the learner waits {_percent(seen.learner_wait)} of the time; {_more_actors(seen, layout)}; "
+            f"{_at_most(seen.gain)}"
+        )
     waits = f"(actors wait {_percent(seen.actor_wait)}, the learner {_percent(seen.learner_wait)})"
     if bound == "lag":
         overlap = "lets them overlap" if layout.max_lag == 0 else "may help"
         return f"the sides take turns {waits}; a larger --max-lag {overlap}: {_at_most(seen.gain)}"
     if bound == "machine":
-        return f"{_all_cores(layout.cores)} busy {waits}; only cheaper work helps"
-    return f"neither side is ahead {waits}, {_busy_of(seen, layout)}; more actors help only beside cheaper learning"
+        return f"{_all_cores(layout.cores)} busy {waits}; only cheaper work helps; {_at_most(seen.gain)}"
+    return f"neither side is ahead {waits}, {_busy_of(seen, layout)}; {_at_most(seen.gain)}"
 
 
 def _more_actors(seen: _Seen, layout: Layout) -> str:
     if _no_core_is_idle(seen, layout):
-        return f"{_all_cores(layout.cores)} busy: only cheaper acting or a lighter env helps"
+        return f"{_all_cores(layout.cores)} busy: only a lighter env or policy helps"
     return f"more actors help while cores are idle ({_busy_of(seen, layout)})"
 
 
@@ -169,7 +172,7 @@ def _all_cores(cores: int) -> str:
 
 
 def _at_most(gain: float) -> str:
-    return f"at most {gain:.2f}x" + (" over serial here" if gain >= WORTH_IT else ", which does not pay")
+    return f"at most {gain:.2f}x" + (" over serial here" if gain >= WORTH_IT else ": it does not pay")
 
 
 def _judge_serial(acting: float, learning: float, cores: int) -> Verdict:

@@ -101,11 +101,17 @@ class Plan:
     def weights(self, arrays: Tree) -> Weights:
         return Weights(arrays)
 
-    def actor(self, index: int, origin: int, watch: Watch | None = None) -> Actor:
-        """Make an actor and its envs; `origin` keys the episodes that begin there."""
+    def actor(self, index: int, origin: int, watch: Watch | None = None, attempt: int = 0) -> Actor:
+        """Make an actor and its envs; `origin` and `attempt` key the episodes that begin there."""
         run, runtime = self.run, self.runtime
         envs = make_envs(
-            run.env, runtime.envs_per_actor, seed=run.seed, actor=index, origin=origin, groups=runtime.env_groups
+            run.env,
+            runtime.envs_per_actor,
+            seed=run.seed,
+            actor=index,
+            origin=origin,
+            groups=runtime.env_groups,
+            role=f"env, attempt {attempt}" if attempt else "env",
         )
         return Actor(index, run.seed, envs, NumpyPolicy(self.policy), watch)
 

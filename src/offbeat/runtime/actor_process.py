@@ -36,6 +36,8 @@ class Orders:
     plan: Plan
     origin: int
     """The ticket at which its episodes begin."""
+    attempt: int
+    """How often this actor has died of late."""
     snapshot: Snapshot
     env: bytes
     """From `sending.package`."""
@@ -80,12 +82,12 @@ def main() -> None:
 def _act(orders: Orders, connection: Connection[Report, Orders], learners_bell: Bell) -> None:
     plan, runtime = orders.plan, orders.plan.runtime
     place(turn(runtime.actor_cores, orders.index) or orders.cores, runtime.actor_nice)
-    limit_blas(runtime.actor_threads or 1)
+    limit_blas(runtime.threads_of_actors)
     sending.unpack(orders.env)
     arrays = attach(orders.arena, plan.slabs())
     board = Board(arrays, runtime.actors)
     gate = ActorGate(board, runtime, orders.index, Bell(orders.own_bell, -1), learners_bell)
-    actor = plan.actor(orders.index, orders.origin, gate)
+    actor = plan.actor(orders.index, orders.origin, gate, orders.attempt)
     actor.timings.merge(board.spent(orders.index))  # the time of a process that died is not forgotten
     try:
         plan.begin(actor, orders.origin, orders.snapshot)

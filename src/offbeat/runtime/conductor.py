@@ -43,6 +43,8 @@ class Ending:
     state: Literal["finished", "interrupted"]
     reason: str
     exit_code: int
+    verdict: str = ""
+    """Who waited for whom, over the whole run."""
 
 
 class _EvaluationStopped(Exception):
@@ -92,7 +94,8 @@ class Conductor:
         self._acting.begin([None] * self._parts.config.runtime.actors)
 
     def begin(self) -> None:
-        """Show how things stand before the first ticket."""
+        """Actors have begun: show how things stand, and let the clock run from here."""
+        self._begun = monotonic()
         self._show("training")
 
     # --- around a learning step -----------------------------------------------------------------------------
@@ -140,10 +143,10 @@ class Conductor:
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluation_due(before, finished) and self._evaluate()
         if evaluated or self._line_due(before):  # before the checkpoint: a resume begins after this line
+            self._renew_counters()
             self._write_line()
         if finished:
-            exit_code = 130 if self._signals.received else 0
-            self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", exit_code)
+            self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
         elif self._quiescent:
             self.ending = self._stop
             if not self._stop:
@@ -169,9 +172,6 @@ class Conductor:
             learning_step=counters.learning_step + 1,
             updates=counters.updates + learned.updates,
             updates_refused=counters.updates_refused + learned.refused,
-            wall_time_s=self._wall_time(),
-            actor_restarts=self._restarts_before + self._acting.restarts,
-            env_stall_max_s=max(counters.env_stall_max_s, self._acting.longest_stall),
         )
 
     # --- evaluation -----------------------------------------------------------------------------------------
@@ -208,11 +208,20 @@ class Conductor:
 
     def _line_due(self, before: Counters) -> bool:
         every = max(1, self._run.steps // LINES_PER_RUN)
-        late = self._wall_time() - self._line_at >= LINE_EVERY_S
+        exact = self._parts.config.runtime.lag == "exact"  # then no line comes at a moment that the clock chose
+        late = not exact and self._wall_time() - self._line_at >= LINE_EVERY_S
         return late or _crosses(before.env_steps, self.counters.env_steps, every)
 
+    def _renew_counters(self) -> None:
+        """Bring the counters up to this moment that do not advance with learning."""
+        self.counters = replace(
+            self.counters,
+            wall_time_s=self._wall_time(),
+            actor_restarts=self._restarts_before + self._acting.restarts,
+            env_stall_max_s=max(self.counters.env_stall_max_s, self._acting.longest_stall),
+        )
+
     def _write_line(self) -> None:
-        self.counters = replace(self.counters, wall_time_s=self._wall_time())
         self._line_at = self.counters.wall_time_s
         self.line = self._recorder.line(self.counters, self._timings())
         for callback in self._callbacks:
@@ -271,7 +280,9 @@ class Conductor:
                 f"the end of the run could not be saved, see log.txt: {self._unsaved} env steps since the last "
                 "checkpoint are lost; make room on the disk and type offbeat resume with this run's directory"
             )
-        return self.ending
+        exit_code = 130 if self._signals.received else self.ending.exit_code
+        verdict = self._recorder.verdict
+        return replace(self.ending, exit_code=exit_code, verdict=verdict.sentence if verdict else "")
 
     def salvage(self) -> None:
         """Save what has been learned when acting failed: new episodes will begin from there.
@@ -297,7 +308,7 @@ class Conductor:
     def _save(self) -> None:
         """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
         self._show("saving")
-        self.counters = replace(self.counters, wall_time_s=self._wall_time())
+        self._renew_counters()
         names = ("best", "latest") if self._best_is_new else ("latest",)
         self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state()), names)
 
@@ -308,9 +319,9 @@ class Conductor:
     def _write(self, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
         """Write a checkpoint; if that fails, as on a full disk, say so and go on: the last one is intact."""
         begun = monotonic()
-        self._best_is_new = False
         try:
             self._store.save(self.counters.env_steps, checkpoint, names)
+            self._best_is_new = False
             if checkpoint.state is not None:
                 self._saved_env_steps = self.counters.env_steps
         except OSError as error:
@@ -338,7 +349,7 @@ class Conductor:
             "learner": self._parts.learner.state(),
             "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},
             "actors": self._acting.snapshots() if self._quiescent else [None] * self._parts.config.runtime.actors,
-            "recorder": self._recorder.state(),
+            "recorder": self._recorder.state(self._timings()),
             "best": self._best,
         }
 

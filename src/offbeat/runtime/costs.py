@@ -5,6 +5,7 @@ Nothing else of the run may be at work meanwhile: what is counted is the CPU tim
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from itertools import cycle
 from resource import RUSAGE_SELF, getrusage
@@ -135,7 +136,9 @@ class PlayedBack:
     def reset(self) -> Tree:
         return self._first
 
-    def advance(self, steps: NDArray[np.int64], random: np.random.Generator) -> Advanced:
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
         raise NotImplementedError("what has happened cannot be played ahead")
 
     def send(self, actions: Array, group: int = 0) -> None:

@@ -30,7 +30,7 @@ from offbeat.pace import OnPolicyPace
 from offbeat.types import Tree
 
 NAP_S = 0.1
-"""No sleep is longer: who sleeps looks up this often to see whether the other side still lives."""
+"""No sleep is longer: who sleeps reads the counters again this often, and the learner looks after its actors."""
 STEP_TIMEOUT_S = 60.0
 """Seconds for one call of an env, unless `step_timeout_s` says otherwise."""
 RESET_TIMEOUT_S = 300.0
@@ -121,13 +121,9 @@ class Board:
         """Return an actor's seconds by name."""
         return dict(zip(SECONDS, self.seconds[actor].tolist(), strict=False))
 
-    def late(self) -> int | None:
-        """Return an actor whose call of an env has not returned in time, if there is one."""
-        now = monotonic()
-        for actor, deadline in enumerate(self.deadline):
-            if 0 < deadline[0] < now:
-                return actor
-        return None
+    def is_late(self, actor: int) -> bool:
+        """Whether a call of the actor's envs has not returned in time."""
+        return 0 < float(self.deadline[actor][0]) < monotonic()
 
     @property
     def longest_stall(self) -> float:
@@ -197,15 +193,15 @@ class ActorGate:
         board.next[self._actor][0] = ticket + board.actors
         self._learners.ring()
 
-    def enter(self, *, resets: bool, calls: int = 1) -> None:
-        """Begin calls of envs, which must return in time.
+    def enter(self, *, resets: bool) -> None:
+        """Begin a call of an env, which must return in time.
 
         Raises:
             Closed: the gate has been closed: what is being acted is no longer wanted.
         """
         if self._board.closed[0]:
             raise Closed
-        self._deadline[0] = monotonic() + calls * self._timeouts[resets]
+        self._deadline[0] = monotonic() + self._timeouts[resets]
 
     def leave(self) -> None:
         """End a call of an env."""

@@ -212,7 +212,7 @@ def figures(runtime: RuntimeConfig, cores: int, costs: Costs, speed: Speed) -> d
         "achieved_sps": speed.sps,
         "fraction": speed.sps / limit_sps,
         "layout_fraction": speed.sps / layout_limit,
-        "overlap_gain_max": gain_max(costs.env + costs.act, costs.learn, actors, cores),
+        "overlap_gain_max": gain_max(costs.env + costs.act, costs.learn / runtime.threads, actors, cores),
         "bound_by": bound,
         "policy_lag_mean": speed.policy_lag_mean,
         "policy_lag_max": speed.policy_lag_max,

@@ -43,9 +43,9 @@ class ProcessActing(GatedActing):
         tell: Callable[[str], None],
         show: Callable[[Sequence[ActorProcess]], None],
     ) -> None:
+        self._env = sending.package(plan.run.env, plan.run.imports)  # first, as it may refuse
         super().__init__(plan, arena.arrays, origin, timings)
         self._arena, self._cores = arena, usable_core_numbers()
-        self._env = sending.package(plan.run.env, plan.run.imports)
         self._supervisor = Supervisor(self._start, self.board, plan.runtime, tell, show)
 
     @property
@@ -55,7 +55,7 @@ class ProcessActing(GatedActing):
     def begin(self, snapshots: Sequence[Snapshot]) -> None:
         self._supervisor.begin(self.origin, snapshots)
 
-    def _start(self, index: int, origin: int, snapshot: Snapshot) -> ActorProcess:
+    def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> ActorProcess:
         ours, theirs = Pipe()
         own_bell, learners_bell = self.gate.actors[index].reader, self.gate.own.writer
         inherited = (theirs.fileno(), self._arena.fd, own_bell, learners_bell)
@@ -63,11 +63,13 @@ class ProcessActing(GatedActing):
             [sys.executable, "-P", "-c", CODE, str(theirs.fileno())],
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
-            env=_environment(self.plan.runtime.actor_threads or 1),
+            env=_environment(self.plan.runtime.threads_of_actors),
             process_group=0,  # a ^C in the terminal reaches the learner alone
         )
         theirs.close()
-        orders = Orders(index, self.plan, origin, snapshot, self._env, os.getpid(), self._cores, *inherited[1:])
+        orders = Orders(
+            index, self.plan, origin, attempt, snapshot, self._env, os.getpid(), self._cores, *inherited[1:]
+        )
         _send(ours, orders)
         return ActorProcess(index, process, ours)
 

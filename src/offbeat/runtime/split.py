@@ -61,7 +61,7 @@ class Option:
         bounds = self.limits(cores)
         if max_lag:
             return min(bounds.values())
-        acting = min(bounds["actors"], bounds["actors"] * cores / self.actors)
+        acting = min(bounds["actors"], 1e6 * cores / (self.env.cpu + self.act.cpu))
         return 1 / (1 / acting + 1 / bounds["learner"])
 
 
@@ -119,10 +119,10 @@ def _columns(runtime: RuntimeConfig) -> int:
 def _reason(runtime: RuntimeConfig, option: Option, cores: int) -> str:
     bounds = option.limits(cores)
     bound = min(bounds, key=bounds.__getitem__)
+    costs = f"env {option.env.time:.1f} us, act {option.act.time:.1f} us, learn {option.learn.time:.1f} us per env step"
     return (
         f"{_counted(option.actors, 'actor')} x {_counted(_columns(runtime) // option.actors, 'env')}, "
-        f"{_counted(option.learner_threads, 'learner thread')}: env {option.env.cpu:.1f} us, act {option.act.cpu:.1f} "
-        f"us, learn {option.learn.cpu:.1f} us per env step on {_counted(cores, 'core')}; "
+        f"{_counted(option.learner_threads, 'learner thread')}: {costs} on {_counted(cores, 'core')}; "
         + (f"bound by the {bound}" if runtime.max_lag else "the sides take turns")
     )
 

@@ -27,6 +27,8 @@ RESTART_BUDGET = 5
 """Restarts of one actor within `RESTART_WINDOW_S`, unless `restart_budget` says otherwise."""
 RESTART_WINDOW_S = 600.0
 
+_HUNG = "had to be killed, as its envs did not answer in time (step_timeout_s, reset_timeout_s)"
+
 
 class ActorProcess:
     """A process, and what it has reported."""
@@ -82,7 +84,7 @@ class Supervisor:
 
     def __init__(
         self,
-        start: Callable[[int, int, Snapshot], ActorProcess],
+        start: Callable[[int, int, Snapshot, int], ActorProcess],
         board: Board,
         runtime: RuntimeConfig,
         tell: Callable[[str], None],
@@ -91,7 +93,8 @@ class Supervisor:
         """Supervise actors.
 
         Args:
-            start: starts the process of an actor, given the ticket at which its episodes begin and a snapshot.
+            start: starts the process of an actor, given the ticket at which its episodes begin, a snapshot, and the
+                number of its recent deaths: what follows from a seed must not happen again and again.
             board: says which ticket an actor has open, and by when its envs must answer.
             runtime: the settings.
             tell: tells the user.
@@ -120,9 +123,9 @@ class Supervisor:
             waiting[0].listen(NAP_S)
             self.watch()
 
-    def _started(self, index: int, origin: int, snapshot: Snapshot) -> ActorProcess:
+    def _started(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> ActorProcess:
         self._board.deadline[index][0] = monotonic() + START_S + (self._runtime.reset_timeout_s or RESET_TIMEOUT_S)
-        return self._start(index, origin, snapshot)
+        return self._start(index, origin, snapshot, attempt)
 
     def watch(self) -> None:
         """Start again whoever has died or hangs.
@@ -134,28 +137,28 @@ class Supervisor:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_EVERY_S
-        late = self._board.late()
-        if late is not None and late < len(self.processes):
-            self.processes[late].kill()
-            self._again(late, "had to be killed, as its envs did not answer in time (step_timeout_s, reset_timeout_s)")
         for process in list(self.processes):
             if not process.alive():
-                self._again(process.index, process.how_it_ended())
+                self._again(process, process.how_it_ended())
+            elif self._board.is_late(process.index):
+                process.kill()
+                self._again(process, _HUNG)
 
-    def _again(self, index: int, what: str) -> None:
+    def _again(self, dead: ActorProcess, what: str) -> None:
         """Start a dead actor again, or give up."""
-        dead, ticket = self.processes[index], int(self._board.next[index][0])
+        index, ticket = dead.index, int(self._board.next[dead.index][0])
         dead.listen()
         dead.connection.close()
         text = f"actor {index} (process {dead.process.pid}) {what}, in ticket {ticket}"
         deaths = self._count_death(index)
         if deaths > self._budget:
-            error = RunFailed(f"{text}: its restart_budget of {self._budget} in 10 minutes is spent")
+            minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
+            error = RunFailed(f"{text}: its restart_budget of {self._budget} in {minutes} is spent")
             if dead.failure:
                 error.add_note(dead.failure.rstrip())
             raise error
         self.restarts += 1
-        self.processes[index] = self._started(index, ticket, None)
+        self.processes[index] = self._started(index, ticket, None, attempt=deaths)
         self._show(self.processes)
         why = f" ({dead.failure.strip().splitlines()[-1]})" if dead.failure else ""
         inexact = "; this run is no longer exact" if self._runtime.lag == "exact" else ""

@@ -34,7 +34,11 @@ class ThreadActing(GatedActing):
         self._gates = [
             ActorGate(self.board, plan.runtime, index, self.gate.actors[index], self.gate.own) for index in actors
         ]
-        self._actors = [plan.actor(index, origin, self._gates[index]) for index in actors]
+        try:
+            self._actors = [plan.actor(index, origin, self._gates[index]) for index in actors]
+        except BaseException:
+            self.gate.discard()
+            raise
         self._threads: list[threading.Thread] = []
         self._failures: dict[int, BaseException] = {}
         """actor -> what ended it."""
@@ -65,11 +69,11 @@ class ThreadActing(GatedActing):
         for index, error in self._failures.items():
             kind = EnvFailed if isinstance(error, EnvFailed) else RunFailed
             raise kind(f"actor {index}: {error}") from error
-        late = self.board.late()
-        if late is not None:
+        late = [actor for actor in range(self.board.actors) if self.board.is_late(actor)]
+        if late:
             raise RunFailed(
-                f"actor {late}: a call of its envs has not returned in time (step_timeout_s, reset_timeout_s), and a "
-                "thread cannot be killed: type --runtime processes, where it would be, or a longer time"
+                f"actor {late[0]}: a call of its envs has not returned in time (step_timeout_s, reset_timeout_s), and "
+                "a thread cannot be killed: type --runtime processes, where it would be, or a longer time"
             )
 
     def snapshots(self) -> list[Snapshot]:
@@ -80,8 +84,9 @@ class ThreadActing(GatedActing):
         deadline = monotonic() + CLOSE_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
-            return  # it still uses its envs, and would ring a bell
+        hanging = {index for index, thread in enumerate(self._threads) if thread.is_alive()}
         for actor in self._actors:
-            actor.close()
-        self.gate.discard()
+            if actor.index not in hanging:
+                actor.close()
+        if not hanging:  # else one still uses its envs, and would ring a bell
+            self.gate.discard()

@@ -24,8 +24,8 @@ from offbeat.types import Policy, Tree
 class Watch(Protocol):
     """Sees to it that calls of envs return in time."""
 
-    def enter(self, *, resets: bool, calls: int = 1) -> None:
-        """Envs are about to be called so many times; `resets` says whether an episode begins. May raise `Closed`."""
+    def enter(self, *, resets: bool) -> None:
+        """An env is about to be called; `resets` says whether an episode may begin. May raise `Closed`."""
 
     def leave(self) -> None:
         """It has returned."""
@@ -44,7 +44,7 @@ class Gate(Watch, Protocol):
 class Unwatched:
     """For an actor in the learner's own thread, where there is nobody else to watch."""
 
-    def enter(self, *, resets: bool, calls: int = 1) -> None:
+    def enter(self, *, resets: bool) -> None:
         """Do nothing."""
 
     def leave(self) -> None:
@@ -79,12 +79,13 @@ class Actor:
             spread: if not 0, each column first takes a random number of random env steps below it, which are
                 counted nowhere: so that the episodes of the columns do not run, and end, side by side.
         """
-        self._watch.enter(resets=True, calls=1 + spread * len(self._returns))
+        self._watch.enter(resets=True)
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
         self._returns[:], self._lengths[:] = 0, 0
         if spread:
             random = stream(self._seed, "decorrelate", self.index, origin)
-            advanced = self._envs.advance(random.integers(spread, size=len(self._returns)), random)
+            steps = random.integers(spread, size=len(self._returns))
+            advanced = self._envs.advance(steps, random, lambda: self._watch.enter(resets=True))
             self._following = {name: leaf.copy() for name, leaf in advanced.observation.items()}
             self._returns[:], self._lengths[:] = advanced.returns, advanced.lengths
         self._watch.leave()
@@ -177,8 +178,11 @@ class Actor:
         """Return the state of the envs and of the episodes under way, or None where the envs have no snapshots."""
         if not isinstance(self._envs, Snapshots):
             return None
+        self._watch.enter(resets=True)
+        envs = self._envs.snapshot()
+        self._watch.leave()
         return {
-            "envs": self._envs.snapshot(),
+            "envs": envs,
             "following": dict(self._following),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),

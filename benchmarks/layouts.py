@@ -1,0 +1,71 @@
+"""What each layout costs, what it could do at most, and what it does: `offbeat bench` on the works of `speed.py`.
+
+python -m benchmarks.layouts
+python -m benchmarks.layouts --works halfcheetah --seconds 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks.common import RESULTS, describe, machine, markdown_table, offbeat, write_json
+from benchmarks.works import LAYOUTS, WORKS, Settings, command
+
+SIDES = {
+    "cartpole": ("serial", "threads", "processes", "processes-exact"),
+    "cartpole-one-epoch": ("serial", "threads", "processes", "processes-exact"),
+    "halfcheetah": ("serial", "threads-2", "processes-2", "processes-2-exact"),
+}
+
+
+def bench(name: str, side: str, seconds: float) -> Settings:
+    """Return what `offbeat bench` says of a work in a layout."""
+    words = command({**WORKS[name], "seed": 1}, side)
+    words[words.index("train")] = "bench"
+    progress = words.index("--progress")
+    del words[progress : progress + 2]
+    answer: Settings = json.loads(offbeat(*words, "--seconds", str(seconds), "--json"))
+    return {"work": name, "side": side, **answer}
+
+
+def write_results(runs: list[Settings], out: Path) -> str:
+    """Write the raw answers and a table, and return the table."""
+    about = machine()
+    write_json(out / "layouts.json", {"machine": about, "layouts": LAYOUTS, "runs": runs})
+    header = [
+        "work", "layout", "env us", "act us", "learn us", "limit SPS", "layout limit", "achieved", "fraction",
+        "layout fraction", "gain at most", "bound by", "policy lag",
+    ]  # fmt: skip
+    rows = [_row(run) for run in runs]
+    text = "\n\n".join(["# Layouts", "`offbeat bench`.", f"{describe(about)}.", markdown_table(header, rows)])
+    (out / "layouts.md").write_text(text)
+    return text
+
+
+def _row(run: Settings) -> list[str]:
+    costs = [f"{run[f'c_{part}_us']:.2f}" for part in ("env", "act", "learn")]
+    speeds = [f"{run[key]:,.0f}" for key in ("limit_sps", "layout_limit_sps", "achieved_sps")]
+    shares = [f"{run[key]:.2f}" for key in ("fraction", "layout_fraction", "overlap_gain_max")]
+    lag = f"{run['policy_lag_mean']:.2f} / {run['policy_lag_max']:.0f}"
+    return [run["work"], run["side"], *costs, *speeds, *shares, run["bound_by"], lag]
+
+
+def main() -> None:
+    """Bench all works in their layouts and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=list(WORKS))
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    runs = []
+    for name in options.works:
+        for side in SIDES[name]:
+            runs.append(bench(name, side, options.seconds))
+            print(f"{name}, {side}: {runs[-1]['achieved_sps']:,.0f} SPS", flush=True)
+    print(write_results(runs, options.out))
+
+
+if __name__ == "__main__":
+    main()

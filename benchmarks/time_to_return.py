@@ -1,0 +1,82 @@
+"""Seconds and env steps until HalfCheetah-v5's training episodes return 3000: offbeat beside Stable-Baselines3.
+
+    python -m benchmarks.time_to_return --sb3-python .venv-sb3/bin/python
+
+Both use Stable-Baselines3's best published setting (RL Baselines3 Zoo, hyperparams/ppo.yml, HalfCheetah-v3), which
+offbeat's preset follows; the peer with its own single env, offbeat with four for the same batch. The return is the
+mean of the last 100 training episodes. One run at a time, seed by seed, the sides by turns; imports are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, thinned, write_json
+from benchmarks.works import LAYOUTS, PPO, Settings, run_offbeat, run_peer
+
+RETURN = 3000.0
+POINTS = 50
+WORK: Settings = {
+    **PPO, "env": "HalfCheetah-v5", "steps": 350_000, "envs": 4, "unroll_length": 128, "minibatch_size": 64,
+    "epochs": 20, "learning_rate": 2.0633e-5, "gamma": 0.98, "gae_lambda": 0.92, "clip": 0.1, "value_coef": 1.16192,
+    "entropy_coef": 0.000401762, "max_grad_norm": 0.8, "hidden_sizes": [256, 256], "activation": "relu",
+    "log_std_init": -2.0, "c_clip": 1.0, "normalize_observations": True, "normalize_returns": True,
+}  # fmt: skip
+PEERS_OWN: Settings = {"envs": 1, "unroll_length": 512, "ortho_init": False}
+
+
+def run(side: str, seed: int, python: Path, threads: int) -> Settings:
+    """Train on one side and say when the return was reached, None where it was not."""
+    work = {**WORK, "seed": seed, "threads": threads}
+    report = run_peer({**work, **PEERS_OWN}, "sb3", python) if side == "sb3" else run_offbeat(work, side)
+    curve = report["curve"]
+    reached = next((point for point in curve if (point[2] or 0.0) >= RETURN), None)
+    return {
+        "side": side,
+        "seed": seed,
+        "threads": threads if side == "sb3" else 1,
+        "env_steps": reached and reached[0],
+        "seconds": reached and round(reached[1], 1),
+        "curve": thinned([[steps, round(time, 2), score and round(score, 1)] for steps, time, score in curve], POINTS),
+    }
+
+
+def write_results(runs: list[Settings], out: Path) -> str:
+    """Write the raw runs and a table, and return the table."""
+    about = machine()
+    write_json(out / "time-to-return.json", {"machine": about, "work": WORK, "peers_own": PEERS_OWN, "runs": runs})
+    sides = dict.fromkeys(run["side"] for run in runs)
+    rows = [_row(side, [run for run in runs if run["side"] == side]) for side in sides]
+    header = ["side", "seeds that reached it", "seconds", "env steps"]
+    method = f"HalfCheetah-v5, mean of the last 100 training episodes at {RETURN:.0f}. Median (least to most)."
+    text = "\n\n".join(["# Seconds to a return", method, f"{describe(about)}.", markdown_table(header, rows)])
+    (out / "time-to-return.md").write_text(text)
+    return text
+
+
+def _row(side: str, runs: list[Settings]) -> list[str]:
+    reached = [run for run in runs if run["env_steps"] is not None]
+    figures = [spread([run[key] for run in reached], ",.0f") if reached else "-" for key in ("seconds", "env_steps")]
+    return [side, f"{len(reached)} of {len(runs)}", *figures]
+
+
+def main() -> None:
+    """Run all seeds on all sides and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sides", nargs="+", choices=(*LAYOUTS, "sb3"), default=["serial", "processes", "sb3"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--sb3-python", type=Path, default=Path(".venv-sb3/bin/python"))
+    parser.add_argument("--sb3-threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    runs = []
+    for seed in options.seeds:
+        for side in options.sides if seed % 2 else reversed(options.sides):
+            runs.append(run(side, seed, options.sb3_python, options.sb3_threads))
+            print(f"{side}, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True)
+    print(write_results(runs, options.out))
+
+
+if __name__ == "__main__":
+    main()
