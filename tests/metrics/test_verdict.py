@@ -112,7 +112,7 @@ def test_without_lag_the_sides_always_take_turns(learning):
 def test_a_gain_that_is_not_worth_it_is_told_as_such():
     told = verdict(0.5, 9.5, 9.5, 0.5)
     assert told.gain_max == pytest.approx(10 / 9.5)
-    assert told.sentence.endswith("overlapping wins at most 1.05x, which does not pay")
+    assert told.sentence.endswith("overlapping wins at most 1.05x: it does not pay")
 
 
 def test_serial_is_told_what_processes_can_win():
