@@ -2,6 +2,7 @@
 
     python -m benchmarks.steps_to_score
     python -m benchmarks.steps_to_score --sides serial processes --seeds 1 2 3
+    python -m benchmarks.steps_to_score --sides processes-exact --set c_clip=1.0 --name steps-to-score-c-clip-1
 
 A seed has the score at the first evaluation of 20 episodes whose mean return is 475 or more; there is one every 2048
 env steps. Seconds count from the start of the process, imports and evaluations included, to the moment at which
@@ -29,13 +30,13 @@ STEPS = 500_000
 LOOK_EVERY_S = 0.01
 
 
-def run(side: str, seed: int) -> Settings:
+def run(side: str, seed: int, more: list[str]) -> Settings:
     """Train until the score is reached; return when that was, None where it was not."""
     work = {**CARTPOLE, "steps": STEPS, "seed": seed}
     settings = ("checkpoint_every=0", f"eval_episodes={EVAL_EPISODES}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        given = [*command(work, side), *settings, "--eval-every", str(EVAL_EVERY), "--run-dir", str(path)]
+        given = [*command(work, side), *settings, *more, "--eval-every", str(EVAL_EVERY), "--run-dir", str(path)]
         started_s = time.perf_counter()
         with subprocess.Popen(
             [str(Path(sys.executable).parent / "offbeat"), *given], stdout=subprocess.DEVNULL
@@ -81,21 +82,23 @@ def _new_lines(file: TextIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def write_results(runs: list[Settings], out: Path) -> str:
-    """Write the raw runs and a table, and return the table."""
+def write_results(runs: list[Settings], more: list[str], out: Path) -> str:
+    """Write the raw runs and a table, and return the table; `out` has no suffix."""
     about = machine()
-    write_json(out / "steps-to-score.json", {"machine": about, "work": CARTPOLE, "layouts": LAYOUTS, "runs": runs})
+    record = {"machine": about, "work": CARTPOLE, "layouts": LAYOUTS, "more": more, "runs": runs}
+    write_json(out.with_suffix(".json"), record)
     header = ["side", "seeds", "env steps", "seconds from process start", "of these in training"]
     sides = dict.fromkeys(run["side"] for run in runs)
     rows = [_row(side, [run for run in runs if run["side"] == side]) for side in sides]
+    given = f" With {' '.join(more)}." if more else ""
     method = (
         f"CartPole-v1, the work `cartpole` of speed.md: the first evaluation of {EVAL_EPISODES} episodes at "
-        f"{SCORE:.0f} or more, one every {EVAL_EVERY} env steps. Median (least to most) of the seeds."
+        f"{SCORE:.0f} or more, one every {EVAL_EVERY} env steps. Median (least to most) of the seeds.{given}"
     )
     text = "\n\n".join(
         ["# Env steps and seconds to a score", method, f"{describe(about)}.", markdown_table(header, rows)]
     )
-    (out / "steps-to-score.md").write_text(text)
+    out.with_suffix(".md").write_text(text)
     return text
 
 
@@ -111,14 +114,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sides", nargs="+", choices=LAYOUTS, default=["serial", "processes", "processes-exact"])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(1, 16)))
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other settings than the work's")
+    parser.add_argument("--name", default="steps-to-score", help="of the results")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     runs = []
     for seed in options.seeds:
         for side in options.sides if seed % 2 else reversed(options.sides):
-            runs.append(run(side, seed))
+            runs.append(run(side, seed, options.set))
             print(f"{side}, seed {seed}: {runs[-1]['env_steps']} env steps, {runs[-1]['seconds']} s", flush=True)
-    print(write_results(runs, options.out))
+    print(write_results(runs, options.set, options.out / options.name))
 
 
 if __name__ == "__main__":
