@@ -415,6 +415,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
+    # Who is started in the background inherits a SIGINT that is ignored, and would hand that on to the runs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     RUNS.mkdir(parents=True, exist_ok=True)
     plans = [draw(options.seed, options.first + number) for number in range(options.runs)]
     reports: list[Report] = []

@@ -75,9 +75,9 @@ class Conductor:
         """Whether a learning step is under way: the weights are then between two versions."""
         self._stop: Ending | None = None
         self._best: float | None = None
-        """The highest mean return of an evaluation."""
-        self._best_is_new = False
-        """Whether the weights are the best, and not yet saved as such."""
+        """The mean return of the evaluation whose weights are saved as the best."""
+        self._new_best: float | None = None
+        """That of the weights as they are now, if it is higher and they are not yet saved."""
         self._saved_env_steps = 0
         self._wall_time_before = 0.0
         self._restarts_before = 0
@@ -153,7 +153,7 @@ class Conductor:
                 self._save()
                 self._hold = None
                 self._acting.hold(None)
-        elif self._best_is_new:
+        elif self._new_best is not None:
             self._save_best()
         self._show("training")
 
@@ -196,7 +196,7 @@ class Conductor:
             self._parts.timings.add("evaluate", monotonic() - begun)
         self._recorder.evaluated(result.return_mean, result.return_std, result.length_mean)
         if self._best is None or result.return_mean > self._best:
-            self._best, self._best_is_new = result.return_mean, True
+            self._new_best = result.return_mean
         return True
 
     def _during_evaluation(self, _ended: int) -> None:
@@ -309,7 +309,7 @@ class Conductor:
         """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
         self._show("saving")
         self._renew_counters()
-        names = ("best", "latest") if self._best_is_new else ("latest",)
+        names = ("latest",) if self._new_best is None else ("best", "latest")
         self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state()), names)
 
     def _save_best(self) -> None:
@@ -321,12 +321,13 @@ class Conductor:
         begun = monotonic()
         try:
             self._store.save(self.counters.env_steps, checkpoint, names)
-            self._best_is_new = False
+            self._best = self._best if self._new_best is None else self._new_best
             if checkpoint.state is not None:
                 self._saved_env_steps = self.counters.env_steps
         except OSError as error:
             self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
         finally:
+            self._new_best = None  # the weights will have changed before the next save
             self._parts.timings.add("checkpoint", monotonic() - begun)
 
     def _policy_json(self) -> dict[str, Any]:
@@ -350,7 +351,7 @@ class Conductor:
             "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},
             "actors": self._acting.snapshots() if self._quiescent else [None] * self._parts.config.runtime.actors,
             "recorder": self._recorder.state(self._timings()),
-            "best": self._best,
+            "best": self._best if self._new_best is None else self._new_best,
         }
 
     def restore(self, state: dict[str, Any]) -> bool:
