@@ -347,7 +347,7 @@ def _check_rows(plan: Plan, report: Report, last: dict[str, Any]) -> None:
     columns = plan.actors * plan.envs_per_actor
     resets = last["learning_step"] * plan.batch - last["env_steps"]
     cuts = report.restarts * plan.envs_per_actor + (len(report.exit_codes) - 1) * columns
-    least, most = last["episodes"] - columns, last["episodes"] + cuts
+    least, most = last["episodes"] - columns - cuts, last["episodes"] + cuts
     report.require(
         least <= resets <= most,
         f"{last['learning_step']} batches of {plan.batch} rows have {last['env_steps']} env steps and so {resets} "
