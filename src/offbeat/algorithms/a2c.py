@@ -26,8 +26,6 @@ class A2CConfig(OnPolicyConfig):
     """Decay of the trace in GAE and V-trace; 1 gives n-step returns, with n up to unroll_length."""
     entropy_coef: NonNegative = 0.01
     """Weight of the exploration bonus, see `exploration`."""
-    normalize_advantages: bool = False
-    """Mean 0 and standard deviation 1 over the batch."""
 
 
 class A2C(OnPolicy[A2CConfig]):

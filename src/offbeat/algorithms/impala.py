@@ -37,8 +37,6 @@ class IMPALAConfig(OnPolicyConfig):
     """Weight of the exploration bonus, see `exploration`."""
     max_grad_norm: Positive = 0.5
     """Gradients of all parameters together are scaled down to this norm; not the paper's, whose losses are sums."""
-    normalize_advantages: bool = False
-    """Mean 0 and standard deviation 1 over the batch; not in the paper."""
     rho_clip: Positive = 1.0
     """V-trace's bound on the weight of an error: decides which policy's value is learned."""
     c_clip: Positive = 1.0

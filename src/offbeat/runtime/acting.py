@@ -62,8 +62,8 @@ class Acting(Protocol):
         """Return the state of each actor's envs; a hold has stopped them all."""
         ...
 
-    def spent(self) -> Mapping[str, float]:
-        """Return the seconds of all actors together, by what they went into."""
+    def spent(self) -> list[Mapping[str, float]]:
+        """Return the seconds of each actor, by what they went into."""
         ...
 
     @property

@@ -231,8 +231,8 @@ class Conductor:
     def _timings(self) -> Timings:
         """Return where the time of all workers has gone."""
         timings = Timings()
-        timings.merge(self._parts.timings.seconds)
-        timings.merge(self._acting.spent())
+        for seconds in (self._parts.timings.seconds, *self._acting.spent()):
+            timings.merge(seconds)
         return timings
 
     def _wall_time(self) -> float:

@@ -44,11 +44,8 @@ class GatedActing(ABC):
     def slots_filled(self, step: int) -> float:
         return self.gate.slots_filled(step)
 
-    def spent(self) -> Mapping[str, float]:
-        timings = Timings()
-        for actor in range(self.board.actors):
-            timings.merge(self.board.spent(actor))
-        return timings.seconds
+    def spent(self) -> list[Mapping[str, float]]:
+        return [self.board.spent(actor) for actor in range(self.board.actors)]
 
     @property
     def longest_stall(self) -> float:

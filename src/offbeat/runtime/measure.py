@@ -176,7 +176,7 @@ def _as_actor(runtime: RuntimeConfig, measure: Callable[[float], Cost], seconds:
     """Measure with as many threads as an actor may use."""
     if runtime.runtime != "processes":
         return measure(seconds)
-    limit_blas(runtime.actor_threads or 1)
+    limit_blas(runtime.threads_of_actors)
     try:
         return measure(seconds)
     finally:

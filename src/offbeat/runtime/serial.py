@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.gate import NO_HOLD
 from offbeat.types import Tree
@@ -54,11 +53,8 @@ class SerialActing:
     def snapshots(self) -> list[Snapshot]:
         return [actor.snapshot() for actor in self._actors]
 
-    def spent(self) -> Mapping[str, float]:
-        timings = Timings()
-        for actor in self._actors:
-            timings.merge(actor.timings.seconds)
-        return timings.seconds
+    def spent(self) -> list[Mapping[str, float]]:
+        return [actor.timings.seconds for actor in self._actors]
 
     @property
     def longest_stall(self) -> float:
