@@ -1,12 +1,12 @@
-"""Env steps per second of offbeat's runtimes, of Stable-Baselines3 and of Sample Factory, on the same work.
+"""Env steps per second of offbeat's runtimes, of Stable-Baselines3, of SBX and of Sample Factory, on the same work.
 
     python -m benchmarks.speed                                     all works, all sides
     python -m benchmarks.speed --only halfcheetah                  one work
     python -m benchmarks.speed --only cartpole processes sb3       one work, two sides
 
 Rounds of runs, A B C C B A A B C ..., each run a process of its own, alone on the machine. Speeds are those after
-the first tenth of the steps; a figure is the median of the rounds' ratios. README.md says what is alike on all
-sides, and what is not.
+the first tenth of the steps, or after those that a work names; a figure is the median of the rounds' ratios. README.md
+says what is alike on all sides, and what is not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,20 @@ from pathlib import Path
 
 from benchmarks.common import RESULTS, adopt_orphans, children_cpu_s, machine, reap, thinned, write_json
 from benchmarks.speed_report import draw, write_tables
-from benchmarks.works import LAYOUTS, PEERS, SIDES, WORKS, Curve, Settings, run_offbeat, run_peer
+from benchmarks.works import (
+    LAYOUTS,
+    PEERS,
+    REPLAY_WORKS,
+    SIDES,
+    WORKS,
+    Curve,
+    Settings,
+    layouts_of,
+    run_offbeat,
+    run_peer,
+)
 
+ALL_WORKS = {**WORKS, **REPLAY_WORKS}
 CALIBRATION_STEPS = 100_000
 CURVE_POINTS = 50
 REFERENCES = ("serial", *PEERS)
@@ -31,8 +43,8 @@ Pythons = dict[str, Path]
 """A peer's name -> the interpreter of its environment."""
 
 
-def measured(train: Callable[[], Settings]) -> Settings:
-    """Return what a run reports, its speed after the first tenth, and what its whole process and its children cost."""
+def measured(train: Callable[[], Settings], after: int = 0) -> Settings:
+    """Return what a run reports, its speed once it is under way, and what its whole process and its children cost."""
     started_s, cpu_before_s = time.perf_counter(), children_cpu_s()
     report = train()
     wall_s = time.perf_counter() - started_s
@@ -40,14 +52,18 @@ def measured(train: Callable[[], Settings]) -> Settings:
     curve = report.pop("curve")
     points = [[steps, round(time_s, 3), score and round(score, 2)] for steps, time_s, score in curve]
     costs = {"process_s": round(wall_s, 2), "process_cpu_s": round(children_cpu_s() - cpu_before_s, 2)}
-    return {"sps": round(speed(curve)), **costs, **report, "curve": thinned(points, CURVE_POINTS)}
+    return {"sps": round(speed(curve, after)), **costs, **report, "curve": thinned(points, CURVE_POINTS)}
 
 
-def speed(curve: Curve) -> float:
-    """Return env steps per second, from the first point after a tenth of the steps to the first with all."""
+def speed(curve: Curve, after: int) -> float:
+    """Return env steps per second, from the first point after a tenth of the steps, or `after`, to the first with all.
+
+    Raises:
+        ValueError: there are not so many steps.
+    """
     first_time_s = {steps: time_s for steps, time_s, _ in reversed(curve)}
     end = max(first_time_s)
-    start = min(steps for steps in first_time_s if steps >= end / 10)
+    start = min(steps for steps in first_time_s if max(end / 10, after) <= steps < end)
     return (end - start) / (first_time_s[end] - first_time_s[start])
 
 
@@ -56,18 +72,19 @@ def speed(curve: Curve) -> float:
 
 def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, rounds: int) -> Settings:
     """Measure one piece of work on some sides and return the record."""
-    tried = {threads: calibrate(work, pythons, threads) for threads in (1, 2)} if "sb3" in sides else {1: 0}
-    threads = max(tried, key=lambda count: tried[count])
+    tried = {count: calibrate(work, pythons, count) for count in thread_counts(work, sides)}
+    threads = max(tried, key=lambda count: tried[count]) if tried else work.get("threads", 1)
+    after = work.get("measured_after", 0)
     runs = []
     for number in range(1, rounds + 1):
         this = {**work, "seed": number, "threads": threads}
         for side in sides if number % 2 else reversed(sides):
-            runs.append({"round": number, "side": side, **measured(partial(train, this, side, pythons))})
+            runs.append({"round": number, "side": side, **measured(partial(train, this, side, pythons), after)})
             print(f"{name}, round {number}, {side}: {runs[-1]['sps']:,} SPS", flush=True)
     return {
         "work": work,
         "machine": machine(),
-        "layouts": {side: LAYOUTS[side] for side in sides if side in LAYOUTS},
+        "layouts": {side: layout for side, layout in layouts_of(work).items() if side in sides},
         "versions": {run["side"]: run.pop("versions") for run in runs if "versions" in run},
         "sb3_sps_by_threads": tried,
         "ratios": {reference: ratios(runs, reference) for reference in REFERENCES if reference in sides},
@@ -78,6 +95,11 @@ def compare(name: str, work: Settings, sides: list[str], pythons: Pythons, round
 def train(work: Settings, side: str, pythons: Pythons) -> Settings:
     """Do the work on one side."""
     return run_peer(work, side, pythons[side]) if side in PEERS else run_offbeat(work, side)
+
+
+def thread_counts(work: Settings, sides: list[str]) -> tuple[int, ...]:
+    """Return the counts to try Stable-Baselines3 with, none where a work names one."""
+    return (1, 2) if "sb3" in sides and "threads" not in work else ()
 
 
 def calibrate(work: Settings, pythons: Pythons, threads: int) -> int:
@@ -102,11 +124,10 @@ def main() -> None:
     """Measure, write the raw records and figures, then the tables from all records that are there."""
     options = _options()
     adopt_orphans()
-    pythons = {"sb3": options.sb3_python, "sample-factory": options.sample_factory_python}
     for name, sides in options.chosen.items():
-        work = {**WORKS[name], **({"steps": options.steps} if options.steps else {})}
-        write_json(options.out / f"speed-{name}.json", compare(name, work, sides, pythons, options.pairs))
-    paths = {name: options.out / f"speed-{name}.json" for name in WORKS}
+        work = {**ALL_WORKS[name], **({"steps": options.steps} if options.steps else {})}
+        write_json(options.out / f"speed-{name}.json", compare(name, work, sides, options.pythons, options.pairs))
+    paths = {name: options.out / f"speed-{name}.json" for name in ALL_WORKS}
     records = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
     for name, record in records.items():
         draw(name, record, options.out / f"speed-{name}.png")
@@ -115,16 +136,18 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [*WORKS, *LAYOUTS, *PEERS]
+    names = [*ALL_WORKS, *LAYOUTS, *PEERS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="works and sides; default: all")
     parser.add_argument("--pairs", type=int, default=5, help="rounds; at least 5 for a figure that counts")
     parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--sb3-python", type=Path, default=Path(".venv-sb3/bin/python"))
+    parser.add_argument("--sbx-python", type=Path, default=Path(".venv-sbx/bin/python"))
     parser.add_argument("--sample-factory-python", type=Path, default=Path(".venv-sample-factory/bin/python"))
     options = parser.parse_args()
     options.chosen = choose(options.only)
-    for side, python in (("sb3", options.sb3_python), ("sample-factory", options.sample_factory_python)):
+    options.pythons = {side: getattr(options, f"{side.replace('-', '_')}_python") for side in PEERS}
+    for side, python in options.pythons.items():
         if not python.exists() and any(side in sides for sides in options.chosen.values()):
             parser.error(f"{python} does not exist: benchmarks/README.md says how to install the peer")
     return options
@@ -132,8 +155,8 @@ def _options() -> argparse.Namespace:
 
 def choose(only: list[str]) -> dict[str, list[str]]:
     """Return the works to do and the sides of each, as far as they are named; sides come in `SIDES`' order."""
-    works = [name for name in WORKS if name in only] or list(WORKS)
-    named = [name for name in only if name not in WORKS]
+    works = [name for name in ALL_WORKS if name in only] or list(ALL_WORKS)
+    named = [name for name in only if name not in ALL_WORKS]
     chosen = {work: [side for side in SIDES[work] if not named or side in named] for work in works}
     return {work: sides for work, sides in chosen.items() if sides}
 

@@ -23,23 +23,31 @@ def write_tables(records: dict[str, Record], path: Path) -> str:
         "Policy lag: mean / most. offbeat counts learning steps, Sample Factory optimizer steps.",
     ]
     parts = [part for name, record in records.items() for part in _section(name, record)]
-    text = "\n\n".join(["# Speed beside Stable-Baselines3 and Sample Factory", "\n".join(about), *parts]) + "\n"
+    text = "\n\n".join(["# Speed beside Stable-Baselines3, SBX and Sample Factory", "\n".join(about), *parts]) + "\n"
     path.write_text(text)
     return text
 
 
 def _section(name: str, record: Record) -> list[str]:
     work = record["work"]
+    rounds = max(run["round"] for run in record["runs"])
     batch = (
-        f"{work['env']}, {work['envs']} envs, unrolls of {work['unroll_length']}, minibatches of "
-        f"{work['minibatch_size']}, epochs: {work['epochs']}; {work['steps']:,} env steps a run, "
-        f"{max(run['round'] for run in record['runs'])} rounds."
+        f"{work['env']}, {work['envs']} envs, {_learning(work)}; {work['steps']:,} env steps a run, {rounds} rounds."
     )
     versions = [f"{side}: {_versions(found)}." for side, found in record["versions"].items()]
     layouts = [f"{side}: `{layout}`." for side, layout in record["layouts"].items()]
     about = "\n".join([batch, f"{describe(record['machine'])}.", *versions])
     figure = f"![Returns over env steps and over time](speed-{name}.png)"
     return [f"## {name}", about, "  \n".join(layouts), _speeds(record).rstrip(), _curves(record).rstrip(), figure]
+
+
+def _learning(work: dict[str, Any]) -> str:
+    if work.get("algorithm") == "sac":
+        return (
+            f"batches of {work['batch_size']}, {work['utd_ratio']} update per env step, {work['warmup']:,} env steps "
+            f"of warm-up, measured after {work['measured_after']:,}"
+        )
+    return f"unrolls of {work['unroll_length']}, minibatches of {work['minibatch_size']}, epochs: {work['epochs']}"
 
 
 def _versions(versions: dict[str, str]) -> str:

@@ -52,6 +52,35 @@ HALF_CHEETAH: Settings = {
 }  # fmt: skip
 WORKS = {"cartpole": CARTPOLE, "cartpole-one-epoch": ONE_EPOCH, "halfcheetah": HALF_CHEETAH}
 
+SAC: Settings = {
+    "algorithm": "sac",
+    "hidden_sizes": [256, 256],
+    "activation": "relu",
+    "critics": 2,
+    "learning_rate": 3e-4,
+    "policy_learning_rate": "none",
+    "critic_learning_rate": "none",
+    "temperature_learning_rate": "none",
+    "adam_eps": 1e-8,
+    "gamma": 0.99,
+    "ema_rate": 0.005,
+    "policy_delay": 1,
+    "temperature": "none",  # learned
+    "initial_temperature": 1.0,
+    "target_entropy": "none",  # -1 for each number in an action
+    "n_step": 1,
+    "prioritized": False,
+    "max_grad_norm": "none",
+    "normalize_observations": False,
+    "capacity": 1_000_000,
+}
+HALF_CHEETAH_SAC: Settings = {
+    **SAC, "env": "HalfCheetah-v5", "steps": 12_000, "envs": 1, "batch_size": 256, "utd_ratio": 1, "warmup": 1_000,
+    "measured_after": 2_000, "threads": 2,
+}  # fmt: skip
+"""Measured after the warm-up and after JAX has compiled; the peers' torch has its default threads on two cores."""
+REPLAY_WORKS = {"halfcheetah-sac": HALF_CHEETAH_SAC}
+
 LAYOUTS = {
     "serial": "--runtime serial --max-lag 0 --actors 1",
     "threads": "--runtime threads --max-lag 1 --lag bounded --actors 1",
@@ -62,27 +91,52 @@ LAYOUTS = {
     "processes-2-exact": "--runtime processes --max-lag 1 --lag exact --actors 2",
 }
 """Sides of offbeat's own. A work's envs are dealt out to the actors, so that every side has the same batch."""
-PEERS = {"sb3": "sb3_ppo.py", "sample-factory": "sample_factory_ppo.py"}
-"""Sides that run in an environment of their own."""
+REPLAY_LAYOUTS = {
+    "serial": "--runtime serial --actors 1",
+    "processes": "--runtime processes --lag bounded --actors 1",
+    "processes-exact": "--runtime processes --lag exact --actors 1",
+}
+"""The same for works on a replay, where what max_lag is elsewhere follows from the runtime."""
+PEERS = {
+    "sb3": {"ppo": "sb3_ppo.py", "sac": "sb3_sac.py"},
+    "sbx": {"sac": "sb3_sac.py"},
+    "sample-factory": {"ppo": "sample_factory_ppo.py"},
+}
+"""Sides that run in an environment of their own, and their scripts by algorithm."""
 SIDES: dict[str, tuple[str, ...]] = {
     "cartpole": ("serial", "threads", "processes", "processes-exact", "sb3"),
     "cartpole-one-epoch": ("serial", "processes", "processes-exact", "sample-factory"),
     "halfcheetah": (
-        "serial", "threads", "processes", "processes-exact", "processes-2", "processes-2-exact", *PEERS,
+        "serial", "threads", "processes", "processes-exact", "processes-2", "processes-2-exact", "sb3",
+        "sample-factory",
     ),
+    "halfcheetah-sac": ("serial", "processes", "processes-exact", "sb3", "sbx"),
 }  # fmt: skip
 """What is compared on each work."""
 
-NOT_SETTINGS = ("env", "envs", "steps", "seed", "threads")
-NOTHING_ELSE = ("checkpoint_every=0", "eval_episodes=1")
+NOT_SETTINGS = ("algorithm", "env", "envs", "steps", "seed", "threads", "measured_after")
+NOTHING_ELSE = {
+    "ppo": ("checkpoint_every=0", "eval_episodes=1"),
+    "sac": ("checkpoint_every=0", "eval_episodes=1", "save_replay=false"),
+}
 """What a run does besides training, as little of it as can be."""
 
 
+def algorithm_of(work: Settings) -> str:
+    """Return the algorithm that does a work."""
+    return str(work.get("algorithm", "ppo"))
+
+
+def layouts_of(work: Settings) -> dict[str, str]:
+    """Return the sides of offbeat's own for a work."""
+    return REPLAY_LAYOUTS if algorithm_of(work) == "sac" else LAYOUTS
+
+
 def command(work: Settings, side: str) -> list[str]:
-    """Return the arguments of `offbeat` that do a work in one of `LAYOUTS`, without evaluation and run directory."""
-    layout = LAYOUTS[side].split()
+    """Return the arguments of `offbeat` that do a work in one of its layouts, without evaluation and run directory."""
+    layout = layouts_of(work)[side].split()
     actors = int(layout[layout.index("--actors") + 1])
-    run = f"train ppo {work['env']} --steps {work['steps']} --seed {work['seed']} --progress none"
+    run = f"train {algorithm_of(work)} {work['env']} --steps {work['steps']} --seed {work['seed']} --progress none"
     settings = [f"{key}={_text(value)}" for key, value in work.items() if key not in NOT_SETTINGS]
     return [*run.split(), *layout, "--envs-per-actor", str(work["envs"] // actors), "--set", *settings]
 
@@ -92,21 +146,22 @@ def _text(value: object) -> str:
 
 
 def run_offbeat(work: Settings, side: str) -> Settings:
-    """Train with offbeat and return its curve and policy lag."""
+    """Train with offbeat and return its curve, and its policy lag where there is one."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        offbeat(*command(work, side), *NOTHING_ELSE, "--eval-every", "0", "--run-dir", str(run))
+        offbeat(*command(work, side), *NOTHING_ELSE[algorithm_of(work)], "--eval-every", "0", "--run-dir", str(run))
         lines = read_metrics(run)
     keys = ("env_steps", "wall_time_s", "episode_return_mean")
-    lags = [[line[key] for line in lines if line[key] is not None] for key in ("policy_lag_mean", "policy_lag_max")]
+    lags = [[line[key] for line in lines if line.get(key) is not None] for key in ("policy_lag_mean", "policy_lag_max")]
     return {
         "curve": [[line[key] for key in keys] for line in lines],
-        "policy_lag": [sum(lags[0]) / len(lags[0]), max(lags[1])],
+        "policy_lag": [sum(lags[0]) / len(lags[0]), max(lags[1])] if lags[0] else None,
     }
 
 
 def run_peer(work: Settings, side: str, python: Path) -> Settings:
     """Train with a peer in its own environment, and return its curve and versions."""
-    script = Path(__file__).parent / "peers" / PEERS[side]
-    answer: Settings = json.loads(finish([str(python), str(script), json.dumps(work)]).splitlines()[-1])
+    script = Path(__file__).parent / "peers" / PEERS[side][algorithm_of(work)]
+    arguments = json.dumps({**work, "peer": side})
+    answer: Settings = json.loads(finish([str(python), str(script), arguments]).splitlines()[-1])
     return answer

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +20,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 from tests.reference.runs import contents, lines_of, offbeat, small_run
 
+from offbeat import checkpoint
 from offbeat.checkpoint import Checkpoint, CheckpointStore, load
 from offbeat.errors import ConfigError
 
@@ -232,6 +240,299 @@ def test_another_checkpoint_can_be_named_when_the_latest_is_damaged(tmp_path):
     older = min((run / "checkpoints").glob("step-*")).name
     assert offbeat("eval", run, "--episodes", 1).code == 2
     assert offbeat("eval", run, "--episodes", 1, "--checkpoint", older).code == 0
+
+
+# --- the replay ---------------------------------------------------------------------------------------------
+
+REPLAY = "replay.safetensors"
+recorded = st.sampled_from([*"?BHILbhil", "float16", "float32", "float64"]).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
+)
+
+
+def with_gaps(array: np.ndarray) -> np.ndarray:
+    """The same values, at every other place of a larger array, in another order of axes."""
+    wide = np.zeros([2 * length for length in array.shape[::-1]], array.dtype)
+    every_other: Any = (*(slice(1, None, 2) for _ in wide.shape), ...)
+    view = wide[every_other].T
+    view[...] = array
+    return view
+
+
+def rings(number: int, rows: int = 50) -> dict[str, np.ndarray]:
+    return {
+        "0/observation": np.full((rows, 3), number, np.float32),
+        "0/valid": np.ones(rows, bool),
+        "0/behavior_version": np.arange(number, number + rows),
+    }
+
+
+def replayed(number: int, rows: int = 50) -> Checkpoint:
+    return Checkpoint({"w": np.full(4, number)}, {"env": "E"}, {"number": number}, rings(number, rows))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(keys, recorded, max_size=4), st.integers(8, 40), st.booleans())
+def test_a_replay_is_loaded_bit_for_bit_whatever_the_chunks_and_gaps(tmp_path_factory, replay, chunk_bytes, gaps):
+    store = store_in(tmp_path_factory.mktemp("run"))
+    given_ = {name: with_gaps(array) for name, array in replay.items()} if gaps else replay
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "CHUNK_BYTES", chunk_bytes)
+        path = store.save(5, Checkpoint({}, {}, {}, given_), ["latest"])
+    loaded = load(path, with_replay=True)
+    assert loaded.replay is not None
+    assert same(dict(sorted(replay.items())), dict(sorted(loaded.replay.items())))
+    assert not any(array.flags.writeable for array in loaded.replay.values())
+    assert all(array.flags.aligned for array in loaded.replay.values())
+    with safe_open(path / REPLAY, "numpy") as file:  # what others read of it
+        assert sorted(file.keys()) == sorted(replay)
+        assert all(same(array, file.get_tensor(name)) for name, array in replay.items())
+
+
+def test_only_who_asks_gets_the_replay(tmp_path):
+    path = store_in(tmp_path).save(1, replayed(1), ["latest"])
+    flip_a_byte(path / REPLAY)
+    loaded = load(path)
+    assert (loaded.state, loaded.replay, loaded.replay_dropped) == ({"number": 1}, None, False)
+
+
+def test_a_checkpoint_without_a_replay_says_that_it_had_none(tmp_path):
+    loaded = load(store_in(tmp_path).save(1, full(1), ["latest"]), with_replay=True)
+    assert (loaded.replay, loaded.replay_dropped) == (None, False)
+
+
+def test_a_checkpoint_from_before_there_were_replays_is_still_read(tmp_path):
+    path = store_in(tmp_path).save(1, full(1), ["latest"])
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["replay"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    loaded = load(path, with_replay=True)
+    assert (loaded.state, loaded.replay, loaded.replay_dropped) == ({"number": 1}, None, False)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_replay_is_never_loaded(tmp_path, damage):
+    path = store_in(tmp_path).save(1, replayed(1), ["latest"])
+    damage(path / REPLAY)
+    with pytest.raises(ConfigError, match=r"is damaged: replay\.safetensors"):
+        load(path, with_replay=True)
+
+
+def loaded_with_a_changed_byte(path: Path, file: str, place: int, difference: int) -> Checkpoint | None:
+    """What is loaded then, None where it is refused; the byte is put back."""
+    sound = (path / file).read_bytes()
+    changed = bytearray(sound)
+    changed[place % len(changed)] ^= difference
+    (path / file).write_bytes(changed)
+    try:
+        return load(path, with_replay=True)
+    except ConfigError:
+        return None
+    finally:
+        (path / file).write_bytes(sound)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from([*FILES, REPLAY]), st.integers(0, 10**6), st.integers(1, 255))
+def test_no_changed_byte_changes_what_is_loaded_with_a_replay(tmp_path_factory, file, place, difference):
+    path = store_in(tmp_path_factory.mktemp("run")).save(1, replayed(1, rows=3), [])
+    loaded = loaded_with_a_changed_byte(path, file, place, difference)
+    assert loaded is None or same(vars(load(path, with_replay=True)), vars(loaded))
+
+
+def test_no_changed_byte_of_a_manifest_hides_that_there_is_a_replay_or_was_one(tmp_path):
+    store = store_in(tmp_path)
+    dropped, newest = (store.save(number, replayed(number, rows=3), ["latest"]) for number in (1, 2))
+    for path in (dropped, newest):
+        expected = (path == newest, path == dropped)
+        for place in range(len((path / "manifest.json").read_bytes())):
+            loaded = loaded_with_a_changed_byte(path, "manifest.json", place, 1)
+            assert loaded is None or (loaded.replay is not None, loaded.replay_dropped) == expected
+
+
+def test_neither_saving_nor_loading_makes_a_copy(tmp_path):
+    wide = np.arange(2 * 8_000_000, dtype=np.float32).reshape(500, -1, 2)
+    replay: dict[str, np.ndarray] = {
+        "contiguous": wide,
+        "gaps": wide[:, :, 1],
+        "transposed": wide.T,
+        "bytes": wide.view(np.uint8),
+    }
+    store = store_in(tmp_path)
+    tracemalloc.start()
+    path = store.save(1, Checkpoint({}, {}, {}, replay), ["latest"])
+    loaded = load(path, with_replay=True).replay
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert loaded is not None
+    assert all(np.array_equal(replay[name], loaded[name]) for name in replay)
+    assert sum(array.nbytes for array in replay.values()) > 200_000_000
+    assert most < 5_000_000
+
+
+def test_a_loaded_replay_outlives_its_file(tmp_path):
+    store = store_in(tmp_path, kept=1)
+    loaded = load(store.save(1, replayed(1), ["latest"]), with_replay=True).replay
+    store.save(2, replayed(2), ["latest"])
+    assert not (tmp_path / "checkpoints" / "step-000000000001").exists()
+    assert loaded is not None
+    assert same(dict(sorted(rings(1).items())), dict(sorted(loaded.items())))
+
+
+def with_replays(store: CheckpointStore) -> list[int]:
+    """Those that have one, which all can be loaded; the others say that theirs was dropped."""
+    found = []
+    for name in store.full():
+        loaded = load(store.path(name), with_replay=True)
+        assert loaded.state == {"number": int(name.removeprefix("step-"))}
+        assert loaded.replay_dropped == (loaded.replay is None)
+        if loaded.replay is not None:
+            assert same(dict(sorted(rings(loaded.state["number"]).items())), dict(sorted(loaded.replay.items())))
+            found.append(loaded.state["number"])
+    return found
+
+
+def test_only_the_newest_full_checkpoint_keeps_its_replay(tmp_path):
+    store = store_in(tmp_path, kept=3)
+    for number in range(1, 6):
+        store.save(number, replayed(number), ["best", "latest"] if number == 1 else ["latest"])
+        assert with_replays(store) == [number]
+        assert len(list(tmp_path.rglob(REPLAY))) == 1
+    assert store.full() == [f"step-{n:012d}" for n in (1, 3, 4, 5)]
+    assert load(store.path("best"), with_replay=True).replay_dropped
+
+
+def test_checkpoints_without_a_replay_take_none_away(tmp_path):
+    store = store_in(tmp_path)
+    store.save(1, replayed(1), ["latest"])
+    store.save(2, weights_alone(), ["best"])
+    store.save(3, full(3), ["latest"])
+    assert load(store.path("step-000000000001"), with_replay=True).replay is not None
+
+
+def test_the_same_step_saved_again_has_the_new_replay(tmp_path):
+    store = store_in(tmp_path)
+    store.save(1, weights_alone(), ["best"])
+    for _ in range(2):
+        store.save(1, replayed(1), ["latest"])
+        assert with_replays(store) == [1]
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond `size` bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [0, 1000, 500_000, 1_000_000])
+def test_without_room_for_a_replay_the_last_one_stays(tmp_path, room):
+    store = store_in(tmp_path)
+    store.save(1, replayed(1), ["latest"])
+    before = contents(tmp_path)
+    with files_up_to(room), pytest.raises(OSError, match="too large"):
+        store.save(2, replayed(2, rows=50_000), ["latest"])
+    assert contents(tmp_path) == before
+    store.save(2, replayed(2), ["latest"])
+    assert with_replays(store) == [2]
+
+
+def test_an_older_replay_is_taken_away_where_nothing_can_be_written(tmp_path, monkeypatch):
+    store = store_in(tmp_path)
+    store.save(1, replayed(1), ["latest"])
+    prune = store._prune
+    monkeypatch.setattr(store, "_prune", lambda: None)
+    store.save(2, replayed(2), ["latest"])
+    with files_up_to(0):
+        prune()
+    assert with_replays(store) == [2]
+
+
+def test_a_replay_is_deleted_only_once_the_disk_has_the_manifest_that_says_so(tmp_path, monkeypatch):
+    store = store_in(tmp_path)
+    first = store.save(1, replayed(1), ["latest"])
+    sync = checkpoint._sync
+
+    def fail(path: Path) -> None:
+        if path == first:
+            raise OSError("no answer from the disk")
+        sync(path)
+
+    monkeypatch.setattr(checkpoint, "_sync", fail)
+    store.save(2, replayed(2), ["latest"])
+    assert (first / REPLAY).exists()
+    assert with_replays(store) == [2]
+    monkeypatch.setattr(checkpoint, "_sync", sync)
+    store.save(3, replayed(3), ["latest"])
+    assert with_replays(store) == [3]
+    assert not (first / REPLAY).exists()
+
+
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink"}
+"""What Python tells before it changes something on the disk."""
+
+
+def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]) -> bool:
+    """Save in a child that ends without a word before its so-manieth touch of the disk; return whether it got there."""
+    child = os.fork()
+    if not child:
+        try:
+            touches = count(1)
+
+            def touch(*_: object) -> None:
+                if next(touches) == moment:
+                    os._exit(9)
+
+            chunks, sync = checkpoint._chunks, checkpoint._sync
+
+            def touched_chunks(array: np.ndarray) -> Iterator[memoryview]:
+                for chunk in chunks(array):
+                    touch()
+                    yield chunk
+
+            def touched_sync(path: Path) -> None:
+                touch()
+                sync(path)
+
+            checkpoint._chunks, checkpoint._sync, checkpoint.CHUNK_BYTES = touched_chunks, touched_sync, 200
+            sys.addaudithook(lambda event, _: touch() if event in CHANGES else None)
+            store.save(number, replayed(number), names)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in {0, 9}
+    return code == 9
+
+
+def test_a_save_killed_at_any_moment_leaves_whole_checkpoints_and_a_replay_to_go_on_with(tmp_path):
+    """Three are kept, of which the last save deletes one and takes a replay away from another."""
+    for moment in count(1):
+        store = store_in(tmp_path / str(moment), kept=3)
+        for number in range(1, 5):
+            store.save(number, replayed(number), ["latest"])
+        killed = killed_at(moment, store, 5, ["latest", "best"])
+        latest = load(store.path("latest"), with_replay=True)
+        assert latest.state is not None
+        assert latest.state["number"] in {4, 5}
+        assert latest.replay is not None
+        assert set(with_replays(store)) <= {4, 5}
+        for name in ("latest", "best"):
+            link = tmp_path / str(moment) / "checkpoints" / name
+            assert not link.is_symlink() or link.exists()
+        store.drop_beyond(latest.state["number"])  # as a run does that goes on from there
+        store.save(6, replayed(6), ["latest"])
+        assert with_replays(store) == [6]
+        assert len(list((tmp_path / str(moment)).rglob(REPLAY))) == 1
+        assert not list((tmp_path / str(moment) / "checkpoints").glob(".writing*"))
+        shutil.rmtree(tmp_path / str(moment))
+        if not killed:
+            break
+    assert moment > 60  # nothing was left out
 
 
 # --- what is best -------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_assignments_without_a_key_or_given_twice_are_refused(items, words):
 def test_batch_and_pace_follow_from_the_layout():
     runtime = resolve("ppo", "Acrobot-v1", assignments={"actors": "3", "max_lag": "2"}).runtime
     assert (runtime.batch_unrolls, runtime.batch_rows) == (3, 3 * 32 * 8)
-    assert (runtime.pace.unrolls_per_batch, runtime.pace.max_lag) == (3, 2)
+    assert (runtime.batch_unrolls, runtime.max_lag) == (3, 2)
     assert replace(runtime, unrolls_per_batch=5).batch_unrolls == 5
 
 

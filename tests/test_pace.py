@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import accumulate
 from math import floor
 from random import Random
 
@@ -97,7 +96,7 @@ def test_no_slot_is_written_before_what_it_holds_has_been_learned(pace, actors, 
     for _, kept, writing in reading_and_writing(pace, simulate_on_policy(pace, actors, seed).run()):
         slots = [pace.slot(ticket) for ticket in [*kept, *writing]]
         assert len(set(slots)) == len(slots)
-        assert all(0 <= slot < pace.capacity for slot in slots)
+        assert all(0 <= slot < pace.in_flight for slot in slots)
 
 
 @many
@@ -116,12 +115,12 @@ def test_without_lag_acting_and_learning_take_turns(pace, actors, seed):
 @pytest.mark.parametrize("unrolls", [1, 3])
 def test_eager_actors_reach_the_lag_and_use_every_slot(unrolls, max_lag):
     pace = OnPolicyPace(unrolls, max_lag)
-    run = simulate_on_policy(pace, pace.capacity, seed=0)
-    run.speeds = [1e9] * pace.capacity + [1e-9]
+    run = simulate_on_policy(pace, pace.in_flight, seed=0)
+    run.speeds = [1e9] * pace.in_flight + [1e-9]
     events = run.run()
     begun = [event for event in events if event.kind == "begin"]
     assert max(event.number // unrolls - event.learned for event in begun) == max_lag
-    assert max(len(kept | writing) for _, kept, writing in reading_and_writing(pace, events)) == pace.capacity
+    assert max(len(kept | writing) for _, kept, writing in reading_and_writing(pace, events)) == pace.in_flight
 
 
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
@@ -175,16 +174,10 @@ transitions = st.lists(st.integers(0, 12), min_size=1, max_size=30)
 
 
 def simulate_replay(pace: ReplayPace, counts: list[int], actors: int, seed: int) -> Simulation:
-    """Ticket k inserts counts[k] valid transitions; V(k - G) is known once all tickets below k - G are in."""
-    valid = [0, *accumulate(counts)]
-
-    def may_act(ticket: int, acted: int, learned: int) -> bool:
-        behind = max(0, ticket - pace.max_ahead)
-        return acted >= behind and pace.may_act(valid[behind], learned)
-
+    """Ticket k inserts counts[k] valid transitions, and learning step k takes it in."""
     return Simulation(
-        may_act,
-        lambda acted, learned: pace.may_learn(learned, valid[acted]),
+        lambda ticket, _acted, learned: pace.may_act(ticket, learned),
+        lambda acted, learned: learned < len(counts) and pace.may_learn(learned, acted),
         actors,
         len(counts),
         Random(seed),
@@ -198,20 +191,31 @@ def owed(pace: ReplayPace, counts: list[int], prefix: int) -> int:
 
 @many
 @given(replay, transitions, st.integers(1, 12), seeds)
-def test_a_run_acts_all_its_tickets_and_makes_exactly_the_updates_of_the_ratio(pace, counts, actors, seed):
+def test_a_run_acts_all_its_tickets_and_takes_each_in(pace, counts, actors, seed):
     run = simulate_replay(pace, counts, actors, seed)
     run.run()
-    assert run.acted == len(counts)
-    assert run.learned == owed(pace, counts, len(counts))
-    assert not run.learning
+    assert (run.acted, run.learned, run.learning) == (len(counts), len(counts), False)
+
+
+@many
+@given(replay, transitions)
+def test_each_learning_step_makes_as_many_updates_as_bring_the_sum_to_the_ratio(pace, counts):
+    made, valid = 0, 0
+    for step, count in enumerate(counts):
+        valid += count
+        due = pace.due(valid) - made
+        assert due >= 0
+        made += due
+        assert made == owed(pace, counts, step + 1)
 
 
 @many
 @given(replay, transitions, st.integers(1, 12), seeds)
 def test_the_learner_is_never_ahead_of_the_ratio(pace, counts, actors, seed):
     for event in simulate_replay(pace, counts, actors, seed).run():
-        if event.kind == "learn":
-            assert event.number < owed(pace, counts, event.acted)
+        if event.kind == "finish":
+            made = owed(pace, counts, event.number + 1)  # by the end of this step
+            assert made <= owed(pace, counts, event.acted)
 
 
 @many
@@ -220,7 +224,8 @@ def test_actors_are_never_more_than_max_ahead_tickets_ahead_of_the_ratio(pace, c
     for event in simulate_replay(pace, counts, actors, seed).run():
         if event.kind == "begin":
             assert event.number <= event.acted + pace.max_ahead
-            assert event.learned >= owed(pace, counts, max(0, event.number - pace.max_ahead))
+            made = owed(pace, counts, event.learned)
+            assert made >= owed(pace, counts, max(0, event.number - pace.max_ahead))
 
 
 @many
@@ -232,33 +237,27 @@ def test_without_a_lead_acting_and_learning_take_turns(pace, counts, seed):
         under_way += 1 if event.kind in {"begin", "learn"} else -1
         assert under_way <= 1
         if event.kind == "begin":
-            assert (event.number, event.learned) == (event.acted, owed(pace, counts, event.acted))
+            assert (event.number, event.learned) == (event.acted, event.acted)
 
 
 @many
-@given(replay, transitions, st.integers(1, 12), seeds, st.integers(1, 6))
-def test_no_slot_of_the_window_is_written_while_an_update_may_read_it(pace, counts, actors, seed, kept):
-    capacity = pace.max_ahead + kept
-    holds: dict[int, int] = {}  # slot -> the last ticket that began to write to it
-    window = range(0)
+@given(replay, st.integers(0, 30))
+def test_a_replay_is_held_at_the_first_ticket_that_cannot_have_been_allowed(pace, learned):
+    held = pace.hold(learned)
+    assert not pace.may_act(held, learned)
+    assert pace.may_act(held - 1, learned)
+
+
+@many
+@given(replay, transitions, st.integers(1, 12), seeds)
+def test_no_more_tickets_than_in_flight_are_under_way_or_not_yet_taken_in(pace, counts, actors, seed):
+    begun, most = 0, 0
     for event in simulate_replay(pace, counts, actors, seed).run():
         if event.kind == "begin":
-            holds[event.number % capacity] = event.number
-        elif event.kind == "learn":
-            window = pace.window(event.acted, capacity)
-            assert window.stop == event.acted
-            assert len(window) == min(event.acted, kept)
-        elif event.kind == "finish":
-            window = range(0)
-        assert all(holds[ticket % capacity] == ticket for ticket in window)
-
-
-@given(replay, st.integers(1, 6), st.integers(20, 40))
-def test_the_window_leaves_out_no_ticket_that_could_be_kept(pace, kept, prefix):
-    capacity = pace.max_ahead + kept
-    left_out = pace.window(prefix, capacity).start - 1
-    newest_begun = prefix - 1 + pace.max_ahead  # begun before the prefix grew to make the update due
-    assert left_out % capacity == newest_begun % capacity
+            begun += 1
+            most = max(most, begun - event.learned)
+    assert most <= pace.in_flight
+    assert pace.versions == pace.in_flight
 
 
 @pytest.mark.parametrize("max_ahead", [0, 1, 5])
@@ -267,7 +266,7 @@ def test_eager_actors_use_the_whole_lead(max_ahead):
     run = simulate_replay(pace, [1] * 30, actors=max_ahead + 1, seed=0)
     run.speeds = [1e-9, *[1e9] * max_ahead, 1e9]
     begun = [event for event in run.run() if event.kind == "begin"]
-    assert max(event.number - event.acted for event in begun) == max_ahead
+    assert max(event.number - event.learned for event in begun) == max_ahead
 
 
 @given(ratios, st.integers(1, 10**6), st.integers(0, 10**12))
@@ -284,8 +283,8 @@ def test_due_does_not_round_down_as_a_float_would():
 @given(replay)
 def test_the_first_update_is_due_when_the_warmup_and_one_updates_worth_are_in(pace):
     per_update = -(-pace.utd_ratio.denominator // pace.utd_ratio.numerator)
-    assert not pace.may_learn(0, pace.warmup + per_update - 1)
-    assert pace.may_learn(0, pace.warmup + per_update)
+    assert pace.due(pace.warmup + per_update - 1) == 0
+    assert pace.due(pace.warmup + per_update) >= 1
 
 
 @pytest.mark.parametrize(
@@ -305,12 +304,5 @@ def test_replay_settings_that_cannot_work_are_refused_with_the_remedy(arguments,
 
 
 def test_settings_at_the_edge_are_accepted():
-    assert OnPolicyPace(unrolls_per_batch=1, max_lag=0).capacity == 1
+    assert OnPolicyPace(unrolls_per_batch=1, max_lag=0).in_flight == 1
     assert ReplayPace(Fraction(1), warmup=100, max_ahead=0, sample_needs=100).due(101) == 1
-    assert ReplayPace(Fraction(1), warmup=1, max_ahead=4).window(prefix=9, capacity=5) == range(8, 9)
-
-
-def test_a_capacity_that_the_lead_fills_is_refused_with_the_arithmetic():
-    pace = ReplayPace(Fraction(1), warmup=1, max_ahead=4)
-    with pytest.raises(ConfigError, match=r"capacity is 4 tickets.*max_ahead=4.*5 tickets or more"):
-        pace.window(prefix=9, capacity=4)

@@ -4,19 +4,24 @@
                                      weights.safetensors  every trained array and statistic, no metadata
                                      policy.json          what the policy is, and for which env
                                      state.json, state.safetensors   the rest, in a checkpoint to resume from
+                                     replay.safetensors   the replay, in the newest of those alone
     checkpoints/latest, best         links to the newest one to resume from, and to the best by evaluation
 
-No file is ever changed in place, nothing is pickled, and what fails the check is never loaded.
+No file is ever changed in place, nothing is pickled, and what fails the check is never loaded. A replay may be larger
+than what is left of the memory: it is written in chunks, and read through a map of its file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,9 @@ FORMAT = 1
 """Changes when older checkpoints can no longer be read."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
+REPLAY, MANIFEST_WITHOUT_REPLAY = "replay.safetensors", "manifest-without-replay.json"
+DROPPED = "dropped"
+"""In a manifest, in place of the hash of a replay that was deleted when a newer one was complete."""
 _TEMPORARY = ".writing-"
 _ARRAY = "$array"
 _SEPARATOR = "::"
@@ -45,6 +53,10 @@ class Checkpoint:
     """The policy's spec and its env, as JSON."""
     state: dict[str, Any] | None
     """Nested dicts and lists of arrays and plain values; None where only the weights were kept."""
+    replay: Tree | None = None
+    """The arrays of a replay, beside a state: to save, views on the live ones; loaded, read-only views on the file."""
+    replay_dropped: bool = False
+    """Whether one that was loaded had a replay, which was not kept when a newer one was complete."""
 
 
 class CheckpointStore:
@@ -72,7 +84,8 @@ class CheckpointStore:
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint, whole or not at all, and let `names` (latest, best) mean it, in this order.
 
-        Weights alone never replace a full checkpoint of the same env steps: `names` mean that one then.
+        Weights alone never replace a full checkpoint of the same env steps: `names` mean that one then. A checkpoint
+        with a replay that is complete, links included, takes the replays of the older ones away.
 
         Raises:
             OSError: it could not be written; what was there before is untouched.
@@ -121,43 +134,79 @@ class CheckpointStore:
 
     def drop_beyond(self, env_steps: int) -> None:
         """Delete those of more env steps: a run that goes on from here will make its own."""
-        beyond = [p for p in self._directory.glob("step-*") if int(p.name.removeprefix("step-")) > env_steps]
-        for path in beyond:
-            shutil.rmtree(path)
+        for path in [p for p in self._directory.glob("step-*") if int(p.name.removeprefix("step-")) > env_steps]:
+            self._delete(path)
         for link in self._directory.iterdir():
             if link.is_symlink() and not link.exists():
                 link.unlink()
 
     def _prune(self) -> None:
-        """Keep the newest full ones and those that a link means; delete what a killed run left half written, too."""
+        """Keep the newest full ones and those that a link means; delete what a killed run left half written, too.
+
+        What cannot be deleted costs room, not the run; the next save tries again.
+        """
+        for path in self._directory.glob(f"{_TEMPORARY}*"):
+            with suppress(OSError):
+                path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        for replay in sorted(self._directory.glob(f"step-*/{REPLAY}"))[:-1]:
+            with suppress(OSError):
+                _drop_replay(replay)
         linked = {p.resolve().name for p in self._directory.iterdir() if p.is_symlink()}
         kept = {*self.full()[-self._kept :], *linked}
-        superseded = [p for p in self._directory.glob("step-*") if p.name not in kept]
-        for path in [*superseded, *self._directory.glob(f"{_TEMPORARY}*")]:
-            shutil.rmtree(path, ignore_errors=True)
+        for path in [p for p in self._directory.glob("step-*") if p.name not in kept]:
+            with suppress(OSError):
+                self._delete(path)
+
+    def _delete(self, path: Path) -> None:
+        """Delete a checkpoint; it is gone in one step, so that there is never one that lacks some of its files."""
+        doomed = self._directory / f"{_TEMPORARY}{path.name}"
+        path.rename(doomed)
+        shutil.rmtree(doomed)
 
 
-def load(path: Path) -> Checkpoint:
+def _drop_replay(replay: Path) -> None:
+    """Delete a checkpoint's replay; whatever breaks this off, the manifest lists nothing that is not there.
+
+    The other manifest lies ready: on a full disk, where room is needed most, none could be written.
+    """
+    without = replay.with_name(MANIFEST_WITHOUT_REPLAY)
+    if without.exists():  # else this was broken off after the next line
+        without.replace(replay.with_name(MANIFEST))
+    _sync(replay.parent)
+    replay.unlink()
+
+
+def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
     """Read a checkpoint and verify it.
+
+    Args:
+        path: its directory, or a link to it.
+        with_replay: read and verify the replay too, which only a resume needs. Its arrays are read-only views on the
+            file, not copies, and stay valid if the checkpoint is deleted.
 
     Raises:
         ConfigError: a file is missing, cut short or changed, or the format is another one.
     """
     resolved = path.resolve()  # once: a run that goes on may change what `latest` means between two files
     try:
-        return _load(resolved)
+        return _load(resolved, with_replay)
     except (OSError, ConfigError):
         if resolved.is_dir() or path.resolve() == resolved:
             raise
-    return _load(path.resolve())  # it deleted what `latest` meant then
+    return _load(path.resolve(), with_replay)  # it deleted what `latest` meant then
 
 
-def _load(path: Path) -> Checkpoint:
+def _load(path: Path, with_replay: bool) -> Checkpoint:
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         _verify(path / name, expected)
     state = _join(json.loads((path / STATE).read_text()), load_file(path / STATE_ARRAYS)) if manifest["full"] else None
-    return Checkpoint(load_file(path / WEIGHTS), json.loads((path / POLICY).read_text()), state)
+    weights, policy = load_file(path / WEIGHTS), json.loads((path / POLICY).read_text())
+    listed = manifest.get("replay")  # no such entry before there were replays
+    if listed is None or listed == DROPPED or not with_replay:
+        return Checkpoint(weights, policy, state, None, listed == DROPPED)
+    _verify(path / REPLAY, listed)
+    return Checkpoint(weights, policy, state, _map_arrays(path / REPLAY))
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -165,6 +214,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         listed = set(manifest["files"])
         expected = {WEIGHTS, POLICY} | ({STATE, STATE_ARRAYS} if manifest["full"] else set())
+        unknown = set(manifest) - {"format", "full", "files", "replay"}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, f"{MANIFEST} cannot be read ({error})") from None
     if manifest.get("format") != FORMAT:
@@ -172,6 +222,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has checkpoint format {manifest.get('format')}, but this offbeat reads format {FORMAT}: "
             "use the version of offbeat that wrote it"
         )
+    if unknown:
+        raise _damaged(path, f"{MANIFEST} has entries that do not belong there: {', '.join(sorted(unknown))}")
     if listed != expected:
         raise _damaged(path, f"{MANIFEST} lists {sorted(listed)} where {sorted(expected)} belong there")
     return manifest
@@ -179,11 +231,16 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _verify(path: Path, expected: str) -> None:
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        found = _sha256(path)
     except OSError as error:
         raise _damaged(path.parent, f"{path.name} cannot be read ({error.strerror})") from None
     if found != expected:
         raise _damaged(path.parent, f"{path.name} is not what was written (SHA-256 differs)")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damaged(path: Path, what: str) -> ConfigError:
@@ -204,8 +261,12 @@ def _write(directory: Path, checkpoint: Checkpoint) -> None:
         arrays: Tree = {}
         _dump(directory / STATE, _split(checkpoint.state, "", arrays))
         _dump_arrays(directory / STATE_ARRAYS, arrays)
-    hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(directory.iterdir())}
-    _dump(directory / MANIFEST, {"format": FORMAT, "full": checkpoint.state is not None, "files": hashes})
+    hashes = {path.name: _sha256(path) for path in sorted(directory.iterdir())}
+    manifest = {"format": FORMAT, "full": checkpoint.state is not None, "files": hashes, "replay": None}
+    if checkpoint.replay is not None:
+        manifest["replay"] = _stream_arrays(directory / REPLAY, checkpoint.replay)
+        _dump(directory / MANIFEST_WITHOUT_REPLAY, manifest | {"replay": DROPPED})
+    _dump(directory / MANIFEST, manifest)
     for path in [*directory.iterdir(), directory]:
         _sync(path)
 
@@ -248,3 +309,72 @@ def _join(value: Any, arrays: Mapping[str, Array]) -> Any:
     if isinstance(value, list):
         return [_join(item, arrays) for item in value]
     return value
+
+
+# --- the replay's file --------------------------------------------------------------------------------------
+
+CHUNK_BYTES = 1 << 20
+"""At most so much of a replay is copied at a time."""
+_ALIGNMENT = 64
+"""Bytes. Where the first array begins; the others, ordered by the size of their items, at a multiple of that size."""
+_LENGTH_BYTES = 8
+_KINDS = {
+    "BOOL": "?", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I8": "i1", "I16": "<i2", "I32": "<i4",
+    "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
+}  # fmt: skip
+"""Names of dtypes in safetensors' header."""
+_NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}
+
+
+def _stream_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
+    """Write arrays as a safetensors file, a chunk at a time, and return its SHA-256.
+
+    The format: eight bytes with the length of the header, little-endian; the header, JSON, padded with spaces; the
+    arrays in C order, without gaps. safetensors' own `save` needs a second copy of them all in memory.
+
+    Raises:
+        OSError: it could not be written, for want of room perhaps.
+        KeyError: the dtype of an array has no name in the format.
+    """
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    chunks: Iterator[bytes | memoryview] = chain.from_iterable(_chunks(array) for _, array in ordered)
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for chunk in chain([_header(ordered)], chunks):
+            file.write(chunk)
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _header(arrays: Sequence[tuple[str, Array]]) -> bytes:
+    entries, end = {}, 0
+    for name, array in arrays:
+        begin, end = end, end + array.nbytes
+        entries[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
+    text = json.dumps(entries).encode()
+    text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def _chunks(array: Array) -> Iterator[memoryview]:
+    """Yield an array's bytes in C order, at most `CHUNK_BYTES` at a time; copies only where it has gaps."""
+    if array.nbytes <= CHUNK_BYTES:
+        yield np.ascontiguousarray(array).data
+        return
+    rows = CHUNK_BYTES // array[0].nbytes
+    for first in range(0, len(array), max(1, rows)):
+        yield from _chunks(array[first : first + rows] if rows else array[first])
+
+
+def _map_arrays(path: Path) -> Tree:
+    """Return read-only views on the arrays of a safetensors file that `_stream_arrays` wrote."""
+    with path.open("rb") as file:
+        data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
+    header: dict[str, Any] = json.loads(data[_LENGTH_BYTES:start].tobytes())
+    return {name: _view(data[start:], **entry) for name, entry in header.items()}
+
+
+def _view(data: Array, dtype: str, shape: list[int], data_offsets: list[int]) -> Array:
+    begin, end = data_offsets
+    return data[begin:end].view(_KINDS[dtype]).reshape(shape)

@@ -10,15 +10,15 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from offbeat.errors import ConfigError, unknown
 from offbeat.fields import Count, Natural, Nice, Positive, build, hints_of, read
-from offbeat.pace import OnPolicyPace
 from offbeat.registry import ALGORITHMS, algorithm_entry
-from offbeat.threads import usable_core_numbers
+from offbeat.threads import usable_core_numbers, usable_cores
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class RuntimeConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the learner's tensors live; auto: cpu, as small networks are quicker there."""
     learner_threads: Count | None = None
-    """Threads that torch and BLAS may use in the learner; none: 1, or what a measured split chooses."""
+    """Threads of the learner; none: 1, or what a measured split chooses; on a replay 2, whose bits are those of 1."""
     learner_cores: tuple[Natural, ...] | None = None
     """Cores that the learner may run on; none: any. Not for serial."""
     learner_nice: Nice | None = None
@@ -111,16 +111,6 @@ class RuntimeConfig:
     """Restarts of an actor process within 10 minutes before the run is given up; none: 5. Only for processes."""
 
     @property
-    def threads(self) -> int:
-        """Threads of the learner."""
-        return self.learner_threads or 1
-
-    @property
-    def threads_of_actors(self) -> int:
-        """Threads that BLAS may use in an actor process: in exact as in serial, where acting shares the learner's."""
-        return self.threads if self.lag == "exact" else self.actor_threads or 1
-
-    @property
     def batch_unrolls(self) -> int:
         """Unrolls in a batch, S."""
         return self.actors if self.unrolls_per_batch is None else self.unrolls_per_batch
@@ -129,10 +119,6 @@ class RuntimeConfig:
     def batch_rows(self) -> int:
         """Rows in a batch, reset rows included."""
         return self.batch_unrolls * self.unroll_length * self.envs_per_actor
-
-    @property
-    def pace(self) -> OnPolicyPace:
-        return OnPolicyPace(self.batch_unrolls, self.max_lag)
 
 
 @dataclass(frozen=True)
@@ -146,13 +132,7 @@ class Config:
     def __post_init__(self) -> None:
         runtime = self.runtime
         _require_meaning(runtime)
-        capacity = runtime.pace.capacity
-        if runtime.actors > capacity:
-            raise ConfigError(
-                f"actors is {runtime.actors}, but at most (max_lag + 1) x unrolls_per_batch = "
-                f"({runtime.max_lag} + 1) x {runtime.batch_unrolls} = {capacity} tickets can be in flight: "
-                f"type --actors {capacity} or fewer, or raise unrolls_per_batch or max_lag"
-            )
+        self._require_use(runtime)
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
                 f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
@@ -160,13 +140,40 @@ class Config:
             )
         self.settings.check(runtime)
 
+    def _require_use(self, runtime: RuntimeConfig) -> None:
+        """Refuse settings of the runtime that the algorithm has no use for."""
+        unused = RuntimeConfig()
+        for key, instead in self.settings.means_nothing.items():
+            if getattr(runtime, key) != getattr(unused, key):
+                raise ConfigError(
+                    f"{key} is {getattr(runtime, key)}, which means nothing to {self.run.algorithm}: {instead}"
+                )
+
+    @property
+    def memory(self) -> Any:
+        """The shape of what the run remembers, and the pace on it: an UnrollShape or a RingShape."""
+        return self.settings.memory(self.runtime)
+
+    @property
+    def threads(self) -> int:
+        """Threads of the learner."""
+        given = self.runtime.learner_threads
+        return given or (min(2, usable_cores()) if self.settings.splits_updates else 1)
+
+    @property
+    def blas_threads(self) -> int:
+        """Threads that torch and BLAS may use in the learner: 1 where the algorithm shares its work out itself."""
+        return 1 if self.settings.splits_updates else self.threads
+
+    @property
+    def actor_threads(self) -> int:
+        """Threads that BLAS may use in an actor process: in exact as in serial, where acting shares the learner's."""
+        return self.blas_threads if self.runtime.lag == "exact" else self.runtime.actor_threads or 1
+
     def tables(self) -> dict[str, dict[str, Any]]:
-        """Return the tables as they stand in config.toml; None is the text 'none', as TOML has no null."""
+        """Return the tables as they stand in config.toml."""
         tables = {"run": self.run, "runtime": self.runtime, self.run.algorithm: self.settings}
-        return {
-            name: {key: "none" if value is None else value for key, value in asdict(table).items()}
-            for name, table in tables.items()
-        }
+        return {name: {key: _in_toml(value) for key, value in asdict(table).items()} for name, table in tables.items()}
 
     def save(self, path: Path) -> None:
         """Write config.toml; a file that is there is replaced in one step."""
@@ -189,6 +196,13 @@ class Config:
         name = read("runtime", runtime, hints_of(RuntimeConfig)["runtime"])
         dropped = {key: None for key, runtimes in ONLY.items() if name not in runtimes}
         return replace(self, runtime=replace(self.runtime, runtime=name, **dropped))  # type: ignore[arg-type]
+
+
+def _in_toml(value: object) -> object:
+    """Return a value as config.toml has it: there is no null in TOML, and no fraction."""
+    if value is None:
+        return "none"
+    return str(value) if isinstance(value, Fraction) else value
 
 
 ONLY: Mapping[str, tuple[str, ...]] = {
@@ -311,7 +325,8 @@ def resolve(
             given.add(key)
             tables.setdefault(homes[key], {})[key] = value
     tables["run"].update(algorithm=algorithm, env=env)
-    _suit_runtime(tables.setdefault("runtime", {}), given)
+    _refuse_unused(entry.config_class(), algorithm, given)
+    _suit_runtime(tables.setdefault("runtime", {}), given, on_policy=not entry.config_class().means_nothing)
     return _from_tables(tables, "docs/options.md")
 
 
@@ -329,13 +344,20 @@ def setting_names() -> set[str]:
     return {name for table in tables for name in hints_of(table)}
 
 
-def _suit_runtime(table: dict[str, Any], given: set[str]) -> None:
+def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None:
+    """Refuse keys that the algorithm has no use for, though they say what is the default anyway."""
+    for key, instead in settings.means_nothing.items():
+        if key in given:
+            raise ConfigError(f"{key} is given, which means nothing to {algorithm}: {instead}")
+
+
+def _suit_runtime(table: dict[str, Any], given: set[str], *, on_policy: bool) -> None:
     """Fill in the defaults that depend on the runtime: some lag to overlap in, and a measured split.
 
     Raises:
         ConfigError: a split is to be measured, and is given.
     """
-    if table.get("runtime", "serial") == "serial":
+    if table.get("runtime", "serial") == "serial" or not on_policy:
         return
     table.setdefault("max_lag", 1)
     if given >= {"actors", "split"} and table["split"] == "measured":

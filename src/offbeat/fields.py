@@ -9,12 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from fractions import Fraction
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from offbeat.errors import ConfigError, unknown
 
 T = TypeVar("T")
+
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Fraction: "a number, or a fraction such as 1/4,",
+}
+"""What a field accepts, by its hint."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,8 @@ Positive = Annotated[float, Bound(above=0)]
 NonNegative = Annotated[float, Bound(0)]
 Share = Annotated[float, Bound(0, 1)]
 """A number from 0 to 1."""
+Ratio = Annotated[Fraction, Bound(above=0)]
+"""A positive number that is kept exactly as it is written: 1/4, or 0.37."""
 
 
 FLAGS = (
@@ -65,7 +77,8 @@ def spelled(name: str) -> str:
 
 def hints_of(config: type) -> dict[str, Any]:
     """Return the hints of a config's fields, bounds included."""
-    return get_type_hints(config, include_extras=True)
+    hints = get_type_hints(config, include_extras=True)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
 
 def describe(hint: Any) -> str:
@@ -79,7 +92,7 @@ def describe(hint: Any) -> str:
         return " or ".join("none" if arg is NoneType else describe(arg) for arg in args)
     if origin is tuple:
         return f"a list with commas between, each {describe(args[0])}"
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[hint]
+    return _WORDS[hint]
 
 
 def read(name: str, value: object, hint: Any) -> Any:
@@ -146,6 +159,16 @@ def _read_float(value: object) -> float:
     return number
 
 
+def _read_fraction(value: object) -> Fraction:
+    """Read by the decimal digits: 0.37 is 37/100, where the float is a little less."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Fraction):
+        raise TypeError
+    try:
+        return Fraction(repr(value) if isinstance(value, float) else value)
+    except ZeroDivisionError:
+        raise ValueError from None
+
+
 def _read_bool(value: object) -> bool:
     known: dict[object, bool] = {"true": True, "false": False, "yes": True, "no": False}
     if isinstance(value, bool):
@@ -161,7 +184,7 @@ def _read_str(value: object) -> str:
     return value
 
 
-_SCALARS = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str}
+_SCALARS = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str, Fraction: _read_fraction}
 
 
 def build(config: type[T], values: Mapping[str, object], where: str) -> T:

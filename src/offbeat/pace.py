@@ -15,8 +15,47 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 from offbeat.errors import ConfigError
+
+
+class Pace(Protocol):
+    """What a runtime asks. Tickets and learning steps count from 0."""
+
+    def tickets_of(self, step: int) -> range:
+        """The tickets that learning step `step` takes in."""
+        ...
+
+    def learned_before_act(self, ticket: int) -> int:
+        """Learning steps that must be finished before `ticket` may begin: the version an exact run acts with."""
+        ...
+
+    def acted_before_learn(self, step: int) -> int:
+        """Tickets that must be committed, from 0 on without a gap, before learning step `step` may begin."""
+        ...
+
+    def may_act(self, ticket: int, learned: int) -> bool:
+        """Whether `ticket` may begin while `learned` steps are finished."""
+        ...
+
+    def hold(self, learned: int) -> int:
+        """The first ticket that cannot yet have been allowed while `learned` steps are finished.
+
+        Holding acting there before step `learned` finishes brings the run to quiescence: every ticket below
+        is acted and learned, and none is begun beyond it.
+        """
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Tickets that can be acted or learned from at one time."""
+        ...
+
+    @property
+    def versions(self) -> int:
+        """Versions of the weights that some ticket in flight may still ask for."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,16 +92,13 @@ class OnPolicyPace:
         return batch
 
     def tickets_of(self, step: int) -> range:
-        """The tickets that learning step ``step`` consumes."""
         first = self.batch_of(step) * self.unrolls_per_batch
         return range(first, first + self.unrolls_per_batch)
 
     def learned_before_act(self, ticket: int) -> int:
-        """Learning steps that must be finished before ``ticket`` may begin: the version an exact run acts with."""
         return max(0, self.first_use(ticket // self.unrolls_per_batch) - self.max_lag)
 
     def acted_before_learn(self, step: int) -> int:
-        """Tickets that must be committed, from 0 on without a gap, before learning step ``step`` may begin."""
         return self.tickets_of(step).stop
 
     def may_act(self, ticket: int, learned: int) -> bool:
@@ -72,35 +108,29 @@ class OnPolicyPace:
         return acted >= self.acted_before_learn(step)
 
     def hold(self, learned: int) -> int:
-        """The first ticket that cannot yet have been allowed while ``learned`` steps are finished.
-
-        Holding acting there before step ``learned`` finishes brings the run to quiescence: every ticket below
-        is acted and learned, and none is begun beyond it.
-        """
         return (learned + self.max_lag + 1) * self.unrolls_per_batch
 
     @property
-    def capacity(self) -> int:
-        """Slots needed: as many tickets as can be acted or learned from at one time."""
+    def in_flight(self) -> int:
         return (self.max_lag + 1) * self.unrolls_per_batch
 
     @property
     def versions(self) -> int:
-        """Versions of the weights that some ticket in flight may still ask for."""
         return self.max_lag + 1
 
     def slot(self, ticket: int) -> int:
-        """The slot that ``ticket`` writes to."""
-        return ticket % self.capacity
+        """The slot that ``ticket`` writes to: as many are needed as tickets can be in flight."""
+        return ticket % self.in_flight
 
 
 @dataclass(frozen=True)
 class ReplayPace:
     """Updates held to an exact ratio of the valid transitions inserted, and actors to a bounded lead.
 
-    A learning step is one update. With V(k) the valid transitions in tickets below k, update j may run once
-    due(V(acted)) > j, and ticket k may begin once due(V(k - G)) updates are finished. The learner is never
-    ahead of the ratio; the actors are never more than G tickets ahead of it.
+    Learning step j takes in ticket j, and then makes the updates that it makes due: as many as were not made yet of
+    due(V), with V the valid transitions in tickets 0 .. j. That may be none, as in the warm-up, or many. Ticket k may
+    begin once learning steps 0 .. k - G - 1 are finished. So the learner is never ahead of the ratio, the actors are
+    never more than G tickets ahead of it, and after V transitions exactly floor(r (V - W)) updates have been made.
     """
 
     utd_ratio: Fraction
@@ -110,7 +140,7 @@ class ReplayPace:
     max_ahead: int
     """G, in tickets."""
     sample_needs: int = 1
-    """Valid transitions that the first sample cannot do without (a batch without replacement, an n-step)."""
+    """Valid transitions that the first sample cannot do without."""
 
     def __post_init__(self) -> None:
         if self.utd_ratio <= 0:
@@ -133,24 +163,28 @@ class ReplayPace:
         """Updates that ``valid`` inserted transitions make due: floor(r * max(0, valid - W))."""
         return self.utd_ratio.numerator * max(0, valid - self.warmup) // self.utd_ratio.denominator
 
-    def may_learn(self, update: int, valid_acted: int) -> bool:
-        """Whether update ``update`` may run; ``valid_acted`` is V(acted), of the committed prefix."""
-        return self.due(valid_acted) > update
+    def tickets_of(self, step: int) -> range:
+        return range(step, step + 1)
 
-    def may_act(self, valid_behind: int, learned: int) -> bool:
-        """Whether ticket k may begin; ``valid_behind`` is V(k - G): 0 for k <= G, else known once acted >= k - G."""
-        return learned >= self.due(valid_behind)
+    def learned_before_act(self, ticket: int) -> int:
+        return max(0, ticket - self.max_ahead)
 
-    def window(self, prefix: int, capacity: int) -> range:
-        """Tickets that may be sampled at ``prefix`` from ``capacity`` slots (ticket k in slot k % capacity).
+    def acted_before_learn(self, step: int) -> int:
+        return step + 1
 
-        The G tickets that the pace may let be written meanwhile are left out, whether or not they have begun:
-        what is samplable depends on the prefix alone.
-        """
-        kept = capacity - self.max_ahead
-        if kept < 1:
-            raise ConfigError(
-                f"capacity is {capacity} tickets, but max_ahead={self.max_ahead} of them may be in flight and at "
-                f"least 1 must be left to sample: type a capacity of {self.max_ahead + 1} tickets or more"
-            )
-        return range(max(0, prefix - kept), prefix)
+    def may_act(self, ticket: int, learned: int) -> bool:
+        return learned >= self.learned_before_act(ticket)
+
+    def may_learn(self, step: int, acted: int) -> bool:
+        return acted >= self.acted_before_learn(step)
+
+    def hold(self, learned: int) -> int:
+        return learned + self.max_ahead + 1
+
+    @property
+    def in_flight(self) -> int:
+        return self.max_ahead + 1
+
+    @property
+    def versions(self) -> int:
+        return self.max_ahead + 1

@@ -66,6 +66,9 @@ ALGORITHMS: Mapping[str, AlgorithmEntry] = {
     "a2c": AlgorithmEntry(
         "offbeat.algorithms.a2c", "A2CConfig", "A2C", "Synchronous advantage actor-critic, arXiv:1602.01783"
     ),
+    "sac": AlgorithmEntry(
+        "offbeat.algorithms.sac", "SACConfig", "SAC", "Soft actor-critic on a replay, arXiv:1812.05905"
+    ),
 }
 
 

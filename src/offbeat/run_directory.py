@@ -81,13 +81,13 @@ class RunDirectory:
         """Return the [run] part of the config, which needs no torch."""
         return load_run(self.config)
 
-    def read_checkpoint(self, name: str) -> Checkpoint:
-        """Read one of the run's checkpoints and verify it.
+    def read_checkpoint(self, name: str, *, with_replay: bool = False) -> Checkpoint:
+        """Read one of the run's checkpoints and verify it; its replay too if that is asked for.
 
         Raises:
             ConfigError: there is none of that name, or it is damaged or of another env.
         """
-        saved = load_checkpoint(self.store().path(name))
+        saved = load_checkpoint(self.store().path(name), with_replay=with_replay)
         env = self.read_run().env
         if saved.policy["env"] != env:
             raise ConfigError(

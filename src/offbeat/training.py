@@ -17,11 +17,10 @@ from offbeat import config as configs
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
-from offbeat.metrics.verdict import Layout
 from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path
 from offbeat.runtime.signals import StopSignals, TooLate
-from offbeat.threads import blas_kernels, limit, place, usable_core_numbers, usable_cores
+from offbeat.threads import blas_kernels, limit, place, usable_core_numbers
 from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def start(
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
     config, reason = _settled(config, view)
-    parts = _prepare(config)
+    parts = _prepare(config, view)
     try:
         initial = _initial(config, parts)
         with StopSignals() as signals:  # from here on there is something to put in order
@@ -128,21 +127,20 @@ def resume(
     view = _view(progress)
     directory = RunDirectory.open(Path(run))
     with _lock(directory):
-        saved, state = _resumable(directory)
+        saved, state = _resumable(directory, with_replay=True)
         config = _extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
         config = config if runtime is None else config.in_runtime(runtime)
         _require_layout(state, config)
         learned = state["counters"]["learning_step"]
-        parts = _prepare(config)
+        parts = _prepare(config, view)
         try:
             _require_fit(saved, parts, directory.path)
             with StopSignals() as signals:
                 config.save(directory.config)
                 truncate_metrics(directory.metrics, learned)
                 directory.store().drop_beyond(state["counters"]["env_steps"])
-                beginning = partial(_continue, weights=saved.weights, state=state)
-                origin = learned * parts.pace.unrolls_per_batch
-                return _go(parts, directory, view, callbacks, signals, beginning, origin)
+                beginning = partial(_continue, saved=saved, state=state)
+                return _go(parts, directory, view, callbacks, signals, beginning, learned)
         finally:
             parts.close()
 
@@ -175,18 +173,18 @@ def _settled(config: Config, view: Progress) -> tuple[Config, str]:
     return settled(config)
 
 
-def _prepare(config: Config) -> Parts:
+def _prepare(config: Config, view: Progress) -> Parts:
     """Check what can be checked before any work starts, and make the learner's side."""
     import_modules(config.run.imports)
-    limit(config.runtime.threads)
+    limit(config.blas_threads)
     from offbeat.runtime.wiring import build
 
-    return build(config)
+    return build(config, view.message)
 
 
-def _resumable(directory: RunDirectory) -> tuple[Checkpoint, dict[str, Any]]:
+def _resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[Checkpoint, dict[str, Any]]:
     """Read the latest checkpoint of a run, and its state."""
-    saved = directory.read_checkpoint("latest")
+    saved = directory.read_checkpoint("latest", with_replay=with_replay)
     if saved.state is None:
         full = ", ".join(directory.store().full()) or "none"
         raise ConfigError(
@@ -282,10 +280,10 @@ def _begin(parts: Parts, conductor: Conductor, initial: tuple[Checkpoint, dict[s
     return "; ".join(filter(None, (origin, reason)))
 
 
-def _continue(parts: Parts, conductor: Conductor, weights: Tree, state: dict[str, Any]) -> str:
+def _continue(parts: Parts, conductor: Conductor, saved: Checkpoint, state: dict[str, Any]) -> str:
     """Go on from a checkpoint."""
-    parts.algorithm.load_weights(weights)
-    continued = conductor.restore(state)
+    parts.algorithm.load_weights(saved.weights)
+    continued, memory = conductor.restore(state, saved.replay)
     episodes = (
         "episodes under way go on where they were"
         if continued
@@ -295,7 +293,7 @@ def _continue(parts: Parts, conductor: Conductor, weights: Tree, state: dict[str
     kernels = f"; OpenBLAS computes with {now}, not {before}: equal to rounding, not bit for bit" * (before != now)
     return (
         f"resumed at {conductor.counters.env_steps} env steps: weights, optimizer, normalisers, schedules and "
-        f"random streams restored; {episodes}{kernels}"
+        f"random streams restored; {memory}{episodes}{kernels}"
     )
 
 
@@ -306,7 +304,7 @@ def _go(
     callbacks: Sequence[Callback],
     signals: StopSignals,
     beginning: Beginning,
-    origin: int = 0,
+    learned: int = 0,
 ) -> Run:
     """Run to the end, whatever it is, and leave the directory in order."""
     from offbeat.runtime.conductor import Ending
@@ -314,7 +312,7 @@ def _go(
     directory.write_status("running")
     directory.note(f"running, process {os.getpid()}")
     try:
-        ending, line = _conduct(parts, directory, progress, callbacks, signals, beginning, origin)
+        ending, line = _conduct(parts, directory, progress, callbacks, signals, beginning, learned)
     except TooLate:
         signals.disarm()
         ending, line = Ending("interrupted", "stopped before its actors had been made", 130), {}
@@ -347,7 +345,7 @@ def _conduct(
     callbacks: Sequence[Callback],
     signals: StopSignals,
     beginning: Beginning,
-    origin: int,
+    learned: int,
 ) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
     from offbeat.runtime.conductor import Ending
@@ -356,7 +354,7 @@ def _conduct(
     runtime = parts.config.runtime
     with ExitStack() as closing:
         closing.callback(place, usable_core_numbers(), None)
-        conductor, acting = _joined(closing, parts, directory, progress, callbacks, signals, origin)
+        conductor, acting = _joined(closing, parts, directory, progress, callbacks, signals, learned)
         try:
             message = beginning(parts, conductor)
             if message:
@@ -383,13 +381,13 @@ def _joined(
     progress: Progress,
     callbacks: Sequence[Callback],
     signals: StopSignals,
-    origin: int,
+    learned: int,
 ) -> tuple[Conductor, Acting]:
     """Make the actors' side, and the conductor of both; leave to `closing` what must be closed, however it ends."""
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, Sink, TensorBoard
     from offbeat.runtime.conductor import Conductor
-    from offbeat.runtime.wiring import acting_of
+    from offbeat.runtime.wiring import acting_of, layout_of
 
     def show(actors: Sequence[ActorProcess]) -> None:
         directory.write_status("running", actors=[actor.process.pid for actor in actors])
@@ -398,9 +396,9 @@ def _joined(
     closing.callback(progress.close, "")
     progress.start(_about(parts.config, directory))
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
-    recorder = Recorder(sinks, _layout(parts.config), tell)
+    recorder = Recorder(sinks, layout_of(parts.config), tell)
     closing.callback(recorder.close)
-    acting = acting_of(parts, origin, tell, show)
+    acting = acting_of(parts, learned, tell, show)
     closing.callback(acting.close)
     store = directory.store(parts.config.run.checkpoints_kept)
     return Conductor(parts, acting, store, recorder, progress, tell, signals, callbacks), acting
@@ -421,16 +419,11 @@ def _about(config: Config, directory: RunDirectory) -> About:
         runtime=config.runtime.runtime,
         actors=config.runtime.actors,
         envs_per_actor=config.runtime.envs_per_actor,
-        max_lag=config.runtime.max_lag,
+        lead=f"{config.settings.lead.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}",
         device=device_of(config),
         run_dir=directory.path,
         lag=config.runtime.lag,
     )
-
-
-def _layout(config: Config) -> Layout:
-    runtime = config.runtime
-    return Layout(runtime.runtime, runtime.actors, runtime.threads, usable_cores(), runtime.max_lag)
 
 
 @contextmanager

@@ -165,6 +165,10 @@ class Stage:
     """The loss; the learner differentiates it, unless there are `gradients`."""
     gradients: Callable[[Minibatch], LossResult] | None = None
     """Writes the group's gradients by itself, all of them, as if `loss` had been differentiated: a fast path."""
+    after: Callable[[], None] | None = None
+    """Is called when the group has been changed: the slow copies follow."""
+    every: int = 1
+    """The stage takes part in each so many-th update."""
 
 
 @dataclass(frozen=True)
@@ -179,15 +183,10 @@ class ParameterGroup:
 
 class Algorithm(Protocol):
     """What to record and how to learn. The learner differentiates, clips and applies; an algorithm never
-    calls an optimizer, never waits and never knows which runtime it is in::
+    calls an optimizer, never waits and never knows which runtime it is in.
 
-        learning_rates = algorithm.begin(progress)
-        batch = algorithm.prepare(batch)
-        for minibatch in algorithm.minibatches(batch, random):
-            for stage in algorithm.stages:
-                learner.update(stage, minibatch)
-        algorithm.finish(batch)
-        algorithm.write_published(weights.open(version))
+    What it learns from is said by two kinds, `OnPolicyAlgorithm` and `ReplayAlgorithm`. Both have a learning step
+    that begins with `begin`, makes updates stage by stage, and ends with `finish` and `write_published`.
     """
 
     stages: tuple[Stage, ...]
@@ -202,18 +201,6 @@ class Algorithm(Protocol):
 
         Returns the learning rate of each parameter group.
         """
-        ...
-
-    def prepare(self, batch: Batch) -> Batch:
-        """Compute targets and advantages, once per learning step."""
-        ...
-
-    def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
-        """Yield the minibatches of all epochs; each one is one update."""
-        ...
-
-    def finish(self, batch: Batch) -> dict[str, float]:
-        """After the last update of a learning step: update normalisers; return figures to report."""
         ...
 
     def write_published(self, vector: NDArray[np.float32]) -> None:
@@ -238,4 +225,63 @@ class Algorithm(Protocol):
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
         """Take over only the statistics of `state()`: they belong to the weights, adapted rates to the run."""
+        ...
+
+
+class OnPolicyAlgorithm(Algorithm, Protocol):
+    """Learns from a batch of unrolls::
+
+    learning_rates = algorithm.begin(progress)
+    batch = algorithm.prepare(batch)
+    for minibatch in algorithm.minibatches(batch, random):
+        for stage in algorithm.stages:
+            updates.apply(stage, minibatch)
+    algorithm.finish(batch)
+    algorithm.write_published(weights.open(version))
+    """
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Compute targets and advantages, once per learning step."""
+        ...
+
+    def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
+        """Yield the minibatches of all epochs; each one is one update."""
+        ...
+
+    def finish(self, batch: Batch) -> dict[str, float]:
+        """After the last update of a learning step: update normalisers; return figures to report."""
+        ...
+
+
+class ReplayAlgorithm(Algorithm, Protocol):
+    """Learns from transitions that are sampled anew for each update::
+
+    learning_rates = algorithm.begin(progress)
+    for _ in range(updates that are due):
+        minibatch = algorithm.minibatch(sampled, random)
+        for stage in algorithm.stages:
+            updates.apply(stage, minibatch)
+    algorithm.finish(observations)
+    algorithm.write_published(weights.open(version))
+    """
+
+    def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:
+        """Turn sampled transitions, name -> [M, ...], into what the stages see; `random` draws what is random in it.
+
+        Args:
+            sampled: each leaf of the observation, `next/` and its name for the one that follows, action, reward,
+                discount (of the value that follows; 0 after a termination) and, if prioritised, weight.
+            random: the stream of this learning step.
+        """
+        ...
+
+    def priorities(self, minibatch: Minibatch) -> Array:
+        """Return the size of each transition's error [M], as the stages have left it: how much it can still teach."""
+        ...
+
+    def finish(self, observations: Batch) -> dict[str, float]:
+        """After the last update of a learning step: take in the observations that came with it, [M, ...] by leaf.
+
+        Returns figures to report.
+        """
         ...

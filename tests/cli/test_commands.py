@@ -151,7 +151,7 @@ def test_plot_draws_a_picture_and_prints_where(run, tmp_path, x):
 
 BENCH_KEYS = (
     "cores c_env_us c_act_us c_learn_us limit_sps layout_limit_sps serial_limit_sps achieved_sps fraction "
-    "layout_fraction overlap_gain_max bound_by policy_lag_mean policy_lag_max"
+    "layout_fraction overlap_gain overlap_gain_max bound_by policy_lag_mean policy_lag_max"
 )
 
 
@@ -170,6 +170,7 @@ def test_bench_prints_one_object_with_the_promised_keys_whose_figures_agree(monk
     assert figures["fraction"] == pytest.approx(figures["achieved_sps"] / figures["limit_sps"])
     assert figures["policy_lag_max"] == 2
     assert figures["bound_by"] in ("actors", "learner")
+    assert figures["overlap_gain"] > 0
     assert 1 <= figures["overlap_gain_max"] <= 2
 
 

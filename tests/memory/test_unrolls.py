@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat.memory.arena import private_arena
-from offbeat.memory.unrolls import Unrolls, unroll_slabs
+from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.pace import OnPolicyPace
 from offbeat.types import Field, Tree
 
@@ -22,7 +22,8 @@ sizes = st.integers(1, 4)
 
 
 def unrolls_of(pace: OnPolicyPace, unroll_length: int, columns: int) -> Unrolls:
-    return Unrolls(FIELDS, pace, private_arena(unroll_slabs(FIELDS, pace, unroll_length, columns)))
+    shape = UnrollShape(pace, unroll_length, columns)
+    return shape.slots(FIELDS, private_arena(shape.slabs(FIELDS)))
 
 
 def written_by(ticket: int, unroll_length: int, columns: int) -> Tree:
@@ -61,7 +62,7 @@ def test_a_batch_holds_its_tickets_in_order_and_no_write_touches_another_ticket_
     live: dict[int, Tree] = {}
     begun = 0
     for step in range(2 * (max_lag + 1) + 1):
-        allowed = [ticket for ticket in range(begun, begun + pace.capacity + 1) if pace.may_act(ticket, step)]
+        allowed = [ticket for ticket in range(begun, begun + pace.in_flight + 1) if pace.may_act(ticket, step)]
         begun += len(allowed)
         for ticket in random.permutation(allowed).tolist():  # tickets in flight are written in any order
             live[ticket] = written_by(ticket, length, columns)

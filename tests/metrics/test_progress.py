@@ -16,7 +16,7 @@ from offbeat.metrics.progress import About, Lines, Rates, Silent, Status, layout
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.timings import Timings
 
-ABOUT = About("ppo", "CartPole-v1", "processes", 4, 16, 1, "cpu", Path("runs/ppo-CartPole-v1"))
+ABOUT = About("ppo", "CartPole-v1", "processes", 4, 16, "max_lag 1", "cpu", Path("runs/ppo-CartPole-v1"))
 
 
 class Clock:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.models import actor_critic, policy_specs
+from tests.reference.models import actor_critic, policy_spec, policy_specs
+from tests.reference.sac import sac_specs
 
 from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import ALIGNMENT, Layout
@@ -62,6 +65,27 @@ def test_the_published_parameters_lie_as_at_the_start_of_the_flat_buffer(spec, s
 
 
 @settings(max_examples=60, deadline=None)
-@given(policy_specs())
+@given(policy_specs() | sac_specs())
 def test_a_spec_survives_json(spec):
     assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_spec_without_a_word_of_uniform_actions_has_none():
+    data = policy_spec("discrete").to_json()
+    del data["uniform_start"]
+    assert PolicySpec.from_json(data) == policy_spec("discrete")
+
+
+@settings(max_examples=40, deadline=None)
+@given(sac_specs())
+def test_the_flag_of_uniform_actions_comes_last(spec):
+    names = [entry.name for entry in spec.layout().entries]
+    statistics = ["observation_mean", "observation_scale"] if spec.normalize else []
+    assert names == [*(name for name, _ in spec.parameter_shapes()), *statistics, "uniform"]
+    assert spec.layout().entries[-1].shape == (1,)
+
+
+@pytest.mark.parametrize(("squashed", "uniform"), [(False, False), (True, False), (False, True)])
+def test_log_probabilities_are_recorded_unless_an_action_may_be_uniform(squashed, uniform):
+    spec = replace(policy_spec("box", squashed=squashed), uniform_start=uniform)
+    assert spec.records_log_prob is not uniform

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tests.reference.models import (
     random_vector,
 )
 
+from offbeat.models import sampling
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Tree
@@ -78,6 +80,26 @@ def test_an_action_stays_as_it_was_when_the_policy_acts_again():
     policy.act(random_observation(spec, 4, random), random)
     np.testing.assert_array_equal(greedy, kept[0])
     np.testing.assert_array_equal(sampled, kept[1])
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_actions_are_uniform_while_the_flag_says_so(action):
+    spec = replace(policy_spec(action), uniform_start=True)
+    random = np.random.default_rng(0)
+    policy, vector, observation = NumpyPolicy(spec), random_vector(spec, random), random_observation(spec, 6, random)
+    flag = spec.layout().views(vector)["uniform"]
+    flag[:] = 1
+    policy.load(vector)
+    np.testing.assert_array_equal(
+        policy.act(observation, np.random.default_rng(1)).action, sampling.uniform(spec, 6, np.random.default_rng(1))
+    )
+    greedy = policy.greedy(observation)
+    flag[:] = 0
+    policy.load(vector)
+    np.testing.assert_array_equal(policy.greedy(observation), greedy)
+    if action == "discrete":
+        drawn = sampling.sample_unrecorded(spec, policy.forward(observation), np.random.default_rng(1))
+        np.testing.assert_array_equal(policy.act(observation, np.random.default_rng(1)).action, drawn)
 
 
 def test_loaded_weights_are_a_copy():

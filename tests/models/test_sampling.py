@@ -112,6 +112,75 @@ def test_the_slope_of_tanh_does_not_overflow():
     np.testing.assert_allclose(sampling.log_tanh_slope(u), exact, rtol=1e-6)
 
 
+# --- log deviations from the network, and uniform actions ---------------------------------------------------
+
+
+def tanh_gaussian(shape: tuple[int, ...]) -> PolicySpec:
+    size = int(np.prod(shape))
+    action = ActionSpec("box", shape, low=(-2.0,) * size, high=(1.0,) * size)
+    return PolicySpec((), action, (), "relu", "tanh_gaussian", normalize=False, uniform_start=True)
+
+
+def test_each_column_has_the_mean_and_deviation_that_the_network_gives_it():
+    parameters = np.array([[1.5, -0.5, -1.0, 0.2], [-0.3, 0.8, 0.5, -2.0]], np.float32)
+    action = sampling.sample_unrecorded(tanh_gaussian((2,)), np.repeat(parameters, 20_000, axis=0), stream(0, "test"))
+    assert np.abs(action).max() <= 1
+    u = np.arctanh(action.astype(np.float64).clip(-1 + 1e-7, 1 - 1e-7)).reshape(2, 20_000, 2)
+    standardized = (u - parameters[:, None, :2]) / np.exp(parameters[:, None, 2:])
+    for column in range(2):
+        assert min(stats.kstest(standardized[column], "norm").pvalue) > 0.001
+
+
+def test_log_deviations_beyond_their_range_count_as_its_ends():
+    parameters = np.array([[0.0, 50.0], [0.0, -90.0]], np.float32)
+    action = sampling.sample_unrecorded(tanh_gaussian((1,)), np.repeat(parameters, 5_000, axis=0), stream(0, "test"))
+    wide, narrow = np.arctanh(action.astype(np.float64).clip(-1 + 1e-7, 1 - 1e-7)).reshape(2, -1)
+    assert np.median(np.abs(wide)) == pytest.approx(0.6745 * np.exp(2), rel=0.05)
+    assert np.median(np.abs(narrow)) == pytest.approx(0.6745 * np.exp(-20), rel=0.05)
+
+
+def test_the_greedy_action_is_the_tanh_of_the_mean_alone():
+    parameters = np.array([[0.0, 0.5, -3.0, 9.0, 1, 2, 3, 4]], np.float32)
+    action = sampling.greedy(tanh_gaussian((2, 2)), parameters)
+    np.testing.assert_array_equal(action, np.tanh(parameters[:, :4]).reshape(1, 2, 2))
+
+
+def test_actions_after_the_tanh_are_only_scaled_to_the_box():
+    given = sampling.ToEnv(tanh_gaussian((1,)))(np.array([[-1], [0], [0.5], [1]], np.float32))
+    np.testing.assert_allclose(given[:, 0], [-2, -0.5, 0.25, 1], rtol=1e-6)
+
+
+def test_uniform_actions_fill_the_box_evenly():
+    spec = tanh_gaussian((2, 2))
+    action = sampling.uniform(spec, 20_000, stream(0, "test"))
+    assert action.shape == (20_000, 2, 2)
+    assert action.dtype == np.float32
+    given = sampling.ToEnv(spec)(action).reshape(-1, 4)
+    assert given.min() >= -2
+    assert given.max() <= 1
+    counts = [np.histogram(component, bins=20, range=(-2, 1))[0] for component in given.T]
+    assert min(stats.chisquare(count).pvalue for count in counts) > 0.001
+    cells = np.histogram2d(given[:, 0], given[:, 3], bins=6, range=[(-2, 1)] * 2)[0].ravel()
+    assert stats.chisquare(cells).pvalue > 0.001, "the components are independent"
+
+
+@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])
+def test_uniform_choices_come_equally_often(action):
+    spec = policy_spec(action)
+    drawn = sampling.uniform(spec, 20_000, stream(0, "test"))
+    assert drawn.shape == (20_000, *spec.action.shape)
+    assert drawn.dtype == np.int64
+    joint = np.ravel_multi_index(tuple(drawn.reshape(20_000, -1).T), spec.action.nvec)
+    assert stats.chisquare(np.bincount(joint, minlength=np.prod(spec.action.nvec))).pvalue > 0.001
+
+
+def test_unrecorded_choices_are_those_that_would_be_recorded():
+    logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    action, _ = sampling.sample(policy_spec("discrete"), logits, None, stream(0, "test"))
+    again = sampling.sample_unrecorded(policy_spec("discrete"), logits, stream(0, "test"))
+    np.testing.assert_array_equal(again, action)
+
+
 # --- what the env is given ----------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from offbeat.config import RuntimeConfig
 from offbeat.errors import Closed
 from offbeat.memory.arena import SharedArena, Slab, attach, private_arena
-from offbeat.memory.unrolls import Unrolls, unroll_slabs
+from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.pace import OnPolicyPace
@@ -68,7 +68,7 @@ class Layout:
 
     def slabs(self) -> list[Slab]:
         return [
-            *unroll_slabs(FIELDS, self.pace, self.length, COLUMNS),
+            *UnrollShape(self.pace, self.length, COLUMNS).slabs(FIELDS),
             *weight_slabs(SIZE, self.pace.versions),
             *board_slabs(self.actors),
             *((f"seen/{name}", (self.actors,), "int64") for name in ("begun", "rests", "closed")),
@@ -327,7 +327,7 @@ class Simulation:
     def _act(self, index: int) -> None:
         """Live as an actor, again and again: whoever takes the place of a dead one finds its ticket open."""
         while not self.schedule.failures:
-            gate = ActorGate(self.board, self.layout.runtime, index, self._bells[index], self._own)  # type: ignore[arg-type]
+            gate = ActorGate(self.board, self.layout.pace, self.layout.runtime, index, self._bells[index], self._own)  # type: ignore[arg-type]
             try:
                 Player(self.layout, self.arrays, index, self.schedule.pause).play(gate)
             except Killed:
@@ -366,7 +366,7 @@ class Threads:
     def start(self, index: int) -> None:
         board = Board(self._arena.arrays, self._layout.actors)
         own, learners = self._gate.actors[index], self._gate.own
-        gate = ActorGate(board, self._layout.runtime, index, own, learners)
+        gate = ActorGate(board, self._layout.pace, self._layout.runtime, index, own, learners)
         player = Player(self._layout, self._arena.arrays, index, pauses(self._seconds, index))
         self._threads.append(threading.Thread(target=self._play, args=(player, gate), daemon=True))
         self._threads[-1].start()
@@ -438,5 +438,7 @@ def main() -> None:
     arena, own, learners = what["fds"]
     gates.NAP_S = PATIENCE_S
     arrays = attach(arena, layout.slabs())
-    gate = ActorGate(Board(arrays, layout.actors), layout.runtime, index, Bell(own, -1), Bell(-1, learners))
+    gate = ActorGate(
+        Board(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own, -1), Bell(-1, learners)
+    )
     Player(layout, arrays, index, pauses(what["seconds"], index)).play(gate)

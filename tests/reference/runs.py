@@ -19,6 +19,7 @@ from unittest.mock import patch
 from offbeat.cli import main
 from offbeat.config import RunConfig, RuntimeConfig, resolve
 from offbeat.fields import hints_of
+from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.serial import SerialActing
@@ -73,6 +74,12 @@ def begun(env: str, **settings: Any) -> tuple[Parts, SerialActing]:
     parts.learner.publish(0)
     acting.begin([None] * parts.config.runtime.actors)
     return parts, acting
+
+
+def unrolls_of(parts: Parts) -> Unrolls:
+    """Return the memory of a run that is on-policy."""
+    assert isinstance(parts.slots, Unrolls)
+    return parts.slots
 
 
 def _text(value: object) -> str:

@@ -15,14 +15,14 @@ from offbeat.algorithms.impala import IMPALA, IMPALAConfig
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
 from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.memory.arena import private_arena
-from offbeat.memory.unrolls import Unrolls, unroll_slabs
+from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import OnPolicyPace
 from offbeat.types import EnvSpec, Tree, env_fields
-from offbeat.workers.learner import Learner
+from offbeat.workers.learner import UnrollLearner
 
 UNROLL_LENGTH = 6
 COLUMNS = 3
@@ -38,7 +38,7 @@ class Bench:
     spec: PolicySpec
     unrolls: Unrolls
     weights: Weights
-    learner: Learner
+    learner: UnrollLearner
     pace: OnPolicyPace
 
     def fill(self, step: int, seed: int) -> Tree:
@@ -70,12 +70,12 @@ def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0,
     env = EnvSpec("test", policy.observation, policy.action, COLUMNS)
     fields = [*env_fields(env), *algorithm.fields()]
     slabs = [
-        *unroll_slabs(fields, pace, UNROLL_LENGTH, COLUMNS),
+        *UnrollShape(pace, UNROLL_LENGTH, COLUMNS).slabs(fields),
         *weight_slabs(policy.layout().size, pace.versions),
     ]
     arrays = private_arena(slabs)
     unrolls, weights = Unrolls(fields, pace, arrays), Weights(arrays)
-    learner = Learner(algorithm, unrolls, weights, seed=5, device="cpu", timings=Timings())
+    learner = UnrollLearner(algorithm, unrolls, weights, seed=5, device="cpu", timings=Timings())
     perturb(algorithm, 0.3)
     learner.publish(0)
     return Bench(algorithm, policy, unrolls, weights, learner, pace)

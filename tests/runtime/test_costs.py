@@ -56,7 +56,7 @@ def test_envs_are_stepped_in_all_their_groups():
 def test_a_recorded_unroll_is_played_back_row_by_row_again_and_again():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
-    slot = {name: array.copy() for name, array in parts.unrolls.open(0).items()}
+    slot = {name: array.copy() for name, array in parts.slots.open(0).items()}
     envs = PlayedBack(parts.env, slot)
     assert (envs.reset()["observation"] == slot["observation"][0]).all()
     length = len(slot["reward"]) - 1
@@ -70,7 +70,7 @@ def test_a_recorded_unroll_is_played_back_row_by_row_again_and_again():
 def test_measuring_acting_leaves_the_recorded_unroll_as_it_was():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
-    slot = parts.unrolls.open(0)
+    slot = parts.slots.open(0)
     before = {name: array.copy() for name, array in slot.items()}
     assert act_cost(parts.policy, parts.env, slot, parts.weights.read(0) + 1, 0.01).cpu > 0
     assert all((slot[name] == array).all() for name, array in before.items())

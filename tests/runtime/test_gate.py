@@ -25,6 +25,7 @@ from offbeat.runtime import gate as gates
 from offbeat.runtime.gate import ActorGate, Bell, Board, LearnerGate, board_slabs, first_ticket
 
 STEPS = 8
+PACE = OnPolicyPace(2, 0)
 
 
 @st.composite
@@ -320,7 +321,7 @@ def test_every_counter_has_a_cache_line_of_its_own():
 def test_a_ticket_begins_with_the_newest_weights_or_exactly_those_that_it_was_promised(lag, version):
     layout = Layout(1, 2, 1, lag=lag)
     board = board_of(1, origin=3, learned=3)
-    gate = ActorGate(board, layout.runtime, 0, Bell(-1, -1), Bell(-1, -1))
+    gate = ActorGate(board, layout.pace, layout.runtime, 0, Bell(-1, -1), Bell(-1, -1))
     assert next(iter(gate.tickets())) == 3
     assert gate.begin(3, nothing) == version
 
@@ -330,7 +331,7 @@ def test_a_ticket_begins_with_the_newest_weights_or_exactly_those_that_it_was_pr
 
 def gate_of(board: Board, **settings: float) -> ActorGate:
     runtime = RuntimeConfig(runtime="threads", **settings)  # type: ignore[arg-type]
-    return ActorGate(board, runtime, 0, Bell(-1, -1), Bell(-1, -1))
+    return ActorGate(board, PACE, runtime, 0, Bell(-1, -1), Bell(-1, -1))
 
 
 @pytest.mark.parametrize(("resets", "seconds"), [(False, 60), (True, 300)])
@@ -348,7 +349,9 @@ def test_a_call_of_an_env_has_a_deadline_until_it_returns(resets, seconds):
 @pytest.mark.parametrize("resets", [False, True])
 def test_who_does_not_return_in_time_is_named(resets):
     board = board_of(3)
-    gate = ActorGate(board, RuntimeConfig(step_timeout_s=0.01, reset_timeout_s=0.01), 1, Bell(-1, -1), Bell(-1, -1))
+    gate = ActorGate(
+        board, PACE, RuntimeConfig(step_timeout_s=0.01, reset_timeout_s=0.01), 1, Bell(-1, -1), Bell(-1, -1)
+    )
     gate.enter(resets=resets)
     time.sleep(0.02)
     assert [board.is_late(actor) for actor in range(3)] == [False, True, False]
@@ -369,7 +372,7 @@ def test_an_env_is_not_called_any_more_once_the_gate_is_closed():
 
 def test_what_actors_time_went_into_is_shown_at_a_commit():
     board, bell = board_of(2), Bell.make()
-    gate = ActorGate(board, RuntimeConfig(actors=2), 1, bell, bell)
+    gate = ActorGate(board, PACE, RuntimeConfig(actors=2), 1, bell, bell)
     timings = Timings()
     for name, seconds in (("act", 1.0), ("env", 2.0), ("wait/actor", 3.0), ("other", 9.0)):
         timings.add(name, seconds)

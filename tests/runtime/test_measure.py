@@ -8,16 +8,17 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from tests.reference.env_zoo import Wanderer
-from tests.reference.runs import SMALL
+from tests.reference.runs import SMALL, unrolls_of
 
-from offbeat.config import RuntimeConfig, resolve
+from offbeat.config import resolve
 from offbeat.errors import RunFailed
+from offbeat.metrics.verdict import Layout
 from offbeat.runtime import measure
 from offbeat.runtime.measure import Costs, Speed, figures, layout_limit_sps
-from offbeat.runtime.wiring import build
+from offbeat.runtime.wiring import build, layout_of
 
 RUNTIMES = ("serial", "threads", "processes")
-COSTS = Costs(env=30.0, act=2.0, learn=8.0)
+COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
 """25,000 env steps/s on one core."""
 
 
@@ -37,8 +38,8 @@ TIRES: Any = Tires
 gym.register("measure/Tires-v0", TIRES)
 
 
-def runtime(**settings: Any) -> RuntimeConfig:
-    return RuntimeConfig(**{"runtime": "processes", "max_lag": 1, **settings})
+def layout_with(**changes: Any) -> Layout:
+    return replace(Layout("processes", actors=1, learner_threads=1, cores=2, max_lag=1), **changes)
 
 
 def small(**settings: Any) -> Any:
@@ -49,35 +50,36 @@ def small(**settings: Any) -> Any:
     ("layout", "costs", "sps", "bound"),
     [
         ({"runtime": "serial", "max_lag": 0}, COSTS, 25_000, "actors"),
-        ({"runtime": "serial", "max_lag": 0}, Costs(1, 1, 8), 100_000, "learner"),
+        ({"runtime": "serial", "max_lag": 0}, Costs(1, 1, 8, 8), 100_000, "learner"),
         ({"actors": 1}, COSTS, 31_250, "actors"),
         ({"actors": 2}, COSTS, 50_000, "machine"),
-        ({"actors": 1}, Costs(1, 1, 8), 125_000, "learner"),
-        ({"actors": 1, "learner_threads": 2}, Costs(1, 1, 8), 200_000, "machine"),
-        ({"actors": 1, "max_lag": 0}, Costs(1, 1, 8), 125_000, "lag"),
+        ({"actors": 1}, Costs(1, 1, 8, 8), 125_000, "learner"),
+        ({"actors": 1, "learner_threads": 2}, Costs(1, 1, 8, 8), 200_000, "machine"),
+        ({"actors": 1, "max_lag": 0}, Costs(1, 1, 8, 8), 125_000, "lag"),
     ],
 )
 def test_the_limit_of_a_layout_is_what_its_narrowest_part_allows(layout, costs, sps, bound):
-    limit, narrowest = layout_limit_sps(runtime(**layout), 2, costs)
+    limit, narrowest = layout_limit_sps(layout_with(**layout), costs)
     assert limit == pytest.approx(sps)
     assert narrowest == bound
 
 
 def test_the_figures_follow_from_costs_and_speed():
-    result = figures(runtime(actors=1), 2, COSTS, Speed(25_000, 0.5, 1.0, last_step=9))
+    result = figures(layout_with(), COSTS, Speed(25_000, 0.5, 1.0, last_step=9))
     assert (result["c_env_us"], result["c_act_us"], result["c_learn_us"]) == (30.0, 2.0, 8.0)
     assert result["limit_sps"] == pytest.approx(50_000)
     assert result["serial_limit_sps"] == pytest.approx(25_000)
     assert result["fraction"] == pytest.approx(0.5)
     assert result["layout_fraction"] == pytest.approx(0.8)
+    assert result["overlap_gain"] == pytest.approx(25_000 * 40e-6)
     assert result["overlap_gain_max"] == pytest.approx(40 / 32)
     assert (result["policy_lag_mean"], result["policy_lag_max"]) == (0.5, 1.0)
 
 
 def test_more_than_is_possible_is_refused_as_measured_wrongly():
-    figures(runtime(actors=1), 2, COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
+    figures(layout_with(), COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
     with pytest.raises(RunFailed, match=r"achieved 33125 .* limit of 31250 .* measured wrongly"):
-        figures(runtime(actors=1), 2, COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
+        figures(layout_with(), COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -85,8 +87,8 @@ def test_every_runtime_is_measured_with_its_own_layout_and_lag(monkeypatch, name
     monkeypatch.setattr(measure, "SECONDS", 0.1)
     monkeypatch.setattr(measure, "TOO_GOOD", 1000.0)  # so short a measurement may well be wrong
     result = measure.report(small(runtime=name, actors=2, max_lag=2), 0.2, print)
-    costs = Costs(*(result[f"c_{part}_us"] for part in ("env", "act", "learn")))
-    expected, bound = layout_limit_sps(small(runtime=name, actors=2, max_lag=2).runtime, result["cores"], costs)
+    costs = Costs(result["c_env_us"], result["c_act_us"], result["c_learn_us"], learn_wall=0.0)
+    expected, bound = layout_limit_sps(layout_of(small(runtime=name, actors=2, max_lag=2)), costs)
     assert result["layout_limit_sps"] == pytest.approx(expected)
     assert result["bound_by"] == bound
     assert min(costs.env, costs.act, costs.learn, result["achieved_sps"]) > 0
@@ -111,7 +113,7 @@ def test_the_batch_that_was_learned_last_is_still_whole_when_the_actors_have_gon
     parts = build(small(runtime=name, actors=2, max_lag=1))
     try:
         last = measure._speed(parts, 0.1, print, learns=True).last_step
-        versions = parts.unrolls.batch(last)["behavior_version"]
+        versions = unrolls_of(parts).batch(last)["behavior_version"]
         assert versions.min() >= last - 1
         assert versions.max() <= last
     finally:

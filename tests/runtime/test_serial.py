@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.runs import begun, lines_of, small_run, weights_of
+from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights_of
 
 EVERY_BATCH: dict[str, Any] = {"steps": 1024}
 """Metrics lines come every steps // 200 = 5 env steps, so each batch has one."""
@@ -34,7 +34,7 @@ def test_every_row_was_acted_with_the_version_that_the_pace_names():
     for step in range(4):
         for ticket in range(parts.pace.tickets_of(step).start, acting.acted):
             version = parts.pace.learned_before_act(ticket)
-            assert (parts.unrolls.open(ticket)["behavior_version"] == version).all()
+            assert (parts.slots.open(ticket)["behavior_version"] == version).all()
         parts.learner.learn(step, 0.0)
         acting.finish(step + 1)
         acting.wait(parts.pace.acted_before_learn(step + 1))
@@ -133,13 +133,13 @@ def _first_unroll(env_groups: int):
     parts, acting = begun("Pendulum-v1", env_groups=env_groups)
     acting.wait(1)
     acting.close()
-    return parts.unrolls.open(0)
+    return parts.slots.open(0)
 
 
 @pytest.mark.parametrize("actors", [2, 3])
 def test_actors_and_columns_have_streams_of_their_own(actors):
     parts, acting = begun("Pendulum-v1", actors=actors)
     acting.wait(actors)
-    first = parts.unrolls.batch(0)["observation"][0]
+    first = unrolls_of(parts).batch(0)["observation"][0]
     assert len({row.tobytes() for row in first}) == actors * 4
     acting.close()

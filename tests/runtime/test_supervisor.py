@@ -50,7 +50,7 @@ class Scene:
         """Return copies of the unrolls of a batch, and let it count as learned from."""
         self.acting.wait(self.parts.pace.acted_before_learn(step))
         tickets = self.parts.pace.tickets_of(step)
-        unrolls = [{name: part.copy() for name, part in self.parts.unrolls.open(k).items()} for k in tickets]
+        unrolls = [{name: part.copy() for name, part in self.parts.slots.open(k).items()} for k in tickets]
         self.parts.learner.publish(step + 1)
         self.acting.finish(step + 1)
         return unrolls

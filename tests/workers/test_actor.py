@@ -12,7 +12,7 @@ from tests.reference.models import random_vector
 from offbeat.envs.make import make_envs
 from offbeat.errors import Closed
 from offbeat.memory.arena import private_arena
-from offbeat.memory.unrolls import Unrolls, unroll_slabs
+from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
@@ -303,7 +303,8 @@ def test_work_acts_each_ticket_with_the_version_that_the_gate_names_until_it_clo
     stage, gate = Stage(WANDERER), OneTicketEach()
     pace, length = OnPolicyPace(4, 1), LENGTH
     fields = [*env_fields(stage.envs.spec), Field("behavior_log_prob", (), "float32")]
-    unrolls = Unrolls(fields, pace, private_arena(unroll_slabs(fields, pace, length, COLUMNS)))
+    shape = UnrollShape(pace, length, COLUMNS)
+    unrolls = shape.slots(fields, private_arena(shape.slabs(fields)))
     weights = Weights(private_arena(weight_slabs(len(stage.vector), 2)))
     for version in (0, 1):
         weights.open(version)[:] = stage.vector * (1 + version)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 from offbeat.algorithms import numpy_gradients
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
 from offbeat.algorithms.statistics import Statistics
-from offbeat.config import RuntimeConfig
+from offbeat.config import Config, RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, NonNegative, Positive, Share
 from offbeat.losses.actor_critic import (
@@ -34,11 +34,13 @@ from offbeat.losses.actor_critic import (
     squared_value_loss,
 )
 from offbeat.losses.advantages import Targets, generalized_advantages, vtrace
+from offbeat.memory.unrolls import UnrollShape
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import Layout
 from offbeat.models.spec import Activation, Distribution, PolicySpec
+from offbeat.pace import OnPolicyPace
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
 
@@ -90,12 +92,35 @@ class OnPolicyConfig:
     adam_eps: Positive = 1e-5
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
 
+    splits_updates: ClassVar[bool] = False
+    """Whether an update is shared out between threads by the algorithm itself."""
+    lead: ClassVar[str] = "--max-lag"
+    """What is typed to let actors be further ahead."""
+    means_nothing: ClassVar[dict[str, str]] = {}
+    """Keys of [runtime] that mean nothing here."""
+
+    def memory(self, runtime: RuntimeConfig) -> UnrollShape:
+        """Return the unrolls that a run holds, and the pace on them.
+
+        Raises:
+            ConfigError: the settings cannot work together.
+        """
+        pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag)
+        return UnrollShape(pace, runtime.unroll_length, runtime.envs_per_actor)
+
     def check(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings that cannot work together; there are none that all algorithms share.
+        """Refuse settings that cannot work together.
 
         Raises:
             ConfigError: with the arithmetic and the remedy.
         """
+        capacity = self.memory(runtime).pace.in_flight
+        if runtime.actors > capacity:
+            raise ConfigError(
+                f"actors is {runtime.actors}, but at most (max_lag + 1) x unrolls_per_batch = "
+                f"({runtime.max_lag} + 1) x {runtime.batch_unrolls} = {capacity} tickets can be in flight: "
+                f"type --actors {capacity} or fewer, or raise unrolls_per_batch or max_lag"
+            )
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
         """Return the policy that these settings make for an env.
@@ -165,6 +190,12 @@ class OnPolicy(Generic[Settings]):
         self.stages: tuple[Stage, ...] = (
             Stage("actor_critic", GROUP, self._loss, self._gradients if self._by_hand else None),
         )
+
+    @classmethod
+    def for_run(cls, config: Config, spec: PolicySpec, device: str) -> Self:
+        """Make the algorithm of a run."""
+        corrected = config.runtime.max_lag > 0
+        return cls(config.settings, spec, seed=config.run.seed, corrected=corrected, device=device)
 
     def _numpy_gradients(self) -> NumpyGradients | None:
         """Return the quicker path through the loss, where there is one."""

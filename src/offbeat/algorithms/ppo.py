@@ -62,6 +62,7 @@ class PPOConfig(OnPolicyConfig):
         Raises:
             ConfigError: with the arithmetic and the remedy.
         """
+        super().check(runtime)
         if runtime.batch_rows < self.minibatch_size:
             raise ConfigError(
                 f"minibatch_size is {self.minibatch_size}, but a batch has only unrolls_per_batch x unroll_length "

@@ -8,6 +8,7 @@ only the observation that follows the unroll: what the last row bootstraps from.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from offbeat.memory.arena import Slab
 from offbeat.pace import OnPolicyPace
@@ -20,7 +21,7 @@ class Unrolls:
     """Slots for all tickets that the pace lets be in flight."""
 
     def __init__(self, fields: Sequence[Field], pace: OnPolicyPace, arrays: Tree) -> None:
-        """Address the arrays of an arena that holds `unroll_slabs` of the same fields and pace."""
+        """Address the arrays of an arena that holds `UnrollShape.slabs` of the same fields and pace."""
         self._pace = pace
         self._fields = {field.name: field for field in fields}
         self._arrays = {field.name: arrays[PREFIX + field.name] for field in fields}
@@ -45,14 +46,48 @@ class Unrolls:
         return array.reshape(*time, unrolls * columns, *field.shape)
 
 
-def unroll_slabs(fields: Sequence[Field], pace: OnPolicyPace, unroll_length: int, columns: int) -> list[Slab]:
-    """Return what the unrolls' arena consists of."""
-    batches, unrolls = pace.capacity // pace.unrolls_per_batch, pace.unrolls_per_batch
-    return [
-        (
-            PREFIX + field.name,
-            (batches, *((unroll_length + 1,) if field.per == "step" else ()), unrolls, columns, *field.shape),
-            field.dtype,
+@dataclass(frozen=True)
+class UnrollShape:
+    """How many unrolls of which size a run holds: plain data, from which every process lays out the same arrays."""
+
+    pace: OnPolicyPace
+    length: int
+    """T, env steps in an unroll."""
+    columns: int
+    """N, envs of an actor."""
+
+    def slabs(self, fields: Sequence[Field]) -> list[Slab]:
+        """Return what the unrolls' arena consists of."""
+        unrolls = self.pace.unrolls_per_batch
+        batches = self.pace.in_flight // unrolls
+        time = {"step": (self.length + 1,), "unroll": ()}
+        return [
+            (PREFIX + field.name, (batches, *time[field.per], unrolls, self.columns, *field.shape), field.dtype)
+            for field in fields
+        ]
+
+    def slots(self, fields: Sequence[Field], arrays: Tree) -> Unrolls:
+        """Return the unrolls on the arrays of an arena that holds the slabs of the same fields."""
+        return Unrolls(fields, self.pace, arrays)
+
+    def is_cut(self, ticket: int) -> bool:  # noqa: ARG002
+        """Whether episodes that begin at `ticket` follow rows of others: never, an unroll is complete in itself."""
+        return False
+
+    @property
+    def purpose(self) -> str:
+        """What needs the memory, with the arithmetic."""
+        pace = self.pace
+        return (
+            f"(max_lag + 1) x unrolls_per_batch = ({pace.max_lag} + 1) x {pace.unrolls_per_batch} slots of "
+            f"(unroll_length + 1) x envs_per_actor = {self.length + 1} x {self.columns} rows need"
         )
-        for field in fields
-    ]
+
+    @property
+    def remedy(self) -> str:
+        """What to type to need less."""
+        return "type a smaller unroll_length, envs_per_actor, unrolls_per_batch or max_lag"
+
+    def describe(self, fields: Sequence[Field]) -> str:  # noqa: ARG002
+        """Say how much memory it takes, if that is worth a word: it is not, as a few batches are kept at most."""
+        return ""

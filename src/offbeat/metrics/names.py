@@ -31,6 +31,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "policy_lag_mean": "learning steps between acting and first use, the mean",
         "policy_lag_max": "learning steps between acting and first use, the most",
     },
+    "replay": {
+        "utd_ratio": "updates per env step after the warm-up, reached so far",
+        "samples_per_insert": "times that a transition is sampled on average: utd_ratio x batch_size",
+        "replay_size": "valid transitions that can be sampled",
+        "sample_age_min": "updates between acting and sampling, the least",
+        "sample_age_mean": "updates between acting and sampling, the mean",
+        "sample_age_max": "updates between acting and sampling, the most",
+    },
     "health": {
         "actor_restarts": "actor processes started again after a death",
         "updates_refused": "updates refused because a loss or gradient was not finite",
@@ -63,6 +71,15 @@ GROUPS: dict[str, dict[str, str]] = {
         "grad_norm": "norm of the gradient before clipping",
         "learning_rate": "learning rate of the optimizer",
         "effective_sample_size": "effective fraction of the batch after the correction for policy lag",
+    },
+    "sac": {
+        "critic_loss": "loss of the critics, summed over them",
+        "q_mean": "mean value that the critics give to what was done",
+        "temperature": "weight of the entropy (SAC's alpha)",
+        "temperature_loss": "loss of the temperature",
+        "grad_norm_critic": "norm of the critics' gradient before clipping",
+        "grad_norm_policy": "norm of the policy's gradient before clipping",
+        "grad_norm_temperature": "size of the temperature's gradient",
     },
 }
 """group -> name -> what it is. TensorBoard shows each group as a section."""

@@ -24,8 +24,8 @@ class About:
     runtime: str
     actors: int
     envs_per_actor: int
-    max_lag: int
-    """In learning steps."""
+    lead: str
+    """How far actors may be ahead, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets)."""
     device: str
     run_dir: Path
     lag: Literal["bounded", "exact"] = "bounded"
@@ -48,6 +48,12 @@ class Status:
     policy_lag_min: float | None = None
     policy_lag_mean: float | None = None
     policy_lag_max: float | None = None
+    utd_ratio: float | None = None
+    """Updates per env step so far; None without a replay, and in its warm-up."""
+    sample_age_min: float | None = None
+    sample_age_mean: float | None = None
+    """In updates, like the other two; None without a replay."""
+    sample_age_max: float | None = None
     updates_refused: int = 0
     actor_wait_fraction: float | None = None
     """Fraction of the actors' time that they waited; None in serial too."""
@@ -188,7 +194,7 @@ def _line(status: Status, rates: Rates) -> str:
         f"return {figure(status.episode_return_mean)}",
         f"eval {figure(status.eval_return_mean)} (best {figure(status.best_eval_return_mean)})",
         f"SPS {compact(sps)} UPS {compact(ups)}",
-        f"lag {lag_of(status)}",
+        *([f"lag {lag_of(status)}"] if status.utd_ratio is None else ratio_of(status)),
         f"ETA {duration(rates.eta_s(status.steps))}",
     ]
     if status.actor_wait_fraction is not None:
@@ -210,11 +216,24 @@ def title_of(about: About) -> str:
 def layout_of(about: About) -> str:
     """How it trains, in a few words."""
     actors = f"{about.actors} actor{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
-    lag = f"max_lag {about.max_lag}" + (" (exact)" if about.lag == "exact" else "")
+    lag = about.lead + (" (exact)" if about.lag == "exact" else "")
     return f"{about.runtime}, {actors}, {lag}, {about.device}"
 
 
 def lag_of(status: Status) -> str:
     """Policy lag as min/mean/max, in learning steps."""
-    lags = (status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
-    return "-" if None in lags else "/".join(compact(lag) for lag in lags)
+    return _three(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
+
+
+def age_of(status: Status) -> str:
+    """Age of what is sampled from the replay as min/mean/max, in updates."""
+    return _three(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
+
+
+def ratio_of(status: Status) -> list[str]:
+    """What there is to say of a replay: the ratio that has been reached, and the age of what is sampled."""
+    return [f"ratio {figure(status.utd_ratio)}", f"age {age_of(status)}"]
+
+
+def _three(*figures: float | None) -> str:
+    return "-" if None in figures else "/".join(compact(figure) for figure in figures)

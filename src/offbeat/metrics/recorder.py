@@ -23,6 +23,8 @@ __all__ = ["METRICS", "Counters", "Recorder"]
 
 _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "policy_lag_min": min,
+    "sample_age_min": min,
+    "sample_age_max": max,
     "policy_lag_max": max,
     "ratio_max_deviation_first": max,
 }

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.metrics.progress import About, Rates, Status, lag_of, layout_of, title_of
+from offbeat.metrics.progress import About, Rates, Status, age_of, lag_of, layout_of, title_of
 from offbeat.metrics.text import compact, duration, figure, share
 from offbeat.metrics.timings import Branch
 
@@ -116,7 +116,7 @@ class Screen:
                 f"best {figure(best)}" if best is not None else "",
                 "green",
             ),
-            ("policy lag", lag_of(status), "min/mean/max", "bright_black"),
+            *_distance(status),
             ("learning steps", compact(status.learning_step), "", ""),
             ("updates", compact(status.updates), refused, "bold red"),
         ]
@@ -133,6 +133,16 @@ class Screen:
                 Text(f"{'UPS':15}" + "".join(f"{compact(ups):8}" for _, ups in speeds)),
             ]
         )
+
+
+def _distance(status: Status) -> list[tuple[str, str, str, str]]:
+    """How far acting and learning lie apart: by the lag of the weights that act, or by the ratio and a replay's age."""
+    if status.utd_ratio is None:
+        return [("policy lag", lag_of(status), "min/mean/max", "bright_black")]
+    return [
+        ("update ratio", figure(status.utd_ratio), "per env step", "bright_black"),
+        ("sample age", age_of(status), "in updates", "bright_black"),
+    ]
 
 
 class TimeTree:

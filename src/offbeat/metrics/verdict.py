@@ -40,7 +40,9 @@ class Layout:
     cores: int
     """Cores that the run may use."""
     max_lag: int
-    """In learning steps."""
+    """How far actors may be ahead: in learning steps, on a replay in tickets."""
+    lead: str = "--max-lag"
+    """What is typed to let them be further ahead."""
 
 
 @dataclass(frozen=True)
@@ -66,36 +68,36 @@ def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> Verdict:
     """
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
     if layout.runtime == "serial":
-        return _judge_serial(acting, learning, layout.cores)
+        return _judge_serial(acting, learning, layout)
     aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
     waited = max(0.0, spent.get("wait/actor", 0.0) - layout.actors * aside)
     seen = _Seen(
         actor_wait=_share(waited, acting + waited),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
         busy=_busy_cores(acting, learning, wall_s - aside, layout),
-        gain=gain_max(acting, learning, layout.actors, layout.cores),
+        gain=gain_max(acting, learning, layout.actors, layout.cores, layout.learner_threads),
     )
     bound = _bound(seen, layout)
     sentence = f"{_LABELS[bound]}: {_advice(bound, seen, layout)}"
     return Verdict(bound, seen.actor_wait, seen.learner_wait, seen.gain, sentence)
 
 
-def gain_max(acting: float, learning: float, actors: int, cores: int) -> float:
+def gain_max(acting: float, learning: float, actors: int, cores: int, threads: int = 1) -> float:
     """Return how many times faster than serial the same work can be done at most.
 
     Serial takes T_act + T_learn seconds. No overlap takes less than T_act / actors, as an actor does one thing at a
-    time; than T_learn, as learning steps follow each other; than (T_act + T_learn) / cores, as a core does one thing
-    at a time::
+    time; than T_learn, as learning steps follow each other; than (T_act + threads T_learn) / cores, as a core does one
+    thing at a time, and the learner's threads take one each::
 
-        gain_max = (T_act + T_learn) / max(T_act / actors, T_learn, (T_act + T_learn) / cores)
+        gain_max = (T_act + T_learn) / max(T_act / actors, T_learn, (T_act + threads T_learn) / cores)
 
     That is at least 1 and at most `cores`. It is a limit, not a forecast: waking up, publishing, and the memory and
-    caches that cores share all take their part, and learning threads beyond the first are counted as free.
+    caches that cores share all take their part.
     """
-    serial = acting + learning
+    serial, work = acting + learning, acting + threads * learning
     if serial <= 0:
         return 1.0
-    return serial / max(acting / actors, learning, serial / cores)
+    return max(1.0, serial / max(acting / actors, learning, work / cores))
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,8 @@ def _no_core_is_idle(seen: _Seen, layout: Layout) -> bool:
 def _advice(bound: Bound, seen: _Seen, layout: Layout) -> str:
     if bound == "learner":
         return (
-            f"actors wait {_percent(seen.actor_wait)} of the time; more actors or a larger --max-lag will not help; "
-            f"overlapping wins {_at_most(seen.gain)}"
+            f"actors wait {_percent(seen.actor_wait)} of the time; more actors or a larger {layout.lead} will not help"
+            f"; overlapping wins {_at_most(seen.gain)}"
         )
     if bound == "actors":
         return (
@@ -151,7 +153,7 @@ def _advice(bound: Bound, seen: _Seen, layout: Layout) -> str:
     waits = f"(actors wait {_percent(seen.actor_wait)}, the learner {_percent(seen.learner_wait)})"
     if bound == "lag":
         overlap = "lets them overlap" if layout.max_lag == 0 else "may help"
-        return f"the sides take turns {waits}; a larger --max-lag {overlap}: {_at_most(seen.gain)}"
+        return f"the sides take turns {waits}; a larger {layout.lead} {overlap}: {_at_most(seen.gain)}"
     if bound == "machine":
         return f"{_all_cores(layout.cores)} busy {waits}; only cheaper work helps; {_at_most(seen.gain)}"
     return f"neither side is ahead {waits}, {_busy_of(seen, layout)}; {_at_most(seen.gain)}"
@@ -164,7 +166,7 @@ def _more_actors(seen: _Seen, layout: Layout) -> str:
 
 
 def _busy_of(seen: _Seen, layout: Layout) -> str:
-    return f"{seen.busy:.2g} of {layout.cores} cores are busy"
+    return f"{seen.busy:.1f} of {layout.cores} cores are busy"
 
 
 def _all_cores(cores: int) -> str:
@@ -175,9 +177,9 @@ def _at_most(gain: float) -> str:
     return f"at most {gain:.2f}x" + (" over serial here" if gain >= WORTH_IT else ": it does not pay")
 
 
-def _judge_serial(acting: float, learning: float, cores: int) -> Verdict:
+def _judge_serial(acting: float, learning: float, layout: Layout) -> Verdict:
     """In serial the number of actors is still open: take as many as there are cores."""
-    gain = gain_max(acting, learning, cores, cores)
+    gain = gain_max(acting, learning, layout.cores, layout.cores, layout.learner_threads)
     whole = acting + learning
     taken = (
         f"acting takes {_percent(_share(acting, whole))} and learning {_percent(_share(learning, whole))} of the time"

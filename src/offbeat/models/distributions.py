@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
 
 
 class ActionDistribution(Protocol):
@@ -86,6 +86,28 @@ class SquashedGaussian(Gaussian):
         weights = torch.as_tensor(_WEIGHTS / _WEIGHTS.sum(), dtype=self.mean.dtype, device=self.mean.device)
         u = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * nodes  # [M, D, 16]
         return super().entropy() + (_log_tanh_slope(u) * weights).sum(dim=(-1, -2))
+
+
+class TanhGaussian:
+    """tanh of a diagonal Gaussian whose deviations come from the network too; actions are those after the tanh.
+
+    There is no log-probability of a given action: near the bounds, what was before the tanh cannot be told any more.
+    """
+
+    def __init__(self, parameters: Tensor) -> None:
+        """Take parameters [M, 2 D]: means, then log standard deviations."""
+        self._mean, log_std = parameters.chunk(2, dim=1)
+        self._log_std = log_std.clamp(*LOG_STD_RANGE)
+
+    def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions [M, D] in [-1, 1] and their log-probabilities [M] (arXiv:1812.05905, appendix C).
+
+        Args:
+            noise: [M, D], standard normal; gradients flow through what is returned to the parameters.
+        """
+        u = self._mean + self._log_std.exp() * noise
+        log_prob = -0.5 * noise.square() - self._log_std - 0.5 * math.log(2 * math.pi) - _log_tanh_slope(u)
+        return u.tanh(), log_prob.sum(dim=1)
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:

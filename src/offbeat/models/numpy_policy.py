@@ -33,13 +33,19 @@ class NumpyPolicy:
         layout = spec.layout()
         self._vector = np.zeros(layout.size, np.float32)
         self._arrays: dict[str, F32] = layout.views(self._vector)
+        self._uniform = self._arrays.get("uniform")
         self._network = NumpyMLP(spec.layer_names(), self._arrays, spec.activation)
 
     def load(self, vector: F32) -> None:
         self._vector[:] = vector
 
     def act(self, observation: Tree, random: np.random.Generator) -> Acted:
-        """Sample an action for each column and record its log-probability."""
+        """Sample an action for each column and record its log-probability, where the spec says so."""
+        if self._uniform is not None and self._uniform[0]:
+            columns = len(observation[self.spec.observation[0].name])
+            return Acted(sampling.uniform(self.spec, columns, random), {})
+        if not self.spec.records_log_prob:
+            return Acted(sampling.sample_unrecorded(self.spec, self.forward(observation), random), {})
         log_std = self._arrays.get("log_std")
         action, log_prob = sampling.sample(self.spec, self.forward(observation), log_std, random)
         return Acted(action, {"behavior_log_prob": log_prob})

@@ -1,7 +1,8 @@
 """From the parameters of an action distribution to actions, in NumPy: the same for every policy network.
 
-Parameters are [N, P] float32: logits of all components side by side (categorical), or means (gaussian).
-A squashed action is recorded before its tanh, where its density is well conditioned.
+Parameters are [N, P] float32: logits of all components side by side (categorical), means (gaussian, squashed), or
+means and then log standard deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its
+density is well conditioned; a tanh_gaussian's after it, as what is recorded is what a critic is given.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
 from offbeat.types import Array
 
 F32 = NDArray[np.float32]
@@ -23,6 +24,22 @@ def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.ra
     if log_std is None:
         return _sample_categorical(spec, parameters, random)
     return _sample_gaussian(spec, parameters, log_std, random)
+
+
+def sample_unrecorded(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
+    """Draw an action for each column of a policy whose log-probabilities nobody asks for, as recorded."""
+    if spec.distribution == "tanh_gaussian":
+        return _sample_tanh_gaussian(spec, parameters, random)
+    return _sample_categorical(spec, parameters, random)[0]
+
+
+def uniform(spec: PolicySpec, columns: int, random: np.random.Generator) -> Array:
+    """Draw uniformly among all choices, or in [-1, 1], which is all of a bounded box; as recorded, [N, *shape]."""
+    if spec.action.kind == "box":
+        drawn: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
+        return drawn
+    choices: Array = random.integers(0, spec.action.nvec, (columns, len(spec.action.nvec)))
+    return choices.reshape(columns, *spec.action.shape)
 
 
 def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
@@ -57,6 +74,13 @@ def _sample_gaussian(spec: PolicySpec, mean: F32, log_std: F32, random: np.rando
     return action.reshape(len(mean), *spec.action.shape), log_prob
 
 
+def _sample_tanh_gaussian(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
+    mean, log_std = parameters[:, : spec.action_size], parameters[:, spec.action_size :]
+    std = np.exp(np.minimum(np.maximum(log_std, LOG_STD_RANGE[0]), LOG_STD_RANGE[1]))
+    action: Array = np.tanh(mean + std * random.standard_normal(mean.shape, dtype=np.float32))
+    return action.reshape(len(mean), *spec.action.shape)
+
+
 def log_tanh_slope(u: F32) -> F32:
     """Return log(1 - tanh(u)^2) elementwise, without overflow: 2 (log 2 - u - softplus(-2 u))."""
     slope: F32 = np.float32(2.0) * (np.float32(math.log(2.0)) - u - np.logaddexp(np.float32(0.0), -2 * u))
@@ -64,7 +88,9 @@ def log_tanh_slope(u: F32) -> F32:
 
 
 def greedy(spec: PolicySpec, parameters: F32) -> Array:
-    """Return the most likely action of each column (Gaussian: the mean), as recorded."""
+    """Return the most likely action of each column (Gaussian: the mean; tanh_gaussian: its tanh), as recorded."""
+    if spec.distribution == "tanh_gaussian":
+        return np.tanh(parameters[:, : spec.action_size]).reshape(len(parameters), *spec.action.shape)
     if spec.action.kind == "box":
         return parameters.reshape(len(parameters), *spec.action.shape).copy()  # the network overwrites its output
     components, start = [], 0

@@ -12,7 +12,9 @@ from offbeat.models.layout import Layout
 from offbeat.types import ActionSpec, Leaf
 
 Activation = Literal["tanh", "relu"]
-Distribution = Literal["categorical", "gaussian", "squashed"]
+Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian"]
+LOG_STD_RANGE = (-20.0, 2.0)
+"""What a tanh_gaussian's log standard deviations are clipped to: else exp would overflow, or the density vanish."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,12 @@ class PolicySpec:
     hidden_sizes: tuple[int, ...]
     activation: Activation
     distribution: Distribution
-    """squashed: a Gaussian through tanh, so that actions keep within bounds smoothly."""
+    """squashed: a Gaussian through tanh, so that actions keep within bounds smoothly, and recorded before it;
+    tanh_gaussian: one whose deviations are outputs of the network as its means are, and recorded after it."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
+    uniform_start: bool = False
+    """Whether a flag is published with the weights: while it is 1, sampled actions are uniform over all there are."""
 
     @property
     def inputs(self) -> int:
@@ -35,13 +40,20 @@ class PolicySpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: logits, or means."""
-        return sum(self.action.nvec) if self.action.kind != "box" else self.action_size
+        """Numbers that the last layer gives: logits, or means (tanh_gaussian: and as many log deviations after)."""
+        if self.action.kind != "box":
+            return sum(self.action.nvec)
+        return 2 * self.action_size if self.distribution == "tanh_gaussian" else self.action_size
 
     @property
     def action_size(self) -> int:
         """Numbers in one action: 1 for discrete."""
         return prod(self.action.shape)
+
+    @property
+    def records_log_prob(self) -> bool:
+        """Whether log-probabilities are recorded: not of actions after a tanh, nor of what may be uniform."""
+        return not self.uniform_start and self.distribution != "tanh_gaussian"
 
     def layer_names(self) -> list[str]:
         """Return the names of the linear layers, the head last."""
@@ -57,17 +69,18 @@ class PolicySpec:
         shapes: list[tuple[str, tuple[int, ...]]] = []
         for name, (inputs, outputs) in zip(self.layer_names(), self.layer_sizes(), strict=True):
             shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
-        if self.distribution != "categorical":
+        if self.distribution in ("gaussian", "squashed"):
             shapes.append(("log_std", (self.outputs,)))
         return shapes
 
     def layout(self) -> Layout:
-        """Return the layout of what is published: the policy's parameters, then the observation statistics."""
-        statistics: list[tuple[str, tuple[int, ...]]] = [
-            ("observation_mean", (self.inputs,)),
-            ("observation_scale", (self.inputs,)),
-        ]
-        return Layout.of(self.parameter_shapes() + (statistics if self.normalize else []))
+        """Return the layout of what is published: the policy's parameters, the observation statistics, the flag."""
+        shapes = self.parameter_shapes()
+        if self.normalize:
+            shapes += [("observation_mean", (self.inputs,)), ("observation_scale", (self.inputs,))]
+        if self.uniform_start:
+            shapes.append(("uniform", (1,)))
+        return Layout.of(shapes)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,4 +95,5 @@ class PolicySpec:
             activation=data["activation"],
             distribution=data["distribution"],
             normalize=data["normalize"],
+            uniform_start=data.get("uniform_start", False),  # older checkpoints have no word of it
         )

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from offbeat.config import RunConfig, RuntimeConfig
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import Slab
-from offbeat.memory.unrolls import Unrolls, unroll_slabs
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
+from offbeat.pace import Pace
 from offbeat.runtime.gate import board_slabs
 from offbeat.types import EnvSpec, Field, Tree
-from offbeat.workers.actor import Actor, Watch
+from offbeat.workers.actor import Actor, Slots, Watch
 
 Snapshot = dict[str, Any] | None
 """The state of an actor's envs and episodes; None where new episodes are to begin."""
@@ -76,6 +76,44 @@ class Acting(Protocol):
         ...
 
 
+class MemoryShape(Protocol):
+    """What a run remembers, as plain data: unrolls, or a replay."""
+
+    @property
+    def pace(self) -> Pace: ...
+
+    @property
+    def length(self) -> int:
+        """Env steps of one column in a ticket, T."""
+        ...
+
+    def slabs(self, fields: Sequence[Field]) -> list[Slab]:
+        """Return what its arena consists of."""
+        ...
+
+    def slots(self, fields: Sequence[Field], arrays: Tree) -> Slots:
+        """Return what actors write to, on such an arena."""
+        ...
+
+    def is_cut(self, ticket: int) -> bool:
+        """Whether new episodes that begin at `ticket` follow rows of others, which must not run on into them."""
+        ...
+
+    @property
+    def purpose(self) -> str:
+        """What needs its memory, with the arithmetic: a phrase that goes on with how much."""
+        ...
+
+    @property
+    def remedy(self) -> str:
+        """What to type to need less."""
+        ...
+
+    def describe(self, fields: Sequence[Field]) -> str:
+        """Say how much memory it takes, if that is worth a word."""
+        ...
+
+
 @dataclass(frozen=True)
 class Plan:
     """All that an actor is made from, in this process or in another: plain data."""
@@ -85,18 +123,24 @@ class Plan:
     env: EnvSpec
     policy: PolicySpec
     fields: tuple[Field, ...]
+    memory: MemoryShape
+    actor_threads: int
+    """Threads that BLAS may use in an actor process."""
+
+    @property
+    def pace(self) -> Pace:
+        return self.memory.pace
 
     def slabs(self) -> list[Slab]:
-        """Return what actors and learner share: unrolls, weights and the board."""
-        runtime, pace = self.runtime, self.runtime.pace
+        """Return what actors and learner share: what is remembered, weights and the board."""
         return [
-            *unroll_slabs(self.fields, pace, runtime.unroll_length, runtime.envs_per_actor),
-            *weight_slabs(self.policy.layout().size, pace.versions),
-            *board_slabs(runtime.actors),
+            *self.memory.slabs(self.fields),
+            *weight_slabs(self.policy.layout().size, self.pace.versions),
+            *board_slabs(self.runtime.actors),
         ]
 
-    def unrolls(self, arrays: Tree) -> Unrolls:
-        return Unrolls(self.fields, self.runtime.pace, arrays)
+    def slots(self, arrays: Tree) -> Slots:
+        return self.memory.slots(self.fields, arrays)
 
     def weights(self, arrays: Tree) -> Weights:
         return Weights(arrays)
@@ -120,4 +164,5 @@ class Plan:
         if snapshot is not None:
             actor.restore(snapshot)
         else:
-            actor.begin(origin, self.runtime.unroll_length if self.runtime.decorrelate else 0)
+            spread = self.memory.length if self.runtime.decorrelate else 0
+            actor.begin(origin, spread, cut=self.memory.is_cut(origin))

@@ -82,11 +82,11 @@ def main() -> None:
 def _act(orders: Orders, connection: Connection[Report, Orders], learners_bell: Bell) -> None:
     plan, runtime = orders.plan, orders.plan.runtime
     place(turn(runtime.actor_cores, orders.index) or orders.cores, runtime.actor_nice)
-    limit_blas(runtime.threads_of_actors)
+    limit_blas(plan.actor_threads)
     sending.unpack(orders.env)
     arrays = attach(orders.arena, plan.slabs())
     board = Board(arrays, runtime.actors)
-    gate = ActorGate(board, runtime, orders.index, Bell(orders.own_bell, -1), learners_bell)
+    gate = ActorGate(board, plan.pace, runtime, orders.index, Bell(orders.own_bell, -1), learners_bell)
     actor = plan.actor(orders.index, orders.origin, gate, orders.attempt)
     actor.timings.merge(board.spent(orders.index))  # the time of a process that died is not forgotten
     try:
@@ -94,7 +94,7 @@ def _act(orders: Orders, connection: Connection[Report, Orders], learners_bell: 
         connection.send(Report("ready", None))
         actor.work(
             gate,
-            plan.unrolls(arrays),
+            plan.slots(arrays),
             plan.weights(arrays),
             at_rest=lambda: connection.send(Report("rest", (gate.open_ticket, actor.snapshot()))),
         )

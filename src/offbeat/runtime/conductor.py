@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from time import monotonic
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from offbeat.runtime.acting import Acting
 from offbeat.runtime.signals import StopSignals
 from offbeat.runtime.wiring import Parts
 from offbeat.threads import blas_kernels
+from offbeat.types import Tree
 from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 from offbeat.workers.learner import Learned
 
@@ -160,7 +162,7 @@ class Conductor:
     @property
     def _quiescent(self) -> bool:
         """Whether every ticket that may begin has been learned from."""
-        return self.learned * self._parts.pace.unrolls_per_batch == self._hold
+        return self._parts.pace.tickets_of(self.learned).start == self._hold
 
     def _count(self, learned: Learned) -> Counters:
         counters = self.counters
@@ -267,7 +269,8 @@ class Conductor:
         """Save the end of the run, write its last line, and return how it ended."""
         if self.ending is None:
             raise RuntimeError("the runtime returned before the run had ended")
-        beyond = range(self.learned, self._acting.acted // self._parts.pace.unrolls_per_batch)
+        acted, committed = self._acting.acted, self._parts.pace.acted_before_learn
+        beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
         self.counters = replace(
             self.counters, acted_beyond=sum(self._parts.learner.valid_rows(step) for step in beyond)
         )
@@ -310,7 +313,8 @@ class Conductor:
         self._show("saving")
         self._renew_counters()
         names = ("latest",) if self._new_best is None else ("best", "latest")
-        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state()), names)
+        kept = self._parts.learner.kept()
+        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state(), kept), names)
 
     def _save_best(self) -> None:
         """Save the weights alone: where the run is not quiescent, it cannot be resumed."""
@@ -354,8 +358,12 @@ class Conductor:
             "best": self._best if self._new_best is None else self._new_best,
         }
 
-    def restore(self, state: dict[str, Any]) -> bool:
-        """Go on from a checkpoint's state; return whether the episodes under way go on too."""
+    def restore(self, state: dict[str, Any], kept: Tree | None) -> tuple[bool, str]:
+        """Go on from a checkpoint's state, and from what it kept of the memory.
+
+        Returns:
+            Whether the episodes under way go on too, and what there is to say of the memory.
+        """
         self.counters = Counters(**state["counters"])
         self._saved_env_steps = self.counters.env_steps
         self._restarts_before = self.counters.actor_restarts
@@ -363,12 +371,13 @@ class Conductor:
         self._best = state["best"]
         self._recorder.restore(state["recorder"])
         self._parts.learner.restore(state["learner"])
+        memory = self._parts.learner.take_over(kept, self.learned)
         for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
             self._parts.weights.open(int(version))[:] = vector
             self._parts.weights.commit(int(version))
         continued = None not in state["actors"]
         self._acting.begin(state["actors"] if continued else [None] * len(state["actors"]))
-        return continued
+        return continued, memory
 
 
 _SHOWN = (
@@ -379,6 +388,10 @@ _SHOWN = (
     "policy_lag_min",
     "policy_lag_mean",
     "policy_lag_max",
+    "utd_ratio",
+    "sample_age_min",
+    "sample_age_mean",
+    "sample_age_max",
     "actor_wait_fraction",
     "learner_wait_fraction",
     "slots_filled",

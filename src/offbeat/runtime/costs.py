@@ -59,10 +59,10 @@ class Meter:
         self.cpu += cpu - self._begun[1]
         self._entered += 1
 
-    def per(self, env_steps: int, clocks: Cost) -> Cost:
+    def per(self, env_steps: float, clocks: Cost) -> Cost:
         """Return the cost of one of `env_steps`; `clocks` is that of entering the meter once, as in `read_clocks`."""
         cpu, wall = (
-            1e6 * max(0.0, spent - 1e-6 * reading * self._entered) / max(1, env_steps)
+            1e6 * max(0.0, spent - 1e-6 * reading * self._entered) / max(1.0, env_steps)
             for spent, reading in ((self.cpu, clocks.cpu), (self.wall, clocks.wall))
         )
         return Cost(cpu, wall, wall > WAITS * cpu and self._gave_up_its_core())
@@ -177,10 +177,10 @@ def learn_cost(parts: Parts, step: int, seconds: float) -> Cost:
     """
     algorithm = parts.algorithm
     weights, state = deepcopy(algorithm.weights()), deepcopy(algorithm.state())
-    meter, env_steps, until = Meter(), 0, perf_counter() + seconds
+    meter, env_steps, until = Meter(), 0.0, perf_counter() + seconds
     while not env_steps or perf_counter() < until:
         with meter:
-            env_steps += parts.learner.learn(step, 0.0).env_steps
+            env_steps += parts.learner.rehearse(step)
         algorithm.load_weights(weights)
         algorithm.restore(state)
     return meter.per(env_steps, read_clocks())

@@ -26,7 +26,7 @@ from offbeat.config import RuntimeConfig
 from offbeat.errors import Closed
 from offbeat.memory.arena import Slab
 from offbeat.metrics.timings import Timings
-from offbeat.pace import OnPolicyPace
+from offbeat.pace import Pace
 from offbeat.types import Tree
 
 NAP_S = 0.1
@@ -139,8 +139,8 @@ def first_ticket(actor: int, actors: int, origin: int) -> int:
 class ActorGate:
     """One actor's side. It also keeps watch over the calls of its envs."""
 
-    def __init__(self, board: Board, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell) -> None:
-        self._board, self._pace, self._actor = board, runtime.pace, actor
+    def __init__(self, board: Board, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell) -> None:
+        self._board, self._pace, self._actor = board, pace, actor
         self._own, self._learners = own, learners
         self._exact = runtime.lag == "exact"
         self._timeouts = (runtime.step_timeout_s or STEP_TIMEOUT_S, runtime.reset_timeout_s or RESET_TIMEOUT_S)
@@ -211,7 +211,7 @@ class ActorGate:
 class LearnerGate:
     """The learner's side. It alone moves `learned`, sets the hold, and closes."""
 
-    def __init__(self, board: Board, pace: OnPolicyPace, timings: Timings) -> None:
+    def __init__(self, board: Board, pace: Pace, timings: Timings) -> None:
         self._board, self._pace, self._timings = board, pace, timings
         self.own = Bell.make()
         self.actors = [Bell.make() for _ in range(board.actors)]
@@ -227,7 +227,7 @@ class LearnerGate:
 
     def slots_filled(self, step: int) -> float:
         """Return the share of the slots that hold a committed ticket which `step`, or one after it, learns from."""
-        return self._board.committed(self._pace.tickets_of(step).start) / self._pace.capacity
+        return self._board.committed(self._pace.tickets_of(step).start) / self._pace.in_flight
 
     def hold(self, ticket: int | None) -> None:
         """Let no ticket from `ticket` on begin, or (None) lift the hold."""

@@ -14,11 +14,11 @@ from offbeat.types import Tree
 class GatedActing(ABC):
     """The part of `Acting` that only asks the gate."""
 
-    def __init__(self, plan: Plan, arrays: Tree, origin: int, timings: Timings) -> None:
-        self.plan, self.origin = plan, origin
+    def __init__(self, plan: Plan, arrays: Tree, learned: int, timings: Timings) -> None:
+        self.plan, self.origin = plan, plan.pace.tickets_of(learned).start
         self.board = Board(arrays, plan.runtime.actors)
-        self.board.begin(origin, origin // plan.runtime.pace.unrolls_per_batch)
-        self.gate = LearnerGate(self.board, plan.runtime.pace, timings)
+        self.board.begin(self.origin, learned)
+        self.gate = LearnerGate(self.board, plan.pace, timings)
 
     @abstractmethod
     def watch(self) -> None:

@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from offbeat.config import Config, RuntimeConfig
+from offbeat.config import Config
 from offbeat.envs.make import make_envs
 from offbeat.errors import RunFailed
-from offbeat.metrics.verdict import gain_max
+from offbeat.metrics.verdict import Layout, gain_max
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
-from offbeat.runtime.wiring import Parts, acting_of, build
-from offbeat.threads import limit, limit_blas, usable_cores
+from offbeat.runtime.wiring import Parts, acting_of, build, layout_of
+from offbeat.threads import limit, limit_blas
 
 SECONDS = 2.0
 """How long each cost is measured for, at least."""
@@ -44,10 +44,17 @@ class Costs:
     env: float
     act: float
     learn: float
+    learn_wall: float
+    """Microseconds that the learner takes per env step, with all its threads."""
 
     @property
     def total(self) -> float:
         return self.env + self.act + self.learn
+
+    @property
+    def acting(self) -> float:
+        """Microseconds that an actor takes per env step."""
+        return self.env + self.act
 
 
 @dataclass(frozen=True)
@@ -70,19 +77,19 @@ def report(config: Config, seconds: float, tell: Tell) -> dict[str, Any]:
     Raises:
         RunFailed: more was achieved than is possible: the limit was measured wrongly.
     """
-    limit(config.runtime.threads)
+    limit(config.blas_threads)
     parts = build(config)
     try:
         speed = _speed(parts, seconds, tell, learns=True)
         costs = _costs(parts, speed.last_step)
     finally:
         parts.close()
-    return figures(config.runtime, usable_cores(), costs, speed)
+    return figures(layout_of(config), costs, speed)
 
 
 def sampling_sps(config: Config, seconds: float, tell: Tell) -> float:
     """Return the env steps per second of the actors, where nobody learns."""
-    limit(config.runtime.threads)
+    limit(config.blas_threads)
     parts = build(config)
     try:
         return _speed(parts, seconds, tell, learns=False).sps
@@ -99,6 +106,7 @@ class _Step:
 
     number: int
     env_steps: int
+    updates: int
     lag_mean: float
     lag_max: float
     ended: float
@@ -112,7 +120,7 @@ def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
         parts.learner.publish(0)
         acting.begin([None] * parts.config.runtime.actors)
         steps = (_learned if learns else _sampled)(parts, acting)
-        warm = _go_on(steps, seconds / 10, at_least=parts.pace.max_lag + 2)
+        warm = [*_until_learning(steps, learns=learns), *_go_on(steps, seconds / 10, at_least=parts.pace.versions + 1)]
         timed = _go_on(steps, seconds, at_least=1)
     finally:
         acting.close()
@@ -122,6 +130,11 @@ def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
         policy_lag_max=max(step.lag_max for step in timed),
         last_step=timed[-1].number,
     )
+
+
+def _until_learning(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
+    """Take steps until the first that makes an update: a replay is filled before."""
+    return [next(steps)] if not learns else list(takewhile(lambda step: not step.updates, steps))
 
 
 def _go_on(steps: Iterator[_Step], seconds: float, *, at_least: int) -> list[_Step]:
@@ -138,7 +151,7 @@ def _learned(parts: Parts, acting: Acting) -> Iterator[_Step]:
         acting.wait(parts.pace.acted_before_learn(step))
         learned = parts.learner.learn(step, 0.0)
         lags = (learned.metrics["policy_lag_mean"], learned.metrics["policy_lag_max"])
-        yield _Step(step, learned.env_steps, *lags, perf_counter())
+        yield _Step(step, learned.env_steps, learned.updates, *lags, perf_counter())
         acting.finish(step + 1)
 
 
@@ -148,7 +161,7 @@ def _sampled(parts: Parts, acting: Acting) -> Iterator[_Step]:
         acting.wait(parts.pace.acted_before_learn(step))
         env_steps = parts.learner.valid_rows(step)
         parts.learner.publish(step + 1)
-        yield _Step(step, env_steps, 0.0, 0.0, perf_counter())
+        yield _Step(step, env_steps, 0, 0.0, 0.0, perf_counter())
         acting.finish(step + 1)
 
 
@@ -160,41 +173,42 @@ def _costs(parts: Parts, step: int) -> Costs:
     run, runtime = parts.config.run, parts.config.runtime
     policy, weights = NumpyPolicy(parts.policy), parts.weights.read(step + 1).copy()
     policy.load(weights)
-    slot = parts.unrolls.open(parts.pace.tickets_of(step).start)
+    slot = parts.slots.open(parts.pace.tickets_of(step).start)
     envs = make_envs(run.env, runtime.envs_per_actor, seed=run.seed, groups=runtime.env_groups, role="measure")
     with closing(envs):
         measures = (
-            partial(_as_actor, runtime, Stepping(envs, policy, run.seed).cost),
-            partial(_as_actor, runtime, partial(act_cost, parts.policy, parts.env, slot, weights)),
+            partial(_as_actor, parts.config, Stepping(envs, policy, run.seed).cost),
+            partial(_as_actor, parts.config, partial(act_cost, parts.policy, parts.env, slot, weights)),
             partial(learn_cost, parts, step),
         )
         rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
-    return Costs(*(median(cost.cpu for cost in costs) for costs in zip(*rounds, strict=True)))
+    env, act, learn = (median(cost.cpu for cost in costs) for costs in zip(*rounds, strict=True))
+    return Costs(env, act, learn, learn_wall=median(learn.wall for _, _, learn in rounds))
 
 
-def _as_actor(runtime: RuntimeConfig, measure: Callable[[float], Cost], seconds: float) -> Cost:
+def _as_actor(config: Config, measure: Callable[[float], Cost], seconds: float) -> Cost:
     """Measure with as many threads as an actor may use."""
-    if runtime.runtime != "processes":
+    if config.runtime.runtime != "processes":
         return measure(seconds)
-    limit_blas(runtime.threads_of_actors)
+    limit_blas(config.actor_threads)
     try:
         return measure(seconds)
     finally:
-        limit_blas(runtime.threads)
+        limit_blas(config.blas_threads)
 
 
 # --- what is printed ----------------------------------------------------------------------------------------
 
 
-def figures(runtime: RuntimeConfig, cores: int, costs: Costs, speed: Speed) -> dict[str, Any]:
+def figures(layout: Layout, costs: Costs, speed: Speed) -> dict[str, Any]:
     """Return what `offbeat bench --json` prints.
 
     Raises:
         RunFailed: more was achieved than is possible.
     """
-    layout_limit, bound = layout_limit_sps(runtime, cores, costs)
-    limit_sps = 1e6 * cores / costs.total
-    actors = cores if runtime.runtime == "serial" else runtime.actors
+    layout_limit, bound = layout_limit_sps(layout, costs)
+    cores, limit_sps, serial = layout.cores, 1e6 * layout.cores / costs.total, costs.acting + costs.learn_wall
+    actors = cores if layout.runtime == "serial" else layout.actors
     if speed.sps > TOO_GOOD * layout_limit:
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {layout_limit:.0f} for this "
@@ -212,21 +226,22 @@ def figures(runtime: RuntimeConfig, cores: int, costs: Costs, speed: Speed) -> d
         "achieved_sps": speed.sps,
         "fraction": speed.sps / limit_sps,
         "layout_fraction": speed.sps / layout_limit,
-        "overlap_gain_max": gain_max(costs.env + costs.act, costs.learn / runtime.threads, actors, cores),
+        "overlap_gain": speed.sps * serial / 1e6,
+        "overlap_gain_max": gain_max(costs.acting, costs.learn_wall, actors, cores, layout.learner_threads),
         "bound_by": bound,
         "policy_lag_mean": speed.policy_lag_mean,
         "policy_lag_max": speed.policy_lag_max,
     }
 
 
-def layout_limit_sps(runtime: RuntimeConfig, cores: int, costs: Costs) -> tuple[float, str]:
+def layout_limit_sps(layout: Layout, costs: Costs) -> tuple[float, str]:
     """Return the most env steps per second that the layout allows, and what bounds it.
 
-    With max_lag = 0 acting and learning take turns, so the bound is the lag, and the limit lies out of reach.
+    With max_lag or max_ahead 0 the sides take turns, so the bound is the lag, and the limit lies out of reach.
     """
-    acting, learning = costs.env + costs.act, costs.learn / runtime.threads
-    if runtime.runtime == "serial":
+    acting, learning = costs.acting, costs.learn / layout.learner_threads
+    if layout.runtime == "serial":
         return 1e6 / (acting + learning), "actors" if acting > learning else "learner"
-    bounds = limits(costs.total, acting, learning, actors=runtime.actors, cores=cores)
+    bounds = limits(costs.total, acting, learning, actors=layout.actors, cores=layout.cores)
     bound = min(bounds, key=bounds.__getitem__)
-    return bounds[bound], bound if runtime.max_lag else "lag"
+    return bounds[bound], bound if layout.max_lag else "lag"

@@ -38,13 +38,13 @@ class ProcessActing(GatedActing):
         self,
         plan: Plan,
         arena: SharedArena,
-        origin: int,
+        learned: int,
         timings: Timings,
         tell: Callable[[str], None],
         show: Callable[[Sequence[ActorProcess]], None],
     ) -> None:
         self._env = sending.package(plan.run.env, plan.run.imports)  # first, as it may refuse
-        super().__init__(plan, arena.arrays, origin, timings)
+        super().__init__(plan, arena.arrays, learned, timings)
         self._arena, self._cores = arena, usable_core_numbers()
         self._supervisor = Supervisor(self._start, self.board, plan.runtime, tell, show)
 
@@ -63,7 +63,7 @@ class ProcessActing(GatedActing):
             [sys.executable, "-P", "-c", CODE, str(theirs.fileno())],
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
-            env=_environment(self.plan.runtime.threads_of_actors),
+            env=_environment(self.plan.actor_threads),
             process_group=0,  # a ^C in the terminal reaches the learner alone
         )
         theirs.close()

@@ -15,13 +15,12 @@ from offbeat.types import Tree
 class SerialActing:
     """Acts each ticket as soon as the pace allows it, whenever the learner waits."""
 
-    def __init__(self, plan: Plan, arrays: Tree, origin: int) -> None:
+    def __init__(self, plan: Plan, arrays: Tree, learned: int) -> None:
         self.restarts = 0
-        self.acted = self._origin = origin
-        self._plan, self._pace = plan, plan.runtime.pace
-        self._unrolls, self._weights = plan.unrolls(arrays), plan.weights(arrays)
-        self._actors = [plan.actor(index, origin) for index in range(plan.runtime.actors)]
-        self._learned = origin // self._pace.unrolls_per_batch
+        self._plan, self._pace, self._learned = plan, plan.pace, learned
+        self.acted = self._origin = plan.pace.tickets_of(learned).start
+        self._slots, self._weights = plan.slots(arrays), plan.weights(arrays)
+        self._actors = [plan.actor(index, self._origin) for index in range(plan.runtime.actors)]
         self._hold = NO_HOLD
 
     def begin(self, snapshots: Sequence[Snapshot]) -> None:
@@ -39,7 +38,7 @@ class SerialActing:
         """Act one ticket with the weights that the pace names for it."""
         version = self._pace.learned_before_act(ticket)
         actor = self._actors[ticket % len(self._actors)]
-        actor.act(ticket, version, self._weights.read(version), self._unrolls.open(ticket))
+        actor.act(ticket, version, self._weights.read(version), self._slots.open(ticket))
 
     def hold(self, ticket: int | None) -> None:
         self._hold = NO_HOLD if ticket is None else ticket
@@ -48,7 +47,7 @@ class SerialActing:
         self._learned = learned
 
     def slots_filled(self, step: int) -> float:
-        return (self.acted - self._pace.tickets_of(step).start) / self._pace.capacity
+        return (self.acted - self._pace.tickets_of(step).start) / self._pace.in_flight
 
     def snapshots(self) -> list[Snapshot]:
         return [actor.snapshot() for actor in self._actors]

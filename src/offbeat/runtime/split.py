@@ -89,7 +89,7 @@ def settled(config: Config) -> tuple[Config, str]:
     """
     if config.runtime.split == "given":
         return config, ""
-    limit(config.runtime.threads)
+    limit(config.blas_threads)
     parts = build(config)
     try:
         options = _measure(parts)
@@ -139,7 +139,7 @@ def _measure(parts: Parts) -> list[Option]:
     updates = parts.learner.learn(0, 0.0).updates  # the first step of all takes longer than those that follow
     learn = learn_cost(parts, 0, LEARN_S)
     options = [
-        Option(actors, runtime.threads, *acting, learn) for actors, acting in _acting_costs(parts, weights, cores)
+        Option(actors, parts.config.threads, *acting, learn) for actors, acting in _acting_costs(parts, weights, cores)
     ]
     if runtime.learner_threads is None and learn.cpu * runtime.batch_rows >= UPDATE_US * updates:
         options += _with_threads(parts, options, cores)
@@ -153,12 +153,12 @@ def _record(parts: Parts, weights: F32) -> None:
     actor = Actor(0, parts.config.run.seed, envs, policy)
     actor.begin(0)
     for ticket in parts.pace.tickets_of(0):
-        actor.act(ticket, 0, weights, parts.unrolls.open(ticket))
+        actor.act(ticket, 0, weights, parts.slots.open(ticket))
 
 
 def _random_slot(plan: Plan, env: EnvSpec) -> Tree:
     """Return an unroll in which no episode ends; [T + 1, N, ...] by field name."""
-    random, lead = stream(0, "measure"), (plan.runtime.unroll_length + 1, env.columns)
+    random, lead = stream(0, "measure"), (plan.memory.length + 1, env.columns)
     slot = {
         field.name: np.zeros((*(lead if field.per == "step" else lead[1:]), *field.shape), field.dtype)
         for field in plan.fields

@@ -26,16 +26,17 @@ CLOSE_S = 2.0
 class ThreadActing(GatedActing):
     """One thread an actor."""
 
-    def __init__(self, plan: Plan, arrays: Tree, origin: int, timings: Timings) -> None:
-        super().__init__(plan, arrays, origin, timings)
+    def __init__(self, plan: Plan, arrays: Tree, learned: int, timings: Timings) -> None:
+        super().__init__(plan, arrays, learned, timings)
         self.restarts = 0
         actors = range(plan.runtime.actors)
-        self._unrolls, self._weights = plan.unrolls(arrays), plan.weights(arrays)
+        self._slots, self._weights = plan.slots(arrays), plan.weights(arrays)
         self._gates = [
-            ActorGate(self.board, plan.runtime, index, self.gate.actors[index], self.gate.own) for index in actors
+            ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.actors[index], self.gate.own)
+            for index in actors
         ]
         try:
-            self._actors = [plan.actor(index, origin, self._gates[index]) for index in actors]
+            self._actors = [plan.actor(index, self.origin, self._gates[index]) for index in actors]
         except BaseException:
             self.gate.discard()
             raise
@@ -57,7 +58,7 @@ class ThreadActing(GatedActing):
         try:
             place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
             self.plan.begin(actor, self.origin, snapshot)
-            actor.work(gate, self._unrolls, self._weights, at_rest=lambda: None)
+            actor.work(gate, self._slots, self._weights, at_rest=lambda: None)
         except Closed:
             return
         except BaseException as error:  # noqa: BLE001 - the learner raises it

@@ -1,30 +1,35 @@
 """The wiring diagram: which parts a run has, and what each is given.
 
-envs -> actor -> unrolls -> learner -> weights -> actor
+envs -> actor -> unrolls | replay -> learner -> weights -> actor
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offbeat.config import Config
 from offbeat.envs.check import preflight
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
-from offbeat.memory.unrolls import Unrolls
+from offbeat.memory.replay import RingShape
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
+from offbeat.metrics.verdict import Layout
 from offbeat.models.spec import PolicySpec
-from offbeat.pace import OnPolicyPace
+from offbeat.pace import Pace
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Acting, Plan
 from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.supervisor import ActorProcess
 from offbeat.runtime.threads import ThreadActing
+from offbeat.threads import usable_cores
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
-from offbeat.workers.learner import Learner
+from offbeat.workers.actor import Slots
+from offbeat.workers.learner import Learner, UnrollLearner
+from offbeat.workers.replay_learner import ReplayLearner
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Parts:
 
     config: Config
     plan: Plan
-    pace: OnPolicyPace
+    pace: Pace
     env: EnvSpec
     policy: PolicySpec
     algorithm: Algorithm
@@ -41,7 +46,7 @@ class Parts:
     """What actors and learner share: see `Plan.slabs`."""
     arena: SharedArena | None
     """Where the arrays lie, if other processes are to see them."""
-    unrolls: Unrolls
+    slots: Slots
     weights: Weights
     learner: Learner
     timings: Timings
@@ -52,36 +57,50 @@ class Parts:
             self.arena.close()
 
 
-def build(config: Config) -> Parts:
+def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> Parts:
     """Make the learner's side of a run, after a few steps in the env, which show whether it works at all.
+
+    Args:
+        config: all settings.
+        tell: is told how much memory will be taken, where that is much.
 
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
-    runtime, seed = config.runtime, config.run.seed
-    entry, timings, pace = algorithm_entry(config.run.algorithm), Timings(), runtime.pace
+    runtime, memory = config.runtime, config.memory
     env = replace(preflight(config.run.env), columns=runtime.envs_per_actor)
     policy = config.settings.policy_spec(env)
-    algorithm: Algorithm = entry.algorithm_class()(
-        config.settings, policy, seed=seed, corrected=runtime.max_lag > 0, device=device_of(config)
-    )
-    plan = Plan(config.run, runtime, env, policy, (*env_fields(env), *algorithm.fields()))
-    _require_memory(plan)
+    algorithm = algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config))
+    fields = (*env_fields(env), *algorithm.fields())
+    plan = Plan(config.run, runtime, env, policy, fields, memory, config.actor_threads)
+    require_memory(plan.slabs(), memory.purpose, memory.remedy)
+    if news := memory.describe(fields):
+        tell(news)
     arena = SharedArena(plan.slabs()) if runtime.runtime == "processes" else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
-    unrolls, weights = plan.unrolls(arrays), plan.weights(arrays)
-    learner = Learner(algorithm, unrolls, weights, seed=seed, device=device_of(config), timings=timings)
-    return Parts(config, plan, pace, env, policy, algorithm, arrays, arena, unrolls, weights, learner, timings)
+    slots, weights, timings = plan.slots(arrays), plan.weights(arrays), Timings()
+    learner = _learner(config, algorithm, plan, slots, weights, timings)
+    return Parts(config, plan, plan.pace, env, policy, algorithm, arrays, arena, slots, weights, learner, timings)
+
+
+def _learner(config: Config, algorithm: Any, plan: Plan, slots: Any, weights: Weights, timings: Timings) -> Learner:
+    """Make the learner that suits what is remembered."""
+    shared: dict[str, Any] = {"seed": config.run.seed, "device": device_of(config), "timings": timings}
+    if isinstance(plan.memory, RingShape):
+        settings = config.settings
+        replay = settings.replay(slots)
+        return ReplayLearner(algorithm, replay, plan.memory.pace, weights, keeps_replay=settings.save_replay, **shared)
+    return UnrollLearner(algorithm, slots, weights, **shared)
 
 
 def acting_of(
-    parts: Parts, origin: int, tell: Callable[[str], None], show: Callable[[Sequence[ActorProcess]], None]
+    parts: Parts, learned: int, tell: Callable[[str], None], show: Callable[[Sequence[ActorProcess]], None]
 ) -> Acting:
-    """Make the actors' side of a run, which acts from ticket `origin` on.
+    """Make the actors' side of a run, which acts from the first ticket on that learning step `learned` takes in.
 
     Args:
         parts: the learner's side.
-        origin: the first ticket; it keys the episodes that begin there.
+        learned: learning steps that are finished; the first ticket keys the episodes that begin there.
         tell: tells the user what has happened.
         show: is given the actor processes, whenever they have changed.
 
@@ -89,21 +108,16 @@ def acting_of(
         ConfigError: the env cannot be made, or cannot be sent to another process.
     """
     if parts.arena is not None:
-        return ProcessActing(parts.plan, parts.arena, origin, parts.timings, tell, show)
+        return ProcessActing(parts.plan, parts.arena, learned, parts.timings, tell, show)
     if parts.config.runtime.runtime == "threads":
-        return ThreadActing(parts.plan, parts.arrays, origin, parts.timings)
-    return SerialActing(parts.plan, parts.arrays, origin)
+        return ThreadActing(parts.plan, parts.arrays, learned, parts.timings)
+    return SerialActing(parts.plan, parts.arrays, learned)
 
 
-def _require_memory(plan: Plan) -> None:
-    """Refuse slots that do not fit into memory."""
-    runtime = plan.runtime
-    require_memory(
-        plan.slabs(),
-        f"(max_lag + 1) x unrolls_per_batch = ({runtime.max_lag} + 1) x {runtime.batch_unrolls} slots of "
-        f"(unroll_length + 1) x envs_per_actor = {runtime.unroll_length + 1} x {runtime.envs_per_actor} rows need",
-        "type a smaller unroll_length, envs_per_actor, unrolls_per_batch or max_lag",
-    )
+def layout_of(config: Config) -> Layout:
+    """Return who works in a run, and on what."""
+    runtime, ahead = config.runtime, config.memory.pace.versions - 1
+    return Layout(runtime.runtime, runtime.actors, config.threads, usable_cores(), ahead, config.settings.lead)
 
 
 def device_of(config: Config) -> str:

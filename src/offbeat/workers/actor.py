@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.envs.contract import Envs, Outcome, Snapshots
-from offbeat.memory.unrolls import Unrolls
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.seeding import stream
@@ -29,6 +28,14 @@ class Watch(Protocol):
 
     def leave(self) -> None:
         """It has returned."""
+
+
+class Slots(Protocol):
+    """What an actor writes to: unrolls or a replay."""
+
+    def open(self, ticket: int) -> Tree:
+        """Return the arrays of a ticket, [T + 1, N, ...] per step and [N, ...] per unroll, by field."""
+        ...
 
 
 class Gate(Watch, Protocol):
@@ -70,15 +77,20 @@ class Actor:
         self._lengths = np.zeros(envs.spec.columns, np.int32)
         self._resets = [True] * len(envs.groups)
         """Whether a column of the group may begin an episode in the next row."""
+        self._cut = False
+        """Whether the next row follows rows of episodes that broke off."""
 
-    def begin(self, origin: int, spread: int = 0) -> None:
+    def begin(self, origin: int, spread: int = 0, *, cut: bool = False) -> None:
         """Begin new episodes in all columns.
 
         Args:
             origin: the ticket at which they begin.
             spread: if not 0, each column first takes a random number of random env steps below it, which are
                 counted nowhere: so that the episodes of the columns do not run, and end, side by side.
+            cut: whether there are rows before the next ticket that they do not go on from. Its first row, which has
+                the observation that followed them, then stays as a reset row, and the episodes begin in the second.
         """
+        self._cut = cut
         self._watch.enter(resets=True)
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
         self._returns[:], self._lengths[:] = 0, 0
@@ -90,7 +102,7 @@ class Actor:
             self._returns[:], self._lengths[:] = advanced.returns, advanced.lengths
         self._watch.leave()
 
-    def work(self, gate: Gate, unrolls: Unrolls, weights: Weights, at_rest: Callable[[], None]) -> NoReturn:
+    def work(self, gate: Gate, slots: Slots, weights: Weights, at_rest: Callable[[], None]) -> NoReturn:
         """Act ticket after ticket, until the gate closes.
 
         Raises:
@@ -101,26 +113,35 @@ class Actor:
             begun = clock()
             version = gate.begin(ticket, at_rest)
             self.timings.add("wait/actor", clock() - begun)
-            self.act(ticket, version, weights.read(version), unrolls.open(ticket))
+            self.act(ticket, version, weights.read(version), slots.open(ticket))
             gate.commit(ticket, self.timings, self.longest_stall)
         raise AssertionError("tickets never end")
 
     def act(self, ticket: int, version: int, weights: NDArray[np.float32], slot: Tree) -> None:
-        """Act one unroll into `slot` ([T + 1, N, ...] by field name) with one version of the weights."""
+        """Act one ticket into `slot` ([T + 1, N, ...] by field name) with one version of the weights."""
         self._policy.load(weights)
         slot["behavior_version"][:] = version
         random = stream(self._seed, "act", ticket)
-        length = len(slot["reward"]) - 1
-        for name in self._leaves:
-            slot[name][0] = self._following[name]
-        for row in range(length):
+        first, length = self._begin_rows(slot), len(slot["reward"]) - 1
+        for row in range(first, length):
             for group, columns in enumerate(self._envs.groups):
-                if row:
+                if row > first:
                     self._receive(slot, row - 1, group, columns)
                 self._decide(slot, row, group, columns, random)
-        for group, columns in enumerate(self._envs.groups):
-            self._receive(slot, length - 1, group, columns)
+        if length > first:
+            for group, columns in enumerate(self._envs.groups):
+                self._receive(slot, length - 1, group, columns)
         self._following = {name: slot[name][length].copy() for name in self._leaves}
+
+    def _begin_rows(self, slot: Tree) -> int:
+        """Write the observation to act on first, and return its row: the second where a reset row marks a cut."""
+        first, self._cut = int(self._cut), False
+        if first:
+            for name in ("action", "reward", "terminated", "truncated", "valid"):
+                slot[name][0] = 0
+        for name in self._leaves:
+            slot[name][first] = self._following[name]
+        return first
 
     def _decide(self, slot: Tree, row: int, group: int, columns: slice, random: np.random.Generator) -> None:
         """Choose and record the actions of a row, and send them."""
@@ -186,6 +207,7 @@ class Actor:
             "following": dict(self._following),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
+            "cut": self._cut,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -196,6 +218,7 @@ class Actor:
         self._envs.restore(state["envs"])
         self._following = dict(state["following"])
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        self._cut = state["cut"]
         self._watch.leave()
 
     def close(self) -> None:

@@ -1,30 +1,26 @@
-"""The learner: turns the batch of a learning step into updates, and publishes what came of them."""
+"""The learner: turns what a learning step takes in into updates, and publishes what came of them.
+
+`UnrollLearner` learns from batches of unrolls; `ReplayLearner` (replay_learner.py) from a replay.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter as clock
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from offbeat.errors import RunFailed
 from offbeat.memory.unrolls import Unrolls
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-from offbeat.models.flat import FlatAdam
 from offbeat.seeding import stream
-from offbeat.types import Algorithm, Minibatch, Stage, Tree
+from offbeat.types import Algorithm, OnPolicyAlgorithm, Tree
 from offbeat.workers.staging import Staging
-
-REFUSED_IN_A_ROW = 100
-"""Updates refused one after the other before the run is given up."""
+from offbeat.workers.updates import Figures, Updates
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class Learned:
     """What one learning step did."""
 
     env_steps: int
-    """Valid rows in the batch."""
+    """Valid rows that it took in."""
     updates: int
     """Updates, refused ones included."""
     refused: int
@@ -40,16 +36,61 @@ class Learned:
     metrics: dict[str, float]
     """Means over the updates."""
     episode_returns: NDArray[np.float32]
-    """Of the episodes that ended in the batch, row by row."""
+    """Of the episodes that ended in what it took in, row by row."""
     episode_lengths: NDArray[np.int32]
 
 
-class Learner:
-    """Owns the optimizers; everything particular to an algorithm is in the algorithm."""
+class Learner(ABC):
+    """What every learner has: an algorithm, its optimizers, and weights to publish."""
+
+    def __init__(self, algorithm: Algorithm, weights: Weights, *, seed: int, device: str, timings: Timings) -> None:
+        self._weights, self._seed, self._timings = weights, seed, timings
+        self._staging, self._updates = Staging(device), Updates(algorithm)
+        self._algorithm = algorithm
+
+    @abstractmethod
+    def valid_rows(self, step: int) -> int:
+        """Return the valid rows in the committed tickets of `step`: what it adds to env_steps."""
+
+    @abstractmethod
+    def learn(self, step: int, progress: float) -> Learned:
+        """Take learning step `step`, and publish version `step + 1`; `progress` runs from 0 to 1 over `steps`."""
+
+    @abstractmethod
+    def rehearse(self, step: int) -> float:
+        """Do the updates of a step again, for measuring them; return the env steps that are so much work."""
+
+    def publish(self, version: int) -> None:
+        """Publish the policy as it is now."""
+        self._algorithm.write_published(self._weights.open(version))
+        self._weights.commit(version)
+
+    def kept(self) -> Tree | None:
+        """Return what a checkpoint keeps of the memory, as views of it; None where nothing needs to be kept."""
+        return None
+
+    def take_over(self, kept: Tree | None, step: int) -> str:  # noqa: ARG002
+        """Go on at `step` with what was `kept`; return what there is to say of it."""
+        return ""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs besides the weights."""
+        return {"algorithm": self._algorithm.state(), "adam": self._updates.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over `state()`."""
+        self._algorithm.restore(state["algorithm"])
+        self._updates.restore(state["adam"])
+
+
+class UnrollLearner(Learner):
+    """Learns from each batch of unrolls once."""
+
+    _algorithm: OnPolicyAlgorithm
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: OnPolicyAlgorithm,
         unrolls: Unrolls,
         weights: Weights,
         *,
@@ -57,26 +98,22 @@ class Learner:
         device: str,
         timings: Timings,
     ) -> None:
-        self._algorithm, self._unrolls, self._weights = algorithm, unrolls, weights
-        self._seed, self._staging, self._timings = seed, Staging(device), timings
-        self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
-        self._refused_in_a_row = 0
+        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings)
+        self._unrolls = unrolls
 
     def valid_rows(self, step: int) -> int:
-        """Return the valid rows in a committed batch: what learning step `step` adds to env_steps."""
         return int(self._unrolls.batch(step)["valid"][:-1].sum())
 
     def learn(self, step: int, progress: float) -> Learned:
-        """Learn from batch `step` and publish version `step + 1`; `progress` runs from 0 to 1 over `steps`."""
         begun = clock()
         arrays = self._unrolls.batch(step)
         rates = self._algorithm.begin(progress)
         batch = self._algorithm.prepare(self._staging.tensors(arrays))
         prepared = clock()
-        figures = _Figures()
+        figures, updates = Figures(), 0
         for minibatch in self._algorithm.minibatches(batch, stream(self._seed, "learn", step)):
-            for stage in self._algorithm.stages:
-                self._update(stage, minibatch, rates[stage.group], figures)
+            self._updates.apply(updates, minibatch, rates, figures)
+            updates += 1
         updated = clock()
         metrics = self._algorithm.finish(batch)
         self.publish(step + 1)
@@ -84,95 +121,35 @@ class Learner:
         self._timings.add("learn/update", updated - prepared)
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)
-        return _learned(arrays, step, figures, metrics | {"learning_rate": max(rates.values())})
+        metrics = {**figures.summed_up(), **metrics, "learning_rate": max(rates.values())}
+        rows = {name: arrays[name][:-1] for name in SUMMED_UP}
+        return summary(rows, step - arrays["behavior_version"], updates, figures.refused, metrics)
 
-    def _update(self, stage: Stage, minibatch: Minibatch, rate: float, figures: _Figures) -> None:
-        """Differentiate one stage's loss, clip, and apply: or refuse, when the gradients are not finite."""
-        group = self._algorithm.groups[stage.group]
-        gradients = group.parameters.gradients
-        loss, metrics = _differentiate(stage, minibatch, gradients)
-        norm = float(torch.linalg.vector_norm(gradients))
-        figures.updates += 1
-        if not (math.isfinite(norm) and math.isfinite(loss)):
-            self._refuse(figures)
-            return
-        self._refused_in_a_row = 0
-        if norm > group.max_grad_norm:
-            gradients.mul_(group.max_grad_norm / (norm + 1e-6))
-        self._adam[stage.group].step(rate)
-        figures.add({**metrics, "grad_norm": norm})
-
-    def _refuse(self, figures: _Figures) -> None:
-        figures.refused += 1
-        self._refused_in_a_row += 1
-        if self._refused_in_a_row >= REFUSED_IN_A_ROW:
-            raise RunFailed(
-                f"the last {REFUSED_IN_A_ROW} updates had a loss or gradient that was not finite and were refused: "
-                "try a lower learning_rate, normalize_observations=true, or `offbeat check ENV`; "
-                "the published weights are still finite"
-            )
-
-    def publish(self, version: int) -> None:
-        """Publish the policy as it is now."""
-        self._algorithm.write_published(self._weights.open(version))
-        self._weights.commit(version)
-
-    def state(self) -> dict[str, Any]:
-        """Return what a resumed run needs besides the weights."""
-        return {
-            "algorithm": self._algorithm.state(),
-            "adam": {
-                name: {key: tensor.cpu().numpy() for key, tensor in adam.state_tensors().items()}
-                for name, adam in self._adam.items()
-            },
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
-        self._algorithm.restore(state["algorithm"])
-        for name, adam in self._adam.items():
-            for key, tensor in adam.state_tensors().items():
-                tensor.copy_(torch.from_numpy(state["adam"][name][key]))
+    def rehearse(self, step: int) -> float:
+        return self.learn(step, 0.0).env_steps
 
 
-def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> tuple[float, Mapping[str, Any]]:
-    """Put a stage's gradients into its group's buffer; return the loss and the figures to report."""
-    if stage.gradients is not None:
-        loss, metrics = stage.gradients(minibatch)
-    else:
-        gradients.zero_()
-        loss, metrics = stage.loss(minibatch)
-        if isinstance(loss, Tensor):
-            loss.backward()  # type: ignore[no-untyped-call]
-            loss = loss.detach()
-    return float(loss), metrics
+SUMMED_UP = ("valid", "terminated", "truncated", "episode_return", "episode_length")
+"""Fields whose rows `summary` needs."""
 
 
-class _Figures:
-    """Sums of what the updates of one learning step report; read only once, at its end."""
+def summary(rows: Tree, lag: NDArray[np.int64], updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
+    """Return what a learning step did.
 
-    def __init__(self) -> None:
-        self.updates = self.refused = 0
-        self._values: dict[str, list[Any]] = defaultdict(list)
-
-    def add(self, metrics: Mapping[str, Any]) -> None:
-        for name, value in metrics.items():
-            self._values[name].append(value)
-
-    def means(self) -> dict[str, float]:
-        return {name: float(torch.tensor(values).mean()) for name, values in self._values.items()}
-
-
-def _learned(arrays: Tree, step: int, figures: _Figures, metrics: dict[str, float]) -> Learned:
-    valid = arrays["valid"][:-1]
-    ended = (arrays["terminated"][:-1] | arrays["truncated"][:-1]) & valid
-    lag = step - arrays["behavior_version"]
+    Args:
+        rows: what it took in, [T, B] by field.
+        lag: learning steps that lie between acting and this step, by unroll.
+        updates: those that were made, refused ones included.
+        refused: those that were not applied.
+        metrics: what the updates reported.
+    """
+    ended = (rows["terminated"] | rows["truncated"]) & rows["valid"]
     lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
     return Learned(
-        env_steps=int(valid.sum()),
-        updates=figures.updates,
-        refused=figures.refused,
-        metrics={**figures.means(), **metrics, **{name: float(value) for name, value in lags.items()}},
-        episode_returns=arrays["episode_return"][:-1][ended],
-        episode_lengths=arrays["episode_length"][:-1][ended],
+        env_steps=int(rows["valid"].sum()),
+        updates=updates,
+        refused=refused,
+        metrics={**metrics, **{name: float(value) for name, value in lags.items()}},
+        episode_returns=rows["episode_return"][ended],
+        episode_lengths=rows["episode_length"][ended],
     )

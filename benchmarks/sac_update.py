@@ -1,0 +1,202 @@
+"""SAC's update with its gradients by hand and by autograd, on the same minibatches.
+
+    python -m benchmarks.sac_update [--rounds 15] [--out DIR]
+
+The shapes are HalfCheetah-v5's: observations of 17 numbers, actions of 6, 256-256 ReLU for the policy and two critics,
+256 transitions. An update is all that the learner makes of a minibatch: gradients, their norms, Adam, the slow copies
+and the temperature. Sides take turns, block by block, forward and back; the first blocks are dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from offbeat.algorithms.sac import SAC, SACConfig
+from offbeat.algorithms.sac_gradients import Work
+from offbeat.models.linear import F32, NumpyProducts, OneDNNProducts, Products
+from offbeat.threads import blas_kernels, limit
+from offbeat.types import ActionSpec, EnvSpec, Leaf, Minibatch
+from offbeat.workers.updates import Figures, Updates
+
+INPUTS, ACTIONS, ROWS = 17, 6, 256
+MINIBATCHES = 16
+BLOCK = 16
+"""Updates of one side before it is another's turn: all minibatches once."""
+DROPPED = 2
+"""Rounds that only warm up."""
+Update = Callable[[int], None]
+
+
+class TorchProducts(NumpyProducts):
+    """torch's public products, to compare with."""
+
+    def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
+        y = torch.addmm(
+            torch.from_numpy(bias), torch.from_numpy(x), torch.from_numpy(weight.T), out=torch.from_numpy(out)
+        )
+        if relu:
+            y.relu_()
+        return out
+
+    def input_gradient(self, d: F32, weight: F32, out: F32) -> F32:
+        torch.mm(torch.from_numpy(d), torch.from_numpy(weight), out=torch.from_numpy(out))
+        return out
+
+    def weight_gradient(self, d: F32, x: F32, out: F32) -> None:
+        torch.mm(torch.from_numpy(d.T), torch.from_numpy(x), out=torch.from_numpy(out))
+
+
+class WithoutSelection(Work):
+    """Sends all rows back through all critics, as autograd does, to compare with."""
+
+    def differentiate_values(self, thread: int) -> None:
+        least = self.values.argmin(axis=0)
+        everywhere, actions = np.arange(self.size), slice(INPUTS, None)
+        for e in range(thread, len(self.values), 2):
+            d = np.where(least == e, np.float32(-1 / self.size), np.float32(0))[:, None]
+            layers = self._networks.critics[e]
+            of_actions = self._passes[e].input_gradient(layers, d, everywhere, actions)
+            rows = np.flatnonzero(least == e)
+            self._d_action[rows] = of_actions[rows]
+
+
+# --- the sides ----------------------------------------------------------------------------------------------
+
+
+def make_algorithm(threads: int) -> SAC:
+    """Return SAC at the start of training."""
+    box = ActionSpec("box", (ACTIONS,), low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
+    env = EnvSpec("HalfCheetah-v5", (Leaf("observation", (INPUTS,), "float32"),), box, columns=1)
+    config = SACConfig()
+    return SAC(config, config.policy_spec(env), seed=0, threads=threads)
+
+
+def make_minibatches(algorithm: SAC) -> list[Minibatch]:
+    """Return minibatches as a replay of random transitions would give them."""
+    random = np.random.default_rng(0)
+    minibatches = []
+    for _ in range(MINIBATCHES):
+        sampled = {
+            "observation": random.standard_normal((ROWS, INPUTS), dtype=np.float32),
+            "next/observation": random.standard_normal((ROWS, INPUTS), dtype=np.float32),
+            "action": random.uniform(-1, 1, (ROWS, ACTIONS)).astype(np.float32),
+            "reward": random.standard_normal(ROWS, dtype=np.float32),
+            "discount": np.full(ROWS, 0.99, np.float32),
+        }
+        tensors = {name: torch.from_numpy(array) for name, array in sampled.items()}
+        minibatches.append(algorithm.minibatch(tensors, random))
+    return minibatches
+
+
+def by_autograd(threads: int) -> Update:
+    """Return the update of the losses as they are written, with so many threads of torch."""
+    algorithm = make_algorithm(1)
+    algorithm.stages = tuple(replace(stage, gradients=None) for stage in algorithm.stages)
+    update = update_of(algorithm)
+
+    def with_threads(number: int) -> None:
+        torch.set_num_threads(threads)
+        update(number)
+        torch.set_num_threads(1)
+
+    return with_threads
+
+
+def by_hand(threads: int, kernels: Products | None = None, work: type[Work] = Work) -> Update:
+    """Return the update with the gradients by hand, shared by so many threads."""
+    algorithm = make_algorithm(threads)
+    gradients: Any = algorithm._by_hand  # noqa: SLF001  (users have no switch: the quickest is taken by itself)
+    if kernels:
+        gradients._networks = gradients._networks._replace(kernels=kernels)  # noqa: SLF001
+    gradients._work = work(gradients._networks, ROWS)  # noqa: SLF001
+    return update_of(algorithm)
+
+
+def update_of(algorithm: SAC) -> Update:
+    """Return the learner's update, by its number."""
+    updates, rates, minibatches = Updates(algorithm), algorithm.begin(0.0), make_minibatches(algorithm)
+
+    def update(number: int) -> None:
+        if not updates.apply(number, minibatches[number % MINIBATCHES], rates, Figures()):
+            raise SystemExit("an update was refused: its gradients were not finite")
+
+    return update
+
+
+SIDES: dict[str, Callable[[], Update]] = {
+    "autograd, 1 thread": lambda: by_autograd(1),
+    "autograd, 2 threads": lambda: by_autograd(2),
+    "by hand, 1 thread": lambda: by_hand(1),
+    "by hand, 2 threads": lambda: by_hand(2),
+    "by hand, 2 threads, all rows back through all critics": lambda: by_hand(2, work=WithoutSelection),
+    "by hand, 2 threads, products by NumPy": lambda: by_hand(2, NumpyProducts()),
+    "by hand, 2 threads, products by oneDNN": lambda: by_hand(2, OneDNNProducts()),
+    "by hand, 2 threads, products by torch": lambda: by_hand(2, TorchProducts()),
+}
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return microseconds per update of each block: wall, and CPU of all threads."""
+    updates = {name: make() for name, make in SIDES.items()}
+    results: dict[str, dict[str, list[float]]] = {name: {"wall": [], "cpu": []} for name in updates}
+    for turn in range(rounds + DROPPED):
+        for name in sorted(updates, key=list(updates).index, reverse=turn % 2 == 1):
+            wall, cpu = _block(updates[name])
+            if turn >= DROPPED:
+                results[name]["wall"].append(round(wall, 1))
+                results[name]["cpu"].append(round(cpu, 1))
+    return results
+
+
+def _block(update: Update) -> tuple[float, float]:
+    for number in range(2):  # caches are another side's
+        update(number)
+    wall, cpu = perf_counter(), process_time()
+    for number in range(BLOCK):
+        update(number)
+    return 1e6 * (perf_counter() - wall) / BLOCK, 1e6 * (process_time() - cpu) / BLOCK
+
+
+def table(results: dict[str, dict[str, list[float]]]) -> str:
+    """Return the medians as Markdown, with the share of autograd's time on one thread."""
+    first = median(results["autograd, 1 thread"]["wall"])
+    rows = [
+        [name, spread(times["wall"], ",.0f"), f"{median(times['cpu']):,.0f}", f"{first / median(times['wall']):.2f}"]
+        for name, times in results.items()
+    ]
+    return markdown_table(["update", "us: median (least to most)", "CPU us", "times as quick as autograd"], rows)
+
+
+def main() -> None:
+    """Measure all sides; write the raw results and the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="blocks of each side that count")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
+    arguments = parser.parse_args()
+    limit(1)
+    about = {**machine(), "blas_kernels": blas_kernels()}
+    results = measure(arguments.rounds)
+    write_json(arguments.out / "sac-update.json", {"machine": about, "us": results})
+    text = (
+        f"# SAC's update, 256-256, batch 256\n\n{describe(about)}; OpenBLAS's kernels: {about['blas_kernels']}.\n\n"
+        f"{table(results)}"
+    )
+    (arguments.out / "sac-update.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

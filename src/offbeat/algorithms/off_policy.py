@@ -1,0 +1,109 @@
+"""What algorithms that learn from a replay share: the settings of the replay, and of the ratio that it is held to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from offbeat.config import RuntimeConfig
+from offbeat.errors import ConfigError
+from offbeat.fields import Count, Natural, Positive, Ratio, Share
+from offbeat.memory.priorities import Exponents
+from offbeat.memory.replay import Replay, Rings, RingShape
+from offbeat.pace import ReplayPace
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """The settings of a replay."""
+
+    learning_rate: Positive = 3e-4
+    """Adam's step size, where no other is given."""
+    gamma: Share = 0.99
+    """Discount per env step."""
+    batch_size: Count = 256
+    """Transitions that an update sees."""
+    utd_ratio: Ratio | None = None
+    """Updates per env step, held exactly; none: 1, or what steps_per_update says."""
+    steps_per_update: Ratio | None = None
+    """Env steps per update: the inverse of utd_ratio, for those who think in it."""
+    warmup: Count = 5_000
+    """Env steps, acted at random, before the first update can become due."""
+    max_ahead: Natural | None = None
+    """Tickets that actors may be ahead of the updates; none: 0 in serial, else one per actor, so that all can act."""
+    chunk_length: Count = 1
+    """Env steps of one column in a ticket: the piece after which the updates that it made due are done."""
+    capacity: Count = 1_000_000
+    """Transitions that the replay keeps at least, of all actors together."""
+    n_step: Count = 1
+    """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged."""
+    prioritized: bool = False
+    """Sample in proportion to the last error of a transition (arXiv:1511.05952), weighed so that no bias remains."""
+    priority_exponent: Share = 0.6
+    """How much the error counts when sampling: 0 is uniform. Only with prioritized."""
+    importance_exponent: Share = 0.4
+    """How much of the bias of prioritized sampling the weights take away: 1 is all. Only with prioritized."""
+    save_replay: bool = True
+    """Keep the replay in checkpoints. Without it a resumed run warms up again, and counts the ratio from there."""
+
+    splits_updates: ClassVar[bool] = True
+    """Whether an update is shared out between threads by the algorithm itself; BLAS then has one thread."""
+    lead: ClassVar[str] = "max_ahead"
+    """What is set to let actors be further ahead."""
+    means_nothing: ClassVar[dict[str, str]] = {
+        "unroll_length": "type --set chunk_length=N, the env steps of a ticket",
+        "unrolls_per_batch": "type --set batch_size=N, the transitions that an update sees",
+        "max_lag": "type --set max_ahead=N, the tickets that actors may be ahead of the updates",
+        "split": "type --actors N --envs-per-actor N, and --set learner_threads=N",
+        "decorrelate": "leave it out: a replay mixes the moments of all episodes",
+    }
+    """Keys of [runtime] that mean nothing here -> what to type in their place."""
+
+    def __post_init__(self) -> None:
+        if self.utd_ratio is not None and self.steps_per_update is not None:
+            raise ConfigError(
+                f"utd_ratio is {self.utd_ratio} and steps_per_update is {self.steps_per_update}, but one is the "
+                "inverse of the other: keep one of them"
+            )
+
+    @property
+    def updates_per_env_step(self) -> Fraction:
+        """The update-to-data ratio, r."""
+        if self.steps_per_update is not None:
+            return 1 / self.steps_per_update
+        return Fraction(1) if self.utd_ratio is None else self.utd_ratio
+
+    def memory(self, runtime: RuntimeConfig) -> RingShape:
+        """Return the rings that these settings make, and the pace on them.
+
+        Raises:
+            ConfigError: they cannot work together.
+        """
+        ahead = 0 if runtime.runtime == "serial" else runtime.actors
+        pace = ReplayPace(
+            utd_ratio=self.updates_per_env_step,
+            warmup=self.warmup,
+            max_ahead=ahead if self.max_ahead is None else self.max_ahead,
+            sample_needs=self.batch_size,
+        )
+        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.chunk_length, self.capacity)
+
+    def replay(self, rings: Rings) -> Replay:
+        """Return the replay of these settings on the rings of their shape."""
+        priorities = Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None
+        return Replay(rings, batch_size=self.batch_size, n_step=self.n_step, gamma=self.gamma, priorities=priorities)
+
+    def check(self, runtime: RuntimeConfig) -> None:
+        """Refuse settings that cannot work together.
+
+        Raises:
+            ConfigError: with the arithmetic and the remedy.
+        """
+        shape = self.memory(runtime)
+        shape.check(self.batch_size, self.n_step)
+        if runtime.actors > shape.pace.in_flight:
+            raise ConfigError(
+                f"actors is {runtime.actors}, but at most max_ahead + 1 = {shape.pace.in_flight} tickets can be in "
+                f"flight: type --set max_ahead={runtime.actors} to let all of them act at once, or fewer --actors"
+            )

@@ -1,0 +1,478 @@
+"""Soft actor-critic (arXiv:1801.01290, arXiv:1812.05905), config and algorithm; for choices arXiv:1910.07207.
+
+An update has three stages, in the order of the data: the critics learn the soft value of the sampled transitions, the
+policy learns to please the critics and to keep its entropy, and the temperature learns to weigh the two such that the
+entropy meets its target. The value that follows a transition is that of the ema critics, which follow the critics
+after each of their steps.
+
+Until the first update of the policy, actions are uniform over all there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.algorithms.sac_gradients import SACGradients
+from offbeat.algorithms.statistics import Statistics
+from offbeat.config import Config
+from offbeat.errors import ConfigError
+from offbeat.fields import Bound, Count, NonNegative, Positive
+from offbeat.losses import sac as losses
+from offbeat.models.critics import Critics
+from offbeat.models.distributions import TanhGaussian
+from offbeat.models.flat import FlatParameters
+from offbeat.models.soft_policy import SoftPolicy
+from offbeat.models.spec import Activation, PolicySpec
+from offbeat.models.team import Team
+from offbeat.seeding import derive_seed
+from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
+
+CRITIC, POLICY, TEMPERATURE = "critic", "policy", "temperature"
+SHARE_OF_ENTROPY = 0.7
+"""Of the uniform policy's entropy: the default target over choices. arXiv:1910.07207 has 0.98, which a policy of two
+choices that is any good cannot keep; its author and github.com/toshikwa/sac-discrete.pytorch/issues/10 went lower."""
+
+
+@dataclass(frozen=True)
+class SACConfig(ReplayConfig):
+    """The settings of SAC; the defaults are those of arXiv:1812.05905, appendix D, unless noted."""
+
+    policy_learning_rate: Positive | None = None
+    """Adam's step size for the policy; none: learning_rate."""
+    critic_learning_rate: Positive | None = None
+    """Adam's step size for the critics; none: learning_rate."""
+    temperature_learning_rate: Positive | None = None
+    """Adam's step size for the logarithm of the temperature; none: learning_rate."""
+    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
+    """Share of the way that the ema critics go to the critics after each of their steps."""
+    critics: Count = 2
+    """Critics in the ensemble, of which the least value counts."""
+    policy_delay: Count = 1
+    """Policy and temperature are changed in each so many-th update only."""
+    temperature: NonNegative | None = None
+    """Weight of the entropy, in units of reward; none: learned, such that the entropy meets its target."""
+    initial_temperature: Positive = 1.0
+    """What a learned temperature begins at."""
+    target_entropy: float | None = None
+    """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what n choices have at most."""
+    hidden_sizes: tuple[Count, ...] = (256, 256)
+    """Units of each hidden layer, of the policy and of each critic."""
+    activation: Activation = "relu"
+    """Between the layers."""
+    normalize_observations: bool = False
+    """Shift and scale observations by running statistics."""
+    max_grad_norm: Positive | None = None
+    """Gradients of policy, critics and temperature are scaled down to this norm, each by itself; none: never."""
+    adam_eps: Positive = 1e-8
+    """Adam's epsilon."""
+
+    def policy_spec(self, env: EnvSpec) -> PolicySpec:
+        """Return the policy that these settings make for an env.
+
+        Raises:
+            ConfigError: the env's actions do not suit these settings.
+        """
+        _require_actions(env)
+        spec = PolicySpec(
+            observation=env.observation,
+            action=env.action,
+            hidden_sizes=self.hidden_sizes,
+            activation=self.activation,
+            distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
+            normalize=self.normalize_observations,
+            uniform_start=True,
+        )
+        self._require_target(env, spec)
+        return spec
+
+    def entropy_sought(self, spec: PolicySpec) -> float:
+        """Return the entropy that a learned temperature keeps the policy at, in nats."""
+        return self._default_target(spec) if self.target_entropy is None else self.target_entropy
+
+    def _require_target(self, env: EnvSpec, spec: PolicySpec) -> None:
+        """Refuse a target that no policy can meet: the temperature would grow for ever.
+
+        Raises:
+            ConfigError: with the most that there can be.
+        """
+        most, target = _most_entropy(spec), self.target_entropy
+        if self.temperature is None and target is not None and target >= most:
+            raise ConfigError(
+                f"target_entropy is {target:g}, but it must be less than the {most:.4g} nats of the policy that draws "
+                f"uniformly among the actions of {env.id}: type --set target_entropy={self._default_target(spec):.4g}"
+            )
+
+    def _default_target(self, spec: PolicySpec) -> float:
+        if spec.action.kind == "discrete":
+            return SHARE_OF_ENTROPY * _most_entropy(spec)
+        return -float(spec.action_size)  # arXiv:1812.05905, appendix D
+
+
+def _require_actions(env: EnvSpec) -> None:
+    """Refuse an env whose actions SAC cannot choose.
+
+    Raises:
+        ConfigError: with the actions that there are.
+    """
+    action = env.action
+    if action.kind == "multidiscrete":
+        raise ConfigError(
+            f"{env.id} has multidiscrete actions of {list(action.nvec)} choices, but SAC expects a bounded box or one "
+            f"discrete action: type `offbeat train ppo {env.id}`"
+        )
+    if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
+        raise ConfigError(
+            f"{env.id} has actions from {list(action.low)} to {list(action.high)}, but SAC expects a box with finite "
+            f"bounds: wrap the env so that it has them, or type `offbeat train ppo {env.id}`"
+        )
+
+
+def _most_entropy(spec: PolicySpec) -> float:
+    """Return the entropy of the uniform policy, in nats: a box is [-1, 1] in each number here."""
+    return spec.action_size * math.log(spec.action.nvec[0] if spec.action.kind == "discrete" else 2)
+
+
+class _Networks(NamedTuple):
+    policy: SoftPolicy
+    critics: Critics
+    frozen: Critics
+    """The critics on the same values, but without gradients: through them, the policy alone is differentiated."""
+    ema: Critics
+
+
+class _Heads(Protocol):
+    """What differs with the kind of action."""
+
+    def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
+        """Return what the actions of an update are drawn with, [M, ...] by name."""
+        ...
+
+    def values(self, minibatch: Minibatch) -> Tensor:
+        """Return the critics' values of the recorded actions, [E, M]."""
+        ...
+
+    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+        """Return what the critics learn towards, [M], without gradients."""
+        ...
+
+    def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the policy's loss, [M], and its entropy, [M]: exact, or estimated by the action drawn."""
+        ...
+
+
+class _BoxHeads:
+    """One action is drawn from the policy in each state; critics are given it after the observation."""
+
+    def __init__(self, networks: _Networks, action_size: int) -> None:
+        self._networks, self._action_size = networks, action_size
+
+    def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
+        shape = (2, rows, self._action_size)
+        noise, following = torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
+        return {"noise": noise, "next_noise": following}
+
+    def values(self, minibatch: Minibatch) -> Tensor:
+        values: Tensor = self._networks.critics(torch.cat([minibatch["observation"], minibatch["action"]], 1))
+        return values
+
+    @torch.no_grad()
+    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+        observation = minibatch["next_observation"]
+        action, log_prob = TanhGaussian(self._networks.policy(observation)).sample(minibatch["next_noise"])
+        following = self._networks.ema(torch.cat([observation, action], 1))
+        return losses.soft_targets(minibatch["reward"], minibatch["discount"], following, log_prob, temperature)
+
+    def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        observation = minibatch["observation"]
+        action, log_prob = TanhGaussian(self._networks.policy(observation)).sample(minibatch["noise"])
+        values = self._networks.frozen(torch.cat([observation, action], 1))
+        return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
+
+
+class _ChoiceHeads:
+    """All actions are valued in each state, and weighed with their probabilities: nothing is drawn."""
+
+    def __init__(self, networks: _Networks) -> None:
+        self._networks = networks
+
+    def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:  # noqa: ARG002
+        return {}
+
+    def values(self, minibatch: Minibatch) -> Tensor:
+        values: Tensor = self._networks.critics(minibatch["observation"])
+        chosen = minibatch["action"][:, None].expand(*values.shape[:2], 1)
+        return values.gather(2, chosen).squeeze(2)
+
+    @torch.no_grad()
+    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+        observation = minibatch["next_observation"]
+        log_probs, following = self._log_probs(observation), self._networks.ema(observation)
+        return losses.discrete_soft_targets(
+            minibatch["reward"], minibatch["discount"], following, log_probs, temperature
+        )
+
+    def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        observation = minibatch["observation"]
+        log_probs = self._log_probs(observation)
+        with torch.no_grad():
+            values = self._networks.frozen(observation)
+            entropy = losses.entropy_of(log_probs)
+        return losses.discrete_policy_loss(log_probs, values, temperature), entropy
+
+    def _log_probs(self, observation: Tensor) -> Tensor:
+        return functional.log_softmax(self._networks.policy(observation), dim=1)
+
+
+class _Temperature(nn.Module):
+    """The logarithm of a learned temperature, as the one parameter of its group."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor(math.log(initial)))
+
+
+class SAC:
+    """See the module's docstring. Up to three parameter groups, each with its stage."""
+
+    def __init__(
+        self,
+        config: SACConfig,
+        spec: PolicySpec,
+        *,
+        seed: int,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> None:
+        """Make new networks.
+
+        Args:
+            config: the settings.
+            spec: the policy, from `config.policy_spec`.
+            seed: keys the initial weights.
+            threads: that share an update, where its gradients are computed by hand; the bits are the same with 1.
+            device: where the learner's tensors live.
+        """
+        self._config, self._spec, self._device = config, spec, device
+        self._layout = spec.layout()
+        self._statistics = Statistics(spec.inputs, observations=spec.normalize, returns=False, device=device)
+        self._uniform = torch.ones(1)
+        """1 until the policy has learned."""
+        self._make_networks(torch.Generator().manual_seed(derive_seed(seed, "init")))
+        self._make_temperature()
+        self._by_hand = self._gradients_by_hand(threads)
+        self.groups: Mapping[str, ParameterGroup] = self._make_groups()
+        self.stages: tuple[Stage, ...] = self._make_stages()
+        # What a stage leaves for those after it.
+        self._errors = torch.zeros(0)
+        """[M]: by how much the critics missed their targets in the last update, the mean over the critics."""
+        self._entropy: Tensor | float = 0.0
+        """The mean entropy of the policy in the states of the last update."""
+
+    @classmethod
+    def for_run(cls, config: Config, spec: PolicySpec, device: str) -> Self:
+        """Make the algorithm of a run."""
+        return cls(config.settings, spec, seed=config.run.seed, threads=config.threads, device=device)
+
+    def _make_networks(self, generator: torch.Generator) -> None:
+        config, spec = self._config, self._spec
+        box = spec.action.kind == "box"
+        policy = SoftPolicy(spec, generator=generator).to(self._device)
+        critics = Critics(
+            spec.inputs + spec.action_size if box else spec.inputs,
+            config.hidden_sizes,
+            config.activation,
+            critics=config.critics,
+            choices=None if box else spec.action.nvec[0],
+            generator=generator,
+        ).to(self._device)
+        self._policy, self._critics = FlatParameters(policy), FlatParameters(critics)
+        self._ema = self._critics.values.clone()
+        frozen = _frozen(critics, self._critics.arrays())
+        ema = _frozen(critics, self._critics.layout.views(self._ema))
+        networks = _Networks(policy, critics, frozen, ema)
+        self._heads: _Heads = _BoxHeads(networks, spec.action_size) if box else _ChoiceHeads(networks)
+
+    def _make_temperature(self) -> None:
+        """Make a parameter of it, unless it is fixed."""
+        config = self._config
+        self._log_alpha: nn.Parameter | None = None
+        if config.temperature is not None:
+            self._fixed_alpha = torch.tensor(config.temperature, device=self._device)
+            return
+        module = _Temperature(config.initial_temperature).to(self._device)
+        self._log_alpha, self._flat_log_alpha = module.log_alpha, FlatParameters(module)
+        self._target_entropy = config.entropy_sought(self._spec)
+
+    def _make_groups(self) -> dict[str, ParameterGroup]:
+        flats = {CRITIC: self._critics, POLICY: self._policy}
+        if self._log_alpha is not None:
+            flats[TEMPERATURE] = self._flat_log_alpha
+        most = math.inf if self._config.max_grad_norm is None else self._config.max_grad_norm
+        return {name: ParameterGroup(flat, most, self._config.adam_eps) for name, flat in flats.items()}
+
+    def _gradients_by_hand(self, threads: int) -> SACGradients | None:
+        """Return the quicker path through the losses of critics and policy, where there is one."""
+        if self._spec.action.kind != "box" or self._device != "cpu":
+            return None
+        return SACGradients(
+            self._spec,
+            self._policy,
+            self._critics,
+            self._ema,
+            temperature=lambda: float(self._temperature()),
+            team=Team(2 if threads > 1 else 1),
+            draw_ahead=self._config.policy_delay == 1,
+        )
+
+    def _make_stages(self) -> tuple[Stage, ...]:
+        delay = self._config.policy_delay
+        critic, policy = (self._by_hand.critic, self._policy_by_hand) if self._by_hand else (None, None)
+        temperature = self._temperature_by_hand if self._by_hand else None
+        stages = (
+            Stage(CRITIC, CRITIC, self._critic_loss, critic, after=self._follow),
+            Stage(POLICY, POLICY, self._policy_loss, policy, after=self._end_uniform_start, every=delay),
+            Stage(TEMPERATURE, TEMPERATURE, self._temperature_loss, temperature, every=delay),
+        )
+        return tuple(stage for stage in stages if stage.group in self.groups)
+
+    def fields(self) -> list[Field]:
+        return []
+
+    def begin(self, progress: float) -> dict[str, float]:  # noqa: ARG002
+        config = self._config
+        rates = {
+            CRITIC: config.critic_learning_rate,
+            POLICY: config.policy_learning_rate,
+            TEMPERATURE: config.temperature_learning_rate,
+        }
+        return {group: rates[group] or config.learning_rate for group in self.groups}
+
+    @torch.no_grad()
+    def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:
+        """Flatten and normalise observations to [M, inputs] and actions to [M, action_size]; draw the noise."""
+        rows = {name: sampled[name] for name in ("action", "reward", "discount", "weight") if name in sampled}
+        if self._spec.action.kind == "box":
+            rows["action"] = rows["action"].reshape(-1, self._spec.action_size)
+        rows["observation"] = self._statistics.normalized(self._flatten(sampled, ""))
+        rows["next_observation"] = self._statistics.normalized(self._flatten(sampled, "next/"))
+        noise = self._heads.noise(len(rows["reward"]), random)
+        return {**rows, **{name: drawn.to(self._device) for name, drawn in noise.items()}}
+
+    def _flatten(self, rows: Batch, prefix: str) -> Tensor:
+        """Join the leaves into [M, inputs] float32."""
+        leaves = [rows[prefix + leaf.name].to(torch.float32).reshape(-1, leaf.size) for leaf in self._spec.observation]
+        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=1)
+
+    # --- the stages -----------------------------------------------------------------------------------------
+
+    def _temperature(self) -> Tensor:
+        """Return alpha, a scalar without a gradient."""
+        return self._fixed_alpha if self._log_alpha is None else self._log_alpha.detach().exp()
+
+    def _critic_loss(self, minibatch: Minibatch) -> LossResult:
+        targets = self._heads.targets(minibatch, self._temperature())
+        values = self._heads.values(minibatch)
+        loss = losses.critic_loss(values, targets, minibatch.get("weight")).mean()
+        values = values.detach()
+        self._errors = (values - targets).abs().mean(dim=0)
+        return LossResult(loss, {"critic_loss": loss.detach(), "q_mean": values.mean()})
+
+    def _follow(self) -> None:
+        self._ema.lerp_(self._critics.values, self._config.ema_rate)
+
+    def _policy_loss(self, minibatch: Minibatch) -> LossResult:
+        rows, entropy = self._heads.policy_loss(minibatch, self._temperature())
+        loss, self._entropy = rows.mean(), entropy.mean()
+        return LossResult(loss, {"policy_loss": loss.detach(), "entropy": self._entropy})
+
+    def _policy_by_hand(self, minibatch: Minibatch) -> LossResult:
+        assert self._by_hand is not None
+        result = self._by_hand.policy(minibatch)
+        self._entropy = result.metrics["entropy"]
+        return result
+
+    def _end_uniform_start(self) -> None:
+        self._uniform.zero_()
+
+    def _temperature_loss(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
+        """Return the loss for the entropy that the policy stage has found: it is linear in it, so the mean will do."""
+        assert self._log_alpha is not None
+        loss = losses.temperature_loss(self._log_alpha, self._entropy, self._target_entropy)
+        return LossResult(loss, {"temperature_loss": loss.detach(), "temperature": self._temperature()})
+
+    def _temperature_by_hand(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
+        gap = float(self._entropy) - self._target_entropy
+        self._flat_log_alpha.gradients[0] = gap
+        loss = float(self._flat_log_alpha.values[0]) * gap
+        return LossResult(loss, {"temperature_loss": loss, "temperature": float(self._temperature())})
+
+    # --- after the stages -----------------------------------------------------------------------------------
+
+    def priorities(self, minibatch: Minibatch) -> Array:  # noqa: ARG002
+        """Return by how much the critics missed their targets, [M], before they learned from them."""
+        if self._by_hand:
+            return self._by_hand.errors()
+        errors: Array = self._errors.cpu().numpy()
+        return errors
+
+    def finish(self, observations: Batch) -> dict[str, float]:
+        if self._spec.normalize:
+            rows = self._flatten(observations, "")
+            self._statistics.update(rows, rows.new_empty(0))
+        return {}
+
+    # --- what is published and kept -------------------------------------------------------------------------
+
+    def write_published(self, vector: NDArray[np.float32]) -> None:
+        vector[: self._policy.layout.size] = self._policy.values.cpu().numpy()
+        arrays = self._layout.views(vector)
+        for name, values in self._statistics.published.items():
+            arrays[name][:] = values
+        arrays["uniform"][:] = self._uniform.numpy()
+
+    def _arrays(self) -> dict[str, Tensor]:
+        """Return views of all that is learned, by the names of a checkpoint; the policy's as `PolicySpec` has them."""
+        ema = self._critics.layout.views(self._ema)
+        return {
+            **self._policy.arrays(),
+            **{f"critics.{name}": view for name, view in self._critics.arrays().items()},
+            **{f"ema_critics.{name}": view for name, view in ema.items()},
+            **({} if self._log_alpha is None else self._flat_log_alpha.arrays()),
+            "uniform": self._uniform,
+        }
+
+    def weights(self) -> Tree:
+        return {name: view.cpu().numpy() for name, view in self._arrays().items()} | self._statistics.arrays()
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        for name, view in self._arrays().items():
+            view.copy_(torch.from_numpy(weights[name]))
+
+    def state(self) -> dict[str, Any]:
+        return self._statistics.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.restore_statistics(state)
+
+    def restore_statistics(self, state: Mapping[str, Any]) -> None:
+        self._statistics.restore(state)
+
+
+def _frozen(critics: Critics, values: Mapping[str, Tensor]) -> Critics:
+    """Return critics of the same shape that live on these values, and gather no gradients."""
+    frozen = deepcopy(critics).requires_grad_(False)
+    for name, parameter in frozen.named_parameters():
+        parameter.data = values[name]
+    return frozen

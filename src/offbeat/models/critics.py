@@ -1,0 +1,62 @@
+"""An ensemble of critics, evaluated as one batched product a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from offbeat.models.soft_policy import uniform_
+from offbeat.models.spec import Activation
+
+
+class Critics(nn.Module):
+    """E multi-layer perceptrons of one shape, each with parameters of its own.
+
+    Layer i has `weights.{i}` [E, outputs_i, inputs_i] and `biases.{i}` [E, outputs_i]; each critic begins as torch's
+    own layers do.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden_sizes: Sequence[int],
+        activation: Activation,
+        *,
+        critics: int,
+        choices: int | None,
+        generator: torch.Generator,
+    ) -> None:
+        """Make a new ensemble.
+
+        Args:
+            inputs: numbers that a critic sees: of the observation, and of the action after them where it is given one.
+            hidden_sizes: units of each hidden layer.
+            activation: between the layers.
+            critics: E.
+            choices: how many actions there are, if the critics value them all; None: they value the one given.
+            generator: for the initial parameters.
+        """
+        super().__init__()
+        layers = list(pairwise((inputs, *hidden_sizes, choices or 1)))
+        self.weights = nn.ParameterList(
+            uniform_(torch.empty(critics, outputs, fan_in), fan_in, generator) for fan_in, outputs in layers
+        )
+        self.biases = nn.ParameterList(
+            uniform_(torch.empty(critics, outputs), fan_in, generator) for fan_in, outputs in layers
+        )
+        self._one = choices is None
+        self._activation = torch.tanh if activation == "tanh" else functional.relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the values [E, M] of x [M, inputs], or those of all choices, [E, M, choices]."""
+        x = x.expand(len(self.biases[0]), *x.shape)
+        last = len(self.weights) - 1
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+            if i < last:
+                x = self._activation(x)
+        return x.squeeze(2) if self._one else x

@@ -1,0 +1,112 @@
+"""Two threads that share the work of one update: the calling one, and a helper that sleeps in between.
+
+NumPy's and torch's products let go of Python's lock, so two threads that each compute with one thread of BLAS use two
+cores. The work is cut in two parts in any case, also for one thread, and each part's sums have one order: the result
+does not depend, bit by bit, on how many threads there are.
+
+A sleeping thread takes some 30 us to wake on another core. So a piece of work is worth handing over from a few hundred
+microseconds on, and steps should be few.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Literal
+
+import torch
+
+Part = Callable[[], None]
+Step = tuple[Part, Part]
+"""What can be done at the same time: the first part by the caller, the second by the helper."""
+
+
+class Team:
+    """One or two threads. Not to be used by several callers at the same time; there may be several teams.
+
+    BLAS and torch must have one thread each (`threads.limit`). The helper sets torch's for itself, as torch counts
+    them per thread; threads that start after it have one, too, until they choose otherwise.
+    """
+
+    def __init__(self, threads: Literal[1, 2]) -> None:
+        self.threads = threads
+        self._post = _Post()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        if threads == 2:
+            # The thread knows the post alone, so that a team that nobody holds is collected, which ends the thread.
+            self._thread = threading.Thread(target=_help, args=(self._post,), name="update-helper", daemon=True)
+            self._thread.start()
+            weakref.finalize(self, self._post.work.put, None)
+
+    def run(self, *steps: Step) -> None:
+        """Do all steps in order, each when both parts of the one before are done.
+
+        What a part raises is raised here; no further step begins.
+
+        Raises:
+            RuntimeError: the team is closed.
+        """
+        if self._closed:
+            raise RuntimeError("this team is closed")
+        if self._thread is None:
+            for first, second in steps:
+                first()
+                second()
+            return
+        self._post.work.put([second for _, second in steps])
+        try:
+            error = _take_part([first for first, _ in steps], self._post.to_helper, self._post.to_caller)
+        except BaseException:  # a signal's handler raised while we waited: the two are no longer in step
+            self.close()
+            raise
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """End the helper, once it has done what it is at."""
+        self._closed = True
+        if self._thread is not None:
+            self._post.to_helper.put(Left())
+            self._post.work.put(None)
+            self._thread.join()
+
+
+class Left(Exception):
+    """The other side has gone."""
+
+
+class _Post:
+    """The ways between the two. A queue in place of a lock: it can be interrupted, and carries what went wrong."""
+
+    def __init__(self) -> None:
+        self.work: SimpleQueue[list[Part] | None] = SimpleQueue()
+        self.to_helper: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.to_caller: SimpleQueue[BaseException | None] = SimpleQueue()
+
+
+def _help(post: _Post) -> None:
+    """Do the second parts, until there is None."""
+    torch.set_num_threads(1)
+    while (parts := post.work.get()) is not None:
+        _take_part(parts, post.to_caller, post.to_helper)
+        del parts  # they hold what they work on, which may hold the team
+
+
+def _take_part(
+    parts: Sequence[Part], outbox: SimpleQueue[BaseException | None], inbox: SimpleQueue[BaseException | None]
+) -> BaseException | None:
+    """Do one side's parts and meet the other side after each; return what went wrong, own errors first."""
+    for part in parts:
+        error: BaseException | None = None
+        try:
+            part()
+        except BaseException as caught:  # noqa: BLE001  (is raised by `run`, on whichever side it was caught)
+            error = caught
+        outbox.put(error)
+        others = inbox.get()
+        if error is not None or others is not None:
+            return others if error is None else error
+    return None

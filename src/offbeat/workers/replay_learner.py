@@ -1,0 +1,135 @@
+"""The learner on a replay: takes in one ticket a learning step, and makes the updates that it makes due.
+
+Every update of a step samples from the same tickets, those up to the one that it took in, however much more is
+committed by then: so what is learned does not depend on who was quicker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter as clock
+from typing import Any
+
+import numpy as np
+
+from offbeat.memory.replay import Replay
+from offbeat.memory.weights import Weights
+from offbeat.metrics.timings import Timings
+from offbeat.pace import ReplayPace
+from offbeat.seeding import stream
+from offbeat.types import Batch, ReplayAlgorithm, Tree
+from offbeat.workers.learner import Learned, Learner, summary
+from offbeat.workers.updates import Figures
+
+
+class ReplayLearner(Learner):
+    """See the module's docstring."""
+
+    _algorithm: ReplayAlgorithm
+
+    def __init__(
+        self,
+        algorithm: ReplayAlgorithm,
+        replay: Replay,
+        pace: ReplayPace,
+        weights: Weights,
+        *,
+        keeps_replay: bool,
+        seed: int,
+        device: str,
+        timings: Timings,
+    ) -> None:
+        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings)
+        self._replay, self._pace, self._keeps_replay = replay, pace, keeps_replay
+        self._valid = self._due = 0
+        """Valid transitions taken in, and the updates that they made due. The ratio is held on these two: both count
+        from the run's beginning, or from a resume without the replay."""
+        self._made = 0
+        """Updates of the whole run; refused ones count too."""
+        self._had = np.zeros(pace.versions, np.int64)
+        """The updates that each version of the weights has had, those that a ticket may be acted with."""
+
+    def valid_rows(self, step: int) -> int:
+        return int(self._replay.ticket(step)["valid"].sum())
+
+    def learn(self, step: int, progress: float) -> Learned:
+        begun = clock()
+        rows = self._take_in(step)
+        due = self._pace.due(self._valid) - self._due
+        rates, random, figures = self._algorithm.begin(progress), stream(self._seed, "learn", step), Figures()
+        taken_in = clock()
+        for _ in range(due):
+            self._update(random, rates, figures)
+        self._due += due
+        updated = clock()
+        metrics = self._algorithm.finish(self._observations(rows))
+        self.publish(step + 1)
+        self._timings.add("learn/take_in", taken_in - begun)
+        self._timings.add("learn/update", updated - taken_in)
+        self._timings.add("learn/publish", clock() - updated)
+        self._timings.add("learn", clock() - begun)
+        metrics = {**figures.summed_up(), **metrics, **self._ratio(), "learning_rate": max(rates.values())}
+        return summary(rows, step - rows["behavior_version"], due, figures.refused, metrics)
+
+    def _take_in(self, step: int) -> Tree:
+        """Let the step's ticket be sampled; return its rows."""
+        rows = self._replay.ticket(step)
+        self._replay.take_in(step, born=int(self._had[rows["behavior_version"][0] % len(self._had)]))
+        self._valid += int(np.count_nonzero(rows["valid"]))
+        return rows
+
+    def _update(self, random: np.random.Generator, rates: Mapping[str, float], figures: Figures) -> None:
+        samples = self._replay.sample(random)
+        minibatch = self._algorithm.minibatch(self._staging.tensors(samples.arrays), random)
+        applied = self._updates.apply(self._made, minibatch, rates, figures)
+        if applied and self._replay.prioritized:
+            self._replay.update_priorities(samples, self._algorithm.priorities(minibatch))
+        figures.add_spread("sample_age", self._made - samples.born)
+        self._made += 1
+
+    def _observations(self, rows: Tree) -> Batch:
+        """Return the observations of a ticket's transitions, [M, ...] by leaf."""
+        taken = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
+        return self._staging.tensors(taken)
+
+    def _ratio(self) -> dict[str, float]:
+        """Return the ratio that has been reached; nothing in the warm-up."""
+        beyond = self._valid - self._pace.warmup
+        size = {"replay_size": float(self._replay.valid)}
+        if beyond <= 0:
+            return size
+        ratio = self._due / beyond
+        return {"utd_ratio": ratio, "samples_per_insert": ratio * self._replay.batch_size, **size}
+
+    def publish(self, version: int) -> None:
+        super().publish(version)
+        self._had[version % len(self._had)] = self._made
+
+    def rehearse(self, step: int) -> float:
+        random, rates = stream(self._seed, "learn", step), self._algorithm.begin(0.0)
+        self._update(random, rates, Figures())
+        return float(1 / self._pace.utd_ratio)
+
+    def kept(self) -> Tree | None:
+        return self._replay.arrays() if self._keeps_replay else None
+
+    def take_over(self, kept: Tree | None, step: int) -> str:
+        if kept is not None:
+            self._replay.load(kept)
+            return f"the replay of {self._replay.valid} transitions restored; "
+        self._replay.begin(step)
+        self._valid = self._due = 0
+        return "the replay was not saved: it warms up again, and the ratio counts from here; "
+
+    def state(self) -> dict[str, Any]:
+        counted = {"valid": self._valid, "due": self._due, "made": self._made, "had": self._had}
+        replay = self._replay.state() if self._keeps_replay else None
+        return {**super().state(), "replay": replay, "counted": counted}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        super().restore(state)
+        if state["replay"] is not None:
+            self._replay.restore(state["replay"])
+        counted = state["counted"]
+        self._valid, self._due, self._made = counted["valid"], counted["due"], counted["made"]
+        self._had[:] = counted["had"]

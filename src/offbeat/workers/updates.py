@@ -1,0 +1,127 @@
+"""One update after the other: differentiate, refuse what is not finite, clip, Adam. The same for every algorithm."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offbeat.errors import RunFailed
+from offbeat.models.flat import FlatAdam
+from offbeat.types import Algorithm, Array, Minibatch, Stage
+
+REFUSED_IN_A_ROW = 100
+"""Updates refused one after the other before the run is given up."""
+
+
+class Figures:
+    """What the updates of one learning step report; read only once, at its end."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        """Updates that were not applied, as their gradients were not finite."""
+        self._values: dict[str, list[Any]] = defaultdict(list)
+        self._least: dict[str, float] = {}
+        self._most: dict[str, float] = {}
+
+    def add(self, metrics: Mapping[str, Any]) -> None:
+        for name, value in metrics.items():
+            self._values[name].append(value)
+
+    def add_spread(self, name: str, values: Array) -> None:
+        """Add values [M] of which the least, the mean and the most are reported."""
+        least, most = f"{name}_min", f"{name}_max"
+        self._values[f"{name}_mean"].append(float(values.mean()))
+        self._least[least] = min(self._least.get(least, math.inf), float(values.min()))
+        self._most[most] = max(self._most.get(most, -math.inf), float(values.max()))
+
+    def summed_up(self) -> dict[str, float]:
+        """Return the mean of each figure over the updates, and the least and the most where these were asked for."""
+        means = {name: float(torch.tensor(values).mean()) for name, values in self._values.items()}
+        return means | self._least | self._most
+
+
+class Updates:
+    """Owns the optimizers; everything particular to an algorithm is in the algorithm."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm = algorithm
+        self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
+        self._refused_in_a_row = 0
+
+    def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], figures: Figures) -> bool:
+        """Make update `number` of the run, stage by stage, with the learning rate of each group.
+
+        Returns:
+            Whether it was applied: at a gradient that is not finite, this stage and those after it are left out.
+
+        Raises:
+            RunFailed: too many updates were refused one after the other.
+        """
+        for stage in self._algorithm.stages:
+            if number % stage.every == 0 and not self._apply(stage, minibatch, rates[stage.group], figures):
+                self._refuse(figures)
+                return False
+        self._refused_in_a_row = 0
+        return True
+
+    def _apply(self, stage: Stage, minibatch: Minibatch, rate: float, figures: Figures) -> bool:
+        """Change a stage's group by its gradients, if they are finite; return whether they were."""
+        group = self._algorithm.groups[stage.group]
+        gradients = group.parameters.gradients
+        loss, metrics = _differentiate(stage, minibatch, gradients)
+        norm = float(torch.linalg.vector_norm(gradients))
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            return False
+        if norm > group.max_grad_norm:
+            gradients.mul_(group.max_grad_norm / (norm + 1e-6))
+        self._adam[stage.group].step(rate)
+        if stage.after is not None:
+            stage.after()
+        figures.add({**metrics, _norm_of(stage, self._algorithm): norm})
+        return True
+
+    def _refuse(self, figures: Figures) -> None:
+        figures.refused += 1
+        self._refused_in_a_row += 1
+        if self._refused_in_a_row >= REFUSED_IN_A_ROW:
+            raise RunFailed(
+                f"the last {REFUSED_IN_A_ROW} updates had a loss or gradient that was not finite and were refused: "
+                "try a lower learning_rate, normalize_observations=true, or `offbeat check ENV`; "
+                "the published weights are still finite"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """Return the optimizers' moments, by group."""
+        return {
+            name: {key: tensor.cpu().numpy() for key, tensor in adam.state_tensors().items()}
+            for name, adam in self._adam.items()
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over `state()`."""
+        for name, adam in self._adam.items():
+            for key, tensor in adam.state_tensors().items():
+                tensor.copy_(torch.from_numpy(state[name][key]))
+
+
+def _norm_of(stage: Stage, algorithm: Algorithm) -> str:
+    """Return the name under which a stage's gradient norm is reported."""
+    return "grad_norm" if len(algorithm.stages) == 1 else f"grad_norm_{stage.name}"
+
+
+def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> tuple[float, Mapping[str, Any]]:
+    """Put a stage's gradients into its group's buffer; return the loss and the figures to report."""
+    if stage.gradients is not None:
+        loss, metrics = stage.gradients(minibatch)
+    else:
+        gradients.zero_()
+        loss, metrics = stage.loss(minibatch)
+        if isinstance(loss, Tensor):
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss = loss.detach()
+    return float(loss), metrics

@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, random_samples, sac_spec
+
+from offbeat import loading
+from offbeat.algorithms.sac import CRITIC, POLICY, SAC, TEMPERATURE, SACConfig
+from offbeat.errors import ConfigError
+from offbeat.fields import build
+from offbeat.models.flat import FlatParameters
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.spec import PolicySpec
+from offbeat.seeding import stream
+from offbeat.types import ActionSpec, EnvSpec, Minibatch
+from offbeat.workers.updates import Figures, Updates
+
+SMALL = SACConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
+FIXED = replace(SMALL, temperature=0.1)
+
+
+def prepared(algorithm: SAC, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
+    samples = random_samples(algorithm._spec, rows, seed, weighted=weighted)
+    return algorithm.minibatch(samples, stream(seed, "learn", 0))
+
+
+def flats(algorithm: SAC) -> dict[str, FlatParameters]:
+    return {name: group.parameters for name, group in algorithm.groups.items()}
+
+
+def update(algorithm: SAC, seed: int = 0, rows: int = 8) -> dict[str, float]:
+    """Make one update; return the figures."""
+    figures = Figures()
+    Updates(algorithm).apply(0, prepared(algorithm, rows, seed), algorithm.begin(0.0), figures)
+    return figures.summed_up()
+
+
+# --- the update ---------------------------------------------------------------------------------------------
+
+configs = st.builds(
+    replace,
+    st.just(SMALL),
+    hidden_sizes=st.sampled_from([(), (4,), (6, 5)]),
+    activation=st.sampled_from(["tanh", "relu"]),
+    critics=st.integers(1, 3),
+    policy_delay=st.integers(1, 2),
+    temperature=st.sampled_from([None, 0.0, 0.3]),
+    initial_temperature=st.sampled_from([1.0, 0.05]),
+    target_entropy=st.sampled_from([None, -3.0]),
+    max_grad_norm=st.sampled_from([None, 0.05]),
+    policy_learning_rate=st.sampled_from([None, 3e-3]),
+    critic_learning_rate=st.sampled_from([None, 2e-3]),
+    temperature_learning_rate=st.sampled_from([None, 1e-3]),
+)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    configs, st.sampled_from(sorted(BOUNDED)), st.booleans(), st.booleans(), st.integers(1, 6), st.integers(0, 2**31)
+)
+def test_updates_are_those_of_separate_modules_with_torchs_adam(config, action, autograd, weighted, rows, seed):
+    algorithm = new_sac(action, config, seed=seed)
+    if autograd:
+        by_autograd(algorithm)
+    perturb(algorithm, 0.3, seed)
+    twin = Twin(config, algorithm._spec, algorithm.weights())
+    rates, updates = algorithm.begin(0.5), Updates(algorithm)
+    for number in range(3):
+        minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
+        assert updates.apply(number, minibatch, rates, Figures())
+        twin.update(number, minibatch, rates)
+    ours, theirs = algorithm.weights(), twin.arrays()
+    assert ours.keys() == {*theirs, "uniform"}
+    for name, array in theirs.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("config", [SMALL, FIXED])
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_each_stage_gives_gradients_to_its_own_group_alone(action, config):
+    algorithm = new_sac(action, config)
+    perturb(algorithm, 0.3)
+    minibatch = prepared(algorithm, 8, 0)
+    for stage in algorithm.stages:
+        for flat in flats(algorithm).values():
+            flat.gradients.fill_(7.0)
+        flats(algorithm)[stage.group].gradients.zero_()
+        loss = stage.loss(minibatch).loss
+        assert isinstance(loss, torch.Tensor)
+        loss.backward()
+        for group, flat in flats(algorithm).items():
+            if group == stage.group:
+                assert flat.gradients.abs().max() > 0
+            else:
+                assert (flat.gradients == 7).all(), f"{stage.name} gave gradients to {group}"
+
+
+def test_a_fixed_temperature_has_no_stage():
+    learned, fixed = new_sac("box", SMALL), new_sac("box", FIXED)
+    assert [stage.name for stage in learned.stages] == [CRITIC, POLICY, TEMPERATURE]
+    assert [stage.name for stage in fixed.stages] == [CRITIC, POLICY]
+    assert fixed.groups.keys() == fixed.begin(0.0).keys() == {CRITIC, POLICY}
+    assert "log_alpha" not in fixed.weights()
+
+
+@pytest.mark.parametrize(("action", "target"), [("box", -2.0), ("matrix", -4.0), ("discrete", 0.7 * math.log(3))])
+def test_the_temperature_follows_the_entropy_to_its_target(action, target):
+    config = replace(SMALL, initial_temperature=0.5)
+    algorithm = new_sac(action, config)
+    assert algorithm._target_entropy == pytest.approx(target)
+    entropy = update(algorithm)["entropy"]
+    for shift in (-0.1, 0.1):
+        algorithm = new_sac(action, config)
+        algorithm._target_entropy = entropy + shift  # whether or not any policy could meet it
+        assert update(algorithm)["temperature"] == pytest.approx(0.5)
+        assert np.sign(algorithm._temperature().item() - 0.5) == np.sign(shift)
+
+
+@pytest.mark.parametrize(("action", "autograd"), [("discrete", True), ("box", True), ("box", False)])
+def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation(action, autograd):
+    algorithm = new_sac(action, SMALL)
+    if autograd:
+        by_autograd(algorithm)
+    perturb(algorithm, 0.3)
+    samples = random_samples(algorithm._spec, 6, 0)
+    terminated = torch.tensor([True, False] * 3)
+    samples["discount"] = torch.where(terminated, 0.0, 0.9)
+
+    def errors() -> np.ndarray:
+        minibatch = algorithm.minibatch(samples, stream(0, "test"))
+        (algorithm.stages[0].gradients or algorithm.stages[0].loss)(minibatch)
+        return algorithm.priorities(minibatch).copy()
+
+    before = errors()
+    samples["next/observation"] = samples["next/observation"] + 1
+    moved = errors() != before
+    np.testing.assert_array_equal(moved, ~terminated.numpy())
+    samples["discount"] = samples["discount"] * 0.5
+    np.testing.assert_array_equal(errors()[terminated.numpy()], before[terminated.numpy()])
+
+
+@pytest.mark.parametrize(("action", "autograd"), [("discrete", True), ("box", True), ("box", False)])
+def test_priorities_are_the_errors_that_the_critics_made_before_they_learned(action, autograd):
+    algorithm = new_sac(action, SMALL)
+    if autograd:
+        by_autograd(algorithm)
+    perturb(algorithm, 0.3)
+    minibatch = prepared(algorithm, 8, 0, weighted=True)
+    with torch.no_grad():
+        targets = algorithm._heads.targets(minibatch, algorithm._temperature())
+        expected = (algorithm._heads.values(minibatch) - targets).abs().mean(0)
+    Updates(algorithm).apply(0, minibatch, algorithm.begin(0.0), Figures())
+    priorities = algorithm.priorities(minibatch)
+    np.testing.assert_allclose(priorities, expected.numpy(), rtol=1e-6)
+    assert priorities.shape == (8,)
+
+
+def test_figures_are_those_of_the_update():
+    for action in ("discrete", "box"):
+        algorithm = new_sac(action, SMALL)
+        minibatch = prepared(algorithm, 8, 0)
+        with torch.no_grad():
+            q_mean = algorithm._heads.values(minibatch).mean().item()
+        figures = update(algorithm)
+        assert figures["q_mean"] == pytest.approx(q_mean, rel=1e-5)
+        assert figures["temperature"] == pytest.approx(1.0)
+        assert {"critic_loss", "policy_loss", "temperature_loss", "entropy"} < figures.keys()
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_it_learns_which_action_pays(action):
+    """One state, one step: choice 2 pays 1, others nothing; in the box, nearness to (0.5, -0.5) pays."""
+    config = replace(SMALL, hidden_sizes=(32, 32), learning_rate=3e-3, temperature=0.02, adam_eps=1e-8)
+    algorithm = new_sac(action, config)
+    updates, best = Updates(algorithm), torch.tensor([0.5, -0.5])
+    for number in range(400):
+        samples = random_samples(algorithm._spec, 64, number)
+        for name in ("observation", "next/observation"):
+            samples[name] = torch.ones_like(samples[name])
+        samples["discount"] = torch.zeros(64)
+        acted = samples["action"]
+        samples["reward"] = (acted == 2).float() if action == "discrete" else -(acted - best).square().sum(1)
+        updates.apply(number, algorithm.minibatch(samples, stream(number, "test")), algorithm.begin(0.0), Figures())
+    policy = published(algorithm)
+    greedy = policy.greedy({"observation": np.ones((1, 3), np.float32)})[0]
+    np.testing.assert_allclose(greedy, 2 if action == "discrete" else best, atol=0.1)
+
+
+# --- minibatches --------------------------------------------------------------------------------------------
+
+
+def test_observations_are_joined_and_actions_flattened():
+    algorithm = new_sac("matrix", SMALL, observation="dict")
+    samples = random_samples(algorithm._spec, 5, 0, weighted=True)
+    minibatch = algorithm.minibatch(samples, stream(0, "test"))
+    for prefix, name in (("", "observation"), ("next/", "next_observation")):
+        leaves = [samples[prefix + leaf.name].float().reshape(5, -1) for leaf in OBSERVATIONS["dict"]]
+        torch.testing.assert_close(minibatch[name], torch.cat(leaves, 1), rtol=0, atol=0)
+    assert torch.equal(minibatch["action"], samples["action"].reshape(5, 4))
+    for name in ("reward", "discount", "weight"):
+        assert torch.equal(minibatch[name], samples[name])
+
+
+def test_noise_is_drawn_from_the_given_stream_anew_for_each_of_both_actions():
+    algorithm = new_sac("box", SMALL)
+    samples, random = random_samples(algorithm._spec, 500, 0), stream(0, "test")
+    first, second = algorithm.minibatch(samples, random), algorithm.minibatch(samples, random)
+    again = algorithm.minibatch(samples, stream(0, "test"))
+    drawn = [minibatch[name] for minibatch in (first, second) for name in ("noise", "next_noise")]
+    assert all(noise.shape == (500, 2) and noise.dtype == torch.float32 for noise in drawn)
+    assert torch.equal(again["noise"], first["noise"])
+    assert torch.equal(again["next_noise"], first["next_noise"])
+    stacked = torch.stack([noise.flatten() for noise in drawn])
+    assert (torch.corrcoef(stacked) - torch.eye(4)).abs().max() < 0.12
+    assert (stacked.std(dim=1) - 1).abs().max() < 0.1
+
+
+def test_choices_draw_nothing():
+    algorithm = new_sac("discrete", SMALL)
+    random = stream(0, "test")
+    assert "noise" not in algorithm.minibatch(random_samples(algorithm._spec, 5, 0), random)
+    assert random.random() == stream(0, "test").random()
+
+
+def test_observations_are_normalised_by_what_came_in_before():
+    algorithm = new_sac("box", replace(SMALL, normalize_observations=True), observation="dict")
+    random = np.random.default_rng(0)
+    seen = {name: torch.from_numpy(leaf) for name, leaf in random_observation(algorithm._spec, 50, random).items()}
+    assert algorithm.finish(seen) == {}
+    rows = torch.cat([seen[leaf.name].double().reshape(50, -1) for leaf in OBSERVATIONS["dict"]], 1)
+    samples = random_samples(algorithm._spec, 5, 1)
+    minibatch = algorithm.minibatch(samples, stream(0, "test"))
+    for prefix, name in (("", "observation"), ("next/", "next_observation")):
+        raw = torch.cat([samples[prefix + leaf.name].double().reshape(5, -1) for leaf in OBSERVATIONS["dict"]], 1)
+        expected = ((raw - rows.mean(0)) / rows.std(0, correction=0)).clamp(-10, 10)
+        torch.testing.assert_close(minibatch[name].double(), expected, rtol=1e-4, atol=1e-4)
+    policy = published(algorithm)
+    observation = {name: leaf.numpy() for name, leaf in seen.items()}
+    again = ((rows - rows.mean(0)) / rows.std(0, correction=0)).clamp(-10, 10)
+    parameters = algorithm._heads._networks.policy(again.float()).detach()  # type: ignore[attr-defined]
+    np.testing.assert_allclose(policy.forward(observation), parameters, atol=1e-4)
+
+
+def test_without_normalisation_nothing_that_comes_in_changes_anything():
+    algorithm = new_sac("box", SMALL)
+    before = algorithm.minibatch(random_samples(algorithm._spec, 5, 0), stream(0, "test"))["observation"].clone()
+    algorithm.finish({"observation": torch.randn(9, 3)})
+    after = algorithm.minibatch(random_samples(algorithm._spec, 5, 0), stream(0, "test"))["observation"]
+    assert torch.equal(after, before)
+
+
+# --- what is published and kept -----------------------------------------------------------------------------
+
+
+def published(algorithm: SAC) -> NumpyPolicy:
+    policy = NumpyPolicy(algorithm._spec)
+    vector = np.full(algorithm._spec.layout().size, np.nan, np.float32)
+    algorithm.write_published(vector)
+    policy.load(vector)
+    return policy
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("action", sorted(BOUNDED))
+def test_a_checkpoint_acts_as_what_is_published_does(action, normalize):
+    algorithm = new_sac(action, replace(SMALL, normalize_observations=normalize), observation="dict")
+    random = np.random.default_rng(0)
+    observation = random_observation(algorithm._spec, 6, random)
+    algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
+    for _ in range(2):  # before the first update and after it
+        spec = PolicySpec.from_json(algorithm._spec.to_json())
+        loaded = NumpyPolicy(spec)
+        loaded.load(loading._vector(spec, algorithm.weights()))
+        policy = published(algorithm)
+        np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
+        ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))
+        np.testing.assert_array_equal(ours, theirs)
+        update(algorithm)
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_actions_are_uniform_until_the_policy_has_learned(action):
+    algorithm = new_sac(action, SMALL)
+    perturb(algorithm, 3.0)
+    observation = {"observation": np.ones((4000, 3), np.float32)}
+    before = published(algorithm).act(observation, stream(0, "test")).action
+    update(algorithm)
+    after = published(algorithm).act(observation, stream(0, "test")).action
+    if action == "discrete":
+        assert np.bincount(before, minlength=3).min() > 1200
+        assert np.bincount(after, minlength=3).min() < 1000
+    else:
+        assert np.abs(before.mean(axis=0)).max() < 0.05
+        assert np.abs(before.std(axis=0) - 1 / math.sqrt(3)).max() < 0.03
+        assert np.abs(after.std(axis=0) - 1 / math.sqrt(3)).max() > 0.06
+
+
+def test_an_update_that_was_refused_does_not_end_uniform_actions():
+    algorithm = new_sac("box", SMALL)
+    minibatch = {**prepared(algorithm, 4, 0), "reward": torch.full((4,), math.nan)}
+    assert not Updates(algorithm).apply(0, minibatch, algorithm.begin(0.0), Figures())
+    assert algorithm.weights()["uniform"] == [1]
+
+
+@pytest.mark.parametrize("config", [replace(SMALL, normalize_observations=True), FIXED])
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_weights_and_state_are_all_that_the_next_update_depends_on(action, config):
+    first, second = new_sac(action, config, seed=1), new_sac(action, config, seed=2)
+    random = np.random.default_rng(0)
+    observation = random_observation(first._spec, 30, random)
+    first.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
+    update(first)
+    second.load_weights({name: array.copy() for name, array in first.weights().items()})
+    second.restore(first.state())
+    assert update(first, seed=7) == update(second, seed=7)
+    ours, theirs = first.weights(), second.weights()
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def test_the_seed_alone_decides_the_initial_weights():
+    same, again, other = (new_sac("box", SMALL, seed=seed).weights() for seed in (1, 1, 2))
+    assert all(np.array_equal(array, again[name]) for name, array in same.items())
+    assert not np.array_equal(same["policy_head.weight"], other["policy_head.weight"])
+    for name, array in same.items():
+        if name.startswith("critics"):
+            np.testing.assert_array_equal(same[f"ema_{name}"], array)
+
+
+def test_nothing_is_recorded_beyond_the_envs_own_rows():
+    assert new_sac("box", SMALL).fields() == new_sac("discrete", SMALL).fields() == []
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
+LIMIT = 2 * math.log(2)
+
+
+def env_of(action: ActionSpec) -> EnvSpec:
+    return EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4)
+
+
+@pytest.mark.parametrize(
+    ("action", "changes", "words"),
+    [
+        (ACTIONS["multidiscrete"], {}, r"multidiscrete actions of \[2, 4, 3\].*`offbeat train ppo Test-v0`"),
+        (UNBOUNDED, {}, r"from \[-1.0, -inf\] to \[1.0, 1.0\].*finite"),
+        (ACTIONS["discrete"], {"target_entropy": 1.2}, "1.2, .*less than the 1.099 .*--set target_entropy=0.769"),
+        (ACTIONS["box"], {"target_entropy": LIMIT}, "less than the 1.386 .*--set target_entropy=-2"),
+    ],
+)
+def test_envs_and_targets_that_cannot_work_are_refused(action, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        replace(SMALL, **changes).policy_spec(env_of(action))
+
+
+def test_the_target_of_a_fixed_temperature_is_of_no_account():
+    assert replace(FIXED, target_entropy=9.0).policy_spec(env_of(ACTIONS["box"])).uniform_start
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"critics": 0},
+        {"policy_delay": 0},
+        {"ema_rate": 0},
+        {"ema_rate": 1.5},
+        {"temperature": -0.1},
+        {"initial_temperature": 0},
+        {"max_grad_norm": 0},
+        {"hidden_sizes": "64,0"},
+        {"policy_learning_rate": 0},
+    ],
+)
+def test_settings_out_of_bounds_are_refused(values):
+    [name] = values
+    with pytest.raises(ConfigError, match=name):
+        build(SACConfig, values, "[sac]")
+
+
+@pytest.mark.parametrize(("action", "distribution"), [("discrete", "categorical"), ("box", "tanh_gaussian")])
+def test_the_distribution_suits_the_actions(action, distribution):
+    spec = sac_spec(action, build(SACConfig, {"temperature": "none", "max_grad_norm": "none"}, "[sac]"))
+    assert (spec.distribution, spec.activation, spec.hidden_sizes) == (distribution, "relu", (256, 256))
+    assert spec.outputs == (3 if action == "discrete" else 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rates"),
+    [
+        ({}, (3e-4, 3e-4, 3e-4)),
+        ({"learning_rate": 1e-3, "critic_learning_rate": 2e-3}, (2e-3, 1e-3, 1e-3)),
+        ({"policy_learning_rate": 1e-4, "temperature_learning_rate": 5e-5}, (3e-4, 1e-4, 5e-5)),
+    ],
+)
+def test_each_group_has_its_own_learning_rate_or_the_common_one(changes: dict[str, Any], rates):
+    algorithm = new_sac("box", SACConfig(hidden_sizes=(4,), **changes))
+    given = algorithm.begin(0.7)
+    assert (given[CRITIC], given[POLICY], given[TEMPERATURE]) == rates

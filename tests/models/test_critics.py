@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from offbeat.models.critics import Critics
+from offbeat.models.spec import Activation
+
+seeds = st.integers(0, 2**31 - 1)
+sizes = st.lists(st.integers(1, 9), max_size=3).map(tuple)
+
+
+def ensemble(
+    hidden: tuple[int, ...] = (7, 5), activation: Activation = "relu", critics: int = 3, choices: int | None = None
+) -> Critics:
+    generator = torch.Generator().manual_seed(1)
+    return Critics(4, hidden, activation, critics=critics, choices=choices, generator=generator)
+
+
+def alone(critics: Critics, e: int, activation: str) -> nn.Sequential:
+    """Return one of the ensemble as an ordinary stack of layers."""
+    modules: list[nn.Module] = []
+    for weights, biases in zip(critics.weights, critics.biases, strict=True):
+        layer = nn.Linear(weights.shape[2], weights.shape[1])
+        layer.weight.data, layer.bias.data = weights[e].detach(), biases[e].detach()
+        modules += [layer, nn.Tanh() if activation == "tanh" else nn.ReLU()]
+    return nn.Sequential(*modules[:-1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.sampled_from(["tanh", "relu"]), st.integers(1, 4), st.none() | st.integers(1, 5), st.integers(1, 9))
+def test_each_critic_is_a_network_of_its_own(hidden, activation, count, choices, rows):
+    critics = ensemble(hidden, activation, count, choices)
+    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(2))
+    values = critics(x)
+    assert values.shape == ((count, rows) if choices is None else (count, rows, choices))
+    for e in range(count):
+        expected = alone(critics, e, activation)(x)
+        torch.testing.assert_close(values[e], expected[:, 0] if choices is None else expected)
+
+
+def test_the_parameters_are_named_by_layer():
+    shapes = {name: tuple(parameter.shape) for name, parameter in ensemble(choices=6).named_parameters()}
+    assert shapes == {
+        "weights.0": (3, 7, 4),
+        "weights.1": (3, 5, 7),
+        "weights.2": (3, 6, 5),
+        "biases.0": (3, 7),
+        "biases.1": (3, 5),
+        "biases.2": (3, 6),
+    }
+
+
+def test_critics_begin_as_torchs_layers_do_and_each_differently():
+    critics = ensemble((300, 200), critics=2)
+    for weights, biases in zip(critics.weights, critics.biases, strict=True):
+        bound = 1 / math.sqrt(weights.shape[2])
+        for parameter in (weights, biases):
+            assert parameter.abs().max() <= bound
+            assert not torch.equal(parameter[0], parameter[1])
+        assert weights.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+
+
+def test_the_generator_alone_decides_how_they_begin():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first = ensemble()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(99)
+    for one, other in zip(first.parameters(), ensemble().parameters(), strict=True):
+        assert torch.equal(one, other)

@@ -1,0 +1,183 @@
+"""A replay as it is thought of: rows in dicts by (ticket, row, column), walked one by one. And actors that write.
+
+The actors write as the pace lets them: tickets that are committed ahead of the learner, and one that an actor is just
+writing, with anything in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from offbeat.memory.replay import Rings
+from offbeat.types import Array, Field, Tree
+
+FIELDS = [
+    Field("observation/number", (), "int64"),
+    Field("observation/image", (2, 3), "uint8"),
+    Field("action", (2,), "float32"),
+    Field("reward", (), "float32"),
+    Field("terminated", (), "bool"),
+    Field("truncated", (), "bool"),
+    Field("valid", (), "bool"),
+    Field("episode_return", (), "float32"),
+    Field("episode_length", (), "int32"),
+    Field("recorded", (3,), "float32"),
+    Field("behavior_version", (), "int64", per="unroll"),
+]
+LEAVES = ["observation/number", "observation/image"]
+
+Key = tuple[int, int, int]
+"""(ticket, row, column)."""
+
+
+class Transition(NamedTuple):
+    """What a sample must say of a row."""
+
+    next: tuple[int, int, int]
+    """(ticket, row, column) of the observation that follows; row T is the one committed with the ticket."""
+    reward: float
+    discount: float
+
+
+class Chances(NamedTuple):
+    """How often a row is what."""
+
+    terminated: float = 0.15
+    truncated: float = 0.15
+    invalid: float = 0.1
+    """Beside those that follow an episode's end."""
+    cut: float = 0.1
+    """That a ticket is taken again, after an actor's death."""
+
+
+class Writers:
+    """Actors, each with its tickets in order; every observation has a number of its own."""
+
+    def __init__(self, rings: Rings, random: np.random.Generator, chances: Chances, origin: int = 0) -> None:
+        self.rings, self.random, self.chances = rings, random, chances
+        self.actors, self.length, self.columns = rings.shape.actors, rings.shape.length, rings.shape.columns
+        self.committed: dict[int, Tree] = {}
+        self.next = [origin + (actor - origin) % self.actors for actor in range(self.actors)]
+        self.following: dict[int, Tree] = {}
+        self.ended = np.zeros((self.actors, self.columns), bool)
+        self.numbers = 0
+
+    def go_ahead(self, must: int, may: int) -> None:
+        """Commit all tickets below `must` and some below `may`; leave some of the next ones half written."""
+        for actor in self.random.permutation(self.actors).tolist():
+            while self.next[actor] < must or (self.next[actor] < may and self.random.random() < 0.5):
+                self._commit(self.next[actor])
+                self.next[actor] += self.actors
+        self.scribble(may)
+
+    def scribble(self, may: int) -> None:
+        """Let each actor have begun its next ticket, if it may, and written anything but what is committed."""
+        for ticket in self.next:
+            if ticket < may and self.random.random() < 0.8:
+                slot = self.rings.open(ticket)
+                for name, array in slot.items():
+                    first = 1 if name in LEAVES else 0
+                    stop = self.length + 1 if name in LEAVES else self.length
+                    array[first:stop] = self._anything(array[first:stop])
+                self._write_following(ticket, slot)
+
+    def _anything(self, array: Array) -> Array:
+        if array.dtype.kind == "f":
+            return np.full(array.shape, np.nan, array.dtype)
+        return self.random.integers(0, 2, array.shape).astype(array.dtype)
+
+    def _write_following(self, ticket: int, slot: Tree) -> None:
+        for name, leaf in self.following.get(ticket % self.actors, {}).items():
+            np.testing.assert_array_equal(slot[name][0], leaf, err_msg="what followed the last ticket is not there")
+            slot[name][0] = leaf
+
+    def _commit(self, ticket: int) -> None:
+        actor = ticket % self.actors
+        slot, content = self.rings.open(ticket), self._content(actor)
+        if actor in self.following:
+            self._write_following(ticket, slot)
+            for name in LEAVES:
+                content[name][0] = self.following[actor][name]
+            if self.random.random() < self.chances.cut:
+                for name in ("reward", "terminated", "truncated", "valid"):
+                    content[name][0] = 0
+        for name, part in content.items():
+            rows = len(part) if name in LEAVES or name == "behavior_version" else self.length
+            slot[name][:rows] = part[:rows]
+        self.following[actor] = {name: content[name][-1].copy() for name in LEAVES}
+        self.committed[ticket] = content
+
+    def _content(self, actor: int) -> Tree:
+        lead = (self.length + 1, self.columns)
+        content: Tree = {
+            field.name: self.random.integers(0, 255, (*lead, *field.shape)).astype(field.dtype)
+            for field in FIELDS
+            if field.per == "step"
+        }
+        count = lead[0] * lead[1]
+        content["observation/number"] = self.numbers + np.arange(count).reshape(lead)
+        self.numbers += count
+        chances = self.random.random((3, *lead))
+        content["terminated"] = chances[0] < self.chances.terminated
+        content["truncated"] = chances[1] < self.chances.truncated
+        content["valid"] = chances[2] >= self.chances.invalid
+        for row in range(self.length):
+            content["valid"][row] &= ~self.ended[actor]
+            self.ended[actor] = (content["terminated"] | content["truncated"])[row]
+        content["behavior_version"] = np.full(self.columns, 7)
+        return content
+
+
+def transitions(committed: dict[int, Tree], window: range, actors: int, n: int, gamma: float) -> dict[Key, Transition]:
+    """Return all that can be sampled, by walking on from each valid row."""
+    found: dict[Key, Transition] = {}
+    for ticket in window:
+        length, columns = committed[ticket]["valid"].shape[0] - 1, committed[ticket]["valid"].shape[1]
+        for row in range(length):
+            for column in range(columns):
+                if committed[ticket]["valid"][row, column]:
+                    key = (ticket, row, column)
+                    found[key] = _walk(committed, window, actors, key, n, gamma)
+    return found
+
+
+def _walk(committed: dict[int, Tree], window: range, actors: int, key: Key, n: int, gamma: float) -> Transition:
+    ticket, row, column = key
+    total, discount = 0.0, 1.0
+    for _ in range(n):
+        rows = committed[ticket]
+        total += discount * float(rows["reward"][row, column])
+        discount *= gamma
+        after = (ticket, row + 1, column)
+        if rows["terminated"][row, column]:
+            return Transition(after, total, 0.0)
+        if rows["truncated"][row, column]:
+            break
+        ticket, row = (ticket, row + 1) if row + 2 < len(rows["valid"]) else (ticket + actors, 0)
+        if ticket not in window or not committed[ticket]["valid"][row, column]:
+            break
+    return Transition(after, total, discount)
+
+
+class SlowPriorities:
+    """Priorities in a dict: of the rows that can be sampled, and of no others."""
+
+    def __init__(self, exponent: float) -> None:
+        self.exponent, self.highest = exponent, 1.0
+        self.of: dict[Any, float] = {}
+
+    def enter(self, keys: list[Any]) -> None:
+        self.of.update(dict.fromkeys(keys, self.highest))
+
+    def update(self, keys: list[Any], errors: list[float]) -> None:
+        for key, error in zip(keys, errors, strict=True):
+            self.of[key] = (abs(error) + 1e-6) ** self.exponent
+            self.highest = max(self.highest, self.of[key])
+
+    def weights(self, keys: list[Any], exponent: float) -> list[float]:
+        """Section 3.4 of the paper: (N P)^-beta, divided by the largest one of the batch."""
+        total, rows = sum(self.of.values()), len(self.of)
+        raw = [(rows * self.of[key] / total) ** -exponent for key in keys]
+        return [weight / max(raw) for weight in raw]

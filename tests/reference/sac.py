@@ -1,0 +1,251 @@
+"""Slow twins of SAC: its losses one transition at a time, and its update on separate modules with torch's Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.reference.models import OBSERVATIONS, random_observation
+from torch import Tensor, distributions, nn
+
+from offbeat.algorithms.sac import SAC, SACConfig
+from offbeat.models.spec import PolicySpec
+from offbeat.types import ActionSpec, Array, EnvSpec
+
+Rows = NDArray[Any]
+
+BOUNDED = {
+    "discrete": ActionSpec("discrete", (), nvec=(3,)),
+    "box": ActionSpec("box", (2,), low=(-1.0, 0.0), high=(1.0, 10.0)),
+    "matrix": ActionSpec("box", (2, 2), low=(-2.0,) * 4, high=(1.0, 2.0, 3.0, 4.0)),
+}
+
+
+def sac_spec(action: str, config: SACConfig, observation: str = "vector") -> PolicySpec:
+    return config.policy_spec(EnvSpec("Test-v0", OBSERVATIONS[observation], BOUNDED[action], 4))
+
+
+def sac_specs(*actions: str) -> st.SearchStrategy[PolicySpec]:
+    """Any policy of SAC; of these actions only, if some are named."""
+    configs = st.builds(
+        SACConfig,
+        hidden_sizes=st.lists(st.integers(1, 20), max_size=3).map(tuple),
+        activation=st.sampled_from(["tanh", "relu"]),
+        normalize_observations=st.booleans(),
+    )
+    return st.builds(
+        sac_spec, st.sampled_from(actions or sorted(BOUNDED)), configs, st.sampled_from(["vector", "dict"])
+    )
+
+
+def new_sac(action: str, config: SACConfig, *, observation: str = "vector", seed: int = 0) -> SAC:
+    return SAC(config, sac_spec(action, config, observation), seed=seed)
+
+
+def by_autograd(algorithm: SAC) -> SAC:
+    """Take the quicker path through the gradients away, where there is one; return the algorithm."""
+    algorithm._by_hand = None
+    algorithm.stages = algorithm._make_stages()
+    return algorithm
+
+
+def perturb(algorithm: SAC, scale: float, seed: int = 0) -> None:
+    """Move all that is learned, so that the ema critics differ from the critics."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, view in algorithm._arrays().items():
+        if name != "uniform":
+            view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
+
+
+def random_samples(spec: PolicySpec, rows: int, seed: int, *, weighted: bool = False) -> dict[str, Tensor]:
+    """Return transitions as a replay gives them; about a third of them end in a termination."""
+    random = np.random.default_rng(seed)
+    first, following = random_observation(spec, rows, random), random_observation(spec, rows, random)
+    arrays: dict[str, Array] = {
+        **first,
+        **{f"next/{name}": leaf for name, leaf in following.items()},
+        "reward": random.normal(size=rows).astype(np.float32),
+        "discount": np.where(random.random(rows) < 0.3, 0, random.uniform(0.5, 1, rows)).astype(np.float32),
+    }
+    if spec.action.kind == "box":
+        arrays["action"] = random.uniform(-1, 1, (rows, *spec.action.shape)).astype(np.float32)
+    else:
+        arrays["action"] = random.integers(0, spec.action.nvec[0], rows)
+    if weighted:
+        arrays["weight"] = random.uniform(0.1, 1, rows).astype(np.float32)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+# --- losses, one transition at a time -----------------------------------------------------------------------
+
+
+def target(reward: float, discount: float, values: Sequence[float], log_prob: float, alpha: float) -> float:
+    return reward + discount * (min(values) - alpha * log_prob)
+
+
+def critic_row(values: Sequence[float], goal: float, weight: float) -> float:
+    return sum(weight * (value - goal) ** 2 / 2 for value in values)
+
+
+def policy_row(log_prob: float, values: Sequence[float], alpha: float) -> float:
+    return alpha * log_prob - min(values)
+
+
+def expected(log_probs: Sequence[float], worth: Sequence[float]) -> float:
+    """Return the expectation over the choices of what each is worth."""
+    return sum(exp(log_prob) * worth for log_prob, worth in zip(log_probs, worth, strict=True))
+
+
+def discrete_target(
+    reward: float, discount: float, values: Sequence[Sequence[float]], log_probs: Sequence[float], alpha: float
+) -> float:
+    """`values` are by critic and then by choice."""
+    soft = [min(of_choice) - alpha * lp for of_choice, lp in zip(zip(*values, strict=True), log_probs, strict=True)]
+    return reward + discount * expected(log_probs, soft)
+
+
+def discrete_policy_row(log_probs: Sequence[float], values: Sequence[Sequence[float]], alpha: float) -> float:
+    worth = [alpha * lp - min(of_choice) for of_choice, lp in zip(zip(*values, strict=True), log_probs, strict=True)]
+    return expected(log_probs, worth)
+
+
+# --- the update ---------------------------------------------------------------------------------------------
+
+
+class Twin:
+    """SAC in float64: a list of critics, each an ordinary module, and an optimizer of torch's for each group."""
+
+    def __init__(self, config: SACConfig, spec: PolicySpec, weights: Mapping[str, Rows]) -> None:
+        self.config, self.spec = config, spec
+        layers = len(config.hidden_sizes) + 1
+        names = [*(f"policy_body.{i}" for i in range(layers - 1)), "policy_head"]
+        self.policy = self._stack([(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names])
+        self.critics = self._ensemble(weights, "critics", layers)
+        self.ema = self._ensemble(weights, "ema_critics", layers)
+        start = weights.get("log_alpha", np.zeros(()))
+        self.log_alpha = torch.tensor(float(start), dtype=torch.float64, requires_grad=True)
+        self.optimizers = {
+            "critic": torch.optim.Adam(self.critics.parameters(), eps=config.adam_eps),
+            "policy": torch.optim.Adam(self.policy.parameters(), eps=config.adam_eps),
+            "temperature": torch.optim.Adam([self.log_alpha], eps=config.adam_eps),
+        }
+
+    def _ensemble(self, weights: Mapping[str, Rows], name: str, layers: int) -> nn.ModuleList:
+        stacks = []
+        for e in range(self.config.critics):
+            arrays = [(weights[f"{name}.weights.{i}"][e], weights[f"{name}.biases.{i}"][e]) for i in range(layers)]
+            stacks.append(self._stack(arrays))
+        return nn.ModuleList(stacks)
+
+    def _stack(self, arrays: list[tuple[Rows, Rows]]) -> nn.Sequential:
+        modules: list[nn.Module] = []
+        for weight, bias in arrays:
+            layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
+            layer.weight.data, layer.bias.data = torch.tensor(weight).double(), torch.tensor(bias).double()
+            modules += [layer, nn.Tanh() if self.config.activation == "tanh" else nn.ReLU()]
+        return nn.Sequential(*modules[:-1])
+
+    @property
+    def alpha(self) -> Tensor:
+        fixed = self.config.temperature
+        return self.log_alpha.detach().exp() if fixed is None else torch.tensor(fixed).double()
+
+    @property
+    def target_entropy(self) -> float:
+        if self.config.target_entropy is not None:
+            return self.config.target_entropy
+        action = self.spec.action
+        return 0.7 * log(action.nvec[0]) if action.kind == "discrete" else -float(np.prod(action.shape))
+
+    def update(self, number: int, minibatch: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
+        """Make an update from a prepared minibatch, one row after the other."""
+        rows = [
+            {
+                name: tensor[i].double() if tensor.is_floating_point() else tensor[i]
+                for name, tensor in minibatch.items()
+            }
+            for i in range(len(minibatch["reward"]))
+        ]
+        self._step("critic", sum(self._critic_loss(row) for row in rows) / len(rows), rates)
+        with torch.no_grad():
+            for slow, fast in zip(self.ema.parameters(), self.critics.parameters(), strict=True):
+                slow.copy_((1 - self.config.ema_rate) * slow + self.config.ema_rate * fast)
+        if number % self.config.policy_delay:
+            return
+        results = [self._policy_loss(row) for row in rows]
+        entropy = sum(entropy.item() for _, entropy in results) / len(rows)
+        self._step("policy", sum(loss for loss, _ in results) / len(rows), rates)
+        if self.config.temperature is None:
+            self._step("temperature", self.log_alpha * (entropy - self.target_entropy), rates)
+
+    def _step(self, group: str, loss: Any, rates: Mapping[str, float]) -> None:
+        optimizer = self.optimizers[group]
+        optimizer.zero_grad()
+        loss.backward()
+        [parameters] = optimizer.param_groups
+        parameters["lr"] = rates[group]
+        if self.config.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(parameters["params"], self.config.max_grad_norm)
+        optimizer.step()
+
+    def _critic_loss(self, row: Mapping[str, Tensor]) -> Tensor:
+        with torch.no_grad():
+            following = self._soft_value(row["next_observation"], row.get("next_noise"), self.ema)
+        goal = row["reward"] + row["discount"] * following
+        loss = torch.zeros(())
+        for critic in self.critics:
+            if self.spec.action.kind == "discrete":
+                value = critic(row["observation"])[row["action"]]
+            else:
+                value = critic(torch.cat([row["observation"], row["action"]]))[0]
+            loss = loss + (value - goal) ** 2 / 2
+        return loss * row.get("weight", torch.ones(()))
+
+    def _policy_loss(self, row: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        critics = deepcopy(self.critics).requires_grad_(requires_grad=False)
+        loss = -self._soft_value(row["observation"], row.get("noise"), critics)
+        return loss, self._entropy
+
+    def _soft_value(self, observation: Tensor, noise: Tensor | None, critics: nn.ModuleList) -> Tensor:
+        """min Q - alpha log pi, of an action or in expectation over them; keeps the entropy."""
+        output = self.policy(observation)
+        if noise is None:
+            choices = distributions.Categorical(logits=output)
+            least = torch.stack([critic(observation) for critic in critics]).min(dim=0).values
+            self._entropy = choices.entropy()
+            return (choices.probs * least).sum() + self.alpha * self._entropy
+        mean, log_std = output[: len(noise)], output[len(noise) :].clamp(-20, 2)
+        action, log_prob = tanh_gaussian(mean, log_std, noise)
+        self._entropy = -log_prob
+        values = [critic(torch.cat([observation, action]))[0] for critic in critics]
+        return torch.stack(values).min() - self.alpha * log_prob
+
+    def arrays(self) -> dict[str, Rows]:
+        """Return all that is learned, by the names of a checkpoint."""
+        arrays: dict[str, Tensor] = {}
+        linear = [layer for layer in self.policy if isinstance(layer, nn.Linear)]
+        for i, layer in enumerate(linear):
+            name = f"policy_body.{i}" if i < len(linear) - 1 else "policy_head"
+            arrays |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+        for name, ensemble in (("critics", self.critics), ("ema_critics", self.ema)):
+            stacks = [[part for part in stack.children() if isinstance(part, nn.Linear)] for stack in ensemble]
+            for i, members in enumerate(zip(*stacks, strict=True)):
+                arrays[f"{name}.weights.{i}"] = torch.stack([layer.weight for layer in members])
+                arrays[f"{name}.biases.{i}"] = torch.stack([layer.bias for layer in members])
+        if self.config.temperature is None:
+            arrays["log_alpha"] = self.log_alpha
+        return {name: tensor.detach().numpy() for name, tensor in arrays.items()}
+
+
+def tanh_gaussian(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the action that the noise gives, and its log-probability by torch's own distributions."""
+    tanh = distributions.TanhTransform(cache_size=1)
+    squashed = distributions.TransformedDistribution(distributions.Normal(mean, log_std.exp()), tanh)
+    action = tanh(mean + log_std.exp() * noise)
+    return action, squashed.log_prob(action).sum(-1)

@@ -1,0 +1,234 @@
+"""Whole runs on a replay: the ratio is exact however they end and go on, and what a resume restores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tests.reference.replay_runs import (
+    LINKS,
+    Origin,
+    assert_no_burst,
+    assert_ratio,
+    learning_steps,
+    linked_rows,
+    samples_checked,
+    sac_arguments,
+    small_sac,
+    updates_due,
+)
+from tests.reference.runs import lines_of, offbeat, weights_of
+
+from offbeat.checkpoint import load
+from offbeat.training import Run, resume
+
+RUNTIMES = ("serial", "threads", "processes")
+
+
+def log_of(run: Run) -> str:
+    return (run.path / "log.txt").read_text()
+
+
+def signal_from(env_steps: int, seconds: float = 0.0) -> Any:
+    """Return a callback that has SIGINT sent to this process, some time after the first line from `env_steps` on."""
+
+    def callback(line: dict[str, Any]) -> None:
+        if line["env_steps"] >= env_steps and not sent:
+            sent.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
+            sent[0].start()
+
+    sent: list[threading.Timer] = []
+    return callback
+
+
+# --- the ratio ----------------------------------------------------------------------------------------------
+
+RATIOS = [
+    ("utd_ratio", "1", Fraction(1)),
+    ("utd_ratio", "1/4", Fraction(1, 4)),
+    ("utd_ratio", "0.37", Fraction(37, 100)),
+    ("utd_ratio", "3", Fraction(3)),
+    ("utd_ratio", "7/3", Fraction(7, 3)),
+    ("steps_per_update", "4", Fraction(1, 4)),
+    ("steps_per_update", "2/3", Fraction(3, 2)),
+]
+ENVS = ("links/Linked-v0", "CartPole-v1", "Pendulum-v1")
+
+
+class Case(NamedTuple):
+    """A run with settings drawn at random, and the runtimes that it goes through."""
+
+    env: str
+    ratio: Fraction
+    settings: dict[str, Any]
+    runtimes: tuple[str, ...]
+
+
+def drawn(number: int) -> Case:
+    random = Random(number)
+    key, text, ratio = RATIOS[number]
+    max_ahead = random.randint(0, 6)
+    actors, warmup = random.randint(1, min(3, max_ahead + 1)), random.randint(16, 60)
+    layout = {"actors": actors, "envs_per_actor": random.randint(1, 3), "chunk_length": random.randint(1, 4)}
+    beside = (max_ahead + actors) * layout["envs_per_actor"] * layout["chunk_length"]
+    settings = {
+        **{key: text, **layout, **LINKS, "max_ahead": max_ahead, "warmup": warmup, "batch_size": 16},
+        **{"capacity": random.randint(max(beside, warmup), 200), "steps": warmup + 150},
+        **{"n_step": random.randint(1, 3), "prioritized": random.random() < 0.5},
+    }
+    shift = number % 3
+    return Case(ENVS[number // 3], ratio, settings, RUNTIMES[shift:] + RUNTIMES[:shift])
+
+
+CASES = [drawn(number) for number in range(len(RATIOS))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.env.split('/')[-1]}-{case.ratio}")
+def test_the_ratio_is_exact_in_every_line_through_a_stop_a_signal_an_end_and_what_follows_it(tmp_path, case):
+    path, warmup = tmp_path / "run", case.settings["warmup"]
+    first, second, third = case.runtimes
+    with learning_steps() as taken:
+        stopped = small_sac(path, case.env, **case.settings, runtime=first, stop_at=warmup + 20)
+        signalled = resume(path, runtime=second, callbacks=[signal_from(warmup + 70)])
+        finished = resume(path, runtime=third)
+        extended = resume(path, runtime=first, steps=warmup + 200)
+    assert [run.state for run in (stopped, signalled, finished, extended)] == ["interrupted"] * 2 + ["finished"] * 2
+    assert signalled.reason == "stopped by SIGINT"
+    assert_ratio(path, case.ratio, warmup)
+    assert_no_burst(taken, case.ratio)
+    last = lines_of(path)[-1]
+    assert last["env_steps"] == sum(learned.env_steps for learned in taken) >= warmup + 200
+    assert last["updates"] == updates_due(case.ratio, warmup, last["env_steps"])
+    assert last["learning_step"] == len(taken)
+    assert last["policy_lag_max"] <= case.settings["max_ahead"]
+
+
+def test_the_cases_have_invalid_rows_several_actors_and_all_runtimes_first():
+    assert {case.runtimes[0] for case in CASES} == set(RUNTIMES)
+    assert {case.settings["actors"] for case in CASES} == {1, 2, 3}
+    assert {case.settings["prioritized"] for case in CASES} == {True, False}
+    assert sum(case.env == ENVS[0] for case in CASES) >= 3
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_nothing_is_updated_in_the_warm_up_and_actors_are_never_further_ahead_than_they_may(tmp_path, runtime):
+    layout: dict[str, Any] = {"actors": 2, "max_ahead": 4, "chunk_length": 2, "envs_per_actor": 2}
+    run = small_sac(tmp_path / "run", **layout, runtime=runtime, warmup=80, steps=80)
+    assert (run.metrics["env_steps"], run.metrics["updates"]) == (80, 0)
+    assert run.metrics["utd_ratio"] is run.metrics["critic_loss"] is None
+    assert 0 <= run.metrics["acted_beyond"] <= 4 * (2 * 2)
+    assert load(run.path / "checkpoints" / "latest").weights["uniform"] == 1
+    extended = resume(run.path, steps=81)
+    assert extended.metrics["updates"] == extended.metrics["env_steps"] - 80 > 0
+    assert load(run.path / "checkpoints" / "latest").weights["uniform"] == 0
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_refused_updates_count_for_the_ratio_and_nobody_waits_for_them(tmp_path, runtime):
+    settings: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "capacity": 100, "utd_ratio": "1/2"}
+    settings |= {"actors": 2, "max_ahead": 2, "envs_per_actor": 1, "steps": 500}
+    run = small_sac(tmp_path / "run", "runs/OverflowingForAWhile-v0", **settings, runtime=runtime)
+    assert 0 < run.metrics["updates_refused"] < run.metrics["updates"]
+    assert_ratio(run.path, Fraction(1, 2), 64)
+    assert all(np.isfinite(array).all() for array in load(run.path / "checkpoints" / "latest").weights.values())
+
+
+# --- the rows -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(("n_step", "chunk_length"), [(1, 1), (3, 2)])
+def test_no_transition_leads_into_another_episode_though_actors_write_and_runs_are_resumed(
+    tmp_path, runtime, n_step, chunk_length
+):
+    layout: dict[str, Any] = {**LINKS, "actors": 3, "max_ahead": 5, "chunk_length": chunk_length, "n_step": n_step}
+    path = tmp_path / "run"
+    with samples_checked(n_step) as counted:
+        small_sac(path, "links/Linked-v0", **layout, runtime=runtime, stop_at=150)
+        assert "episodes" not in (path / "log.txt").read_text()
+        resumed = resume(path)
+    assert "new ones begin, at a marked cut" in log_of(resumed)
+    assert counted == [32 * resumed.metrics["updates"]]
+    assert linked_rows(path) == resumed.metrics["replay_size"] > 150
+
+
+@pytest.mark.parametrize("learned", range(1, 5))
+def test_an_actor_whose_ticket_was_the_only_one_leaves_the_observation_that_followed_it_alone(tmp_path, learned):
+    layout: dict[str, Any] = {**LINKS, "actors": 3, "max_ahead": 3, "chunk_length": 2, "envs_per_actor": 1}
+    path = tmp_path / "run"
+    enough = [lambda line: "stop" if line["learning_step"] >= learned else None]
+    small_sac(path, "links/Linked-v0", **layout, callbacks=enough, steps=200, utd_ratio="1/4")
+    with samples_checked(1):
+        resumed = resume(path)
+    assert linked_rows(path) == resumed.metrics["env_steps"], "the replay holds them all"
+
+
+# --- what a resume restores ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("env", "runtime", "other"), [(ENVS[0], "threads", "serial"), (ENVS[2], "serial", "threads")])
+def test_without_its_replay_a_run_warms_up_again_and_the_ratio_counts_from_there(tmp_path, env, runtime, other):
+    path, ratio = tmp_path / "run", Fraction(7, 3)
+    layout: dict[str, Any] = {**LINKS, "actors": 2, "max_ahead": 3, "save_replay": False, "utd_ratio": "7/3"}
+    stopped = small_sac(path, env, **layout, runtime=runtime, stop_at=120)
+    origin = Origin(stopped.metrics["env_steps"], stopped.metrics["updates"])
+    assert not list(path.rglob("replay*"))
+    with learning_steps() as taken:
+        resumed = resume(path, runtime=other)
+    assert "the replay was not saved: it warms up again, and the ratio counts from here" in log_of(resumed)
+    assert_ratio(path, ratio, 64, origin)
+    assert_no_burst(taken, ratio)
+    assert [learned.updates for learned in taken][:10] == [0] * 10, "64 transitions are more than 10 tickets"
+    assert resumed.metrics["replay_size"] == resumed.metrics["env_steps"] - origin.env_steps
+    assert resumed.metrics["sample_age_max"] <= resumed.metrics["updates"] - origin.updates, "no older row was sampled"
+    assert load(path / "checkpoints" / "latest").weights["uniform"] == 0, "the policy that was learned acts"
+    again = resume(path, steps=resumed.metrics["env_steps"] + 100)
+    assert_ratio(path, ratio, 64, Origin(resumed.metrics["env_steps"], resumed.metrics["updates"]))
+    assert again.metrics["updates"] > resumed.metrics["updates"]
+
+
+def test_a_run_says_how_much_of_its_replay_is_restored(tmp_path):
+    stopped = small_sac(tmp_path / "run", stop_at=150)
+    said = offbeat("resume", stopped.path, "--progress", "lines")
+    assert said.code == 0
+    assert f"the replay of {stopped.metrics['replay_size']:.0f} transitions restored" in said.err
+    assert "warms up again" not in said.err
+
+
+def test_init_from_begins_with_the_weights_of_another_run_and_a_ratio_of_its_own(tmp_path):
+    first = small_sac(tmp_path / "first", normalize_observations=True)
+    settings = {"normalize_observations": True, "init_from": str(first.path), "steps": 72}
+    with learning_steps() as taken:
+        second = small_sac(tmp_path / "second", **settings, learning_rate=1e-30, ema_rate=1e-30)
+    assert_ratio(second.path, Fraction(1), 64)
+    assert_no_burst(taken, Fraction(1))
+    theirs, ours = (load(run.path / "checkpoints" / "latest").weights for run in (first, second))
+    parameters = [name for name in theirs if name.endswith(("weight", "bias", "log_alpha"))]
+    assert any(name.startswith("ema_critics.") for name in parameters)
+    for name in parameters:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-6, atol=1e-12, err_msg=name)
+    assert "taken from" in log_of(second)
+
+
+def test_threads_of_the_learner_change_no_bit(tmp_path):
+    one, two = (small_sac(tmp_path / str(threads), learner_threads=threads) for threads in (1, 2))
+    assert weights_of(one.path) == weights_of(two.path)
+
+
+# --- max_ahead ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("begun", "other"), [("serial", "threads"), ("threads", "serial"), ("processes", "serial")])
+def test_a_run_keeps_the_lead_that_it_was_begun_with_in_any_runtime(tmp_path, begun, other):
+    whole = small_sac(tmp_path / "whole", lag="exact", runtime=begun)
+    path = small_sac(tmp_path / "run", lag="exact", runtime=begun, stop_at=150).path
+    assert resume(path, runtime=other).state == "finished"
+    assert weights_of(path) == weights_of(whole.path)
