@@ -31,8 +31,13 @@ RUNTIMES = ("serial", "threads", "processes")
 ENVS = ("CartPole-v1", "Pendulum-v1")
 LEARNING_STEPS = 24
 ENVS_PER_ACTOR, UNROLL_LENGTH = 4, 16
-OF_ALGORITHM: dict[str, dict[str, Any]] = {"ppo": {"minibatch_size": 32, "epochs": 2}}
-"""Settings that only one algorithm has: several updates in a learning step."""
+OF_ALGORITHM: dict[str, dict[str, Any]] = {
+    "ppo": {"minibatch_size": 32, "epochs": 2},
+    "sac": {"chunk_length": 4, "batch_size": 32, "warmup": 64, "utd_ratio": "1/4", "capacity": 1_000},
+}
+"""Settings that only one algorithm has. PPO makes several updates in a learning step, SAC's replay goes round."""
+REPLAY_LAYOUTS = ((0, 1), (1, 1), (2, 2), (6, 3))
+"""max_ahead and actors of an algorithm that learns from a replay."""
 
 TIMING = re.compile(
     r"wall_time_s|sps|ups|time_\w+|\w*wait\w*|\w+_s|slots_filled\w*|env_stall\w*|publish\w*|acted_beyond|\w*_share"
@@ -46,7 +51,8 @@ class Cell:
 
     algorithm: str
     env: str
-    max_lag: int
+    ahead: int
+    """max_lag; on a replay max_ahead."""
     actors: int
 
     @property
@@ -61,8 +67,7 @@ class Cell:
             "seed": 1,
             "actors": self.actors,
             "envs_per_actor": ENVS_PER_ACTOR,
-            "unroll_length": UNROLL_LENGTH,
-            "max_lag": self.max_lag,
+            **self._lead,
             "lag": "exact",
             "hidden_sizes": (32, 32),
             "normalize_observations": self.env == "Pendulum-v1",
@@ -71,8 +76,14 @@ class Cell:
             **OF_ALGORITHM.get(self.algorithm, {}),
         }
 
+    @property
+    def _lead(self) -> dict[str, int]:
+        if self.algorithm == "sac":
+            return {"max_ahead": self.ahead}
+        return {"unroll_length": UNROLL_LENGTH, "max_lag": self.ahead}
+
     def __str__(self) -> str:
-        return f"{self.algorithm} {self.env} max_lag {self.max_lag} actors {self.actors}"
+        return f"{self.algorithm} {self.env} {self.ahead} ahead, actors {self.actors}"
 
 
 @dataclass(frozen=True)
@@ -167,7 +178,7 @@ def write_results(cells: list[dict[str, Any]], runtimes: tuple[str, ...], out: P
         "are the SHA-256 of weights.safetensors and every line of learning metrics, of runs from start to end, and of "
         "runs stopped at the half and gone on from in every runtime. Pendulum-v1 has normalised observations."
     )
-    header = ["algorithm", "env", "max_lag", "actors", "learning steps", "weights", "differences"]
+    header = ["algorithm", "env", "max_lag, max_ahead", "actors", "learning steps", "weights", "differences"]
     text = "\n\n".join(
         ["# Exactness", summary, f"{describe(about)}.", markdown_table(header, [_row(cell) for cell in cells])]
     )
@@ -176,7 +187,7 @@ def write_results(cells: list[dict[str, Any]], runtimes: tuple[str, ...], out: P
 
 
 def _row(cell: dict[str, Any]) -> list[str]:
-    names = ("algorithm", "env", "max_lag", "actors", "learning_steps")
+    names = ("algorithm", "env", "ahead", "actors", "learning_steps")
     told = "; ".join(f"{name}: {difference}" for name, difference in cell["differences"].items())
     return [*(str(cell[name]) for name in names), cell["weights"][:12], told or "none"]
 
@@ -184,14 +195,19 @@ def _row(cell: dict[str, Any]) -> list[str]:
 def main() -> int:
     """Run the grid, write the results; 1 if any cell differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithms", nargs="+", default=["ppo", "impala", "a2c"])
+    parser.add_argument("--algorithms", nargs="+", default=["ppo", "impala", "a2c", "sac"])
     parser.add_argument("--envs", nargs="+", default=ENVS)
     parser.add_argument("--max-lags", nargs="+", type=int, default=[0, 1, 3])
     parser.add_argument("--actors", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="the first is the reference")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
-    grid = [Cell(*point) for point in product(options.algorithms, options.envs, options.max_lags, options.actors)]
+    layouts = list(product(options.max_lags, options.actors))
+    grid = [
+        Cell(algorithm, env, *layout)
+        for algorithm, env in product(options.algorithms, options.envs)
+        for layout in (REPLAY_LAYOUTS if algorithm == "sac" else layouts)
+    ]
     cells = []
     for number, cell in enumerate(grid, 1):
         with tempfile.TemporaryDirectory() as folder:

@@ -3,9 +3,11 @@
     python -m benchmarks.scores                                all envs, all seeds
     python -m benchmarks.scores --env Hopper-v5 --seeds 1 2    some of them
     python -m benchmarks.scores --runtime processes            as `--runtime processes` trains: acting beside learning
+    python -m benchmarks.scores --algorithm sac                another algorithm's presets
 
-Two runs at a time, one thread each. A seed whose result is there is not run again. Run directories stay under
-runs/scores until you delete them; the results are small and are kept with the code.
+Two runs at a time, one thread each. A seed whose result is there is not run again, and one that was broken off goes on
+from its last checkpoint. Run directories stay under runs/scores until you delete them; the results are small and are
+kept with the code.
 """
 
 from __future__ import annotations
@@ -49,18 +51,24 @@ class Setting:
 
 
 SETTINGS = {
-    "CartPole-v1": Setting(5, 200_000),
-    "LunarLander-v3": Setting(3, 1_000_000),
-    "HalfCheetah-v5": Setting(5, 1_000_000),
-    "Hopper-v5": Setting(5, 1_000_000),
-    "Ant-v5": Setting(3, 1_000_000),
+    "ppo": {
+        "CartPole-v1": Setting(5, 200_000),
+        "LunarLander-v3": Setting(3, 1_000_000),
+        "HalfCheetah-v5": Setting(5, 1_000_000),
+        "Hopper-v5": Setting(5, 1_000_000),
+        "Ant-v5": Setting(3, 1_000_000),
+    },
+    "sac": {"Pendulum-v1": Setting(5, 20_000), "HalfCheetah-v5": Setting(3, 1_000_000)},
 }
+THREADS = {"ppo": "", "sac": "--set learner_threads=1"}
+"""What keeps a run to one thread; it changes no bit."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the runs of a runtime, and their results, are kept."""
+    """Where the runs of an algorithm in a runtime, and their results, are kept."""
 
+    algorithm: str
     runtime: str
 
     @property
@@ -69,7 +77,12 @@ class Place:
 
     @property
     def _name(self) -> str:
-        return "scores" if self.runtime == "serial" else f"scores-{self.runtime}"
+        usual = ("ppo", "serial")
+        return "-".join(["scores", *(name for name in (self.algorithm, self.runtime) if name not in usual)])
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        return SETTINGS[self.algorithm]
 
     def run_directory(self, env: str, seed: int) -> Path:
         """Return where a seed is trained."""
@@ -84,11 +97,18 @@ class Place:
 
 
 def score(place: Place, env: str, seed: int) -> None:
-    """Train one seed from the start, evaluate it, write its result."""
+    """Train one seed, from where it was broken off if it was; evaluate it, write its result."""
     run = place.run_directory(env, seed)
-    shutil.rmtree(run, ignore_errors=True)  # a run without a result was broken off
-    command = f"train ppo {env} --runtime {place.runtime} --steps {SETTINGS[env].steps} --seed {seed} --progress none"
-    offbeat(*command.split(), "--run-dir", str(run), environment=ONE_THREAD)
+    if (run / "checkpoints" / "latest").exists():
+        command = f"resume {run} --progress none"
+    else:
+        shutil.rmtree(run, ignore_errors=True)
+        command = (
+            f"train {place.algorithm} {env} --runtime {place.runtime} --steps {place.settings[env].steps} "
+            f"--seed {seed} --run-dir {run} --progress none {THREADS[place.algorithm]}"
+        )
+    if not finished(run):
+        offbeat(*command.split(), environment=ONE_THREAD)
     answer = offbeat("eval", str(run), "--episodes", str(EVAL_EPISODES), "--json", environment=ONE_THREAD)
     result = {
         "env": env,
@@ -101,6 +121,12 @@ def score(place: Place, env: str, seed: int) -> None:
     }
     write_json(place.result_path(env, seed), result)
     print(f"{env}, seed {seed}: {result['evaluation']['return_mean']:,.1f}", flush=True)
+
+
+def finished(run: Path) -> bool:
+    """Whether a run has come to its end."""
+    status = run / "status.json"
+    return status.exists() and json.loads(status.read_text())["state"] == "finished"
 
 
 def curve(lines: list[dict[str, Any]]) -> list[list[float | None]]:
@@ -124,7 +150,7 @@ def _short(value: float | None) -> float | None:
 
 def run_all(place: Place, envs: list[str], seeds: list[int] | None) -> None:
     """Run the seeds that have no result yet, `AT_A_TIME` at once."""
-    jobs = [(env, seed) for env in envs for seed in seeds or range(1, SETTINGS[env].seeds + 1)]
+    jobs = [(env, seed) for env in envs for seed in seeds or range(1, place.settings[env].seeds + 1)]
     missing = [job for job in jobs if not place.result_path(*job).exists()]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         for done in [pool.submit(score, place, *job) for job in missing]:
@@ -146,17 +172,17 @@ def plot(place: Place, env: str) -> None:
 
 def write_table(place: Place) -> None:
     """Write one line an env: every seed's score, their mean, their spread and the time of a run."""
-    results = {env: found for env in SETTINGS if (found := read_results(place, env))}
+    results = {env: found for env in place.settings if (found := read_results(place, env))}
     header = ["env", "env steps", "mean return", "std", "each seed"]
     rows = [
         [
             env,
-            f"{SETTINGS[env].steps:,}",
+            f"{place.settings[env].steps:,}",
             *_figures([result["evaluation"]["return_mean"] for result in found]),
         ]
         for env, found in results.items()
     ]
-    title = f"# Scores of the presets, `--runtime {place.runtime}`"
+    title = f"# Scores of the presets, `{place.algorithm}`, `--runtime {place.runtime}`"
     method = (
         f"Greedy evaluation of the last weights over {EVAL_EPISODES} episodes a seed; spread over the seeds. "
         f"{AT_A_TIME} runs at a time, one thread each."
@@ -175,13 +201,17 @@ def _figures(scores: list[float]) -> list[str]:
 def main() -> None:
     """Run what is missing, then draw and write the table from all results that are there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--algorithm", choices=SETTINGS, default="ppo")
+    parser.add_argument("--env", nargs="+", help="default: all that the algorithm has")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: 1 to as many as the env has")
     parser.add_argument("--runtime", choices=("serial", "threads", "processes"), default="serial")
     options = parser.parse_args()
-    place = Place(options.runtime)
-    run_all(place, options.env, options.seeds)
-    for env in options.env:
+    place = Place(options.algorithm, options.runtime)
+    envs = options.env or list(place.settings)
+    if unknown := set(envs) - set(place.settings):
+        parser.error(f"{options.algorithm} has no setting for {', '.join(unknown)}, only {', '.join(place.settings)}")
+    run_all(place, envs, options.seeds)
+    for env in envs:
         plot(place, env)
     write_table(place)
 

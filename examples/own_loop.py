@@ -60,7 +60,8 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
 
 def learn(gate: LearnerGate, replay: Replay, pace: ReplayPace, tickets: int) -> None:
     """Take in ticket after ticket, and make the updates that each makes due."""
-    random, model, valid, updates = np.random.default_rng(0), np.zeros((6, 4)), 0, 0
+    random, model = np.random.default_rng(0), np.zeros((6, 4))
+    valid, updates, error = 0, 0, float("nan")
     for step in range(tickets):
         gate.wait(step + 1, watch=lambda: None)
         replay.take_in(step, born=updates)
@@ -69,7 +70,7 @@ def learn(gate: LearnerGate, replay: Replay, pace: ReplayPace, tickets: int) -> 
             error = update(model, replay.sample(random).arrays)
             updates += 1
         gate.finish(step + 1)
-        if (step + 1) % (tickets // 4) == 0:
+        if (step + 1) % max(1, tickets // 4) == 0:
             print(f"{valid:6} transitions, {updates:5} updates, {pace.due(valid) - updates} due, error {error:.5f}")
 
 
@@ -103,11 +104,13 @@ def main() -> None:
     ]
     for thread in threads:
         thread.start()
-    learn(gate, replay, pace, given.tickets)
-    gate.close()
-    for thread in threads:
-        thread.join()
-    gate.discard()
+    try:
+        learn(gate, replay, pace, given.tickets)
+    finally:
+        gate.close()  # whoever waits, or would, gets Closed
+        for thread in threads:
+            thread.join()
+        gate.discard()
 
 
 if __name__ == "__main__":

@@ -306,3 +306,17 @@ def test_replay_settings_that_cannot_work_are_refused_with_the_remedy(arguments,
 def test_settings_at_the_edge_are_accepted():
     assert OnPolicyPace(unrolls_per_batch=1, max_lag=0).in_flight == 1
     assert ReplayPace(Fraction(1), warmup=100, max_ahead=0, sample_needs=100).due(101) == 1
+
+
+@many
+@given(replay, st.integers(0, 60), st.integers(0, 60))
+def test_to_whoever_waits_a_replay_is_batches_of_one_ticket_with_a_lag_of_max_ahead(pace, ticket, learned):
+    """What is proven of gate, slots and versions for the one pace holds for the other."""
+    twin = OnPolicyPace(unrolls_per_batch=1, max_lag=pace.max_ahead)
+    assert pace.tickets_of(learned) == twin.tickets_of(learned)
+    assert pace.learned_before_act(ticket) == twin.learned_before_act(ticket)
+    assert pace.acted_before_learn(learned) == twin.acted_before_learn(learned)
+    assert pace.may_act(ticket, learned) == twin.may_act(ticket, learned)
+    assert pace.may_learn(learned, ticket) == twin.may_learn(learned, ticket)
+    assert pace.hold(learned) == twin.hold(learned)
+    assert (pace.in_flight, pace.versions) == (twin.in_flight, twin.versions)

@@ -170,6 +170,12 @@ class Config:
         """Threads that BLAS may use in an actor process: in exact as in serial, where acting shares the learner's."""
         return self.blas_threads if self.runtime.lag == "exact" else self.runtime.actor_threads or 1
 
+    def layout(self) -> dict[str, Any]:
+        """Return the settings that a checkpoint's state belongs to, by key."""
+        tables = self.tables()
+        own = tables[self.run.algorithm]
+        return {**tables["runtime"], **{key: own[key] for key in self.settings.layout}}
+
     def tables(self) -> dict[str, dict[str, Any]]:
         """Return the tables as they stand in config.toml."""
         tables = {"run": self.run, "runtime": self.runtime, self.run.algorithm: self.settings}
@@ -325,8 +331,12 @@ def resolve(
             given.add(key)
             tables.setdefault(homes[key], {})[key] = value
     tables["run"].update(algorithm=algorithm, env=env)
+    tables.setdefault("runtime", {})
     _refuse_unused(entry.config_class(), algorithm, given)
-    _suit_runtime(tables.setdefault("runtime", {}), given, on_policy=not entry.config_class().means_nothing)
+    if entry.config_class().means_nothing:
+        _suit_replay(tables["runtime"], tables.setdefault(algorithm, {}), given)
+    else:
+        _suit_runtime(tables["runtime"], given)
     return _from_tables(tables, "docs/options.md")
 
 
@@ -351,13 +361,22 @@ def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None
             raise ConfigError(f"{key} is given, which means nothing to {algorithm}: {instead}")
 
 
-def _suit_runtime(table: dict[str, Any], given: set[str], *, on_policy: bool) -> None:
+def _suit_replay(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:
+    """Let all actors act at once, outside of serial; a ratio that is given takes the place of the preset's."""
+    ratios = given & {"utd_ratio", "steps_per_update"}
+    if len(ratios) == 1:
+        settings.pop(*({"utd_ratio", "steps_per_update"} - ratios), None)
+    if runtime.get("runtime", "serial") != "serial":
+        settings.setdefault("max_ahead", runtime.get("actors", 1))
+
+
+def _suit_runtime(table: dict[str, Any], given: set[str]) -> None:
     """Fill in the defaults that depend on the runtime: some lag to overlap in, and a measured split.
 
     Raises:
         ConfigError: a split is to be measured, and is given.
     """
-    if table.get("runtime", "serial") == "serial" or not on_policy:
+    if table.get("runtime", "serial") == "serial":
         return
     table.setdefault("max_lag", 1)
     if given >= {"actors", "split"} and table["split"] == "measured":

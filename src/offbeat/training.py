@@ -249,7 +249,7 @@ def _require_layout(state: dict[str, Any], config: Config) -> None:
     Raises:
         ConfigError: with what differs.
     """
-    here = config.tables()["runtime"]
+    here = config.layout()
     differences = [
         f"{key} is {value} there and {here.get(key)} here"
         for key, value in state["runtime"].items()
@@ -258,7 +258,7 @@ def _require_layout(state: dict[str, Any], config: Config) -> None:
     if differences:
         raise ConfigError(
             f"the checkpoint was made with another layout than config.toml says: {'; '.join(differences)}. Put "
-            "[runtime] back as it was, or begin a new run from this one's weights with --init-from"
+            "these back as they were, or begin a new run from this one's weights with --init-from"
         )
 
 

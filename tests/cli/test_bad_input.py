@@ -10,12 +10,14 @@ import gymnasium as gym
 import pytest
 import torch
 from tests.reference import run_envs
+from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, offbeat, small_arguments, small_run, status_of
 
 from offbeat.checkpoint import load
 
 ENVS = "tests.reference.run_envs"
 ZOO = "tests.reference.env_zoo"
+LINKS = "tests.reference.linked_envs"
 
 
 class Row(NamedTuple):
@@ -33,6 +35,10 @@ def train(rest: str, code: int, *says: str) -> Row:
 def train_on(env: str, module: str, code: int, *says: str) -> Row:
     small = "--set envs_per_actor=2 unroll_length=16 minibatch_size=32 steps=4096 eval_every=0"
     return Row(f"train ppo {env} --import {module} {small}", code, list(says))
+
+
+def train_sac(rest: str, *says: str, env: str = "Pendulum-v1") -> Row:
+    return Row(f"train sac {env} {rest}", 2, list(says))
 
 
 NAMES = [
@@ -157,6 +163,64 @@ COMBINATIONS = [
 ]
 LATE = "--run-dir new --set envs_per_actor=2 unroll_length=512 steps=4096 eval_every=0"
 """The env fails in the first unroll: nothing was learned yet."""
+ON_A_REPLAY = [
+    *(
+        train_sac(f"--set {key}={value}", f"{key} is '{value}'", "a fraction such as 1/4, more than 0", f"--set {key}=")
+        for key, value in (
+            *(("utd_ratio", value) for value in ("0", "-1", "-1/4", "abc", "1/0", "0/3", "nan", "inf", "1/2/3")),
+            ("steps_per_update", "0"),
+        )
+    ),
+    train_sac("--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "keep one"),
+    train("--set utd_ratio=1", 2, "unknown key 'utd_ratio'", "docs/options.md"),
+    train("--set warmup=100 capacity=200", 2, "unknown key"),
+    train_sac("--set warmup=100", "warmup is 100", "the first sample needs 256", "--set warmup=256"),
+    train_sac("--set warmup=2000 capacity=1000", "warmup is 2000", "--set capacity=2000", "--set warmup=1000"),
+    train_sac(
+        "--actors 3 --envs-per-actor 4 --set capacity=255 max_ahead=5 chunk_length=8 batch_size=100 warmup=100",
+        "capacity is 255",
+        "max_ahead + actors = 5 + 3 tickets of chunk_length x envs_per_actor = 8 x 4 rows, 256 together",
+        "--set capacity=256",
+    ),
+    *(
+        train_sac(
+            f"--runtime {runtime} --set capacity=2000000000000",
+            "2000000000000 +",
+            "GB of memory are free",
+            "a smaller capacity",
+        )
+        for runtime in ("serial", "threads", "processes")
+    ),
+    train_sac("--set n_step=301 capacity=300", "n_step is 301", "300 successive rows", "n_step=300", "capacity=301"),
+    train_sac("--set n_step=0", "n_step", "at least 1"),
+    train_sac("--actors 3 --set max_ahead=1", "actors is 3", "max_ahead + 1 = 2", "--set max_ahead=3"),
+    train_sac("--runtime threads --actors 3 --set max_ahead=1", "actors is 3", "--set max_ahead=3"),
+    train_sac("--actors 2", "actors is 2", "--set max_ahead=2"),
+    train_sac("--set target_entropy=1", "target_entropy is 1", "less than the 0.6931 nats", "target_entropy=-1"),
+    train_sac("--set target_entropy=0.7", "target_entropy is 0.7", "target_entropy=0.4852", env="CartPole-v1"),
+    train_sac(f"--import {ZOO}", "multidiscrete", "offbeat train ppo zoo/ManyChoices-v0", env="zoo/ManyChoices-v0"),
+    train_sac(f"--import {LINKS}", "[-inf] to [inf]", "finite bounds", "train ppo", env="links/Boundless-v0"),
+    *(
+        train_sac(f"{given} {runtime}", f"{key} is given, which means nothing to sac", instead)
+        for runtime in ("", "--runtime threads")
+        for key, given, instead in (
+            ("max_lag", "--max-lag 1", "--set max_ahead=N"),
+            ("max_lag", "--max-lag 0", "--set max_ahead=N"),
+            ("unroll_length", "--set unroll_length=8", "--set chunk_length=N"),
+            ("unrolls_per_batch", "--set unrolls_per_batch=2", "--set batch_size=N"),
+            ("split", "--set split=measured", "--actors N"),
+            ("decorrelate", "--set decorrelate=true", "leave it out"),
+        )
+    ),
+    Row("resume soft-relaid --steps 500", 2, ["envs_per_actor is 2 there and 1 here", "--init-from"]),
+    *(
+        Row(f"resume soft-{key} --steps 500", 2, [key, "--init-from"])
+        for key in ("capacity", "chunk_length", "max_ahead", "prioritized", "utd_ratio", "warmup")
+    ),
+    Row("train sac Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1"]),
+    Row("train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) there"]),
+    Row("resume soft-cut", 2, ["is damaged", "replay.safetensors"]),
+]
 ENVIRONMENTS = [
     train_on("runs/TupleActions-v0", ENVS, 2, "runs/TupleActions-v0", "Tuple"),
     train_on("zoo/DictActions-v0", ZOO, 2, "zoo/DictActions-v0", "Dict"),
@@ -204,7 +268,7 @@ RUNS = [
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 there and 2 here", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
-TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ENVIRONMENTS, *RUNS]
+TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *ENVIRONMENTS, *RUNS]
 
 
 @pytest.fixture(scope="module")
@@ -222,9 +286,28 @@ def prepared(tmp_path_factory) -> Path:
     change(folder / "text" / "config.toml", lambda data: b"[run\n" + data)
     change(folder / "mistyped" / "config.toml", lambda data: data.replace(b"gamma", b"gama"))
     change(folder / "relaid" / "config.toml", lambda data: data.replace(b"envs_per_actor = 4", b"envs_per_actor = 2"))
+    prepare_on_a_replay(folder)
     (folder / "empty").mkdir()
     (folder / "notes.txt").write_text("mine")
     return folder
+
+
+def prepare_on_a_replay(folder: Path) -> None:
+    """Make a run of SAC, and copies whose config says something else."""
+    small_sac(folder / "soft", max_ahead=1, stop_at=200)
+    edits = [
+        *(("relaid", "envs_per_actor = 2", "envs_per_actor = 1"), ("capacity", "capacity = 240", "capacity = 300")),
+        *(("max_ahead", "max_ahead = 1", "max_ahead = 2"), ("chunk_length", "chunk_length = 3", "chunk_length = 2")),
+        *(("warmup", "warmup = 64", "warmup = 150"), ("utd_ratio", 'utd_ratio = "1"', 'utd_ratio = "3"')),
+        ("prioritized", "prioritized = false", "prioritized = true"),
+    ]
+    for name, before, after in edits:
+        shutil.copytree(folder / "soft", folder / f"soft-{name}", symlinks=True)
+        text = (folder / f"soft-{name}" / "config.toml").read_text()
+        assert before in text, before
+        (folder / f"soft-{name}" / "config.toml").write_text(text.replace(before, after))
+    shutil.copytree(folder / "soft", folder / "soft-cut", symlinks=True)
+    change(folder / "soft-cut" / "checkpoints/latest/replay.safetensors", lambda data: data[:-1])
 
 
 @pytest.fixture(autouse=True)

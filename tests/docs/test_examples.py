@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,17 @@ def test_an_env_of_ones_own_resumes_with_the_same_bits(tmp_path, monkeypatch):
     told = python(str(EXAMPLES / "same_bits.py"), *env, "--steps", "3000", folder=tmp_path)
     once, twice = (line.split()[0] for line in told.splitlines()[-2:])
     assert once == twice
+
+
+@pytest.mark.parametrize(("actors", "tickets"), [(1, 60), (3, 200)])
+def test_a_loop_of_ones_own_never_makes_an_update_too_many_or_too_few(actors, tickets, tmp_path):
+    layout = ["--actors", str(actors), "--tickets", str(tickets)]
+    told = python(str(EXAMPLES / "own_loop.py"), *layout, folder=tmp_path).splitlines()
+    assert len(told) == 4
+    for line in told:
+        found = re.fullmatch(r" *(\d+) transitions, +(\d+) updates, (\d+) due, error (nan|\d\.\d+)", line)
+        assert found, line
+        transitions, updates, due = map(int, found.groups()[:3])
+        assert due == 0
+        assert updates == max(0, transitions - 500) // 2
+    assert updates > 100

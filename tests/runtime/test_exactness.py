@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
 from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, untimed, weights_of
 
 from offbeat.config import load
@@ -34,6 +37,25 @@ class Cell(NamedTuple):
         fixed = {"algorithm": self.algorithm, "env": self.env, "steps": STEPS, "lag": "exact", "unroll_length": 8}
         return {**fixed, **layout, **self.more}
 
+    def run(self, path: Path, **changes: Any) -> Run:
+        return small_run(path, **self.settings, **changes)
+
+
+class ReplayCell(NamedTuple):
+    """The same for an algorithm on a replay."""
+
+    algorithm: str
+    env: str
+    max_ahead: int
+    actors: int
+    stop_in: str
+    resume_in: str
+    more: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def run(self, path: Path, **changes: Any) -> Run:
+        layout = {"max_ahead": self.max_ahead, "actors": self.actors, "lag": "exact", "utd_ratio": "1/2"}
+        return small_sac(path, self.env, **layout, **self.more, **changes)
+
 
 WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16}
 CELLS = [
@@ -56,8 +78,17 @@ CELLS = [
 ]
 
 
+REPLAY_CELLS = [
+    ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
+    ReplayCell("sac", "Pendulum-v1", 1, 1, "threads", "processes", {"prioritized": True}),
+    ReplayCell("sac", "Pendulum-v1", 2, 2, "processes", "serial", {"normalize_observations": True}),
+    ReplayCell("sac", "Pendulum-v1", 6, 3, "serial", "processes", {"policy_delay": 2, "learner_threads": 2}),
+    ReplayCell("sac", "CartPole-v1", 3, 2, "processes", "threads", {"prioritized": True, "n_step": 2}),
+]
+
+
 def test_the_cells_cover_every_algorithm():
-    assert {cell.algorithm for cell in CELLS} == set(ALGORITHMS)
+    assert {cell.algorithm for cell in CELLS + REPLAY_CELLS} == set(ALGORITHMS)
 
 
 def figures_of(run: Run) -> dict[int, dict[str, Any]]:
@@ -65,20 +96,22 @@ def figures_of(run: Run) -> dict[int, dict[str, Any]]:
     return {line["learning_step"]: untimed(line) for line in lines_of(run.path)}
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str, cell[:7])))
+@pytest.mark.parametrize("cell", [*CELLS, *REPLAY_CELLS], ids=lambda cell: "-".join(map(str, cell[:-1])))
 def test_all_runtimes_give_the_same_bits_and_the_same_figures(tmp_path, cell):
-    serial = small_run(tmp_path / "serial", **cell.settings)
+    serial = cell.run(tmp_path / "serial")
     for runtime in BOTH:
-        run = small_run(tmp_path / runtime, **cell.settings, runtime=runtime)
+        run = cell.run(tmp_path / runtime, runtime=runtime)
         assert weights_of(run.path) == weights_of(serial.path), runtime
         assert figures_of(run) == figures_of(serial), runtime
-    stopped = small_run(tmp_path / "stopped", **cell.settings, runtime=cell.stop_in, stop_at=STEPS // 2)
+    stopped = cell.run(tmp_path / "stopped", runtime=cell.stop_in, stop_at=serial.metrics["env_steps"] // 2)
     assert weights_of(stopped.path) != weights_of(serial.path)
     resumed = resume(stopped.path, runtime=cell.resume_in)
     assert (stopped.state, resumed.state) == ("interrupted", "finished")
     assert weights_of(resumed.path) == weights_of(serial.path)
     assert figures_of(resumed) == figures_of(serial)
     assert load(resumed.path / "config.toml").runtime.runtime == cell.resume_in
+    if isinstance(cell, ReplayCell):
+        assert_ratio(serial.path, Fraction(1, 2), SMALL_SAC["warmup"])
 
 
 @pytest.mark.parametrize("runtime", BOTH)
@@ -92,10 +125,28 @@ def test_checkpoints_and_evaluations_on_the_way_change_nothing(tmp_path, runtime
 
 
 @pytest.mark.parametrize("runtime", BOTH)
+def test_they_change_nothing_on_a_replay_either(tmp_path, runtime):
+    layout: dict[str, Any] = {"max_ahead": 3, "actors": 2, "lag": "exact", "chunk_length": 2, "prioritized": True}
+    plain = small_sac(tmp_path / "plain", **layout)
+    often = small_sac(
+        tmp_path / "often", **layout, runtime=runtime, checkpoint_every=40, eval_every=100, eval_episodes=1
+    )
+    assert weights_of(plain.path) == weights_of(often.path)
+
+
+@pytest.mark.parametrize("runtime", BOTH)
 def test_envs_of_irregular_speed_change_nothing(tmp_path, runtime):
     settings: dict[str, Any] = {"imports": (ENVS,), "steps": 768, "lag": "exact", "max_lag": 1, "actors": 3}
     serial = small_run(tmp_path / "serial", "runs/Irregular-v0", **settings)
     irregular = small_run(tmp_path / "run", "runs/Irregular-v0", **settings, runtime=runtime)
+    assert weights_of(irregular.path) == weights_of(serial.path)
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_they_change_nothing_on_a_replay_that_actors_are_far_ahead_of(tmp_path, runtime):
+    layout: dict[str, Any] = {"imports": (ENVS,), "lag": "exact", "max_ahead": 9, "actors": 3, "utd_ratio": "1/8"}
+    serial = small_sac(tmp_path / "serial", "runs/Irregular-v0", **layout)
+    irregular = small_sac(tmp_path / "run", "runs/Irregular-v0", **layout, runtime=runtime)
     assert weights_of(irregular.path) == weights_of(serial.path)
 
 

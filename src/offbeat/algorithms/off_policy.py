@@ -30,8 +30,8 @@ class ReplayConfig:
     """Env steps per update: the inverse of utd_ratio, for those who think in it."""
     warmup: Count = 5_000
     """Env steps, acted at random, before the first update can become due."""
-    max_ahead: Natural | None = None
-    """Tickets that actors may be ahead of the updates; none: 0 in serial, else one per actor, so that all can act."""
+    max_ahead: Natural = 0
+    """Tickets that actors may be ahead of the updates; outside of serial one per actor by default: all can act."""
     chunk_length: Count = 1
     """Env steps of one column in a ticket: the piece after which the updates that it made due are done."""
     capacity: Count = 1_000_000
@@ -51,6 +51,10 @@ class ReplayConfig:
     """Whether an update is shared out between threads by the algorithm itself; BLAS then has one thread."""
     lead: ClassVar[str] = "max_ahead"
     """What is set to let actors be further ahead."""
+    layout: ClassVar[tuple[str, ...]] = (
+        *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "capacity", "prioritized"),
+    )
+    """Keys that a resume may not change: what is kept of the replay, and of the ratio, belongs to them."""
     means_nothing: ClassVar[dict[str, str]] = {
         "unroll_length": "type --set chunk_length=N, the env steps of a ticket",
         "unrolls_per_batch": "type --set batch_size=N, the transitions that an update sees",
@@ -80,13 +84,7 @@ class ReplayConfig:
         Raises:
             ConfigError: they cannot work together.
         """
-        ahead = 0 if runtime.runtime == "serial" else runtime.actors
-        pace = ReplayPace(
-            utd_ratio=self.updates_per_env_step,
-            warmup=self.warmup,
-            max_ahead=ahead if self.max_ahead is None else self.max_ahead,
-            sample_needs=self.batch_size,
-        )
+        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=self.batch_size)
         return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.chunk_length, self.capacity)
 
     def replay(self, rings: Rings) -> Replay:

@@ -96,6 +96,8 @@ class OnPolicyConfig:
     """Whether an update is shared out between threads by the algorithm itself."""
     lead: ClassVar[str] = "--max-lag"
     """What is typed to let actors be further ahead."""
+    layout: ClassVar[tuple[str, ...]] = ()
+    """Keys of this table that a resume may not change."""
     means_nothing: ClassVar[dict[str, str]] = {}
     """Keys of [runtime] that mean nothing here."""
 

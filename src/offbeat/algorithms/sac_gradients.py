@@ -11,9 +11,9 @@ sigma noise, a = tanh(u), and d f the derivative of the mean loss by f:
                  d u = d a (1 - a^2) + alpha / M 2 a   as d log pi / d u = 2 a: the noise stays
                  d mean = d u                          d log sigma = d u sigma noise - alpha / M, 0 where clipped
 
-**What is shared out, and how.** The critics are dealt out to the two threads, the policy's two draws, for s' and for s,
-are a thread's each, and the way back through the policy is cut by halves of the rows, whose gradients are added at the
-end. A critic's weight gradients are sums over all rows, and all products are cheaper whole than in halves. A row of the
+**What is shared out, and how.** The critics are dealt out to the two threads, s' and s are sent through the policy by
+one thread each, and the way back through the policy is cut by halves of the rows, whose gradients are added at the end.
+A critic's weight gradients are sums over all rows, and all products are cheaper whole than in halves. A row of the
 policy's loss goes back through its least critic only, and only to the action: that spares half of those products.
 
 Threads take turns at Python's lock between two operators, and who finds it taken sleeps, for longer than most
@@ -115,6 +115,7 @@ class SACGradients:
         """
         rows, work = self._take(minibatch), self._work
         alpha = np.float32(self._temperature())
+        self._sent = None  # what was sent before is overwritten
         self._team.run(
             (partial(work.draw_next, rows), partial(work.prepare, rows, ahead=self._ahead)),
             _dealt(work.value_next),

@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
@@ -25,6 +26,7 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "policy_lag_min": min,
     "sample_age_min": min,
     "sample_age_max": max,
+    **dict.fromkeys(("utd_ratio", "samples_per_insert", "replay_size"), itemgetter(-1)),
     "policy_lag_max": max,
     "ratio_max_deviation_first": max,
 }

@@ -13,7 +13,7 @@ from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import Pace
-from offbeat.runtime.gate import board_slabs
+from offbeat.runtime.gate import board_slabs, first_ticket
 from offbeat.types import EnvSpec, Field, Tree
 from offbeat.workers.actor import Actor, Slots, Watch
 
@@ -165,4 +165,5 @@ class Plan:
             actor.restore(snapshot)
         else:
             spread = self.memory.length if self.runtime.decorrelate else 0
-            actor.begin(origin, spread, cut=self.memory.is_cut(origin))
+            first = first_ticket(actor.index, self.runtime.actors, origin)
+            actor.begin(origin, spread, cut=self.memory.is_cut(first))

@@ -1,7 +1,7 @@
 """The conductor: around each learning step it decides what else is to be done, whatever the runtime.
 
-It keeps the counters, sets the hold that brings a run to quiescence, evaluates, takes checkpoints, writes
-metrics and ends the run.
+It keeps the counters, sets the hold that brings a run to quiescence, evaluates, lets checkpoints be saved (saving.py),
+writes metrics and ends the run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from time import monotonic
 from typing import Any, Literal
 
-from offbeat.checkpoint import Checkpoint, CheckpointStore
+from offbeat.checkpoint import CheckpointStore
 from offbeat.envs.make import make_envs
 from offbeat.errors import RunFailed
 from offbeat.metrics.progress import Phase, Progress, Status
@@ -20,6 +20,7 @@ from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.runtime.acting import Acting
+from offbeat.runtime.saving import Saving
 from offbeat.runtime.signals import StopSignals
 from offbeat.runtime.wiring import Parts
 from offbeat.threads import blas_kernels
@@ -68,19 +69,15 @@ class Conductor:
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self._parts, self._acting, self._run = parts, acting, parts.config.run
-        self._store, self._recorder, self._progress = store, recorder, progress
-        self._tell, self._signals, self._callbacks = tell, signals, callbacks
+        self._recorder, self._progress = recorder, progress
+        self._signals, self._callbacks = signals, callbacks
+        self._saving = Saving(parts, store, tell)
         self.counters = Counters()
         self.ending: Ending | None = None
         self._hold: int | None = None
         self._in_step = False
         """Whether a learning step is under way: the weights are then between two versions."""
         self._stop: Ending | None = None
-        self._best: float | None = None
-        """The mean return of the evaluation whose weights are saved as the best."""
-        self._new_best: float | None = None
-        """That of the weights as they are now, if it is higher and they are not yet saved."""
-        self._saved_env_steps = 0
         self._wall_time_before = 0.0
         self._restarts_before = 0
         self._begun = monotonic()
@@ -155,8 +152,8 @@ class Conductor:
                 self._save()
                 self._hold = None
                 self._acting.hold(None)
-        elif self._new_best is not None:
-            self._save_best()
+        elif self._saving.best_is_unsaved:
+            self._saving.save_best(self.counters)
         self._show("training")
 
     @property
@@ -197,8 +194,7 @@ class Conductor:
             envs.close()
             self._parts.timings.add("evaluate", monotonic() - begun)
         self._recorder.evaluated(result.return_mean, result.return_std, result.length_mean)
-        if self._best is None or result.return_mean > self._best:
-            self._new_best = result.return_mean
+        self._saving.evaluated(result.return_mean)
         return True
 
     def _during_evaluation(self, _ended: int) -> None:
@@ -278,9 +274,9 @@ class Conductor:
         self._write_line()
         self._recorder.conclude(self._timings(), monotonic() - self._begun)
         self._show("saving", at_once=True)
-        if self._unsaved:
+        if unsaved := self._saving.unsaved(self.counters):
             raise RunFailed(
-                f"the end of the run could not be saved, see log.txt: {self._unsaved} env steps since the last "
+                f"the end of the run could not be saved, see log.txt: {unsaved} env steps since the last "
                 "checkpoint are lost; make room on the disk and type offbeat resume with this run's directory"
             )
         exit_code = 130 if self._signals.received else self.ending.exit_code
@@ -292,70 +288,34 @@ class Conductor:
 
         Where learning failed, the weights lie between two versions: the last checkpoint stands.
         """
-        if self._unsaved and not self._in_step:
+        if self._saving.unsaved(self.counters) and not self._in_step:
             self._save()
             self._write_line()
 
     def lost(self) -> str:
         """Say what a stop costs that did not wait for a boundary."""
         return (
-            f"stopped without a checkpoint of this moment: the unfinished batch, and {self._unsaved} env steps learned "
-            "from since the last checkpoint, are lost"
+            "stopped without a checkpoint of this moment: the unfinished batch, and "
+            f"{self._saving.unsaved(self.counters)} env steps learned from since the last checkpoint, are lost"
         )
 
-    @property
-    def _unsaved(self) -> int:
-        """Env steps that have been learned from since the last checkpoint to resume from."""
-        return self.counters.env_steps - self._saved_env_steps
-
     def _save(self) -> None:
-        """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
+        """Save all that a resume needs."""
         self._show("saving")
         self._renew_counters()
-        names = ("latest",) if self._new_best is None else ("best", "latest")
-        kept = self._parts.learner.kept()
-        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), self._state(), kept), names)
-
-    def _save_best(self) -> None:
-        """Save the weights alone: where the run is not quiescent, it cannot be resumed."""
-        self._write(Checkpoint(self._parts.algorithm.weights(), self._policy_json(), None), ("best",))
-
-    def _write(self, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
-        """Write a checkpoint; if that fails, as on a full disk, say so and go on: the last one is intact."""
-        begun = monotonic()
-        try:
-            self._store.save(self.counters.env_steps, checkpoint, names)
-            self._best = self._best if self._new_best is None else self._new_best
-            if checkpoint.state is not None:
-                self._saved_env_steps = self.counters.env_steps
-        except OSError as error:
-            self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
-        finally:
-            self._new_best = None  # the weights will have changed before the next save
-            self._parts.timings.add("checkpoint", monotonic() - begun)
-
-    def _policy_json(self) -> dict[str, Any]:
-        counters = self.counters
-        return {
-            "env": self._run.env,
-            "algorithm": self._run.algorithm,
-            "env_steps": counters.env_steps,
-            "learning_step": counters.learning_step,
-            "updates": counters.updates,
-            "policy": self._parts.policy.to_json(),
-        }
+        self._saving.save(self.counters, self._state())
 
     def _state(self) -> dict[str, Any]:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
         return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
-            "runtime": self._parts.config.tables()["runtime"],
+            "runtime": self._parts.config.layout(),
             "blas_kernels": blas_kernels(),
             "learner": self._parts.learner.state(),
             "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},
             "actors": self._acting.snapshots() if self._quiescent else [None] * self._parts.config.runtime.actors,
             "recorder": self._recorder.state(self._timings()),
-            "best": self._best if self._new_best is None else self._new_best,
+            "best": self._saving.best,
         }
 
     def restore(self, state: dict[str, Any], kept: Tree | None) -> tuple[bool, str]:
@@ -365,10 +325,9 @@ class Conductor:
             Whether the episodes under way go on too, and what there is to say of the memory.
         """
         self.counters = Counters(**state["counters"])
-        self._saved_env_steps = self.counters.env_steps
+        self._saving.go_on_from(self.counters.env_steps, state["best"])
         self._restarts_before = self.counters.actor_restarts
         self._wall_time_before = self._line_at = self.counters.wall_time_s
-        self._best = state["best"]
         self._recorder.restore(state["recorder"])
         self._parts.learner.restore(state["learner"])
         memory = self._parts.learner.take_over(kept, self.learned)
