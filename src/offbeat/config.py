@@ -365,7 +365,8 @@ def _suit_replay(runtime: dict[str, Any], settings: dict[str, Any], given: set[s
     """Let all actors act at once, outside of serial; a ratio that is given takes the place of the preset's."""
     ratios = given & {"utd_ratio", "steps_per_update"}
     if len(ratios) == 1:
-        settings.pop(*({"utd_ratio", "steps_per_update"} - ratios), None)
+        (other,) = {"utd_ratio", "steps_per_update"} - ratios
+        settings.pop(other, None)
     if runtime.get("runtime", "serial") != "serial":
         settings.setdefault("max_ahead", runtime.get("actors", 1))
 
