@@ -193,6 +193,8 @@ ON_A_REPLAY = [
     ),
     train_sac("--set n_step=301 capacity=300", "n_step is 301", "300 successive rows", "n_step=300", "capacity=301"),
     train_sac("--set n_step=0", "n_step", "at least 1"),
+    train_sac("--set priority_exponent=0.5", "priority_exponent is 0.5", "--set prioritized=true"),
+    train_sac("--set importance_exponent=1", "importance_exponent is 1", "--set prioritized=true"),
     train_sac("--actors 3 --set max_ahead=1", "actors is 3", "max_ahead + 1 = 2", "--set max_ahead=3"),
     train_sac("--runtime threads --actors 3 --set max_ahead=1", "actors is 3", "--set max_ahead=3"),
     train_sac("--actors 2", "actors is 2", "--set max_ahead=2"),

@@ -74,10 +74,10 @@ def test_truncating_a_file_that_was_never_begun_does_nothing(tmp_path):
 
 def test_tensorboard_reads_the_figures_in_their_groups_over_env_steps(tmp_path):
     sink = TensorBoard(tmp_path)
-    sink.write(line(1, sps=50.0, policy_loss=None, temperature=0.5))
+    sink.write(line(1, sps=50.0, policy_loss=None, surprise=0.5))
     sink.write(line(2, sps=60.0, policy_loss=0.25))
     sink.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, event.value) for event in events.Scalars("speed/sps")] == [(100, 50.0), (200, 60.0)]
     assert [(event.step, event.value) for event in events.Scalars("learning/policy_loss")] == [(200, 0.25)]
-    assert [event.value for event in events.Scalars("learning/temperature")] == [0.5]
+    assert [event.value for event in events.Scalars("learning/surprise")] == [0.5]

@@ -179,7 +179,7 @@ def test_without_its_replay_a_run_warms_up_again_and_the_ratio_counts_from_there
     assert not list(path.rglob("replay*"))
     with learning_steps() as taken:
         resumed = resume(path, runtime=other)
-    assert "the replay was not saved: it warms up again, and the ratio counts from here" in log_of(resumed)
+    assert "the checkpoint has no replay: it warms up again, and the ratio counts from here" in log_of(resumed)
     assert_ratio(path, ratio, 64, origin)
     assert_no_burst(taken, ratio)
     assert [learned.updates for learned in taken][:10] == [0] * 10, "64 transitions are more than 10 tickets"

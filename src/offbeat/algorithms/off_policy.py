@@ -35,7 +35,7 @@ class ReplayConfig:
     chunk_length: Count = 1
     """Env steps of one column in a ticket: the piece after which the updates that it made due are done."""
     capacity: Count = 1_000_000
-    """Transitions that the replay keeps at least, of all actors together."""
+    """Rows that the replay keeps at least, of all actors together: transitions, and the reset rows between them."""
     n_step: Count = 1
     """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged."""
     prioritized: bool = False
@@ -70,6 +70,12 @@ class ReplayConfig:
                 f"utd_ratio is {self.utd_ratio} and steps_per_update is {self.steps_per_update}, but one is the "
                 "inverse of the other: keep one of them"
             )
+        for key in ("priority_exponent", "importance_exponent"):
+            if not self.prioritized and getattr(self, key) != getattr(ReplayConfig, key):
+                raise ConfigError(
+                    f"{key} is {getattr(self, key):g}, which means nothing while prioritized is false: leave it out, or "
+                    "type --set prioritized=true"
+                )
 
     @property
     def updates_per_env_step(self) -> Fraction:

@@ -119,7 +119,7 @@ class ReplayLearner(Learner):
             return f"the replay of {self._replay.valid} transitions restored; "
         self._replay.begin(step)
         self._valid = self._due = 0
-        return "the replay was not saved: it warms up again, and the ratio counts from here; "
+        return "the checkpoint has no replay: it warms up again, and the ratio counts from here; "
 
     def state(self) -> dict[str, Any]:
         counted = {"valid": self._valid, "due": self._due, "made": self._made, "had": self._had}
