@@ -73,8 +73,8 @@ class ReplayConfig:
         for key in ("priority_exponent", "importance_exponent"):
             if not self.prioritized and getattr(self, key) != getattr(ReplayConfig, key):
                 raise ConfigError(
-                    f"{key} is {getattr(self, key):g}, which means nothing while prioritized is false: leave it out, or "
-                    "type --set prioritized=true"
+                    f"{key} is {getattr(self, key):g}, which means nothing while prioritized is false: leave it out, "
+                    "or type --set prioritized=true"
                 )
 
     @property

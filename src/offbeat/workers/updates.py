@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -41,8 +42,12 @@ class Figures:
 
     def summed_up(self) -> dict[str, float]:
         """Return the mean of each figure over the updates, and the least and the most where these were asked for."""
-        means = {name: float(torch.tensor(values).mean()) for name, values in self._values.items()}
-        return means | self._least | self._most
+        return {name: _mean(values) for name, values in self._values.items()} | self._least | self._most
+
+
+def _mean(values: list[Any]) -> float:
+    """Return the mean of numbers, or of tensors of one element, which are read here and no sooner."""
+    return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else fmean(values)
 
 
 class Updates:
