@@ -55,15 +55,23 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
             slot["observation"][LENGTH] = observation
             gate.commit(ticket, Timings(), longest_stall=0.0)
     except Closed:
+        pass
+    finally:
         envs.close()
 
 
-def learn(gate: LearnerGate, replay: Replay, pace: ReplayPace, tickets: int) -> None:
+def learn(gate: LearnerGate, replay: Replay, pace: ReplayPace, tickets: int, actors: list[threading.Thread]) -> None:
     """Take in ticket after ticket, and make the updates that each makes due."""
+
+    def watch() -> None:
+        """Is called while the gate waits: nobody should wait for actors that have died."""
+        if not all(actor.is_alive() for actor in actors):
+            raise RuntimeError("an actor has died")
+
     random, model = np.random.default_rng(0), np.zeros((6, 4))
     valid, updates, error = 0, 0, float("nan")
     for step in range(tickets):
-        gate.wait(step + 1, watch=lambda: None)
+        gate.wait(step + 1, watch)
         replay.take_in(step, born=updates)
         valid += int(replay.ticket(step)["valid"].sum())
         while updates < pace.due(valid):
@@ -105,7 +113,7 @@ def main() -> None:
     for thread in threads:
         thread.start()
     try:
-        learn(gate, replay, pace, given.tickets)
+        learn(gate, replay, pace, given.tickets, threads)
     finally:
         gate.close()  # whoever waits, or would, gets Closed
         for thread in threads:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -287,6 +288,31 @@ def test_a_replay_is_loaded_bit_for_bit_whatever_the_chunks_and_gaps(tmp_path_fa
     with safe_open(path / REPLAY, "numpy") as file:  # what others read of it
         assert sorted(file.keys()) == sorted(replay)
         assert all(same(array, file.get_tensor(name)) for name, array in replay.items())
+
+
+def test_what_is_hashed_is_what_is_written_though_somebody_writes_to_the_array_meanwhile(tmp_path, monkeypatch):
+    row = np.zeros(64, np.float32)
+
+    class Meddled:
+        """A digest; before it looks, an actor has gone on."""
+
+        def __init__(self, *given: bytes) -> None:
+            self._digest = real(*given)
+
+        def update(self, data: bytes) -> None:
+            row[:] += 1
+            self._digest.update(data)
+
+        def hexdigest(self) -> str:
+            return str(self._digest.hexdigest())
+
+    real = hashlib.sha256
+    with monkeypatch.context() as patched:
+        patched.setattr(hashlib, "sha256", Meddled)
+        saved = Checkpoint({}, {}, {}, {"row": row})
+        path = store_in(tmp_path).save(1, saved, ["latest"])
+    assert row[0] > 0
+    assert load(path, with_replay=True).replay is not None
 
 
 def test_only_who_asks_gets_the_replay(tmp_path):

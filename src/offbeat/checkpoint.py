@@ -340,7 +340,8 @@ def _stream_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
     chunks: Iterator[bytes | memoryview] = chain.from_iterable(_chunks(array) for _, array in ordered)
     digest = hashlib.sha256()
     with path.open("wb") as file:
-        for chunk in chain([_header(ordered)], chunks):
+        # A copy of each chunk: what is hashed is what is written, whoever may be writing to the array meanwhile.
+        for chunk in chain([_header(ordered)], map(bytes, chunks)):
             file.write(chunk)
             digest.update(chunk)
     return digest.hexdigest()

@@ -362,13 +362,13 @@ def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None
 
 
 def _suit_replay(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:
-    """Let all actors act at once, outside of serial; a ratio that is given takes the place of the preset's."""
+    """Let all actors act at once, also beside the learner; a ratio that is given takes the place of the preset's."""
     ratios = given & {"utd_ratio", "steps_per_update"}
     if len(ratios) == 1:
         (other,) = {"utd_ratio", "steps_per_update"} - ratios
         settings.pop(other, None)
-    if runtime.get("runtime", "serial") != "serial":
-        settings.setdefault("max_ahead", runtime.get("actors", 1))
+    actors = read("actors", runtime.get("actors", 1), hints_of(RuntimeConfig)["actors"])
+    settings.setdefault("max_ahead", actors - (runtime.get("runtime", "serial") == "serial"))
 
 
 def _suit_runtime(table: dict[str, Any], given: set[str]) -> None:

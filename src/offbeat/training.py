@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -139,7 +139,8 @@ def resume(
                 config.save(directory.config)
                 truncate_metrics(directory.metrics, learned)
                 directory.store().drop_beyond(state["counters"]["env_steps"])
-                beginning = partial(_continue, saved=saved, state=state)
+                replays, saved = [saved.replay], replace(saved, replay=None)
+                beginning = partial(_continue, saved=saved, state=state, replays=replays)
                 return _go(parts, directory, view, callbacks, signals, beginning, learned)
         finally:
             parts.close()
@@ -277,13 +278,16 @@ def _begin(parts: Parts, conductor: Conductor, initial: tuple[Checkpoint, dict[s
         parts.algorithm.restore_statistics(state["learner"]["algorithm"])
     conductor.begin_anew()
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
-    return "; ".join(filter(None, (origin, reason)))
+    doubts = parts.config.settings.doubts(parts.config.run.steps)
+    return "; ".join(filter(None, (origin, reason, doubts)))
 
 
-def _continue(parts: Parts, conductor: Conductor, saved: Checkpoint, state: dict[str, Any]) -> str:
-    """Go on from a checkpoint."""
+def _continue(
+    parts: Parts, conductor: Conductor, saved: Checkpoint, state: dict[str, Any], replays: list[Tree | None]
+) -> str:
+    """Go on from a checkpoint. `replays` holds its replay alone, and is emptied: its file is not held on to."""
     parts.algorithm.load_weights(saved.weights)
-    continued, memory = conductor.restore(state, saved.replay)
+    continued, memory = conductor.restore(state, replays.pop())
     episodes = (
         "episodes under way go on where they were"
         if continued
@@ -291,10 +295,9 @@ def _continue(parts: Parts, conductor: Conductor, saved: Checkpoint, state: dict
     )
     before, now = state.get("blas_kernels"), blas_kernels()
     kernels = f"; OpenBLAS computes with {now}, not {before}: equal to rounding, not bit for bit" * (before != now)
-    return (
-        f"resumed at {conductor.counters.env_steps} env steps: weights, optimizer, normalisers, schedules and "
-        f"random streams restored; {memory}{episodes}{kernels}"
-    )
+    restored = "weights, optimizer, normalisers, schedules and random streams restored"
+    told = "; ".join(filter(None, (restored, memory, episodes)))
+    return f"resumed at {conductor.counters.env_steps} env steps: {told}{kernels}"
 
 
 def _go(
@@ -396,7 +399,7 @@ def _joined(
     closing.callback(progress.close, "")
     progress.start(_about(parts.config, directory))
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
-    recorder = Recorder(sinks, layout_of(parts.config), tell)
+    recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell)
     closing.callback(recorder.close)
     acting = acting_of(parts, learned, tell, show)
     closing.callback(acting.close)

@@ -191,6 +191,8 @@ class Algorithm(Protocol):
 
     stages: tuple[Stage, ...]
     groups: Mapping[str, ParameterGroup]
+    threads: int
+    """Threads that it shares each update out to; 0 where it leaves that to torch and BLAS."""
 
     def fields(self) -> list[Field]:
         """Fields recorded beyond the env's own rows."""
@@ -225,6 +227,10 @@ class Algorithm(Protocol):
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
         """Take over only the statistics of `state()`: they belong to the weights, adapted rates to the run."""
+        ...
+
+    def close(self) -> None:
+        """End what was started for it; it is not used any more."""
         ...
 
 

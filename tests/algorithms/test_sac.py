@@ -59,6 +59,12 @@ configs = st.builds(
     policy_learning_rate=st.sampled_from([None, 3e-3]),
     critic_learning_rate=st.sampled_from([None, 2e-3]),
     temperature_learning_rate=st.sampled_from([None, 1e-3]),
+).map(
+    lambda config: (
+        config
+        if config.temperature is None
+        else replace(config, initial_temperature=1.0, target_entropy=None, temperature_learning_rate=None)
+    )
 )
 
 
@@ -364,8 +370,10 @@ def test_envs_and_targets_that_cannot_work_are_refused(action, changes, words):
         replace(SMALL, **changes).policy_spec(env_of(action))
 
 
-def test_the_target_of_a_fixed_temperature_is_of_no_account():
-    assert replace(FIXED, target_entropy=9.0).policy_spec(env_of(ACTIONS["box"])).uniform_start
+@pytest.mark.parametrize("changes", [{"target_entropy": -1.0}, {"initial_temperature": 0.5}])
+def test_settings_of_a_learned_temperature_are_refused_where_it_is_fixed(changes):
+    with pytest.raises(ConfigError, match=r"means nothing while temperature is fixed at 0.1.*temperature=none"):
+        replace(FIXED, **changes).policy_spec(env_of(ACTIONS["box"]))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.reference.runs import SMALL, lines_of, small_run, weights_of
@@ -13,6 +17,7 @@ from tests.reference.runs import SMALL, lines_of, small_run, weights_of
 from offbeat import checkpoint
 from offbeat.config import resolve
 from offbeat.errors import ConfigError, EnvFailed
+from offbeat.runtime import signals
 from offbeat.training import resume, start, train
 
 RUN_ENVS = "tests.reference.run_envs"
@@ -35,6 +40,36 @@ def test_a_callback_that_raises_before_the_first_checkpoint_loses_nothing(tmp_pa
     finished = resume(tmp_path / "run")
     assert finished.state == "finished"
     assert finished.metrics["env_steps"] > learned > 0
+
+
+def signal_from(env_steps: int) -> Any:
+    """A callback that sends SIGINT to this process once, from so many env steps on."""
+    sent: list[bool] = []
+
+    def send(line: dict[str, Any]) -> None:
+        if line["env_steps"] >= env_steps and not sent:
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return send
+
+
+@pytest.mark.parametrize("checkpoint_every", [0, 256])
+def test_a_save_that_takes_longer_than_the_grace_after_a_signal_is_not_given_up(
+    tmp_path, monkeypatch, checkpoint_every
+):
+    write = checkpoint._write
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(0.6)
+        write(*arguments)
+
+    monkeypatch.setattr(signals, "GRACE_S", 0.3)
+    monkeypatch.setattr(checkpoint, "_write", slowly)
+    run = small_run(tmp_path / "run", checkpoint_every=checkpoint_every, callbacks=[signal_from(700)])
+    assert (run.state, run.exit_code) == ("interrupted", 130)
+    saved = checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
+    assert saved == lines_of(run.path)[-1]["env_steps"] >= 700
 
 
 SIGNALLED_WHILE_IT_CLOSES = """

@@ -88,7 +88,7 @@ def test_every_runtime_is_measured_with_its_own_layout_and_lag(monkeypatch, name
     monkeypatch.setattr(measure, "TOO_GOOD", 1000.0)  # so short a measurement may well be wrong
     result = measure.report(small(runtime=name, actors=2, max_lag=2), 0.2, print)
     costs = Costs(result["c_env_us"], result["c_act_us"], result["c_learn_us"], learn_wall=0.0)
-    expected, bound = layout_limit_sps(layout_of(small(runtime=name, actors=2, max_lag=2)), costs)
+    expected, bound = layout_limit_sps(layout_of(small(runtime=name, actors=2, max_lag=2), 1), costs)
     assert result["layout_limit_sps"] == pytest.approx(expected)
     assert result["bound_by"] == bound
     assert min(costs.env, costs.act, costs.learn, result["achieved_sps"]) > 0

@@ -293,7 +293,7 @@ def test_a_learner_that_goes_on_makes_the_same_updates(prioritized):
     for ticket in range(15):
         bench.learn(ticket, lag=min(2, ticket))
     other, said = gone_on(bench, with_replay=True, step=15)
-    assert said == f"the replay of {bench.replay.valid} transitions restored; "
+    assert said == f"the replay of {bench.replay.valid} transitions restored"
     for ticket in range(15, 30):
         one, same = (side.learn(ticket, lag=2) for side in (bench, other))
         assert one.metrics == same.metrics

@@ -29,17 +29,19 @@ class ReplayConfig:
     steps_per_update: Ratio | None = None
     """Env steps per update: the inverse of utd_ratio, for those who think in it."""
     warmup: Count = 5_000
-    """Env steps, acted at random, before the first update can become due."""
+    """Env steps before the first update can become due; a new policy acts at random in them."""
     max_ahead: Natural = 0
-    """Tickets that actors may be ahead of the updates; outside of serial one per actor by default: all can act."""
+    """Tickets that actors may be ahead of the updates; by default as many as let all actors act at once: actors - 1,
+    outside of serial one more."""
     chunk_length: Count = 1
     """Env steps of one column in a ticket: the piece after which the updates that it made due are done."""
     capacity: Count = 1_000_000
     """Rows that the replay keeps at least, of all actors together: transitions, and the reset rows between them."""
     n_step: Count = 1
-    """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged."""
+    """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged. Above 1
+    nothing corrects for the policy that acted, nor counts the entropy of the steps between."""
     prioritized: bool = False
-    """Sample in proportion to the last error of a transition (arXiv:1511.05952), weighed so that no bias remains."""
+    """Sample in proportion to the last error of a transition (arXiv:1511.05952); the critics weigh it in return."""
     priority_exponent: Share = 0.6
     """How much the error counts when sampling: 0 is uniform. Only with prioritized."""
     importance_exponent: Share = 0.4
@@ -97,6 +99,15 @@ class ReplayConfig:
         """Return the replay of these settings on the rings of their shape."""
         priorities = Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None
         return Replay(rings, batch_size=self.batch_size, n_step=self.n_step, gamma=self.gamma, priorities=priorities)
+
+    def doubts(self, steps: int) -> str:
+        """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
+        if steps > self.warmup:
+            return ""
+        return (
+            f"steps is {steps}, and the first {self.warmup} env steps are the warm-up: nothing will be learned. For "
+            f"that, type --steps {10 * self.warmup}, or --set warmup=N with a smaller N"
+        )
 
     def check(self, runtime: RuntimeConfig) -> None:
         """Refuse settings that cannot work together.

@@ -110,6 +110,10 @@ class OnPolicyConfig:
         pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag)
         return UnrollShape(pace, runtime.unroll_length, runtime.envs_per_actor)
 
+    def doubts(self, steps: int) -> str:  # noqa: ARG002
+        """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
+        return ""
+
     def check(self, runtime: RuntimeConfig) -> None:
         """Refuse settings that cannot work together.
 
@@ -186,6 +190,7 @@ class OnPolicy(Generic[Settings]):
         )
         self._by_hand = self._numpy_gradients()
         self._rate = config.learning_rate
+        self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
             GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
         }
@@ -373,6 +378,9 @@ class OnPolicy(Generic[Settings]):
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
         self._statistics.restore(state)
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 def scheduled(start: float, schedule: str, progress: float) -> float:

@@ -84,6 +84,7 @@ class SACConfig(ReplayConfig):
             ConfigError: the env's actions do not suit these settings.
         """
         _require_actions(env)
+        self._require_use_of_temperature()
         spec = PolicySpec(
             observation=env.observation,
             action=env.action,
@@ -95,6 +96,19 @@ class SACConfig(ReplayConfig):
         )
         self._require_target(env, spec)
         return spec
+
+    def _require_use_of_temperature(self) -> None:
+        """Refuse settings of a temperature that is learned, where it is fixed.
+
+        Raises:
+            ConfigError: with the one that means nothing.
+        """
+        for key in ("initial_temperature", "target_entropy", "temperature_learning_rate"):
+            if self.temperature is not None and getattr(self, key) != getattr(SACConfig, key):
+                raise ConfigError(
+                    f"{key} is {getattr(self, key):g}, which means nothing while temperature is fixed at "
+                    f"{self.temperature:g}: leave it out, or type --set temperature=none, so that it is learned"
+                )
 
     def entropy_sought(self, spec: PolicySpec) -> float:
         """Return the entropy that a learned temperature keeps the policy at, in nats."""
@@ -270,7 +284,9 @@ class SAC:
         """1 until the policy has learned."""
         self._make_networks(torch.Generator().manual_seed(derive_seed(seed, "init")))
         self._make_temperature()
-        self._by_hand = self._gradients_by_hand(threads)
+        self._team = Team(2 if threads > 1 else 1) if spec.action.kind == "box" and device == "cpu" else None
+        self.threads: int = self._team.threads if self._team else 1
+        self._by_hand = self._gradients_by_hand(self._team) if self._team else None
         self.groups: Mapping[str, ParameterGroup] = self._make_groups()
         self.stages: tuple[Stage, ...] = self._make_stages()
         # What a stage leaves for those after it.
@@ -282,7 +298,13 @@ class SAC:
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str) -> Self:
         """Make the algorithm of a run."""
-        return cls(config.settings, spec, seed=config.run.seed, threads=config.threads, device=device)
+        algorithm = cls(config.settings, spec, seed=config.run.seed, threads=config.threads, device=device)
+        if config.runtime.learner_threads not in (None, algorithm.threads):
+            raise ConfigError(
+                f"learner_threads is {config.runtime.learner_threads}, but an update of SAC is shared out on a CPU and "
+                "for the actions of a box alone, between 2 threads at most: leave it out"
+            )
+        return algorithm
 
     def _make_networks(self, generator: torch.Generator) -> None:
         config, spec = self._config, self._spec
@@ -321,17 +343,15 @@ class SAC:
         most = math.inf if self._config.max_grad_norm is None else self._config.max_grad_norm
         return {name: ParameterGroup(flat, most, self._config.adam_eps) for name, flat in flats.items()}
 
-    def _gradients_by_hand(self, threads: int) -> SACGradients | None:
-        """Return the quicker path through the losses of critics and policy, where there is one."""
-        if self._spec.action.kind != "box" or self._device != "cpu":
-            return None
+    def _gradients_by_hand(self, team: Team) -> SACGradients:
+        """Return the quicker path through the losses of critics and policy."""
         return SACGradients(
             self._spec,
             self._policy,
             self._critics,
             self._ema,
             temperature=lambda: float(self._temperature()),
-            team=Team(2 if threads > 1 else 1),
+            team=team,
             draw_ahead=self._config.policy_delay == 1,
         )
 
@@ -468,6 +488,10 @@ class SAC:
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
         self._statistics.restore(state)
+
+    def close(self) -> None:
+        if self._team:
+            self._team.close()
 
 
 def _frozen(critics: Critics, values: Mapping[str, Tensor]) -> Critics:

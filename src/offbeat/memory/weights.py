@@ -2,7 +2,7 @@
 
 Version v is what the learner had after v learning steps. No lock guards it, and yet it is never read torn: while
 ticket k is not committed, learning step k // S cannot end, so the newest version that can be written meanwhile is
-k // S; its actor reads none older than k // S - D; and the ring keeps D + 1.
+k // S; its actor reads none older than k // S - D; and the ring keeps D + 1. (With a replay S is 1, and D max_ahead.)
 """
 
 from __future__ import annotations

@@ -153,7 +153,8 @@ class Conductor:
                 self._hold = None
                 self._acting.hold(None)
         elif self._saving.best_is_unsaved:
-            self._saving.save_best(self.counters)
+            with self._signals.patience():
+                self._saving.save_best(self.counters)
         self._show("training")
 
     @property
@@ -265,6 +266,7 @@ class Conductor:
         """Save the end of the run, write its last line, and return how it ended."""
         if self.ending is None:
             raise RuntimeError("the runtime returned before the run had ended")
+        self._signals.at_rest()
         acted, committed = self._acting.acted, self._parts.pace.acted_before_learn
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
         self.counters = replace(
@@ -303,7 +305,8 @@ class Conductor:
         """Save all that a resume needs."""
         self._show("saving")
         self._renew_counters()
-        self._saving.save(self.counters, self._state())
+        with self._signals.patience():
+            self._saving.save(self.counters, self._state())
 
     def _state(self) -> dict[str, Any]:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""

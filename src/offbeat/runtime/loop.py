@@ -1,4 +1,4 @@
-"""The one loop of every runtime: wait for a batch, learn from it, let the actors know, look around."""
+"""The one loop of every runtime: wait for the tickets of a learning step, learn, let the actors know, look around."""
 
 from __future__ import annotations
 

@@ -81,10 +81,10 @@ def report(config: Config, seconds: float, tell: Tell) -> dict[str, Any]:
     parts = build(config)
     try:
         speed = _speed(parts, seconds, tell, learns=True)
-        costs = _costs(parts, speed.last_step)
+        costs, threads = _costs(parts, speed.last_step), parts.threads
     finally:
         parts.close()
-    return figures(layout_of(config), costs, speed)
+    return figures(layout_of(config, threads), costs, speed)
 
 
 def sampling_sps(config: Config, seconds: float, tell: Tell) -> float:
@@ -117,7 +117,7 @@ def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
     """Run without checkpoints, evaluation and metrics; the start-up and a warm-up of a tenth are left out."""
     acting = acting_of(parts, 0, tell, lambda _processes: None)
     try:
-        parts.learner.publish(0)
+        _publish(parts, 0, learns=learns)
         acting.begin([None] * parts.config.runtime.actors)
         steps = (_learned if learns else _sampled)(parts, acting)
         warm = [*_until_learning(steps, learns=learns), *_go_on(steps, seconds / 10, at_least=parts.pace.versions + 1)]
@@ -130,6 +130,14 @@ def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
         policy_lag_max=max(step.lag_max for step in timed),
         last_step=timed[-1].number,
     )
+
+
+def _publish(parts: Parts, version: int, *, learns: bool) -> None:
+    """Publish the policy; where nobody learns, let it act all the same, not draw actions as before any update."""
+    parts.learner.publish(version)
+    flag = parts.policy.layout().views(parts.weights.read(version)).get("uniform")
+    if flag is not None and not learns:
+        flag[:] = 0
 
 
 def _until_learning(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
@@ -160,7 +168,7 @@ def _sampled(parts: Parts, acting: Acting) -> Iterator[_Step]:
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
         env_steps = parts.learner.valid_rows(step)
-        parts.learner.publish(step + 1)
+        _publish(parts, step + 1, learns=False)
         yield _Step(step, env_steps, 0, 0.0, 0.0, perf_counter())
         acting.finish(step + 1)
 
@@ -173,7 +181,7 @@ def _costs(parts: Parts, step: int) -> Costs:
     run, runtime = parts.config.run, parts.config.runtime
     policy, weights = NumpyPolicy(parts.policy), parts.weights.read(step + 1).copy()
     policy.load(weights)
-    slot = parts.slots.open(parts.pace.tickets_of(step).start)
+    slot = parts.slots.open(_newest_with_decisions(parts, step))
     envs = make_envs(run.env, runtime.envs_per_actor, seed=run.seed, groups=runtime.env_groups, role="measure")
     with closing(envs):
         measures = (
@@ -184,6 +192,15 @@ def _costs(parts: Parts, step: int) -> Costs:
         rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
     env, act, learn = (median(cost.cpu for cost in costs) for costs in zip(*rounds, strict=True))
     return Costs(env, act, learn, learn_wall=median(learn.wall for _, _, learn in rounds))
+
+
+def _newest_with_decisions(parts: Parts, step: int) -> int:
+    """Return the newest ticket, up to those of `step`, that is not reset rows alone."""
+    return next(
+        ticket
+        for ticket in count(parts.pace.tickets_of(step).start, -1)
+        if parts.slots.open(ticket)["valid"][:-1].any()
+    )
 
 
 def _as_actor(config: Config, measure: Callable[[float], Cost], seconds: float) -> Cost:

@@ -52,7 +52,13 @@ class Parts:
     timings: Timings
     """Of the learner; actors keep their own."""
 
+    @property
+    def threads(self) -> int:
+        """Threads that the learner really has: those of the algorithm, where it shares out its updates."""
+        return self.algorithm.threads or self.config.threads
+
     def close(self) -> None:
+        self.algorithm.close()
         if self.arena:
             self.arena.close()
 
@@ -114,10 +120,10 @@ def acting_of(
     return SerialActing(parts.plan, parts.arrays, learned)
 
 
-def layout_of(config: Config) -> Layout:
-    """Return who works in a run, and on what."""
+def layout_of(config: Config, threads: int) -> Layout:
+    """Return who works in a run, and on what; `threads` are the learner's."""
     runtime, ahead = config.runtime, config.memory.pace.versions - 1
-    return Layout(runtime.runtime, runtime.actors, config.threads, usable_cores(), ahead, config.settings.lead)
+    return Layout(runtime.runtime, runtime.actors, threads, usable_cores(), ahead, config.settings.lead)
 
 
 def device_of(config: Config) -> str:

@@ -70,7 +70,7 @@ class Learner(ABC):
         return None
 
     def take_over(self, kept: Tree | None, step: int) -> str:  # noqa: ARG002
-        """Go on at `step` with what was `kept`; return what there is to say of it."""
+        """Go on at `step` with what was `kept`; return what there is to say of it, '' for nothing."""
         return ""
 
     def state(self) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class ReplayLearner(Learner):
     def _observations(self, rows: Tree) -> Batch:
         """Return the observations of a ticket's transitions, [M, ...] by leaf."""
         taken = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
-        return self._staging.tensors(taken)
+        return self._staging.moved(taken)
 
     def _ratio(self) -> dict[str, float]:
         """Return the ratio that has been reached; nothing in the warm-up."""
@@ -116,10 +116,10 @@ class ReplayLearner(Learner):
     def take_over(self, kept: Tree | None, step: int) -> str:
         if kept is not None:
             self._replay.load(kept)
-            return f"the replay of {self._replay.valid} transitions restored; "
+            return f"the replay of {self._replay.valid} transitions restored"
         self._replay.begin(step)
         self._valid = self._due = 0
-        return "the checkpoint has no replay: it warms up again, and the ratio counts from here; "
+        return "the checkpoint has no replay: it warms up again, and the ratio counts from here"
 
     def state(self) -> dict[str, Any]:
         counted = {"valid": self._valid, "due": self._due, "made": self._made, "had": self._had}

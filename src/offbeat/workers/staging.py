@@ -22,6 +22,10 @@ class Staging:
             return {name: torch.from_numpy(array) for name, array in arrays.items()}
         return {name: self._sent(name, torch.from_numpy(array)) for name, array in arrays.items()}
 
+    def moved(self, arrays: Tree) -> Batch:
+        """Return arrays on the device that are not of one size each time, and not many: they are waited for."""
+        return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
+
     def _sent(self, name: str, tensor: Tensor) -> Tensor:
         if name not in self._pinned:
             self._pinned[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -47,7 +46,7 @@ class Figures:
 
 def _mean(values: list[Any]) -> float:
     """Return the mean of numbers, or of tensors of one element, which are read here and no sooner."""
-    return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else fmean(values)
+    return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else sum(values) / len(values)
 
 
 class Updates:
