@@ -54,22 +54,36 @@ def signal_from(env_steps: int) -> Any:
     return send
 
 
-@pytest.mark.parametrize("checkpoint_every", [0, 256])
-def test_a_save_that_takes_longer_than_the_grace_after_a_signal_is_not_given_up(
-    tmp_path, monkeypatch, checkpoint_every
-):
-    write = checkpoint._write
+def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> None:
+    """Let a save take twice as long as the grace after a signal, which may come in the middle of the first."""
+    write, signalled = checkpoint._write, [not and_is_signalled]
 
     def slowly(*arguments: Any) -> None:
+        if not signalled[0]:
+            signalled[0] = True
+            os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.6)
         write(*arguments)
 
     monkeypatch.setattr(signals, "GRACE_S", 0.3)
     monkeypatch.setattr(checkpoint, "_write", slowly)
-    run = small_run(tmp_path / "run", checkpoint_every=checkpoint_every, callbacks=[signal_from(700)])
-    assert (run.state, run.exit_code) == ("interrupted", 130)
+
+
+def test_a_last_save_that_takes_longer_than_the_grace_after_a_signal_is_not_given_up(tmp_path, monkeypatch):
+    saves_slowly(monkeypatch, and_is_signalled=False)
+    run = small_run(tmp_path / "run", callbacks=[signal_from(700)])
+    assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGINT", 130)
     saved = checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
     assert saved == lines_of(run.path)[-1]["env_steps"] >= 700
+
+
+def test_a_save_in_which_the_signal_comes_is_ended_and_nothing_is_begun_after_it(tmp_path, monkeypatch):
+    saves_slowly(monkeypatch, and_is_signalled=True)
+    run = small_run(tmp_path / "run", checkpoint_every=512)
+    assert (run.state, run.exit_code) == ("interrupted", 130)
+    assert "env steps learned from since the last checkpoint, are lost" in run.reason
+    assert 512 <= checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"] < 700
+    assert resume(run.path).state == "finished"
 
 
 SIGNALLED_WHILE_IT_CLOSES = """
