@@ -19,7 +19,8 @@ import numpy as np
 from offbeat.config import RuntimeConfig
 from offbeat.errors import Closed
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay import Replay, Rings, RingShape
+from offbeat.memory.replay import Replay
+from offbeat.memory.rings import Rings, RingShape
 from offbeat.metrics.timings import Timings
 from offbeat.pace import ReplayPace
 from offbeat.runtime.gate import ActorGate, Board, LearnerGate, board_slabs

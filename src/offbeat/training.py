@@ -296,7 +296,8 @@ def _continue(
     before, now = state.get("blas_kernels"), blas_kernels()
     kernels = f"; OpenBLAS computes with {now}, not {before}: equal to rounding, not bit for bit" * (before != now)
     restored = "weights, optimizer, normalisers, schedules and random streams restored"
-    told = "; ".join(filter(None, (restored, memory, episodes)))
+    dropped = "only the newest checkpoint keeps its replay" if saved.replay_dropped else ""
+    told = "; ".join(filter(None, (restored, memory, dropped, episodes)))
     return f"resumed at {conductor.counters.env_steps} env steps: {told}{kernels}"
 
 

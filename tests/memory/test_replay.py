@@ -15,7 +15,8 @@ from offbeat.errors import ConfigError, RunFailed
 from offbeat.memory.arena import arena_bytes, private_arena
 from offbeat.memory.nstep import n_steps
 from offbeat.memory.priorities import Exponents
-from offbeat.memory.replay import Replay, Rings, RingShape, Samples
+from offbeat.memory.replay import Replay, Samples
+from offbeat.memory.rings import Rings, RingShape
 from offbeat.pace import ReplayPace
 from offbeat.types import Array, Field, Tree
 

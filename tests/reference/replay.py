@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from offbeat.memory.replay import Rings
+from offbeat.memory.rings import Rings
 from offbeat.types import Array, Field, Tree
 
 FIELDS = [

@@ -14,7 +14,8 @@ from tests.reference.replay_runs import updates_due
 from offbeat.algorithms import off_policy
 from offbeat.algorithms.sac import CRITIC, SAC, SACConfig
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay import Replay, Rings, RingShape, Samples
+from offbeat.memory.replay import Replay, Samples
+from offbeat.memory.rings import Rings, RingShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.pace import ReplayPace

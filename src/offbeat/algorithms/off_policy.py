@@ -10,7 +10,8 @@ from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.memory.priorities import Exponents
-from offbeat.memory.replay import Replay, Rings, RingShape
+from offbeat.memory.replay import Replay
+from offbeat.memory.rings import Rings, RingShape
 from offbeat.pace import ReplayPace
 
 

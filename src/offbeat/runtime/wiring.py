@@ -13,7 +13,7 @@ from offbeat.config import Config
 from offbeat.envs.check import preflight
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
-from offbeat.memory.replay import RingShape
+from offbeat.memory.rings import RingShape
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.metrics.verdict import Layout
