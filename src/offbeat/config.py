@@ -333,7 +333,7 @@ def resolve(
     tables["run"].update(algorithm=algorithm, env=env)
     tables.setdefault("runtime", {})
     _refuse_unused(entry.config_class(), algorithm, given)
-    if entry.config_class().means_nothing:
+    if entry.config_class().learns_from == "replay":
         _suit_replay(tables["runtime"], tables.setdefault(algorithm, {}), given)
     else:
         _suit_runtime(tables["runtime"], given)

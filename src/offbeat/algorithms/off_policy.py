@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
@@ -50,6 +50,7 @@ class ReplayConfig:
     save_replay: bool = True
     """Keep the replay in checkpoints. Without it a resumed run warms up again, and counts the ratio from there."""
 
+    learns_from: ClassVar[Literal["unrolls", "replay"]] = "replay"
     splits_updates: ClassVar[bool] = True
     """Whether an update is shared out between threads by the algorithm itself; BLAS then has one thread."""
     lead: ClassVar[str] = "max_ahead"

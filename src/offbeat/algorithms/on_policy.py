@@ -92,6 +92,7 @@ class OnPolicyConfig:
     adam_eps: Positive = 1e-5
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
 
+    learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
     splits_updates: ClassVar[bool] = False
     """Whether an update is shared out between threads by the algorithm itself."""
     lead: ClassVar[str] = "--max-lag"

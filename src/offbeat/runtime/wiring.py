@@ -13,7 +13,6 @@ from offbeat.config import Config
 from offbeat.envs.check import preflight
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
-from offbeat.memory.rings import RingShape
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.metrics.verdict import Layout
@@ -85,17 +84,17 @@ def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> P
     arena = SharedArena(plan.slabs()) if runtime.runtime == "processes" else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     slots, weights, timings = plan.slots(arrays), plan.weights(arrays), Timings()
-    learner = _learner(config, algorithm, plan, slots, weights, timings)
+    learner = _learner(config, algorithm, slots, weights, timings)
     return Parts(config, plan, plan.pace, env, policy, algorithm, arrays, arena, slots, weights, learner, timings)
 
 
-def _learner(config: Config, algorithm: Any, plan: Plan, slots: Any, weights: Weights, timings: Timings) -> Learner:
+def _learner(config: Config, algorithm: Any, slots: Any, weights: Weights, timings: Timings) -> Learner:
     """Make the learner that suits what is remembered."""
     shared: dict[str, Any] = {"seed": config.run.seed, "device": device_of(config), "timings": timings}
-    if isinstance(plan.memory, RingShape):
-        settings = config.settings
-        replay = settings.replay(slots)
-        return ReplayLearner(algorithm, replay, plan.memory.pace, weights, keeps_replay=settings.save_replay, **shared)
+    settings = config.settings
+    if settings.learns_from == "replay":
+        shared["keeps_replay"] = settings.save_replay
+        return ReplayLearner(algorithm, settings.replay(slots), config.memory.pace, weights, **shared)
     return UnrollLearner(algorithm, slots, weights, **shared)
 
 
