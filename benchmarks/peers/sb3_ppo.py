@@ -8,42 +8,15 @@ taken when all env steps so far have been learned from, as in offbeat's metrics.
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
+from sb3_measuring import given, measure
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 ACTIVATIONS = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}
-
-
-class Curve(BaseCallback):
-    """Takes a point after each learning step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.points: list[tuple[int, float, float | None]] = []
-
-    def _on_training_start(self) -> None:
-        self.started_s = time.perf_counter()
-
-    def _on_rollout_start(self) -> None:
-        self.take()
-
-    def _on_step(self) -> bool:
-        return True
-
-    def take(self) -> None:
-        """Append [env_steps, wall_time_s, mean return of the last 100 training episodes]."""
-        returns = [episode["r"] for episode in self.model.ep_info_buffer]
-        mean = float(sum(returns)) / len(returns) if returns else None
-        self.points.append((self.num_timesteps, time.perf_counter() - self.started_s, mean))
 
 
 def make_envs(work: dict[str, Any]) -> VecEnv:
@@ -82,23 +55,9 @@ def make_model(work: dict[str, Any]) -> PPO:
     )
 
 
-def installed(name: str) -> str | None:
-    """Return the installed version of a package, None if it is not there."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def main() -> None:
     """Train, then print what was measured."""
-    work = json.loads(sys.argv[1])
-    torch.set_num_threads(work["threads"])
-    curve = Curve()
-    make_model(work).learn(work["steps"], callback=curve)
-    curve.take()
-    names = ("stable-baselines3", "torch", "numpy", "gymnasium", "mujoco")
-    print(json.dumps({"versions": {name: installed(name) for name in names}, "curve": curve.points}))
+    measure(given(), make_model, ("stable-baselines3", "torch"), every=1)  # after each learning step
 
 
 if __name__ == "__main__":

@@ -8,43 +8,15 @@ episode_return_mean]. A point is taken when all env steps so far have been learn
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
+from sb3_measuring import given, measure
 from stable_baselines3.common.env_util import make_vec_env
 
 POINT_EVERY = 100
 """Env steps between the points of a curve."""
 PACKAGES = {"sb3": ("stable-baselines3", "torch"), "sbx": ("sbx-rl", "stable-baselines3", "jax", "flax", "torch")}
-
-
-class Curve(BaseCallback):
-    """Takes points before an env step, when the updates that are due have been made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.points: list[tuple[int, float, float | None]] = []
-
-    def _on_training_start(self) -> None:
-        self.started_s = time.perf_counter()
-
-    def _on_rollout_start(self) -> None:
-        if self.num_timesteps % POINT_EVERY == 0:
-            self.take()
-
-    def _on_step(self) -> bool:
-        return True
-
-    def take(self) -> None:
-        """Append [env_steps, wall_time_s, mean return of the last 100 training episodes]."""
-        returns = [episode["r"] for episode in self.model.ep_info_buffer]
-        mean = float(sum(returns)) / len(returns) if returns else None
-        self.points.append((self.num_timesteps, time.perf_counter() - self.started_s, mean))
 
 
 def algorithm_of(peer: str) -> Any:
@@ -90,23 +62,10 @@ def make_model(work: dict[str, Any]) -> Any:
     )
 
 
-def installed(name: str) -> str | None:
-    """Return the installed version of a package, None if it is not there."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def main() -> None:
     """Train, then print what was measured."""
-    work = json.loads(sys.argv[1])
-    torch.set_num_threads(work["threads"])
-    curve = Curve()
-    make_model(work).learn(work["steps"], callback=curve)
-    curve.take()
-    names = (*PACKAGES[work["peer"]], "numpy", "gymnasium", "mujoco")
-    print(json.dumps({"versions": {name: installed(name) for name in names}, "curve": curve.points}))
+    work = given()
+    measure(work, make_model, PACKAGES[work["peer"]], POINT_EVERY)
 
 
 if __name__ == "__main__":

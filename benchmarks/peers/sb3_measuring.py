@@ -1,0 +1,65 @@
+"""What `sb3_ppo.py` and `sb3_sac.py` share: the curve of a run, and what is printed of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+
+class Curve(BaseCallback):
+    """Takes points before an env step, when the updates that are due have been made."""
+
+    def __init__(self, every: int) -> None:
+        """Take a point whenever `every` divides the env steps."""
+        super().__init__()
+        self._every = every
+        self.points: list[tuple[int, float, float | None]] = []
+
+    def _on_training_start(self) -> None:
+        self.started_s = time.perf_counter()
+
+    def _on_rollout_start(self) -> None:
+        if self.num_timesteps % self._every == 0:
+            self.take()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def take(self) -> None:
+        """Append [env_steps, wall_time_s, mean return of the last 100 training episodes]."""
+        returns = [episode["r"] for episode in self.model.ep_info_buffer]
+        mean = float(sum(returns)) / len(returns) if returns else None
+        self.points.append((self.num_timesteps, time.perf_counter() - self.started_s, mean))
+
+
+def installed(name: str) -> str | None:
+    """Return the installed version of a package, None if it is not there."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def measure(
+    work: dict[str, Any], make_model: Callable[[dict[str, Any]], Any], packages: tuple[str, ...], every: int
+) -> None:
+    """Train, then print the versions and the curve, with a point whenever `every` divides the env steps."""
+    torch.set_num_threads(work["threads"])
+    curve = Curve(every)
+    make_model(work).learn(work["steps"], callback=curve)
+    curve.take()
+    names = (*packages, "numpy", "gymnasium", "mujoco")
+    print(json.dumps({"versions": {name: installed(name) for name in names}, "curve": curve.points}))
+
+
+def given() -> dict[str, Any]:
+    """Return the work that was given on the command line."""
+    work: dict[str, Any] = json.loads(sys.argv[1])
+    return work
