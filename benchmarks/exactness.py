@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def steps(self) -> int:
-        """Env steps of a run: so many that it has `LEARNING_STEPS` or a few more."""
+        """Env steps of a run: on-policy, as many as make `LEARNING_STEPS` or a few more; on a replay as many too."""
         return self.actors * ENVS_PER_ACTOR * UNROLL_LENGTH * LEARNING_STEPS
 
     @property
