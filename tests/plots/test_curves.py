@@ -10,14 +10,17 @@ import tomli_w
 from PIL import Image
 
 from offbeat.errors import ConfigError
-from offbeat.plots.curves import Curve, aligned, labels_of, plot_runs, read_run
+from offbeat.plots.curves import Curve, aligned, labels_of, moving_average, plot_runs, read_run
+from offbeat.plots.directories import runs_of
 
 
-def make_run(path: Path, *, seed: int = 0, lines: int = 30, ended: bool = True, **settings: object) -> Path:
+def make_run(
+    path: Path, *, seed: int = 0, lines: int = 30, ended: bool = True, env: str = "CartPole-v1", **settings: object
+) -> Path:
     """A run directory with an evaluation at every tenth line."""
-    path.mkdir()
+    path.mkdir(parents=True)
     tables = {
-        "run": {"algorithm": "ppo", "env": "CartPole-v1", "seed": seed},
+        "run": {"algorithm": "ppo", "env": env, "seed": seed},
         "ppo": {"clip": 0.2, **settings},
     }
     (path / "config.toml").write_text(tomli_w.dumps(tables))
@@ -99,6 +102,83 @@ def test_curves_whose_ranges_do_not_meet_have_no_common_point():
     x, y = aligned([Curve(np.array([0.0, 1.0]), np.zeros(2)), Curve(np.array([2.0, 3.0]), np.zeros(2))])
     assert x.shape == (0,)
     assert y.shape == (2, 0)
+
+
+def test_a_moving_average_is_the_mean_of_the_last_points_or_of_those_that_there_are():
+    returns = np.random.default_rng(0).normal(size=250)
+    averaged = moving_average(Curve(np.arange(250.0), returns))
+    expected = [np.mean(returns[max(0, index - 99) : index + 1]) for index in range(250)]
+    assert averaged.y == pytest.approx(expected)
+    assert averaged.x.tolist() == list(range(250))
+    assert moving_average(Curve(np.empty(0), np.empty(0))).y.shape == (0,)
+
+
+def test_each_env_has_a_panel_and_a_setting_the_same_colour_in_all(tmp_path):
+    envs = ("A-v0", "B-v0")
+    runs = [make_run(tmp_path / f"{env}{clip}", env=env, clip=clip) for env in envs for clip in (0.1, 0.2)]
+    one = Image.open(plot_runs(runs[:2], out=tmp_path / "one.png"))
+    both = plot_runs(runs, out=tmp_path / "both.png")
+    assert Image.open(both).width > 1.2 * one.width
+    assert {(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)} <= ink(both)
+    assert (0x00, 0x9E, 0x73) not in ink(both)  # the third colour
+
+
+def test_labels_in_panels_name_what_differs_in_any(tmp_path):
+    runs = [make_run(tmp_path / f"{clip}", env="A-v0", clip=clip) for clip in (0.1, 0.2)]
+    text = plot_runs([*runs, make_run(tmp_path / "b", env="B-v0", clip=0.2)], out=tmp_path / "a.svg").read_text()
+    assert text.count("<!-- clip 0.1 -->") == 1
+    assert text.count("<!-- clip 0.2 -->") == 1
+    assert "<!-- A-v0, seed 0 -->" in text
+
+
+def make_trial(path: Path, number: int, **settings: Any) -> Path:
+    """A trial of two sessions, each of which has chosen a layout of its own."""
+    trial = path / f"trial-{number:03}"
+    for seed in (9, 10):
+        run = make_run(trial / f"seed-{seed}", seed=seed, **settings)
+        with (run / "config.toml").open("a") as file:
+            file.write(f"[runtime]\nactors = {seed}\n")
+    tables = {"run": {"algorithm": "ppo", "env": "CartPole-v1"}, "runtime": {"actors": 1}, "ppo": settings}
+    (trial / "trial.toml").write_text(tomli_w.dumps(tables))
+    return trial
+
+
+def test_the_sessions_of_a_trial_are_seeds_of_one_setting_whatever_layout_they_have_chosen(tmp_path):
+    runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1 * number))]
+    text = plot_runs(runs, out=tmp_path / "a.svg").read_text()
+    assert "<!-- clip 0.0 (2 seeds) -->" in text
+    assert "<!-- clip 0.1 (2 seeds) -->" in text
+    assert "actors" not in text
+
+
+def test_trials_of_equal_settings_stay_apart(tmp_path):
+    runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1))]
+    text = plot_runs(runs, out=tmp_path / "a.svg").read_text()
+    assert "directory trial-001 (2 seeds)" in text
+
+
+def test_an_experiment_is_the_sessions_of_its_trials_that_have_returns(tmp_path):
+    (tmp_path / "experiment.json").touch()
+    trials = [make_trial(tmp_path, number, clip=0.1) for number in (10, 9)]
+    make_run(trials[1] / "seed-11", seed=11, lines=3, ended=False)
+    (trials[1] / "seed-12").mkdir()
+    make_run(trials[1] / "seed-9.lost-1", seed=9)
+    expected = [tmp_path / f"trial-{name}" for name in ("009/seed-9", "009/seed-10", "010/seed-9", "010/seed-10")]
+    assert runs_of(tmp_path) == expected
+    assert runs_of(trials[0]) == expected[2:]
+    assert runs_of(expected[0]) == [expected[0]]
+
+
+def test_an_experiment_without_returns_is_refused(tmp_path):
+    (tmp_path / "experiment.json").touch()
+    with pytest.raises(ConfigError, match="no returns yet"):
+        runs_of(tmp_path)
+    trial = make_trial(tmp_path, 0)
+    for run in runs_of(trial):
+        (run / "metrics.jsonl").unlink()
+    for path in (tmp_path, trial):
+        with pytest.raises(ConfigError, match=r"no returns yet.*offbeat run"):
+            runs_of(path)
 
 
 def test_labels_name_what_differs_and_nothing_else():

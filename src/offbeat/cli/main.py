@@ -18,6 +18,7 @@ from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.inspect import Check, Doctor, List
 from offbeat.cli.plot import Plot
+from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.config import setting_names
 from offbeat.errors import ConfigError, OffbeatError, unknown
@@ -29,6 +30,7 @@ COMMANDS = {
     "watch": Watch,
     "plot": Plot,
     "bench": Bench,
+    "run": RunSpec,
     "check": Check,
     "list": List,
     "doctor": Doctor,
@@ -40,6 +42,7 @@ Command = (
     | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[RunSpec, tyro.conf.subcommand("run")]
     | Annotated[Check, tyro.conf.subcommand("check")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]

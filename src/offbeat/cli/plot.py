@@ -14,22 +14,23 @@ from offbeat.errors import ConfigError
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw return against steps, frames or time: offbeat plot runs/A runs/B."""
+    """Draw return against steps, frames or time: offbeat plot runs/A runs/B, or offbeat plot experiments/NAME."""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
-    """Run directories; seeds of one config become a mean line with a 95 % band."""
+    """Directories of runs, trials or experiments; seeds of one config become their IQM with a 95 % band."""
     x: Literal["steps", "frames", "time"] = "steps"
     """What the horizontal axis shows."""
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
-    """Where to write. Default: return.png in the run directory, or in the current folder for several runs."""
+    """Where to write. Default: return.png in the directory, or in the current folder for several."""
 
     def run(self) -> int:
         from offbeat.plots.curves import plot_runs
+        from offbeat.plots.directories import runs_of
 
         if not self.runs:
             raise ConfigError("no run was given: type offbeat plot RUN, a directory that `offbeat train` made")
         out = self.out or (self.runs[0] / "return.png" if len(self.runs) == 1 else Path("return.png"))
         with busy("drawing"):
-            drawn = plot_runs(self.runs, x=self.x, out=out)
+            drawn = plot_runs([run for path in self.runs for run in runs_of(path)], x=self.x, out=out)
         print(drawn)
         return 0

@@ -1,7 +1,8 @@
 """Learning curves of one run or of many, drawn from their run directories.
 
 Runs whose settings are equal but for the seed become one curve: their interquartile mean, with the 95 %
-bootstrap band of it (statistics.py). All others stay apart, and the legend names what differs.
+bootstrap band of it (statistics.py). All others stay apart, and the legend names what differs. Each env has a panel
+of its own: returns of different envs cannot be compared.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,7 +37,12 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """(from this many seconds on, seconds per unit, unit)"""
-_SEED = "run.seed"
+_SEED, _ENV = "run.seed", "run.env"
+_WINDOW = 100
+"""Points of a curve that its moving average is over."""
+_BUSY = 4
+"""Curves in a panel beyond which their moving averages are left out."""
+_BOLD: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Run:
     """What is plotted of a run directory."""
 
     settings: dict[str, Any]
-    """'table.key' -> value, of config.toml."""
+    """'table.key' -> value, of config.toml; for a session of an experiment, of its trial."""
     training: Curve
     evaluation: Curve
 
@@ -59,8 +66,8 @@ class Run:
 def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Path:
     """Draw the returns of runs against env steps, frames or wall-clock time; return ``out``.
 
-    The light line is the return of training episodes, the markers are evaluations. A group of runs that
-    differ in the seed alone is drawn over the range that all of them have.
+    The light line is the return of training episodes, the dotted one its moving average over 100 points, the markers
+    are evaluations. A group of runs that differ in the seed alone is drawn over the range that all of them have.
 
     Args:
         run_dirs: directories that `offbeat train` made.
@@ -74,8 +81,7 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Pat
         raise ConfigError("there is nothing to plot: type offbeat plot RUN, with a run directory")
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
     runs = _told_apart({directory: read_run(directory, x) for directory in directories})
-    groups = _equal_but_for_the_seed(runs)
-    figure = _draw(groups, x)
+    figure = _draw(_panels(runs), x)
     _save(figure, out)
     return out
 
@@ -92,21 +98,39 @@ def read_run(run_dir: Path, x: XAxis) -> Run:
             "Give a directory that offbeat train made, such as offbeat plot runs/NAME"
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
-    evaluated = [
-        line for before, line in zip([{}, *lines], lines, strict=False) if _evaluations(line) > _evaluations(before)
-    ]
     training = _curve(lines, _KEYS[x], "episode_return_mean")
-    evaluation = _curve(evaluated, _KEYS[x], "eval_return_mean")
+    evaluation = _curve(evaluated(lines), _KEYS[x], "eval_return_mean")
     if not len(training.x) and not len(evaluation.x):
         raise ConfigError(
             f"{metrics} has no returns yet: no episode has ended. "
             f"Train longer first: type offbeat resume {run_dir}, or offbeat train with more --steps"
         )
-    return Run(_flat(tomllib.loads(config.read_text())), training, evaluation)
+    return Run(_settings(run_dir), training, evaluation)
+
+
+def evaluated(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the metrics lines that are the first to tell of an evaluation: later ones repeat it."""
+    return [
+        line for before, line in zip([{}, *lines], lines, strict=False) if _evaluations(line) > _evaluations(before)
+    ]
 
 
 def _evaluations(line: Mapping[str, Any]) -> int:
     return int(line.get("evaluations") or 0)
+
+
+def _settings(run_dir: Path) -> dict[str, Any]:
+    """Return what a run was to be: a trial has one layout, though each of its sessions may have measured its own."""
+    tables = tomllib.loads((run_dir / "config.toml").read_text())
+    trial = run_dir.parent / "trial.toml"
+    if trial.is_file():
+        asked = tomllib.loads(trial.read_text())
+        tables = {name: {**asked.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
+    return _flat(tables)
+
+
+def _seed_of(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    return {"seed": table.get("seed")} if name == "run" else {}
 
 
 def _curve(lines: Sequence[Mapping[str, Any]], x: str, y: str) -> Curve:
@@ -125,9 +149,18 @@ def _told_apart(runs: Mapping[Path, Run]) -> list[Run]:
     apart = []
     for directory, run in runs.items():
         settings = json.dumps(run.settings, sort_keys=True, default=str)
-        apart.append(replace(run, settings={**run.settings, "directory": directory.name}) if settings in seen else run)
+        name = directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
+        apart.append(replace(run, settings={**run.settings, "directory": name}) if settings in seen else run)
         seen.add(settings)
     return apart
+
+
+def _panels(runs: Sequence[Run]) -> dict[str, list[list[Run]]]:
+    """Return the groups of runs of each env."""
+    envs = dict.fromkeys(str(run.settings.get(_ENV, "?")) for run in runs)
+    return {
+        env: _equal_but_for_the_seed([run for run in runs if str(run.settings.get(_ENV, "?")) == env]) for env in envs
+    }
 
 
 def _equal_but_for_the_seed(runs: Sequence[Run]) -> list[list[Run]]:
@@ -154,16 +187,31 @@ def aligned(curves: Sequence[Curve]) -> tuple[Floats, Floats]:
     return grid, np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
 
 
+def moving_average(curve: Curve, window: int = _WINDOW) -> Curve:
+    """Return the curve whose points are the means of the last ``window`` points, or of all those that there are."""
+    sums = np.concatenate([[0.0], np.cumsum(curve.y)])
+    ends = np.arange(1, len(curve.y) + 1)
+    begins = np.maximum(0, ends - window)
+    return Curve(curve.x, (sums[ends] - sums[begins]) / (ends - begins))
+
+
 # --- what it is called --------------------------------------------------------------------------------------
 
 
 def labels_of(settings: Sequence[Mapping[str, Any]], most: int = 4) -> list[str]:
     """Name what differs between groups of runs, one label each: 'clip 0.1, epochs 4'."""
+    return [_label(each, _differing(settings), most) for each in settings]
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = dict.fromkeys(key for each in settings for key in each if key != _SEED)
-    differing = [key for key in keys if len({json.dumps(each.get(key), default=str) for each in settings}) > 1]
+    return [key for key in keys if len({json.dumps(each.get(key), default=str) for each in settings}) > 1]
+
+
+def _label(settings: Mapping[str, Any], differing: Sequence[str], most: int = 4) -> str:
     shown, more = differing[:most], len(differing) - most
     tail = [f"{more} more"] if more > 0 else []
-    return [", ".join([*(_named(key, each.get(key)) for key in shown), *tail]) for each in settings]
+    return ", ".join([*(_named(key, settings.get(key)) for key in shown), *tail])
 
 
 def _named(key: str, value: Any) -> str:
@@ -175,18 +223,21 @@ def _named(key: str, value: Any) -> str:
 
 def _title(runs: Sequence[Run]) -> str:
     algorithms = dict.fromkeys(str(run.settings.get("run.algorithm", "?")).upper() for run in runs)
-    envs = dict.fromkeys(str(run.settings.get("run.env", "?")) for run in runs)
-    if len(algorithms) > 2 or len(envs) > 2:
-        return f"Returns of {len(runs)} runs"
-    return f"{' and '.join(algorithms)} on {' and '.join(envs)}"
+    envs = dict.fromkeys(str(run.settings.get(_ENV, "?")) for run in runs)
+    names = " and ".join(algorithms) if len(algorithms) <= 2 else f"Returns of {len(runs)} runs"
+    return f"{names} on {next(iter(envs)) if len(envs) == 1 else f'{len(envs)} envs'}"
 
 
-def _explanation(groups: Sequence[Sequence[Run]]) -> str:
+def _explanation(panels: Mapping[str, Sequence[Sequence[Run]]]) -> str:
+    groups = [group for panel in panels.values() for group in panel]
+    runs = [run for group in groups for run in group]
     parts = []
-    if any(len(run.training.x) for group in groups for run in group):
-        parts.append("light line: training episodes")
-    if any(len(run.evaluation.x) for group in groups for run in group):
+    if any(len(run.evaluation.x) for run in runs):
         parts.append("markers: evaluation")
+    if any(len(run.training.x) for run in runs):
+        parts.append("light line: the last 100 training episodes")
+        if _is_roomy(panels):
+            parts.append(f"dotted: its average over {_WINDOW} points")
     if any(len(group) > 1 for group in groups):
         parts.append("several seeds: IQM with 95 % bootstrap band")
     return "; ".join(parts)
@@ -195,46 +246,88 @@ def _explanation(groups: Sequence[Sequence[Run]]) -> str:
 # --- how it is drawn ----------------------------------------------------------------------------------------
 
 
-def _draw(groups: Sequence[Sequence[Run]], x: XAxis) -> Figure:
+def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis) -> Figure:
     from matplotlib.figure import Figure
 
-    differing = labels_of([group[0].settings for group in groups])
-    labels = [
-        f"{label} ({_seeds(group)})" if label else _seeds(group) for group, label in zip(groups, differing, strict=True)
-    ]
-    columns = 1 if max(map(len, labels)) > 45 else 2
-    rows = math.ceil(len(labels) / columns)
-    figure = Figure(figsize=(8.0, 4.8 + 0.2 * rows), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    scale, x_label = _x_axis(groups, x)
-    for index, (group, label) in enumerate(zip(groups, labels, strict=True)):
-        _draw_group(axes, group, label, index, scale)
-    _dress(axes, x_label)
-    figure.suptitle(_title([run for group in groups for run in group]), fontsize=13, fontweight="bold")
-    axes.set_title(_explanation(groups), fontsize=8.5, color="#555555")
-    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    labels = _labels(panels)
+    legend = list(dict.fromkeys(label for panel in labels.values() for label in panel))
+    across = math.ceil(math.sqrt(len(panels)))
+    down = math.ceil(len(panels) / across)
+    columns = 1 if max(map(len, legend)) > 45 else 2
+    height = (4.2 if down > 1 else 4.8) * down + 0.2 * math.ceil(len(legend) / columns)
+    figure = Figure(figsize=(8.0 if across == 1 else 5.5 * across, height), dpi=150, layout="constrained")
+    scale, x_label = _x_axis([group for panel in panels.values() for group in panel], x)
+    for index, (env, panel) in enumerate(panels.items()):
+        axes = figure.add_subplot(down, across, index + 1)
+        for group, label in zip(panel, labels[env], strict=True):
+            _draw_group(axes, group, legend.index(label), scale, averaged=_is_roomy(panels))
+        _dress(axes, x_label)
+        if len(panels) > 1:
+            axes.set_title(f"{env}, {_seeds(max(panel, key=len))}", fontsize=10)
+    figure.suptitle(_title([run for panel in panels.values() for group in panel for run in group]), **_BOLD)
+    _explain(figure, legend, columns, _explanation(panels))
     return figure
+
+
+def _is_roomy(panels: Mapping[str, Sequence[Sequence[Run]]]) -> bool:
+    """Whether there is room for a third line for each group."""
+    return max(len(panel) for panel in panels.values()) <= _BUSY
+
+
+def _labels(panels: Mapping[str, Sequence[Sequence[Run]]]) -> dict[str, list[str]]:
+    """Name the groups of each panel by what differs within any; where there is one panel, by their seeds too."""
+    settings = {env: [group[0].settings for group in panel] for env, panel in panels.items()}
+    differing = list(dict.fromkeys(key for each in settings.values() for key in _differing(each)))
+    if len(panels) > 1:
+        return {env: [_label(group, differing) for group in each] for env, each in settings.items()}
+    return {
+        env: [
+            f"{label} ({_seeds(group)})" if label else _seeds(group) for group, label in zip(panel, names, strict=True)
+        ]
+        for env, panel in panels.items()
+        for names in [labels_of(settings[env])]
+    }
 
 
 def _seeds(group: Sequence[Run]) -> str:
     return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(_SEED, '?')}"
 
 
-def _draw_group(axes: Axes, group: Sequence[Run], label: str, index: int, scale: float) -> None:
-    color = _COLORS[index % len(_COLORS)]
-    style = ("-", "--", ":")[index // len(_COLORS) % 3]
+def _explain(figure: Figure, labels: Sequence[str], columns: int, explanation: str) -> None:
+    """Put below the figure which curve is which, and what is drawn of each."""
+    from matplotlib.lines import Line2D
+
+    keys = [Line2D([], [], linewidth=2.5, label=label, **_look(index)) for index, label in enumerate(labels) if label]
+    width = int(15 * figure.get_figwidth())
+    legend = figure.legend(
+        handles=keys, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, title_fontsize=8.5,
+        title=fill(explanation, width),
+    )  # fmt: skip
+    legend.get_title().set(color="#555555", multialignment="center")
+
+
+def _look(index: int) -> dict[str, Any]:
+    """Return the colour and the dashes of the index-th curve."""
+    return {"color": _COLORS[index % len(_COLORS)], "linestyle": ("-", "--", "-.")[index // len(_COLORS) % 3]}
+
+
+def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, averaged: bool) -> None:
+    look = _look(index)
     training, training_y = aligned([run.training for run in group])
+    average, average_y = aligned([moving_average(run.training) for run in group])
     evaluation, evaluation_y = aligned([run.evaluation for run in group])
-    axes.plot([], [], color=color, linestyle=style, linewidth=2.5, label=label)
-    axes.plot(training / scale, iqm(training_y, axis=0), color=color, linestyle=style, linewidth=1.1, alpha=0.55)
+    axes.plot(training / scale, iqm(training_y, axis=0), linewidth=1.1, alpha=0.55, **look)
+    if averaged:
+        dotted = {**look, "linestyle": ":"}
+        axes.plot(average / scale, iqm(average_y, axis=0), linewidth=1.4, alpha=0.8, **dotted)
     axes.plot(
-        evaluation / scale, iqm(evaluation_y, axis=0),
-        color=color, linestyle=style, linewidth=1.8,
+        evaluation / scale, iqm(evaluation_y, axis=0), linewidth=1.8, **look,
         marker="o", markersize=5, markeredgecolor="white", markeredgewidth=0.7, zorder=3,
     )  # fmt: skip
     if len(group) > 1:  # one band a group: of the evaluations, where there are enough to make one
         banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
-        axes.fill_between(banded / scale, *stratified_bootstrap_band(banded_y), color=color, alpha=0.18, linewidth=0)
+        band = stratified_bootstrap_band(banded_y)
+        axes.fill_between(banded / scale, *band, color=look["color"], alpha=0.18, linewidth=0)
 
 
 def _dress(axes: Axes, x_label: str) -> None:

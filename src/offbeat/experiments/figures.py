@@ -1,0 +1,24 @@
+"""The graphs of an experiment: of each trial, and of all trials beside each other; over env steps and over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from offbeat.errors import ConfigError
+from offbeat.plots.curves import XAxis, plot_runs
+from offbeat.plots.directories import runs_of
+
+_AXES: tuple[XAxis, ...] = ("steps", "time")
+
+
+def draw(experiment: Path, trials: Sequence[Path], tell: Callable[[str], None]) -> None:
+    """Draw all graphs that there are returns for; `tell` is told which trial's are being drawn."""
+    for folder in (*trials, experiment):
+        try:
+            runs = runs_of(folder)
+        except ConfigError:  # no returns yet
+            continue
+        tell(f"drawing {folder.name}")
+        for x in _AXES:
+            plot_runs(runs, x, out=folder / f"return-{x}.png")

@@ -1,0 +1,200 @@
+"""What a person sees while sessions run side by side: a progress line each."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from offbeat.errors import ConfigError
+from offbeat.metrics.dashboard import ControlEcho
+from offbeat.metrics.text import compact, duration, figure
+
+Kind = Literal["dashboard", "lines", "none"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """How a session that runs stands."""
+
+    name: str
+    steps: int
+    """Env steps after which it is over."""
+    line: Mapping[str, Any]
+    """Its last metrics line; empty before the first."""
+    stopping: bool = False
+
+    @property
+    def env_steps(self) -> int:
+        return int(self.line.get("env_steps", 0))
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, self.env_steps / self.steps)
+
+    @property
+    def phase(self) -> str:
+        return "stopping" if self.stopping else "" if self.line else "starting"
+
+    def figures(self) -> list[str]:
+        """Say in a few words how far it is, and how good."""
+        line, sps = self.line, self.line.get("sps")
+        return [
+            f"{self.fraction:4.0%}",
+            f"{compact(self.env_steps)}/{compact(self.steps)} env steps",
+            f"return {figure(line.get('episode_return_mean'))}",
+            f"eval {figure(line.get('eval_return_mean'))} (best {figure(line.get('best_eval_return_mean'))})",
+            f"SPS {compact(sps)}",
+            f"ETA {duration(max(0, self.steps - self.env_steps) / sps if sps else None)}",
+            self.phase,
+        ]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many sessions there are, and what has become of them."""
+
+    total: int
+    finished: int = 0
+    failed: int = 0
+
+    def __str__(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.finished} of {self.total} sessions finished{failed}"
+
+
+class View(Protocol):
+    """Shows an experiment. `start` comes first, `close` last, also after a failure; `update` may come often."""
+
+    def start(self) -> None: ...
+
+    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+        """Show how things stand, or return at once, without asking for `rows`, if that was done a moment ago."""
+        ...
+
+    def rest(self, tally: Tally) -> None:
+        """Show that no session runs any more."""
+        ...
+
+    def message(self, text: str) -> None:
+        """Tell something that should stay to be read."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def make_view(kind: Kind | None, stream: TextIO) -> View:
+    """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere."""
+    if kind is None:
+        kind = "dashboard" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
+    if kind not in ("dashboard", "lines", "none"):
+        raise ConfigError(f"progress is {kind!r}, but dashboard, lines or none is expected: pass one of these")
+    if kind == "none":
+        return Silent()
+    return Dashboard(Console(file=stream)) if kind == "dashboard" else Lines(stream)
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+        """Do nothing."""
+
+    def rest(self, tally: Tally) -> None:
+        """Do nothing."""
+
+    def message(self, text: str) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Lines:
+    """Prints a line for each session that runs, every few seconds: for logs, and for terminals that are none."""
+
+    def __init__(self, stream: TextIO, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._every_s, self._clock = stream, every_s, clock
+        self._next_s = clock() + every_s
+
+    def start(self) -> None:
+        """Do nothing: the first message says what is begun."""
+
+    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+        """Print the lines if the last ones are a few seconds old."""
+        if self._clock() < self._next_s:
+            return
+        self._next_s = self._clock() + self._every_s
+        self.message(str(tally))
+        for row in rows():
+            self.message("  ".join([f"  {row.name}", *filter(None, row.figures())]))
+
+    def rest(self, tally: Tally) -> None:
+        """Do nothing: each session's end has been told."""
+
+    def message(self, text: str) -> None:
+        """Print ``text`` as a line of its own."""
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Dashboard:
+    """Lines that are redrawn in place, at most twice a second, and only from within `update`."""
+
+    def __init__(self, console: Console, *, every_s: float = 0.5, clock: Callable[[], float] = time.monotonic) -> None:
+        self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop")
+        self._every_s, self._clock = every_s, clock
+        self._next_s = float("-inf")
+        self._echo = ControlEcho()
+
+    def start(self) -> None:
+        """Take over the lower end of the terminal. What is printed meanwhile appears above."""
+        self._echo.off()
+        self._live.start()
+
+    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+        """Redraw, or return at once if the last time was a moment ago."""
+        if self._clock() >= self._next_s:
+            self._next_s = self._clock() + self._every_s
+            self._draw(rows(), tally)
+
+    def rest(self, tally: Tally) -> None:
+        """Leave only the tally."""
+        self._draw([], tally)
+
+    def _draw(self, rows: Sequence[Row], tally: Tally) -> None:
+        self._live.update(Group(*_drawn(rows, tally)), refresh=True)
+
+    def message(self, text: str) -> None:
+        """Print ``text`` above the lines, where it stays."""
+        self._live.console.print(Text(text))
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._live.stop()
+        self._echo.restore()
+
+
+def _drawn(rows: Sequence[Row], tally: Tally) -> Iterator[RenderableType]:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column(width=12)
+    for row in rows:
+        bar = ProgressBar(total=1.0, completed=row.fraction, width=12, complete_style="cyan", finished_style="green")
+        table.add_row(row.name, bar, *(Text(text, no_wrap=True) for text in row.figures()))
+    yield table
+    yield Text(str(tally), style="bold")

@@ -1,0 +1,113 @@
+"""What sessions and trials have come to, from their metrics lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from offbeat.experiments.sessions import Session
+from offbeat.metrics.sinks import read_metrics
+from offbeat.plots.curves import evaluated
+from offbeat.plots.statistics import iqm, stratified_bootstrap_band
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a session has come to so far; None where that is not known."""
+
+    finished: bool
+    final_return: float | None
+    """Mean return of the last evaluation; where nothing was evaluated, of the last 100 training episodes."""
+    best_return: float | None
+    """The highest of these over the session."""
+    steps_to_target: int | None
+    """Env steps at which the target was first reached."""
+    seconds_to_target: float | None
+    env_steps: int
+    wall_time_s: float
+    sps: float | None
+    """Env steps per second of the whole session, evaluations and checkpoints included."""
+    ups: float | None
+    """Updates per second, likewise."""
+
+
+def result_of(session: Session, target: float | None) -> Result | None:
+    """Return what a session has come to; None before its first metrics line."""
+    metrics = session.run.metrics
+    lines = read_metrics(metrics) if metrics.is_file() else []
+    if not lines:
+        return None
+    returns = _returns(lines)
+    reached = next((line for score, line in returns if target is not None and score >= target), None)
+    last = lines[-1]
+    return Result(
+        session.standing() == "finished",
+        returns[-1][0] if returns else None,
+        max((score for score, _ in returns), default=None),
+        None if reached is None else int(reached["env_steps"]),
+        None if reached is None else float(reached["wall_time_s"]),
+        int(last["env_steps"]),
+        float(last["wall_time_s"]),
+        _rate(last["env_steps"], last["wall_time_s"]),
+        _rate(last["updates"], last["wall_time_s"]),
+    )
+
+
+def _returns(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
+    """Return the returns that a session is judged by, each with its line."""
+    evaluations = [(line["eval_return_mean"], line) for line in evaluated(lines)]
+    known = [(score, line) for score, line in evaluations if score is not None]
+    training = [(line.get("episode_return_mean"), line) for line in lines]
+    return known or [(score, line) for score, line in training if score is not None]
+
+
+def _rate(amount: float, seconds: float) -> float | None:
+    return amount / seconds if seconds > 0 else None
+
+
+# --- of a trial ---------------------------------------------------------------------------------------------
+
+Row = dict[str, Any]
+"""column -> what the table shows; None where nothing is known."""
+
+
+def summary(results: Sequence[Result], *, with_target: bool) -> Row:
+    """Return what the sessions of a trial have come to, taken together."""
+    finals = [result.final_return for result in results if result.final_return is not None]
+    low, high = _interval(finals)
+    reached = [result for result in results if result.steps_to_target is not None]
+    target = {
+        "reached_target": len(reached),
+        "steps_to_target": _mean([result.steps_to_target for result in reached]),
+        "seconds_to_target": _mean([result.seconds_to_target for result in reached]),
+    }
+    return {
+        "final_return": _mean(finals),
+        "final_std": stdev(finals) if len(finals) > 1 else None,
+        "final_iqm": float(iqm(finals)) if finals else None,
+        "final_iqm_low": low,
+        "final_iqm_high": high,
+        "best_return": _mean([result.best_return for result in results]),
+        **(target if with_target else {}),
+        "env_steps": _mean([result.env_steps for result in results]),
+        "wall_time_s": _mean([result.wall_time_s for result in results]),
+        "sps": _mean([result.sps for result in results]),
+        "ups": _mean([result.ups for result in results]),
+    }
+
+
+def _interval(scores: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the 95 % bootstrap interval of the IQM; one score has none."""
+    if len(scores) < 2:
+        return None, None
+    low, high = stratified_bootstrap_band(np.asarray(scores)[:, None])
+    return float(low[0]), float(high[0])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

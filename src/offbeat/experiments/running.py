@@ -1,0 +1,217 @@
+"""Sessions side by side, a process each: started as there is room, followed by their metrics, stopped together."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import FrameType, TracebackType
+from typing import Literal, Self
+
+from offbeat.errors import ConfigError
+from offbeat.experiments.progress import Row, Tally, View
+from offbeat.experiments.sessions import Session
+from offbeat.metrics.text import compact, duration, figure
+
+_TICK_S = 0.1
+_PATIENCE_S = 15.0
+"""Seconds in which the processes of an experiment that was killed come to an end by themselves."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has become of a session that was started."""
+
+    session: Session
+    state: Literal["finished", "interrupted", "failed"]
+    reason: str
+
+
+class Stops:
+    """While entered, takes SIGINT and SIGTERM as a wish to stop; a second one raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            numbers = (signal.SIGINT, signal.SIGTERM)
+            self._previous = {number: signal.signal(number, self._ask) for number in numbers}
+        return self
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+class Child:
+    """The process of a session.
+
+    It is in a process group of its own, so that ^C reaches it once, from here. Its standard input is a pipe that
+    nothing is written to: its end tells that this process has died.
+    """
+
+    def __init__(self, session: Session, command: Sequence[str]) -> None:
+        self.session = session
+        self.arguments = session.arguments()
+        self.begun = time.monotonic()
+        self.stopping = False
+        with session.log.open("ab") as log:
+            log.write(f"$ offbeat {shlex.join(self.arguments)}\n".encode())
+            log.flush()
+            self.process = subprocess.Popen(  # noqa: S603 - our own command, with arguments that were checked
+                [*command, *self.arguments], stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0
+            )
+
+    @property
+    def resumed(self) -> bool:
+        return self.arguments[0] == "resume"
+
+    def row(self) -> Row:
+        """Return how it stands."""
+        return Row(self.session.name, self.session.steps, self.session.last_line(), self.stopping)
+
+    def stop(self) -> None:
+        """Ask it to save what it has learned and to end."""
+        if not self.stopping:
+            self.stopping = True
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Wait for its end, and let go of the pipe."""
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def outcome(self) -> Outcome:
+        """Judge a process that has ended by what it has left."""
+        session = self.session
+        if session.standing() == "finished":
+            return Outcome(session, "finished", f"{_summary(self.row())} in {duration(time.monotonic() - self.begun)}")
+        if self.stopping and self.process.returncode in (0, 130, -signal.SIGTERM):
+            return Outcome(session, "interrupted", _summary(self.row()))
+        return Outcome(session, "failed", self._failure())
+
+    def _failure(self) -> str:
+        code, status = self.process.returncode, self.session.status()
+        if code < 0:
+            return f"its process was killed by {signal.Signals(-code).name}"
+        if status.get("state") in ("failed", "interrupted") and status.get("reason"):
+            return str(status["reason"])
+        printed = [line for line in self.session.log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"exit code {code}: {printed[-1].removeprefix('offbeat: ')}"
+
+
+def _summary(row: Row) -> str:
+    """Say what a session has come to."""
+    if not row.line:
+        return "nothing learned yet"
+    name, key = "evaluation", "eval_return_mean"
+    if row.line.get(key) is None:
+        name, key = "return", "episode_return_mean"
+    return f"{name} {figure(row.line.get(key))} at {compact(row.env_steps)} env steps"
+
+
+class Pool:
+    """Runs sessions, up to `jobs` at a time.
+
+    Args:
+        command: how `offbeat` is typed here.
+        jobs: sessions that run side by side.
+        view: is shown how things stand.
+        stops: the wish to stop.
+        tally: sessions of the whole experiment, those that were finished before among them.
+    """
+
+    def __init__(self, command: Sequence[str], jobs: int, view: View, stops: Stops, tally: Tally) -> None:
+        self._command, self._jobs, self._view, self._stops = command, jobs, view, stops
+        self.tally = tally
+        self.outcomes: list[Outcome] = []
+        """Of all sessions that have been started and have ended."""
+
+    def run(self, sessions: Iterable[Session]) -> None:
+        """Run sessions to their end, or until a stop is asked for: then those that run save, and no other begins.
+
+        Raises:
+            KeyboardInterrupt: a second signal came; those that ran have been killed.
+        """
+        waiting, running = deque(sessions), list[Child]()
+        try:
+            while running or (waiting and not self._stops.asked):
+                self._start(waiting, running)
+                for child in [child for child in running if child.process.poll() is not None]:
+                    running.remove(child)
+                    self._ended(child)
+                self._look_at(running)
+                time.sleep(_TICK_S)
+            self._view.rest(self.tally)
+        finally:
+            for child in running:
+                child.kill()
+
+    def _start(self, waiting: deque[Session], running: list[Child]) -> None:
+        while waiting and len(running) < self._jobs and not self._stops.asked:
+            session = waiting.popleft()
+            if session.standing() == "lost":
+                aside = session.set_aside()
+                self._view.message(f"{session.name} had saved nothing: it is now {aside}, and begins anew")
+            child = Child(session, self._command)
+            running.append(child)
+            told = "goes on from its checkpoint" if child.resumed else "begins"
+            self._view.message(f"{session.name} {told}: {_about(session)}")
+
+    def _look_at(self, running: list[Child]) -> None:
+        """Pass a stop on, and show how things stand."""
+        for child in running:
+            # A run that is resumed no longer knows of a stop that its settings ask for.
+            if self._stops.asked or (child.resumed and child.session.is_over(child.session.last_line())):
+                child.stop()
+        self._view.update(lambda: [child.row() for child in running], self.tally)
+
+    def _ended(self, child: Child) -> None:
+        child.close()
+        outcome = child.outcome()
+        self.outcomes.append(outcome)
+        finished, failed = outcome.state == "finished", outcome.state == "failed"
+        self.tally = replace(self.tally, finished=self.tally.finished + finished, failed=self.tally.failed + failed)
+        where = f" (see {child.session.log})" if failed else ""
+        self._view.message(f"{child.session.name} {outcome.state}: {outcome.reason}{where}")
+
+
+def _about(session: Session) -> str:
+    return ", ".join(filter(None, (session.trial.label, f"{session.trial.env}", f"seed {session.seed}")))
+
+
+def wait_until_free(sessions: Sequence[Session], view: View) -> None:
+    """Wait for processes that still train in these sessions: those of an experiment that was killed end by themselves.
+
+    Raises:
+        ConfigError: one goes on and on.
+    """
+    told, until = False, time.monotonic() + _PATIENCE_S
+    while held := [session for session in sessions if session.is_held()]:
+        if not told:
+            view.message(f"waiting for the processes of the last time to end: {', '.join(s.name for s in held)}")
+            told = True
+        if time.monotonic() > until:
+            raise ConfigError(f"another process is training in {held[0].run.path}: wait for it, or stop it first")
+        with suppress(InterruptedError):
+            time.sleep(_TICK_S)

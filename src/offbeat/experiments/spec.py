@@ -1,0 +1,138 @@
+"""A spec file: what an experiment is, as its user has written it. Read and checked without torch."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offbeat.errors import ConfigError, unknown
+from offbeat.experiments.search import Search, expect, read_search, refuse_twice
+from offbeat.fields import Count, Natural
+from offbeat.registry import algorithm_entry
+
+_KEYS = {
+    "algorithm": str,
+    "env": str,
+    "envs": tuple[str, ...],
+    "preset": str | None,
+    "seeds": tuple[Natural, ...],
+    "sessions": Count,
+    "target_return": float | None,
+    "imports": tuple[str, ...],
+}
+_TABLES = ("settings", "search")
+_ELSEWHERE = {
+    **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
+    "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
+    "run_dir": "each session has its place in the experiment's directory, which --dir gives",
+}
+"""Keys that are no settings of a trial, and where they belong."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An experiment: settings, those that are searched over, and the seeds that each is tried with."""
+
+    algorithm: str
+    envs: tuple[str, ...]
+    preset: str | None
+    seeds: tuple[int, ...]
+    """A session each. A trial is a setting on one env, and has all of them."""
+    target_return: float | None
+    """The return whose first reaching the table tells of; None: of none."""
+    imports: tuple[str, ...]
+    settings: Mapping[str, Any]
+    """What all trials share: keys that `offbeat train` takes by a flag or --set."""
+    search: Search | None
+
+    def meaning(self) -> dict[str, Any]:
+        """Return what decides which session is which: specs that differ here are two experiments."""
+        return {
+            "algorithm": self.algorithm,
+            "envs": list(self.envs),
+            "preset": self.preset,
+            "imports": list(self.imports),
+            "settings": dict(self.settings),
+            "search": None if self.search is None else self.search.meaning(),
+        }
+
+    @property
+    def draws(self) -> int | None:
+        """Settings that are drawn, one after the other; None where their number follows from the rest."""
+        return None if self.search is None else self.search.trials
+
+
+def read_spec(path: Path) -> Spec:
+    """Read a spec file.
+
+    Raises:
+        ConfigError: it is missing, no TOML, or has a key or value that is not accepted.
+    """
+    try:
+        return spec_of(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise ConfigError(f"the spec {path} cannot be read ({error.strerror}): give a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML ({error}): docs/experiments.md shows what a spec looks like") from None
+
+
+def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
+    """Return the spec that the tables of a TOML file mean; `where` names it. Raises as `read_spec`."""
+    for key in tables:
+        if key not in (*_KEYS, *_TABLES):
+            remedy = f"{where}: settings of a run stand under [settings]."
+            raise unknown("key", key, (*_KEYS, *_TABLES), remedy)
+    top = {key: expect(where, key, tables[key], hint) for key, hint in _KEYS.items() if key in tables}
+    if "algorithm" not in top:
+        raise ConfigError(f'{where} names no algorithm: write for example algorithm = "ppo" at its top')
+    algorithm_entry(top["algorithm"])
+    settings = _table(where, tables, "settings")
+    search = read_search(where, _table(where, tables, "search")) if "search" in tables else None
+    _refuse_what_belongs_elsewhere(where, settings, search)
+    return Spec(
+        top["algorithm"],
+        _envs(where, top),
+        top.get("preset"),
+        _seeds(where, top),
+        top.get("target_return"),
+        top.get("imports", ()),
+        settings,
+        search,
+    )
+
+
+def _table(where: str, tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: {name} is {table!r}, but a table is expected: write [{name}], and its keys below")
+    return table
+
+
+def _envs(where: str, top: Mapping[str, Any]) -> tuple[str, ...]:
+    envs: tuple[str, ...] = (top["env"],) if "env" in top else top.get("envs", ())
+    if not envs or {"env", "envs"} <= top.keys():
+        raise ConfigError(f'{where}: write either env = "CartPole-v1", or envs = [...] with at least one')
+    refuse_twice(where, "envs", envs)
+    return envs
+
+
+def _seeds(where: str, top: Mapping[str, Any]) -> tuple[int, ...]:
+    seeds: tuple[int, ...] = tuple(range(top["sessions"])) if "sessions" in top else top.get("seeds", ())
+    if not seeds or {"seeds", "sessions"} <= top.keys():
+        raise ConfigError(f"{where}: write either seeds = [1, 2, 3], or sessions = 3, which are the seeds 0, 1 and 2")
+    refuse_twice(where, "seeds", seeds)
+    return seeds
+
+
+def _refuse_what_belongs_elsewhere(where: str, settings: Mapping[str, Any], search: Search | None) -> None:
+    over = {} if search is None else search.over
+    for table, keys in (("settings", settings), ("search.over", over)):
+        for key in keys:
+            if key in _ELSEWHERE:
+                raise ConfigError(f"{where}: {key} stands under [{table}]: {_ELSEWHERE[key]}")
+    for key in over:
+        if key in settings:
+            raise ConfigError(f"{where}: {key} stands under [settings] and under [search.over]: keep one of them")

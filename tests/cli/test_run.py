@@ -1,0 +1,227 @@
+"""`offbeat run`: what it refuses, changing nothing, and what it would do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.reference.runs import REPOSITORY, contents, offbeat, small_run
+from tests.reference.specs import TINY, grid, spec_text, write_spec
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    """A folder with a finished experiment of one session, its spec, and other things."""
+    folder = tmp_path_factory.mktemp("prepared")
+    write_spec(folder / "spec.toml", seeds=[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", str(REPOSITORY))
+        assert offbeat("run", "spec.toml", "--progress", "none").code == 0
+    (folder / "mine").mkdir()
+    (folder / "mine/notes.txt").write_text("mine")
+    return folder
+
+
+@pytest.fixture
+def folder(prepared, tmp_path, monkeypatch) -> Path:
+    shutil.copytree(prepared, tmp_path / "here", symlinks=True)
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    before = contents(folder)
+    said = offbeat("run", *arguments, "--progress", "none")
+    assert said.code == 2, said
+    assert "Traceback" not in said.err
+    assert contents(folder) == before
+    return said.err
+
+
+SPECS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"settings": {"learning_rat": 0.1}}, ["unknown key 'learning_rat'", "'learning_rate'"]),
+    ({"search": grid(learning_rat=[0.1, 0.2])}, ["unknown key 'learning_rat'", "'learning_rate'"]),
+    ({"search": grid(gamma=[0.9, 1.5])}, ["gamma is 1.5", "at most 1"]),
+    ({"env": "CartPol-v1"}, ["'CartPol-v1'", "'CartPole-v1'"]),
+    ({"env": None, "envs": ["CartPole-v1", "Acrobt-v1"]}, ["'Acrobt-v1'", "'Acrobot-v1'"]),
+    ({"preset": "ppo-cartpol"}, ["'ppo-cartpol'", "'ppo-cartpole-v1'"]),
+    ({"imports": ["no_such_module"]}, ["no_such_module"]),
+    ({"settings": {"init_from": "nowhere"}}, ["nowhere is no run directory"]),
+    ({"algorithm": "sac", "settings": {"target_entropy": 0.7}}, ["target_entropy is 0.7"]),
+]
+
+
+if not torch.cuda.is_available():
+    SPECS.append(({"settings": {"device": "cuda"}}, ["no CUDA GPU", "--device cpu"]))
+
+
+@pytest.mark.parametrize(("changes", "says"), SPECS, ids=lambda part: str(part)[:50])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "dry-run"])
+def test_a_spec_that_cannot_run_is_refused_before_anything_is_made(folder, changes, says, more):
+    write_spec(folder / "bad.toml", **changes)
+    told = refused(folder, "bad.toml", *more)
+    assert [fragment for fragment in says if fragment not in told] == [], told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.toml"], ["none.toml cannot be read"]),
+        (["spec.toml", "--dir", "mine"], ["mine exists, and is no experiment", "--dir"]),
+        (["spec.toml", "--dir", "spec.toml"], ["spec.toml exists, and is no experiment"]),
+        (["spec.toml", "--dir", "spec.toml/new"], ["spec.toml/new cannot be made"]),
+        (["spec.toml", "--jobs", "0"], ["jobs", "at least 1"]),
+        (["spec.toml", "--jobs", "many"], ["jobs", "'many'"]),
+    ],
+    ids=" ".join,
+)
+def test_arguments_that_cannot_work_are_refused(folder, arguments, says):
+    told = refused(folder, *arguments)
+    assert [fragment for fragment in says if fragment not in told] == [], told
+
+
+def other_setting(folder: Path) -> None:
+    write_spec(folder / "spec.toml", seeds=[1], settings={**TINY, "epochs": 3})
+
+
+def other_search(folder: Path) -> None:
+    write_spec(folder / "spec.toml", seeds=[1], search=grid(gamma=[0.9]))
+
+
+def fewer_seeds(folder: Path) -> None:
+    write_spec(folder / "spec.toml", seeds=[2])
+
+
+def changed_trial(folder: Path) -> None:
+    file = folder / "experiments/spec/trial-000/trial.toml"
+    file.write_text(file.read_text().replace("gamma = 0.98", "gamma = 0.5"))
+
+
+def other_session(folder: Path) -> None:
+    run = folder / "experiments/spec/trial-000/seed-1"
+    shutil.rmtree(run)
+    small_run(run, **{**TINY, "gamma": 0.5, "seed": 1})
+
+
+def session_of_another_seed(folder: Path) -> None:
+    run = folder / "experiments/spec/trial-000/seed-1"
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("seed = 1", "seed = 5"))
+
+
+def session_of_another_algorithm(folder: Path) -> None:
+    run = folder / "experiments/spec/trial-000/seed-1"
+    shutil.rmtree(run)
+    small_run(run, algorithm="a2c", steps=64, seed=1)
+
+
+def no_record(folder: Path) -> None:
+    (folder / "experiments/spec/experiment.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        (
+            other_setting,
+            ["experiments/spec holds another experiment", "settings.epochs is 2 there and 3 here.", "--dir"],
+        ),
+        (other_search, ["holds another experiment", "search is not given there"]),
+        (fewer_seeds, ["has the seeds [1]", "lacks [1]"]),
+        (changed_trial, ["ppo.gamma is 0.5 there and 0.98 now"]),
+        (other_session, ["seed-1 is a run with other settings", "gamma is 0.5 there and 0.98 here"]),
+        (session_of_another_seed, ["seed is 5 there and 1 here"]),
+        (session_of_another_algorithm, ["algorithm is a2c there and ppo here"]),
+        (no_record, ["experiment.json is not JSON"]),
+    ],
+)
+def test_a_directory_that_belongs_to_another_spec_is_refused(
+    folder: Path, how: Callable[[Path], None], says: list[str]
+):
+    how(folder)
+    told = refused(folder, "spec.toml")
+    assert [fragment for fragment in says if fragment not in told] == [], told
+
+
+def test_fewer_trials_are_refused(folder):
+    search: dict[str, Any] = {"method": "random", "over": {"gamma": {"low": 0.9, "high": 0.99}}}
+    write_spec(folder / "many.toml", search={**search, "trials": 3})
+    (folder / "experiments/many").mkdir()
+    before = offbeat("run", "many.toml", "--dry-run").out
+    meaning = json.loads((folder / "experiments/spec/experiment.json").read_text())
+    from offbeat.experiments.spec import read_spec
+
+    record = {**meaning, "spec": read_spec(folder / "many.toml").meaning(), "trials": 3}
+    (folder / "experiments/many/experiment.json").write_text(json.dumps(record))
+    write_spec(folder / "many.toml", search={**search, "trials": 2})
+    assert "3 trials, and the spec asks for 2" in refused(folder, "many.toml")
+    write_spec(folder / "many.toml", search={**search, "trials": 4})
+    more = offbeat("run", "many.toml", "--dry-run").out.splitlines()
+    assert more[: len(before.splitlines()) - 1] == before.splitlines()[:-1]  # the first three are what they were
+
+
+def test_optuna_is_told_how_to_be_installed(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    write_spec(folder / "bad.toml", search={"method": "optuna", "trials": 2, **grid(gamma=[0.9, 0.8])})
+    assert 'pip install "offbeat[optuna]"' in refused(folder, "bad.toml")
+
+
+def test_optuna_weighs_one_env(folder):
+    pytest.importorskip("optuna")
+    search = {"method": "optuna", "trials": 2, **grid(gamma=[0.9, 0.8])}
+    write_spec(folder / "bad.toml", env=None, envs=["CartPole-v1", "Acrobot-v1"], search=search)
+    assert "a spec for each" in refused(folder, "bad.toml")
+    write_spec(folder / "bad.toml", search={**search, **grid(gamma=[0.9, 2])})
+    assert "gamma is 2" in refused(folder, "bad.toml")
+
+
+def test_a_dry_run_prints_every_run_that_would_start_and_makes_nothing(folder):
+    write_spec(folder / "two.toml", seeds=[4, 5], search=grid(gamma=[0.9, 0.8]))
+    before = contents(folder)
+    said = offbeat("run", "two.toml", "--dry-run", "--jobs", "3")
+    assert said.code == 0
+    assert contents(folder) == before
+    commands = [line for line in said.out.splitlines() if line.startswith("  offbeat train ppo CartPole-v1 ")]
+    assert len(commands) == 4
+    told = [[f"gamma={gamma}", f"seed={seed}"] for gamma in (0.9, 0.8) for seed in (4, 5)]
+    assert all(word in line for line, words in zip(commands, told, strict=True) for word in words)
+    assert "4 sessions, 3 at a time, in experiments/two" in said.out
+
+
+def test_a_session_that_was_killed_after_its_last_checkpoint_is_finished(folder):
+    status = folder / "experiments/spec/trial-000/seed-1/status.json"
+    status.write_text(status.read_text().replace("finished", "running"))
+    assert "trial-000/seed-1: leave alone" in offbeat("run", "spec.toml", "--dry-run").out
+    policy = folder / "experiments/spec/trial-000/seed-1/checkpoints/latest/policy.json"
+    policy.write_text(json.dumps(json.loads(policy.read_text()) | {"env_steps": 128}))
+    assert "trial-000/seed-1: go on" in offbeat("run", "spec.toml", "--dry-run").out
+    policy.unlink()
+    assert "trial-000/seed-1: begin anew" in offbeat("run", "spec.toml", "--dry-run").out
+
+
+@pytest.mark.parametrize("spec", sorted((REPOSITORY / "examples/specs").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_specs_among_the_examples_would_run(spec, tmp_path, monkeypatch):
+    if "optuna" in spec.read_text():
+        pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    said = offbeat("run", spec, "--dry-run")
+    assert said.code == 0, said
+    assert re.search(r"^\d+ sessions, \d+ at a time, in experiments/", said.out, re.MULTILINE)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_comment_and_more_seeds_leave_it_the_same_experiment(folder):
+    write_spec(folder / "spec.toml", seeds=[3, 1])
+    (folder / "spec.toml").write_text("# now with another seed\n" + spec_text(seeds=[3, 1]))
+    said = offbeat("run", "spec.toml", "--dry-run")
+    assert said.code == 0, said
+    assert "trial-000/seed-3: begin" in said.out
+    assert "trial-000/seed-1: leave alone" in said.out

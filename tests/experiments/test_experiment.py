@@ -1,0 +1,340 @@
+"""Whole experiments, in processes of their own: killed, stopped and gone on with; what they leave is recomputed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import statistics
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.reference import statistics as slow
+from tests.reference.runs import (
+    REPOSITORY,
+    Said,
+    Started,
+    contents,
+    is_alive,
+    lines_of,
+    offbeat,
+    small_run,
+    status_of,
+    weights_of,
+)
+from tests.reference.specs import TINY, grid, write_spec
+
+from offbeat.plots.directories import runs_of
+
+LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500, "eval_every": 2000, "eval_episodes": 3}
+RATES = (0.001, 0.003)
+SEEDS = (1, 2, 3)
+TARGET = 60.0
+
+
+def in_order(folder: Path, *arguments: str) -> Said:
+    """Run `offbeat run spec.toml` in a process of its own, to its end."""
+    started = Started(["run", "spec.toml", *arguments], folder)
+    return started.end()
+
+
+class Scenario(NamedTuple):
+    """Two trials of three sessions: killed, stopped, and gone on with."""
+
+    folder: Path
+    experiment: Path
+    orphans: list[int]
+    """Processes of sessions that ran when `offbeat run` was killed."""
+    finished_before: dict[Path, dict[str, str]]
+    """What was in the sessions that had finished then."""
+    stopped: Said
+    resumed: list[Path]
+    """Sessions that had a checkpoint when the last run began, and had not finished."""
+    ended: Said
+
+
+def session(experiment: Path, number: int) -> Path:
+    """Return the number-th session, in the order in which they are started."""
+    return experiment / f"trial-{number // 3:03}" / f"seed-{SEEDS[number % 3]}"
+
+
+def is_under_way(run: Path) -> bool:
+    """Whether a process trains in a run, and there is a checkpoint to go on from."""
+    return (run / "checkpoints/latest").is_dir() and is_alive(process_of(run))
+
+
+def process_of(run: Path) -> int:
+    pid: int = status_of(run)["processes"][0]["pid"]
+    return pid
+
+
+def is_finished(run: Path) -> bool:
+    return (run / "status.json").is_file() and status_of(run)["state"] == "finished"
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory) -> Scenario:
+    folder = tmp_path_factory.mktemp("scenario")
+    write_spec(
+        folder / "spec.toml", seeds=list(SEEDS), target_return=TARGET, settings=LONG,
+        search=grid(learning_rate=list(RATES)),
+    )  # fmt: skip
+    experiment = folder / "experiments/spec"
+    runs = [session(experiment, number) for number in range(6)]
+
+    started = Started(["run", "spec.toml", "--jobs", "2"], folder)
+    started.wait_until(lambda: is_under_way(runs[2]))
+    orphans = [process_of(run) for run in runs if is_under_way(run)]
+    before = {run: contents(run) for run in runs[:2] if is_finished(run)}
+    started.end(signal.SIGKILL)
+
+    started = Started(["run", "spec.toml", "--jobs", "2"], folder)
+    started.wait_for_text("trial-001/seed-1 ")  # from here on, whoever trains in it is a child of this one
+    started.wait_until(lambda: is_under_way(runs[3]))
+    stopped = started.end(signal.SIGINT)
+
+    resumed = [run for run in runs if (run / "checkpoints/latest").is_dir() and not is_finished(run)]
+    return Scenario(folder, experiment, orphans, before, stopped, resumed, in_order(folder))
+
+
+# --- stopping and going on ----------------------------------------------------------------------------------
+
+
+def test_no_session_outlives_an_experiment_that_was_killed(scenario):
+    assert scenario.orphans
+    assert not any(is_alive(pid) for pid in scenario.orphans)
+    log = (scenario.experiment / "trial-000/seed-3.log").read_text()
+    assert "offbeat train" in log
+    assert "offbeat resume" in log  # it had saved, though nobody was left to ask it to
+
+
+def test_a_stop_saves_what_runs_begins_no_more_and_says_how_to_go_on(scenario):
+    assert scenario.stopped.code == 130
+    assert "to go on: offbeat run spec.toml" in scenario.stopped.out
+    assert "interrupted: " in scenario.stopped.out
+    assert "trial-001/seed-1 interrupted: " in scenario.stopped.err
+    assert "trial-001/seed-3 begins" not in scenario.stopped.err
+    assert session(scenario.experiment, 3) in scenario.resumed
+
+
+def test_what_was_finished_is_left_alone_and_what_was_not_goes_on(scenario):
+    assert scenario.ended.code == 0, scenario.ended
+    assert "finished: 6 of 6 sessions finished" in scenario.ended.out
+    assert "trial-001/seed-1 goes on from its checkpoint" in scenario.ended.err
+    assert scenario.finished_before
+    for run, before in scenario.finished_before.items():
+        assert contents(run) == before
+
+
+def test_every_session_ends_with_the_bits_of_a_run_of_its_own(scenario, tmp_path):
+    runs = [session(scenario.experiment, number) for number in (2, 3)]
+    for index, run in enumerate(runs):
+        settings = {**LONG, "seed": 3 if index == 0 else 1, "learning_rate": RATES[index], "hidden_sizes": (16,)}
+        alone = small_run(tmp_path / str(index), **settings).path
+        assert weights_of(run) == weights_of(alone)
+        assert (run / "config.toml").read_text() == (alone / "config.toml").read_text()
+
+
+def test_going_on_with_a_finished_experiment_starts_nothing(scenario):
+    before = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
+    said = in_order(scenario.folder)
+    assert said.code == 0
+    assert "6 sessions are finished already" in said.err
+    after = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
+    assert after == before
+
+
+# --- what is left -------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_what_the_metrics_say(scenario):
+    with (scenario.experiment / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["trial"], row["learning_rate"]) for row in rows] == [("trial-000", "0.001"), ("trial-001", "0.003")]
+    for trial, row in enumerate(rows):
+        runs = [lines_of(session(scenario.experiment, 3 * trial + index)) for index in range(3)]
+        evaluations = [
+            [
+                (line["env_steps"], line["wall_time_s"], line["eval_return_mean"])
+                for line in lines
+                if line["evaluations"]
+            ]
+            for lines in runs
+        ]
+        finals = [lines[-1]["eval_return_mean"] for lines in runs]
+        firsts = [next((point for point in points if point[2] >= TARGET), None) for points in evaluations]
+        reached = [first for first in firsts if first is not None]
+        low, high = slow.bootstrap_band([[final] for final in finals], 0.95, 4000, seed=1)
+        expected = {
+            "env": "CartPole-v1",
+            "sessions": 3,
+            "finished": 3,
+            "failed": 0,
+            "final_return": sum(finals) / 3,
+            "final_std": statistics.stdev(finals),
+            "final_iqm": slow.iqm(finals),
+            "best_return": sum(max(point[2] for point in points) for points in evaluations) / 3,
+            "reached_target": len(reached),
+            "steps_to_target": sum(first[0] for first in reached) / len(reached) if reached else "",
+            "seconds_to_target": sum(first[1] for first in reached) / len(reached) if reached else "",
+            "env_steps": sum(lines[-1]["env_steps"] for lines in runs) / 3,
+            "wall_time_s": sum(lines[-1]["wall_time_s"] for lines in runs) / 3,
+            "sps": sum(lines[-1]["env_steps"] / lines[-1]["wall_time_s"] for lines in runs) / 3,
+            "ups": sum(lines[-1]["updates"] / lines[-1]["wall_time_s"] for lines in runs) / 3,
+        }
+        told = {key: row[key] for key in expected}
+        assert {key: value if key == "env" or value == "" else float(value) for key, value in told.items()} == {
+            key: value if isinstance(value, str) else pytest.approx(value) for key, value in expected.items()
+        }
+        assert float(row["final_iqm_low"]) == pytest.approx(low[0], abs=0.2 * (high[0] - low[0]) + 1e-9)
+        assert float(row["final_iqm_high"]) == pytest.approx(high[0], abs=0.2 * (high[0] - low[0]) + 1e-9)
+        assert set(row) == {"trial", "learning_rate", "final_iqm_low", "final_iqm_high", *expected}
+
+
+def test_the_table_for_people_has_the_same_rows(scenario):
+    header, _, *rows = (scenario.experiment / "table.md").read_text().splitlines()
+    with (scenario.experiment / "table.csv").open() as file:
+        names, *values = list(csv.reader(file))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *rows)]
+    assert cells[0] == names
+    assert [row[0] for row in cells[1:]] == [row[0] for row in values]
+    assert all(len(row) == len(names) for row in cells)
+
+
+def test_there_are_graphs_of_each_trial_and_of_all(scenario):
+    folders = [scenario.experiment, scenario.experiment / "trial-000", scenario.experiment / "trial-001"]
+    for folder in folders:
+        for name in ("return-steps.png", "return-time.png"):
+            with Image.open(folder / name) as picture:
+                assert picture.width > 1000
+    assert len(runs_of(folders[0])) == 6
+    assert len(runs_of(folders[1])) == 3
+
+
+def test_plot_draws_an_experiment_and_a_trial(scenario, tmp_path):
+    for path in (scenario.experiment, scenario.experiment / "trial-001"):
+        said = offbeat("plot", path, "--out", tmp_path / "picture.png")
+        assert said.code == 0
+        assert (tmp_path / "picture.png").read_bytes() == (path / "return-steps.png").read_bytes()
+
+
+def test_what_it_was_made_with_is_kept(scenario):
+    record = json.loads((scenario.experiment / "experiment.json").read_text())
+    assert len(record["made_with"]) >= 3  # each time
+    part = record["made_with"][0]
+    assert (part["numpy"], part["torch"]) == (np.__version__, torch.__version__)
+    assert (scenario.experiment / "spec.toml").read_bytes() == (scenario.folder / "spec.toml").read_bytes()
+    trial = tomllib.loads((scenario.experiment / "trial-001/trial.toml").read_text())
+    assert trial["searched"] == {"learning_rate": 0.003}
+    assert trial["ppo"]["learning_rate"] == 0.003
+    assert trial["run"]["steps"] == 8000
+
+
+def test_the_command_of_a_session_can_be_typed_again(scenario):
+    command = (session(scenario.experiment, 5) / "command.txt").read_text()
+    assert command.startswith("offbeat train ppo CartPole-v1 ")
+    assert "seed=3" in command
+    assert "learning_rate=0.003" in command
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------------
+
+
+def test_a_session_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_path):
+    write_spec(
+        tmp_path / "spec.toml", env=None, envs=["runs/RaisesUntilMended-v0", "CartPole-v1"], seeds=[1],
+        imports=["tests.reference.run_envs"], settings={**TINY, "steps": 4096, "checkpoint_every": 64},
+    )  # fmt: skip
+    said = in_order(tmp_path)
+    experiment = tmp_path / "experiments/spec"
+    assert said.code == 1
+    assert "failed: trial-000/seed-1: " in said.out
+    assert "the wave has no length" in said.out
+    assert str(Path("experiments/spec/trial-000/seed-1.log")) in said.out
+    assert "1 of 2 sessions finished, 1 failed" in said.out
+    assert is_finished(experiment / "trial-001/seed-1")
+    with (experiment / "table.csv").open() as file:
+        assert [(row["finished"], row["failed"]) for row in csv.DictReader(file)] == [("0", "1"), ("1", "0")]
+
+    (tmp_path / "MENDED").touch()
+    said = in_order(tmp_path)
+    assert said.code == 0, said
+    assert "trial-000/seed-1 goes on from its checkpoint" in said.err
+    assert lines_of(experiment / "trial-000/seed-1")[-1]["env_steps"] >= 4096
+
+
+def test_an_experiment_in_which_another_process_works_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    spec = write_spec(tmp_path / "spec.toml", seeds=[1], settings={**TINY, "steps": 10**8})
+    started = Started(["run", "spec.toml"], tmp_path)
+    run = tmp_path / "experiments/spec/trial-000/seed-1"
+    started.wait_until(lambda: bool(lines_of(run)))
+    monkeypatch.chdir(tmp_path)
+    said = offbeat("run", spec, "--progress", "none")
+    assert said.code == 2
+    assert "another `offbeat run` works in experiments/spec" in said.err
+    assert offbeat("run", spec, "--dry-run").code == 0  # looking disturbs nobody
+    pid = process_of(run)
+    assert is_alive(pid)
+    said = started.end(signal.SIGTERM, signal.SIGTERM)  # the second one kills
+    assert said.code == 130
+    assert "to go on: offbeat run spec.toml" in said.out
+    assert not is_alive(pid)
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch) -> Path:
+    """An experiment whose first session has stopped early."""
+    monkeypatch.chdir(tmp_path)
+    settings = {**TINY, "steps": 10**8, "stop_at": 20_000}
+    write_spec(tmp_path / "spec.toml", settings=settings, seeds=[1, 2])
+    small_run(tmp_path / "experiments/spec/trial-000/seed-1", **{**TINY, "steps": 10**8, "stop_at": 500, "seed": 1})
+    return tmp_path / "experiments/spec"
+
+
+def test_a_session_that_goes_on_still_stops_where_the_spec_says(begun):
+    (begun / "trial-000/seed-2").mkdir()
+    (begun / "trial-000/seed-2/notes.txt").write_text("mine")
+    assert offbeat("run", "spec.toml", "--progress", "none").code == 2  # it was not made by `offbeat run`
+    (begun / "experiment.json").write_text(json.dumps(record_of(begun)))
+    said = in_order(Path.cwd(), "--jobs", "2")
+    assert said.code == 0, said
+    for seed in (1, 2):
+        steps = lines_of(begun / f"trial-000/seed-{seed}")[-1]["env_steps"]
+        assert 20_000 <= steps < 10**7
+    assert "resume" in (begun / "trial-000/seed-1.log").read_text()
+    assert "trial-000/seed-2 had saved nothing" in said.err
+    assert (begun / "trial-000/seed-2.lost-1/notes.txt").read_text() == "mine"
+    assert offbeat("run", "spec.toml", "--dry-run").out.count("leave alone") == 2
+
+
+def record_of(experiment: Path) -> dict[str, Any]:
+    from offbeat.experiments.spec import read_spec
+
+    spec = read_spec(experiment.parent.parent / "spec.toml")
+    return {"spec": spec.meaning(), "seeds": list(spec.seeds), "trials": spec.draws, "made_with": []}
+
+
+def test_a_search_by_optuna_goes_on_with_what_it_has_learned(tmp_path):
+    pytest.importorskip("optuna")
+    over = {"learning_rate": {"low": 1e-4, "high": 1e-2, "scale": "log"}, "hidden_sizes": [[8], [16]]}
+    settings = {key: value for key, value in TINY.items() if key != "hidden_sizes"}
+    tables: dict[str, Any] = {"seeds": [1], "settings": settings}
+    write_spec(tmp_path / "spec.toml", **tables, search={"method": "optuna", "trials": 1, "over": over})
+    assert in_order(tmp_path).code == 0
+    first = contents(tmp_path / "experiments/spec/trial-000/seed-1")
+
+    write_spec(tmp_path / "spec.toml", **tables, search={"method": "optuna", "trials": 2, "over": over})
+    said = in_order(tmp_path)
+    assert said.code == 0, said
+    assert contents(tmp_path / "experiments/spec/trial-000/seed-1") == first
+    with (tmp_path / "experiments/spec/table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["trial"] for row in rows] == ["trial-000", "trial-001"]
+    assert len({row["learning_rate"] for row in rows}) == 2
+    assert {row["hidden_sizes"] for row in rows} <= {"8", "16"}

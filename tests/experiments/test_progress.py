@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from offbeat.errors import ConfigError
+from offbeat.experiments.progress import Dashboard, Lines, Row, Silent, Tally, make_view
+
+LINE: dict[str, Any] = {
+    "env_steps": 25_000, "sps": 500.0, "episode_return_mean": 31.4, "eval_return_mean": 62.8,
+    "best_eval_return_mean": 99.0,
+}  # fmt: skip
+ROWS = [
+    Row("trial-000/seed-1", 100_000, LINE),
+    Row("trial-000/seed-2", 100_000, {}),
+    Row("t/s", 10, LINE, stopping=True),
+]
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_row_says_how_far_a_session_is_and_how_good():
+    told = ROWS[0].figures()
+    assert told == [" 25%", "25k/100k env steps", "return 31.4", "eval 62.8 (best 99.0)", "SPS 500", "ETA 2:30", ""]
+    assert ROWS[1].figures()[-2:] == ["ETA -", "starting"]
+    assert ROWS[2].figures()[0] == "100%"
+    assert ROWS[2].phase == "stopping"
+
+
+def test_lines_come_every_few_seconds_and_ask_for_rows_no_more_often():
+    stream, clock, asked = io.StringIO(), Clock(), []
+    view = Lines(stream, every_s=10, clock=clock)
+
+    def rows() -> list[Row]:
+        asked.append(clock.now)
+        return ROWS
+
+    for clock.now in (100, 105, 111, 115, 122):
+        view.update(rows, Tally(6, 2, 1))
+    assert asked == [111, 122]
+    assert stream.getvalue().count("2 of 6 sessions finished, 1 failed\n") == 2
+    assert stream.getvalue().count("trial-000/seed-1") == 2
+
+
+def test_the_dashboard_has_a_line_for_each_session_and_leaves_messages_above():
+    stream, clock = io.StringIO(), Clock()
+    view = Dashboard(Console(file=stream, width=140, force_terminal=True, color_system=None), clock=clock)
+    view.start()
+    view.message("trial-000/seed-0 finished")
+    view.update(lambda: ROWS, Tally(6, 1))
+    before = len(stream.getvalue())
+    view.rest(Tally(6, 1))
+    assert "trial-000" not in stream.getvalue()[before:]
+    view.close()
+    told = stream.getvalue()
+    assert [row.name for row in ROWS if row.name not in told] == []
+    assert "25k/100k env steps" in told
+    assert told.index("seed-0 finished") < told.index("1 of 6 sessions finished")
+
+
+def test_the_view_suits_the_stream():
+    assert isinstance(make_view(None, io.StringIO()), Lines)
+    assert isinstance(make_view("none", io.StringIO()), Silent)
+    assert isinstance(make_view("dashboard", io.StringIO()), Dashboard)
+    with pytest.raises(ConfigError, match="'dashbord'"):
+        make_view("dashbord", io.StringIO())  # type: ignore[arg-type]

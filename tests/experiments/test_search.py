@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbeat.experiments import optuna_search
+from offbeat.experiments.search import Choices, Over, Range, Search
+
+shares = st.floats(0, 1, exclude_max=True)
+
+
+def test_a_grid_has_every_combination_once():
+    search = Search("grid", {"b": Choices((1, 2, 3)), "a": Choices(("x", "y"))}, None)
+    assert search.settings(()) == [{"a": a, "b": b} for a in "xy" for b in (1, 2, 3)]
+
+
+OVER: Over = {
+    "rate": Range(1e-4, 1e-2, "log"),
+    "length": Range(8, 64, step=8),
+    "units": Choices(((16,), (32, 32))),
+}
+
+
+def test_random_draws_of_a_trial_depend_on_the_seed_its_number_and_the_key_alone():
+    five = Search("random", OVER, 5, seed=3).settings(("length",))
+    assert five[:2] == Search("random", OVER, 2, seed=3).settings(("length",))
+    reversed_over = dict(reversed(OVER.items()))
+    assert five == Search("random", reversed_over, 5, seed=3).settings(("length",))
+    alone = Search("random", {"rate": OVER["rate"]}, 5, seed=3).settings(())
+    assert [each["rate"] for each in alone] == [each["rate"] for each in five]
+    assert five != Search("random", OVER, 5, seed=4).settings(("length",))
+    assert len({each["rate"] for each in five}) == 5
+
+
+def test_keys_are_drawn_independently_of_each_other():
+    search = Search("random", {"a": OVER["rate"], "b": OVER["rate"]}, 5)
+    assert all(values["a"] != values["b"] for values in search.settings(()))
+
+
+@given(shares, st.integers(1, 30), st.integers(1, 50), st.booleans())
+def test_whole_numbers_lie_in_their_range(share, low, length, log):
+    found = Range(low, low + length, "log" if log else "linear").draw(share, whole=True)
+    assert isinstance(found, int)
+    assert low <= found <= low + length
+
+
+@given(shares)
+def test_numbers_with_a_step_are_multiples_of_it_from_low_on(share):
+    found = Range(0.5, 0.9, step=0.1).draw(share, whole=False)
+    assert found in (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_whole_numbers_are_drawn_evenly_on_their_scale(log):
+    scale = Range(1, 4, "log" if log else "linear")
+    drawn = np.array([scale.draw(share, whole=True) for share in np.linspace(0, 1, 10_000, endpoint=False)])
+    counts = np.array([(drawn == number).mean() for number in (1, 2, 3, 4)])
+    edges = np.log(np.array([0.5, 1.5, 2.5, 3.5, 4.5]))
+    expected = np.diff(edges) / (edges[-1] - edges[0]) if log else np.full(4, 0.25)
+    assert counts == pytest.approx(expected, abs=1e-3)
+
+
+def test_numbers_are_drawn_evenly_on_a_log_scale():
+    scale = Range(1e-4, 1e-2, "log")
+    drawn = [scale.draw(share, whole=False) for share in (0.0, 0.25, 0.5, 0.75)]
+    assert drawn == pytest.approx([1e-4, 10**-3.5, 1e-3, 10**-2.5], rel=1e-5)
+    assert all(len(f"{number:.10g}".lstrip("0.").replace("e-05", "")) <= 6 for number in drawn)
+
+
+def test_every_choice_is_drawn():
+    choices = Choices(("a", "b", "c"))
+    assert [choices.draw(share, whole=False) for share in (0.0, 0.3, 0.4, 0.9999)] == ["a", "a", "b", "c"]
+
+
+def test_optuna_is_asked_within_the_ranges_and_goes_on_as_if_it_had_not_been_interrupted():
+    pytest.importorskip("optuna")
+    search = Search("optuna", OVER, 20, seed=1)
+
+    def searched(told: list[tuple[dict[str, object], float]], trials: int) -> list[tuple[dict[str, object], float]]:
+        for number in range(len(told), trials):
+            values = optuna_search.ask(search, ("length",), told, number)
+            told = [*told, (values, -abs(float(np.log10(values["rate"])) + 3))]
+        return told
+
+    told = searched([], 15)
+    assert told == searched(searched([], 7), 15)
+    for values, _ in told:
+        assert 1e-4 <= values["rate"] <= 1e-2  # type: ignore[operator]
+        assert values["length"] in range(8, 65, 8)
+        assert values["units"] in OVER["units"].values  # type: ignore[union-attr]
+    assert len({values["rate"] for values, _ in told}) == 15

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+from tests.reference.specs import grid, spec_text
+
+from offbeat.errors import ConfigError
+from offbeat.experiments.spec import Spec, read_spec, spec_of
+
+
+def spec(**changes: Any) -> Spec:
+    return spec_of(tomllib.loads(spec_text(**changes)), "a.toml")
+
+
+def test_sessions_are_the_first_seeds():
+    assert spec(seeds=None, sessions=3).seeds == (0, 1, 2)
+
+
+def test_one_env_is_a_list_of_one():
+    assert spec().envs == ("CartPole-v1",)
+    assert spec(env=None, envs=["A-v0", "B-v0"]).envs == ("A-v0", "B-v0")
+
+
+def test_comments_and_the_order_of_keys_do_not_change_what_a_spec_means():
+    one = 'algorithm = "a2c"\nenv = "E-v0"\nsessions = 2\n[search.over]\ngamma = [0.9, 0.8]\nclip = [1, 2]\n'
+    other = '# all\nsessions = 2\nenv = "E-v0"\nalgorithm = "a2c"\n[search.over]\nclip = [1, 2]\ngamma = [0.9, 0.8]\n'
+    one_spec, other_spec = (spec_of(tomllib.loads(text), "a.toml") for text in (one, other))
+    assert one_spec.meaning() == other_spec.meaning()
+    assert one_spec.search is not None
+    assert other_spec.search is not None
+    assert one_spec.search.settings(()) == other_spec.search.settings(())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": "ppo"},
+        {"env": "Acrobot-v1"},
+        {"preset": "ppo-cartpole-v1"},
+        {"imports": ["os"]},
+        {"settings": {"steps": 5}},
+        {"search": grid(gamma=[0.9])},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_decides_on_a_session_changes_what_a_spec_means(changes):
+    assert spec(**{"algorithm": "a2c", **changes}).meaning() != spec(algorithm="a2c").meaning()
+
+
+@pytest.mark.parametrize("changes", [{"seeds": [1, 2, 3]}, {"target_return": 100}])
+def test_more_seeds_and_a_target_do_not(changes):
+    assert spec(**changes).meaning() == spec().meaning()
+
+
+REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"algoritm": "ppo"}, ["unknown key 'algoritm'", "'algorithm'", "[settings]"]),
+    ({"learning_rate": 0.1}, ["unknown key 'learning_rate'", "[settings]"]),
+    ({"algorithm": None}, ["names no algorithm"]),
+    ({"algorithm": "pppo"}, ["'pppo'", "'ppo'"]),
+    ({"env": None}, ["env = ", "envs = "]),
+    ({"envs": ["A-v0"]}, ["either env", "or envs"]),
+    ({"env": None, "envs": []}, ["at least one"]),
+    ({"env": None, "envs": ["A-v0", "A-v0"]}, ["envs has 'A-v0' twice"]),
+    ({"env": 5}, ["env is 5", "text"]),
+    ({"seeds": None}, ["seeds = [1, 2, 3]", "sessions = 3"]),
+    ({"seeds": []}, ["seeds = [1, 2, 3]"]),
+    ({"sessions": 3}, ["either seeds", "or sessions"]),
+    ({"seeds": [1, 1]}, ["seeds has 1 twice"]),
+    ({"seeds": [-1]}, ["seeds is [-1]", "at least 0"]),
+    ({"seeds": None, "sessions": 0}, ["sessions is 0", "at least 1"]),
+    ({"target_return": "much"}, ["target_return is 'much'", "a number"]),
+    ({"settings": 5}, ["settings is 5", "[settings]"]),
+    ({"settings": {"seed": 3}}, ["seed stands under [settings]", "seeds = [1, 2, 3]"]),
+    ({"settings": {"run_dir": "x"}}, ["run_dir stands under [settings]", "--dir"]),
+    ({"settings": {"preset": "x"}}, ["preset stands under [settings]", "top of the file"]),
+    ({"search": grid(seed=[1, 2])}, ["seed stands under [search.over]", "seeds = [1, 2, 3]"]),
+    ({"search": grid(steps=[1, 2])}, ["steps stands under [settings] and under [search.over]"]),
+    ({"search": {}}, ["nothing to search over", "[search.over]"]),
+    ({"search": {"methud": "grid"}}, ["unknown key 'methud'", "'method'"]),
+    ({"search": {"method": "gird", **grid(gamma=[0.9])}}, ["method is 'gird'", "grid, random, optuna"]),
+    ({"search": {"trials": 3, **grid(gamma=[0.9])}}, ["leave out trials", "random"]),
+    ({"search": {"seed": 3, **grid(gamma=[0.9])}}, ["leave out seed"]),
+    ({"search": {"method": "random", **grid(gamma=[0.9])}}, ["add trials = 8"]),
+    ({"search": {"method": "random", "trials": 0, **grid(gamma=[0.9])}}, ["trials is 0", "at least 1"]),
+    ({"search": grid(gamma=[])}, ["gamma is []", "a list of values"]),
+    ({"search": {"over": {"gamma": 0.9}}}, ["gamma is 0.9", "a list of values", "low = "]),
+    ({"search": grid(gamma=[0.9, 0.9])}, ["gamma has 0.9 twice"]),
+    ({"search": {"over": {"gamma": {"low": 0.1, "high": 0.9}}}}, ["gamma is a range", "random"]),
+]
+RANGES: list[tuple[dict[str, Any], list[str]]] = [
+    ({"low": 0.9, "high": 0.1}, ["from 0.9 to 0.1"]),
+    ({"low": 0.1}, ["lacks high"]),
+    ({"low": 0.1, "high": 0.9, "scale": "lin"}, ["'lin'", "linear, log"]),
+    ({"low": 0.1, "hihg": 0.9}, ["'hihg'", "'high'"]),
+    ({"low": 0, "high": 0.9, "scale": "log"}, ["above 0"]),
+    ({"low": 0.1, "high": 0.9, "scale": "log", "step": 0.1}, ["no step"]),
+    ({"low": 0.1, "high": 0.9, "step": 2}, ["step 2", "0.8"]),
+    ({"low": 0.1, "high": 0.9, "step": 0}, ["step 0"]),
+    ({"low": "a", "high": 0.9}, ["low of gamma is 'a'"]),
+]
+REFUSED += [({"search": {"method": "random", "trials": 2, "over": {"gamma": r}}}, says) for r, says in RANGES]
+
+
+@pytest.mark.parametrize(("changes", "says"), REFUSED, ids=lambda part: str(part)[:60])
+def test_a_spec_that_cannot_work_is_refused_with_what_to_write(changes, says):
+    with pytest.raises(ConfigError) as refused:
+        spec(**changes)
+    assert [fragment for fragment in says if fragment not in str(refused.value)] == [], refused.value
+    assert "--set" not in str(refused.value)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_spec(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_spec(tmp_path)
+    (tmp_path / "a.toml").write_text("[run\n")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        read_spec(tmp_path / "a.toml")

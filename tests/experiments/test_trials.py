@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.reference.specs import TINY, grid, spec_text
+
+from offbeat.cli import main
+from offbeat.cli.train import Train
+from offbeat.errors import ConfigError
+from offbeat.experiments.sessions import Session, cores_of
+from offbeat.experiments.spec import Spec, spec_of
+from offbeat.experiments.trials import read_trial, require_same_trial, trials_of, write_trial
+from offbeat.threads import usable_cores
+
+
+def spec(**changes: Any) -> Spec:
+    return spec_of(tomllib.loads(spec_text(**changes)), "a.toml")
+
+
+def test_a_trial_is_a_setting_on_one_env():
+    trials = trials_of(spec(env=None, envs=["CartPole-v1", "Acrobot-v1"], search=grid(gamma=[0.9, 0.8])))
+    told = [(trial.name, trial.env, trial.values, trial.config.settings.gamma) for trial in trials]
+    assert told == [
+        ("trial-000", "CartPole-v1", {"gamma": 0.9}, 0.9),
+        ("trial-001", "Acrobot-v1", {"gamma": 0.9}, 0.9),
+        ("trial-002", "CartPole-v1", {"gamma": 0.8}, 0.8),
+        ("trial-003", "Acrobot-v1", {"gamma": 0.8}, 0.8),
+    ]
+    assert all(trial.config.run.steps == TINY["steps"] for trial in trials)
+
+
+def test_without_a_search_there_is_one_trial():
+    (trial,) = trials_of(spec())
+    assert (trial.values, trial.label) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"search": grid(hidden_sizes=[[8], [16, 8]]), "settings": {"steps": 64, "normalize_returns": True}},
+        {"algorithm": "sac", "env": "Pendulum-v1", "settings": {"utd_ratio": "1/4", "target_entropy": -1.5}},
+        {"algorithm": "sac", "env": "Pendulum-v1", "settings": {"utd_ratio": 0.37, "warmup": 500}},
+        {"preset": "ppo-cartpole-v1", "env": "Acrobot-v1", "imports": ["tests.reference.run_envs"]},
+        {"settings": {"runtime": "processes", "clip_schedule": "linear", "learner_threads": "none", "gamma": 1e-3}},
+        {"settings": {"runtime": "threads", "actors": 2, "max_lag": 2, "lag": "exact", "learner_cores": [0]}},
+    ],
+    ids=str,
+)
+def test_what_is_typed_for_a_session_makes_its_config(changes, tmp_path):
+    for trial in trials_of(spec(**changes)):
+        typed = main._parse(Session(trial, 7, tmp_path).arguments())
+        assert isinstance(typed, Train)
+        assert typed.run_dir == tmp_path / "seed-7"
+        expected = trial.config.with_run(seed=7)
+        made = typed.config()
+        if "preset" not in changes:  # that is then chosen by itself, and named
+            assert made == expected
+        assert made.tables() == expected.tables()
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        ({"learning_rat": [0.1]}, ["unknown key 'learning_rat'", "'learning_rate'"]),
+        ({"gamma": [0.9, 2]}, ["gamma is 2", "at most 1", "CartPole-v1 with gamma 2"]),
+        ({"minibatch_size": [32, 1000]}, ["minibatch_size is 1000", "with minibatch_size 1000"]),
+    ],
+)
+def test_a_mistake_in_any_trial_is_told_with_the_trial(over, says):
+    with pytest.raises(ConfigError) as refused:
+        trials_of(spec(settings={k: v for k, v in TINY.items() if k not in over}, search={"over": over}))
+    assert [fragment for fragment in says if fragment not in str(refused.value)] == [], refused.value
+
+
+def drawn(key: str, low: float, high: float, **more: Any) -> list[Any]:
+    search = {"method": "random", "trials": 8, "over": {key: {"low": low, "high": high, **more}}}
+    settings = {name: value for name, value in TINY.items() if name != key}
+    return [trial.values[key] for trial in trials_of(spec(settings=settings, search=search))]
+
+
+def test_the_key_says_whether_a_range_has_whole_numbers():
+    assert all(isinstance(value, int) for value in drawn("unroll_length", 16, 64, scale="log"))
+    assert not any(value in (0, 1) for value in drawn("entropy_coef", 0, 1))
+    assert all(isinstance(value, int) for value in drawn("learner_threads", 1, 4))
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high", "says"),
+    [
+        ("epochs", 1.5, 4, "epochs takes whole numbers"),
+        ("activation", 1, 2, "activation .* takes no numbers"),
+        ("hidden_sizes", 8, 16, "hidden_sizes .* takes no numbers"),
+        ("normalize_returns", 0, 1, "normalize_returns .* takes no numbers"),
+    ],
+)
+def test_a_range_that_does_not_suit_its_key_is_refused(key, low, high, says):
+    with pytest.raises(ConfigError, match=says):
+        drawn(key, low, high)
+
+
+def test_a_trial_is_read_as_it_was_written(tmp_path):
+    wanted = spec(search=grid(gamma=[0.9, 0.8], value_clip=["none", 0.2]))
+    for trial in trials_of(wanted):
+        file = tmp_path / trial.name / "trial.toml"
+        write_trial(trial, file)
+        assert read_trial(wanted, trial.number, file) == trial
+        require_same_trial(trial, file)
+
+
+def test_a_trial_of_other_settings_is_refused_with_what_differs(tmp_path):
+    first, second = trials_of(spec(search=grid(gamma=[0.9, 0.8])))
+    write_trial(first, tmp_path / "trial.toml")
+    with pytest.raises(ConfigError, match=r"searched\.gamma is 0\.9 there and 0\.8 now"):
+        require_same_trial(second, tmp_path / "trial.toml")
+
+
+def test_a_key_that_a_trial_was_begun_without_does_not_make_it_another_one(tmp_path):
+    (trial,) = trials_of(spec())
+    write_trial(trial, tmp_path / "trial.toml")
+    lines = (tmp_path / "trial.toml").read_text().splitlines()
+    (tmp_path / "trial.toml").write_text("\n".join(line for line in lines if "adam_eps" not in line))
+    require_same_trial(trial, tmp_path / "trial.toml")
+
+
+def test_a_session_may_have_measured_its_own_layout_but_has_no_other_setting(tmp_path):
+    (trial,) = trials_of(spec(settings={"steps": 64, "runtime": "processes"}))
+    assert trial.config.runtime.split == "measured"
+    session = Session(trial, 1, tmp_path)
+    session.run.path.mkdir()
+    chosen = replace(trial.config.runtime, split="given", actors=2, envs_per_actor=4, unrolls_per_batch=2)
+    there = replace(trial.config, runtime=chosen).with_run(seed=1)
+    there.save(session.run.config)
+    session.require_same()
+    replace(there, runtime=replace(chosen, max_lag=3)).save(session.run.config)
+    with pytest.raises(ConfigError, match="max_lag is 3 there and 1 here"):
+        session.require_same()
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores"),
+    [
+        ({}, 1),
+        ({"runtime": "threads", "actors": 1}, 2),
+        ({"runtime": "processes", "actors": 1000, "unrolls_per_batch": 1000}, 1000),
+        ({"runtime": "processes", "split": "measured"}, 1000),
+    ],
+    ids=str,
+)
+def test_a_session_keeps_its_actors_and_its_learner_busy_but_no_more_cores_than_there_are(settings, cores):
+    (trial,) = trials_of(spec(settings={**TINY, **settings}))
+    assert cores_of(trial.config) == min(cores, usable_cores())
