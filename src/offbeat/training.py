@@ -251,6 +251,10 @@ def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
     return {(name, array.shape) for name, array in weights.items()}
 
 
+_MAY_DIFFER = {"runtime", *configs.ONLY} - {"workers", "hogwild_moments"}
+"""Settings of the runtime that no part of a checkpoint belongs to."""
+
+
 def _require_layout(state: dict[str, Any], config: Config) -> None:
     """Refuse to go on with another layout: envs, tickets and versions belong to the one that was saved.
 
@@ -267,7 +271,7 @@ def _require_layout(state: dict[str, Any], config: Config) -> None:
     differences = [
         f"{key} is {value} there and {here.get(key)} here"
         for key, value in state["runtime"].items()
-        if key not in ("runtime", *configs.ONLY) and here.get(key) != value
+        if key not in _MAY_DIFFER and here.get(key) != value
     ]
     if differences:
         raise ConfigError(

@@ -104,6 +104,11 @@ def gain_max(acting: float, learning: float, actors: int, cores: int, threads: i
     return max(1.0, serial / max(acting / actors, learning, work / cores))
 
 
+def lock_free_gain_max(layout: Layout) -> float:
+    """Return how many times faster than one worker several of them can be: they wait for nobody, but cores."""
+    return max(1.0, min(layout.actors, layout.cores / layout.learner_threads))
+
+
 @dataclass(frozen=True)
 class _Seen:
     """The figures that a sentence is made of."""
@@ -197,8 +202,7 @@ def _judge_serial(acting: float, learning: float, layout: Layout) -> Verdict:
 
 def _judge_hogwild(acting: float, learning: float, wall_s: float, layout: Layout) -> Verdict:
     """Workers wait for nobody, so the gain can be as much as there are cores for them."""
-    threads, workers = layout.learner_threads, layout.actors
-    gain = max(1.0, min(workers, layout.cores / threads))
+    threads, workers, gain = layout.learner_threads, layout.actors, lock_free_gain_max(layout)
     busy, whole = _share(acting + threads * learning, wall_s), acting + learning
     taken = (
         f"{workers} worker{'s keep' if workers != 1 else ' keeps'} {busy:.1f} of {layout.cores} cores busy (acting "

@@ -13,6 +13,14 @@ from torch.optim.adam import adam
 from offbeat.models.layout import Layout
 from offbeat.models.storage import PrivateStorage, Storage
 
+LARGEST_STEP = 10.0
+"""In learning rates: how far Adam may change an element in one step, where others change its moments too.
+
+By itself it never gets there. With m and v sums of the same gradients, |m| / sqrt(v) is at most (1 - beta1) /
+sqrt((1 - beta2) (1 - beta1^2 / beta2)) = 7.3, by Cauchy and Schwarz, and bias correction makes it no larger. But who
+reads m with another's gradient in it, and v still without, may find any number: 0.1 g / sqrt(0) at an element's first.
+"""
+
 
 class FlatParameters:
     """One parameter group on flat buffers."""
@@ -28,6 +36,8 @@ class FlatParameters:
         named = list(module.named_parameters())
         self.layout = Layout.of((name, tuple(parameter.shape)) for name, parameter in named)
         self.name, self._storage = name, storage or PrivateStorage()
+        self.shared = self._storage.shared
+        """Whether others change the parameters too."""
         self.master = self._storage.keep(f"{name}/values", self._joined(named))
         """[size]: the parameters as the optimizer changes them."""
         self.values = self.master.clone() if self._storage.separate else self.master
@@ -68,12 +78,24 @@ class FlatAdam:
         self._step = parameters.moments("step", torch.zeros((), device=parameters.values.device))
         self._exp_avg = parameters.moments("exp_avg", torch.zeros_like(parameters.values))
         self._exp_avg_sq = parameters.moments("exp_avg_sq", torch.zeros_like(parameters.values))
+        self._change = torch.zeros_like(parameters.values) if parameters.shared else None
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Change the parameters by their gradients, and renew what is a copy of them."""
+        if self._change is None:
+            self._apply(self._parameters.master, learning_rate)
+            return
+        # The same to the last bit, as 0 - x is exact; others' changes to an element are lost only while it is added.
+        self._apply(self._change.zero_(), learning_rate)
+        most = LARGEST_STEP * learning_rate
+        self._parameters.master.add_(self._change.clamp_(-most, most))
+        self._parameters.pull()
+
+    def _apply(self, values: Tensor, learning_rate: float) -> None:
+        """Let Adam change values by the gradients."""
         adam(
-            [self._parameters.master],
+            [values],
             [self._parameters.gradients],
             [self._exp_avg],
             [self._exp_avg_sq],
@@ -88,7 +110,6 @@ class FlatAdam:
             eps=self._eps,
             maximize=False,
         )
-        self._parameters.pull()
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the moments and the step count."""

@@ -16,6 +16,8 @@ from offbeat.models.normalize import RunningStatistics
 class Storage(Protocol):
     """See the module's docstring."""
 
+    shared: bool
+    """Whether others change what is kept here too."""
     separate: bool
     """Whether a learner differentiates on a copy of the parameters, which others do not change meanwhile."""
 
@@ -35,7 +37,7 @@ class Storage(Protocol):
 class PrivateStorage:
     """Keeps everything in this process, and remembers what it is."""
 
-    separate = False
+    shared = separate = False
 
     def __init__(self) -> None:
         self.kept: dict[str, Tensor] = {}

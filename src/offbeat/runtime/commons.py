@@ -28,6 +28,8 @@ from offbeat.types import Array, Tree
 
 LEARNED = "learned/"
 STATISTICS = "statistics/"
+NOT_BEGUN = -2
+"""The limit before the first: what workers report at rest there is never taken for a rest at another."""
 
 
 # --- what is learned ----------------------------------------------------------------------------------------
@@ -79,6 +81,8 @@ class CommonsShape:
 
 class SharedStorage:
     """A storage whose tensors lie in the commons; what is not shared lies in this process."""
+
+    shared = True
 
     def __init__(self, shape: CommonsShape, arrays: Tree, worker: int | None = None) -> None:
         """Address the arrays of an arena that holds the shape's slabs.
@@ -216,7 +220,7 @@ class WorkersBoard:
 
     def begin(self) -> None:
         """Before any worker has started: let none begin a learning step."""
-        self.closed[0], self.limit[0] = 0, 0
+        self.closed[0], self.limit[0] = 0, NOT_BEGUN
 
     def done(self, worker: int) -> Done:
         """Return what a worker has done."""

@@ -347,6 +347,9 @@ _SHOWN = (
     "actor_wait_fraction",
     "learner_wait_fraction",
     "slots_filled",
+    "hogwild_lag_min",
+    "hogwild_lag_mean",
+    "hogwild_lag_max",
 )
 
 

@@ -100,15 +100,18 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
     Updates(first)  # its moments are kept too
     fields = (*env_fields(env), *first.fields())
     first.close()
-    workers = tuple(config.of_worker(worker) for worker in range(config.workers))
-    plans = tuple(Plan(own.run, own.runtime, env, policy, fields, own.memory, own.blas_threads) for own in workers)
+
+    def plan(own: Config) -> Plan:
+        return Plan(own.run, own.runtime, env, policy, fields, own.memory, own.blas_threads)
+
+    _require_memory(plan(config.of_worker(0)), config.workers)  # first, as there may be very many
+    plans = tuple(plan(config.of_worker(worker)) for worker in range(config.workers))
     shape = CommonsShape.of(
         made,
         workers=config.workers,
         separate=runtime.hogwild == "synced",
         share_moments=runtime.hogwild_moments != "per_worker",
     )
-    _require_memory(plans)
     if told := plans[0].memory.describe(fields):
         news(told if config.workers == 1 else f"each of {config.workers} workers has a {told}")
     arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
@@ -118,18 +121,18 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
     return LockFreeParts(config, env, policy, make(storage), plans, shape, storage, board, arenas, Timings())
 
 
-def _require_memory(plans: Sequence[Plan]) -> None:
+def _require_memory(plan: Plan, workers: int) -> None:
     """Refuse more workers than memory allows.
 
     Raises:
         ConfigError: with the arithmetic.
     """
-    own = arena_bytes(plans[0].slabs())
+    own = arena_bytes(plan.slabs())
     require_bytes(
-        len(plans) * (WORKER_BYTES + own),
-        f"workers is {len(plans)}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
+        workers * (WORKER_BYTES + own),
+        f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
         "for what it remembers: they need",
-        f"type fewer --workers, or {plans[0].memory.remedy.removeprefix('type ')}",
+        f"type fewer --workers, or {plan.memory.remedy.removeprefix('type ')}",
     )
 
 

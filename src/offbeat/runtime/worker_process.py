@@ -154,7 +154,8 @@ class Worker:
             if state.learner["replay"] is None:
                 self._learner.take_over(None, self._done.learning_steps)
             else:
-                self._learner.find(state.priorities)
+                made = int(self._board.updates[self._orders.index, 0])
+                self._learner.find(state.priorities, made - self._done.unheld, made)
             self._count_from_here()
 
     # --- the loop -------------------------------------------------------------------------------------------
@@ -166,9 +167,9 @@ class Worker:
             Closed: everything has been closed.
         """
         while True:
-            begun = self._board.env_steps
-            if begun >= self._board.limit[0]:
-                self._rest()
+            begun, held = self._board.env_steps, int(self._board.limit[0])
+            if begun >= held:
+                self._rest(held)
                 continue
             step = self._done.learning_steps
             for ticket in self._orders.plan.pace.tickets_of(step):
@@ -192,13 +193,12 @@ class Worker:
             self._done = self._done._replace(origin=origin, valid=valid, unheld=made - due)
         self._board.finish(self._orders.index, self._done)
 
-    def _rest(self) -> None:
-        """Report all that there is to save, and do nothing until the limit is another one.
+    def _rest(self, held: int) -> None:
+        """Report all that there is to save, and do nothing until the limit is another one than `held`.
 
         Raises:
             Closed: everything has been closed.
         """
-        held = int(self._board.limit[0])
         self._tell()
         self._report("rest", (held, self._state()))
         while self._board.limit[0] == held:

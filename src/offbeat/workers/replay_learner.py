@@ -128,9 +128,16 @@ class ReplayLearner(Learner):
         """The ticket from which on the ratio is held, the transitions since then, and the updates."""
         return self._replay.origin, self._valid, self._due
 
-    def find(self, priorities: Tree) -> None:
-        """Go on after `restore` with the rows that its memory holds, and with these priorities."""
+    def find(self, priorities: Tree, due: int, made: int) -> None:
+        """Go on after `restore` with the rows that its memory holds, and with these priorities.
+
+        Args:
+            priorities: of the rows, where there are some.
+            due: updates that the ratio is held on, with those of a learner that went on from here before and died.
+            made: updates of the whole run, with those too.
+        """
         self._replay.find(priorities)
+        self._due, self._made = due, made
 
     def follow(self, step: int, held: tuple[int, int, int], made: int) -> None:
         """Go on at `step` in the place of a learner that died, with the rows that its memory holds.
