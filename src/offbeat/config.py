@@ -18,7 +18,6 @@ from typing import Any, Literal
 from offbeat.errors import ConfigError, unknown
 from offbeat.fields import Count, Natural, Nice, Positive, build, hints_of, read
 from offbeat.registry import ALGORITHMS, algorithm_entry
-from offbeat.seeding import derive_seed
 from offbeat.threads import usable_core_numbers, usable_cores
 
 
@@ -188,6 +187,8 @@ class Config:
         Its seed keys its envs and its samples; the first worker has that of the run, so that one worker alone gives
         the bits of the serial runtime. The initial weights are everybody's, and keyed by the seed of the run.
         """
+        from offbeat.seeding import derive_seed  # here, as it loads NumPy
+
         serial = self.in_runtime("serial").runtime
         seed = self.run.seed if index == 0 else derive_seed(self.run.seed, "worker", index)
         return Config(
