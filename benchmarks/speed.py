@@ -22,6 +22,8 @@ from benchmarks.common import RESULTS, adopt_orphans, children_cpu_s, machine, r
 from benchmarks.speed_report import draw, write_tables
 from benchmarks.works import (
     LAYOUTS,
+    LOCK_FREE_LAYOUTS,
+    LOCK_FREE_WORKS,
     PEERS,
     REPLAY_WORKS,
     SIDES,
@@ -33,10 +35,10 @@ from benchmarks.works import (
     run_peer,
 )
 
-ALL_WORKS = {**WORKS, **REPLAY_WORKS}
+ALL_WORKS = {**WORKS, **REPLAY_WORKS, **LOCK_FREE_WORKS}
 CALIBRATION_STEPS = 100_000
 CURVE_POINTS = 50
-REFERENCES = ("serial", *PEERS)
+REFERENCES = ("serial", "hogwild-1", *PEERS)
 """Sides that the others are divided by."""
 
 Pythons = dict[str, Path]
@@ -136,7 +138,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [*ALL_WORKS, *LAYOUTS, *PEERS]
+    names = [*ALL_WORKS, *dict.fromkeys([*LAYOUTS, *LOCK_FREE_LAYOUTS]), *PEERS]
     parser.add_argument("--only", nargs="+", choices=names, default=[], help="works and sides; default: all")
     parser.add_argument("--pairs", type=int, default=5, help="rounds; at least 5 for a figure that counts")
     parser.add_argument("--steps", type=int, help="other than the work's own: to try the benchmark out")

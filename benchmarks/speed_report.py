@@ -47,6 +47,8 @@ def _learning(work: dict[str, Any]) -> str:
             f"batches of {work['batch_size']}, {work['utd_ratio']} update per env step, {work['warmup']:,} env steps "
             f"of warm-up, measured after {work['measured_after']:,}"
         )
+    if work.get("algorithm") == "a2c":
+        return f"unrolls of {work['unroll_length']}, one update a batch"
     return f"unrolls of {work['unroll_length']}, minibatches of {work['minibatch_size']}, epochs: {work['epochs']}"
 
 

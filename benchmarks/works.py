@@ -79,7 +79,17 @@ HALF_CHEETAH_SAC: Settings = {
     "measured_after": 2_000, "threads": 2,
 }  # fmt: skip
 """Measured after the warm-up and after JAX has compiled; the peers' torch has its default threads on two cores."""
+HALF_CHEETAH_ASYNC_SAC: Settings = {**HALF_CHEETAH_SAC, "lock_free": True}
+"""The same for workers that learn lock-free, each on one thread and with an env of its own; serial has two threads."""
+CARTPOLE_A3C: Settings = {
+    "algorithm": "a2c", "lock_free": True, "env": "CartPole-v1", "steps": 500_000, "envs": 8, "unroll_length": 5,
+    "hidden_sizes": [64, 64],
+    "activation": "tanh", "shared_trunk": False, "learning_rate": 7e-4, "learning_rate_schedule": "constant",
+    "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.0, "value_coef": 1.0, "max_grad_norm": 0.5, "adam_eps": 1e-5,
+    "normalize_advantages": False, "normalize_observations": False, "normalize_returns": False,
+}  # fmt: skip
 REPLAY_WORKS = {"halfcheetah-sac": HALF_CHEETAH_SAC}
+LOCK_FREE_WORKS = {"cartpole-a3c": CARTPOLE_A3C, "halfcheetah-async-sac": HALF_CHEETAH_ASYNC_SAC}
 
 LAYOUTS = {
     "serial": "--runtime serial --max-lag 0 --actors 1",
@@ -97,6 +107,13 @@ REPLAY_LAYOUTS = {
     "processes-exact": "--runtime processes --lag exact --actors 1",
 }
 """The same for works on a replay, where what max_lag is elsewhere follows from the runtime."""
+LOCK_FREE_LAYOUTS = {
+    "serial": "--runtime serial --actors 1",
+    "hogwild-1": "--runtime hogwild --workers 1 --set hogwild=shared",
+    "hogwild-2": "--runtime hogwild --workers 2 --set hogwild=shared",
+    "hogwild-2-synced": "--runtime hogwild --workers 2 --set hogwild=synced",
+}
+"""The same for workers that learn lock-free: each has as many envs as the work names."""
 PEERS = {
     "sb3": {"ppo": "sb3_ppo.py", "sac": "sb3_sac.py"},
     "sbx": {"sac": "sb3_sac.py"},
@@ -111,12 +128,14 @@ SIDES: dict[str, tuple[str, ...]] = {
         "sample-factory",
     ),
     "halfcheetah-sac": ("serial", "processes", "processes-exact", "sb3", "sbx"),
+    "cartpole-a3c": ("serial", "hogwild-1", "hogwild-2", "hogwild-2-synced"),
+    "halfcheetah-async-sac": ("serial", "hogwild-1", "hogwild-2", "hogwild-2-synced", "sbx"),
 }  # fmt: skip
 """What is compared on each work."""
 
-NOT_SETTINGS = ("algorithm", "env", "envs", "steps", "seed", "threads", "measured_after")
+NOT_SETTINGS = ("algorithm", "lock_free", "env", "envs", "steps", "seed", "threads", "measured_after")
 NOTHING_ELSE = {
-    "ppo": ("checkpoint_every=0", "eval_episodes=1"),
+    **dict.fromkeys(("ppo", "a2c"), ("checkpoint_every=0", "eval_episodes=1")),
     "sac": ("checkpoint_every=0", "eval_episodes=1", "save_replay=false"),
 }
 """What a run does besides training, as little of it as can be."""
@@ -129,13 +148,15 @@ def algorithm_of(work: Settings) -> str:
 
 def layouts_of(work: Settings) -> dict[str, str]:
     """Return the sides of offbeat's own for a work."""
+    if work.get("lock_free"):
+        return LOCK_FREE_LAYOUTS
     return REPLAY_LAYOUTS if algorithm_of(work) == "sac" else LAYOUTS
 
 
 def command(work: Settings, side: str) -> list[str]:
     """Return the arguments of `offbeat` that do a work in one of its layouts, without evaluation and run directory."""
     layout = layouts_of(work)[side].split()
-    actors = int(layout[layout.index("--actors") + 1])
+    actors = int(layout[layout.index("--actors") + 1]) if "--actors" in layout else 1
     run = f"train {algorithm_of(work)} {work['env']} --steps {work['steps']} --seed {work['seed']} --progress none"
     settings = [f"{key}={_text(value)}" for key, value in work.items() if key not in NOT_SETTINGS]
     return [*run.split(), *layout, "--envs-per-actor", str(work["envs"] // actors), "--set", *settings]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from offbeat.config import Config, load, parse_assignments, preset_names, resolve
 from offbeat.errors import ConfigError
 from offbeat.fields import hints_of
-from offbeat.registry import algorithm_entry
+from offbeat.registry import ALGORITHMS, algorithm_entry
 
 
 def preset_text(name: str) -> str:
@@ -204,24 +204,43 @@ def test_with_run_changes_fields_of_the_run_alone():
 # --- presets ------------------------------------------------------------------------------------------------
 
 
+BY_ITSELF = [name for name in preset_names() if name.partition("-")[0] in ALGORITHMS]
+
+
 def env_of(name: str) -> str:
     """Return the registered env that a preset's name stands for."""
     [env_id] = [env_id for env_id in gym.registry if env_id.lower() == name.partition("-")[2]]
     return env_id
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_a_preset_applies_by_itself_to_its_env_and_all_its_keys_are_known(name):
-    algorithm = name.partition("-")[0]
-    config = resolve(algorithm, env_of(name))
-    assert isinstance(config, Config)
+def assert_told(config: Config, name: str) -> None:
+    """Each number of the preset is in the config, in its place."""
+    algorithm, tables = config.run.algorithm, tomllib.loads(preset_text(name))
     assert config.run.preset == name
-    tables = tomllib.loads(preset_text(name))
     assert tables.keys() <= {"run", "runtime", algorithm}
     assert tables[algorithm].keys() <= hints_of(algorithm_entry(algorithm).config_class()).keys()
     for table, where in ((config.run, "run"), (config.runtime, "runtime"), (config.settings, algorithm)):
         for key, value in tables.get(where, {}).items():
             assert getattr(table, key) == (tuple(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize("name", BY_ITSELF)
+def test_a_preset_applies_by_itself_to_its_env_and_all_its_keys_are_known(name):
+    assert_told(resolve(name.partition("-")[0], env_of(name)), name)
+
+
+@pytest.mark.parametrize("name", sorted({*preset_names()} - {*BY_ITSELF}))
+def test_a_preset_of_another_name_says_how_it_is_typed_and_serial_is_its_twin(name):
+    typed = re.search(r"type offbeat train (\w+) (\S+) --preset (\S+)", preset_text(name))
+    assert typed
+    algorithm, env_id, itself = typed.groups()
+    assert itself == name
+    config = resolve(algorithm, env_id, preset=name)
+    assert_told(config, name)
+    assert config.runtime.runtime == "hogwild"
+    twin = resolve(algorithm, env_id, preset=name, flags={"runtime": "serial"})
+    assert twin.settings == config.settings
+    assert (twin.runtime.workers, twin.runtime.hogwild, twin.runtime.hogwild_moments) == (None, None, None)
 
 
 @pytest.mark.parametrize("name", preset_names())

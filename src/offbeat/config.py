@@ -67,10 +67,18 @@ class RunConfig:
 class RuntimeConfig:
     """How acting and learning are laid out. With `lag = "exact"` the result's bits follow from the config alone."""
 
-    runtime: Literal["serial", "threads", "processes"] = "serial"
-    """serial: one thread walks the pace's order; threads, processes: actors act while the learner learns."""
+    runtime: Literal["serial", "threads", "processes", "hogwild"] = "serial"
+    """serial: one thread walks the pace's order; threads, processes: actors act while the learner learns; hogwild:
+    workers that act and learn, lock-free on shared parameters."""
     actors: Count = 1
     """Workers that step envs; each has its own envs and random streams."""
+    workers: Count | None = None
+    """Processes that act and learn, each on envs_per_actor envs; by default one a core. Only for hogwild."""
+    hogwild: Literal["shared", "synced"] | None = None
+    """shared: workers act and differentiate on the shared parameters themselves; synced: on a copy, which is renewed at
+    each unroll's, or update's, start; none: shared. Only for hogwild."""
+    hogwild_moments: Literal["shared", "per_worker"] | None = None
+    """Whose Adam's moments are; none: shared. Only for hogwild."""
     envs_per_actor: Count = 8
     """Columns of an actor, N."""
     env_groups: Count = 1
@@ -133,12 +141,21 @@ class Config:
         runtime = self.runtime
         _require_meaning(runtime)
         self._require_use(runtime)
+        self._require_lock_free()
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
                 f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
                 f"{runtime.envs_per_actor}: type --set env_groups=1, or a divisor"
             )
         self.settings.check(runtime)
+
+    def _require_lock_free(self) -> None:
+        """Refuse the hogwild runtime where the algorithm cannot run in it."""
+        if self.runtime.runtime == "hogwild" and (reason := self.settings.not_lock_free):
+            raise ConfigError(
+                f"runtime is hogwild, but {self.run.algorithm} cannot run lock-free: {reason}. Type another --runtime, "
+                "or another algorithm"
+            )
 
     def _require_use(self, runtime: RuntimeConfig) -> None:
         """Refuse settings of the runtime that the algorithm has no use for."""
@@ -151,14 +168,40 @@ class Config:
 
     @property
     def memory(self) -> Any:
-        """The shape of what the run remembers, and the pace on it: an UnrollShape or a RingShape."""
-        return self.settings.memory(self.runtime)
+        """The shape of what the run remembers, and the pace on it: an UnrollShape or a RingShape.
+
+        Of a hogwild run, that of each worker.
+        """
+        return self.of_worker(0).memory if self.runtime.runtime == "hogwild" else self.settings.memory(self.runtime)
+
+    @property
+    def workers(self) -> int:
+        """Processes that learn: 1, but for hogwild."""
+        if self.runtime.runtime != "hogwild":
+            return 1
+        return self.runtime.workers or usable_cores()
+
+    def of_worker(self, index: int) -> Config:
+        """Return what one worker of a hogwild run does: a serial run with its share of what is counted in total.
+
+        Its seed keys its envs and its samples; the first worker has that of the run, so that one worker alone gives
+        the bits of the serial runtime. The initial weights are everybody's, and keyed by the seed of the run.
+        """
+        from offbeat.seeding import derive_seed  # here, as it loads NumPy
+
+        serial = self.in_runtime("serial").runtime
+        seed = self.run.seed if index == 0 else derive_seed(self.run.seed, "worker", index)
+        return Config(
+            replace(self.run, seed=seed),
+            replace(serial, learner_threads=self.threads),
+            self.settings.of_worker(index, self.workers),
+        )
 
     @property
     def threads(self) -> int:
-        """Threads of the learner."""
-        given = self.runtime.learner_threads
-        return given or (min(2, usable_cores()) if self.settings.splits_updates else 1)
+        """Threads of the learner, or of each worker."""
+        given, hogwild = self.runtime.learner_threads, self.runtime.runtime == "hogwild"
+        return given or (min(2, usable_cores()) if self.settings.splits_updates and not hogwild else 1)
 
     @property
     def blas_threads(self) -> int:
@@ -212,13 +255,24 @@ def _in_toml(value: object) -> object:
 
 
 ONLY: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("learner_cores", "learner_nice"), ("threads", "processes")),
     **dict.fromkeys(
-        ("learner_cores", "learner_nice", "actor_cores", "actor_nice", "step_timeout_s", "reset_timeout_s"),
-        ("threads", "processes"),
+        ("actor_cores", "actor_nice", "step_timeout_s", "reset_timeout_s"), ("threads", "processes", "hogwild")
     ),
-    **dict.fromkeys(("actor_threads", "start_together", "restart_budget"), ("processes",)),
+    **dict.fromkeys(("start_together", "restart_budget"), ("processes", "hogwild")),
+    "actor_threads": ("processes",),
+    **dict.fromkeys(("workers", "hogwild", "hogwild_moments"), ("hogwild",)),
 }
 """key -> the runtimes in which it means something."""
+FREE = frozenset({"runtime", *ONLY} - {"workers", "hogwild_moments"})
+"""Keys of [runtime] that a resume may change: no state belongs to them."""
+TAKES_TURNS: Mapping[str, str] = {
+    "actors": "type --workers N: each worker acts and learns by turns",
+    "max_lag": "each worker acts and learns by turns; what others change meanwhile is reported as hogwild_lag",
+    "lag": "what workers do to one another depends on the clock",
+    "split": "type --workers N",
+}
+"""Keys of [runtime] that mean nothing where workers act and learn by turns -> why, or what to type."""
 
 
 def _require_meaning(runtime: RuntimeConfig) -> None:
@@ -229,6 +283,8 @@ def _require_meaning(runtime: RuntimeConfig) -> None:
                 f"{key} is {getattr(runtime, key)}, which means nothing in the {runtime.runtime} runtime: leave it "
                 f"out, or type --runtime {' or --runtime '.join(runtimes)}"
             )
+    if runtime.runtime == "hogwild":
+        _require_turns(runtime)
     if runtime.split == "measured" and (runtime.runtime == "serial" or runtime.lag == "exact"):
         raise ConfigError(
             f"split is measured, but with runtime {runtime.runtime} and lag {runtime.lag} nothing is measured, so that "
@@ -247,6 +303,21 @@ def _require_meaning(runtime: RuntimeConfig) -> None:
                 f"{key} names {', '.join(map(str, sorted(missing)))}, but this process may run on the cores "
                 f"{', '.join(map(str, sorted(usable_core_numbers())))}: type some of these"
             )
+
+
+def _require_turns(runtime: RuntimeConfig) -> None:
+    """Refuse what means nothing to workers that act and learn by turns."""
+    unused = RuntimeConfig()
+    for key, why in TAKES_TURNS.items():
+        if getattr(runtime, key) != getattr(unused, key):
+            raise ConfigError(
+                f"{key} is {getattr(runtime, key)}, which means nothing in the hogwild runtime: {why}. Leave it out"
+            )
+    if runtime.device == "cuda":
+        raise ConfigError(
+            "device is cuda, but the workers of the hogwild runtime share parameters in the memory of the CPU: type "
+            "--device cpu"
+        )
 
 
 def load(path: Path) -> Config:
@@ -333,7 +404,10 @@ def resolve(
     tables["run"].update(algorithm=algorithm, env=env)
     tables.setdefault("runtime", {})
     _refuse_unused(entry.config_class(), algorithm, given)
-    if entry.config_class().learns_from == "replay":
+    _leave_out_other_runtimes(tables["runtime"], given)
+    if tables["runtime"].get("runtime") == "hogwild":
+        _suit_hogwild(tables["runtime"], tables.setdefault(algorithm, {}), given)
+    elif entry.config_class().learns_from == "replay":
         _suit_replay(tables["runtime"], tables.setdefault(algorithm, {}), given)
     else:
         _suit_runtime(tables["runtime"], given)
@@ -359,6 +433,26 @@ def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None
     for key, instead in settings.means_nothing.items():
         if key in given:
             raise ConfigError(f"{key} is given, which means nothing to {algorithm}: {instead}")
+
+
+def _leave_out_other_runtimes(runtime: dict[str, Any], given: set[str]) -> None:
+    """Leave out of a preset what means nothing in the runtime that was chosen; what was typed is refused."""
+    name = runtime.get("runtime", "serial")
+    for key, runtimes in ONLY.items():
+        if key not in given and name not in runtimes:
+            runtime.pop(key, None)
+
+
+def _suit_hogwild(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:
+    """Leave out of a preset what means nothing where workers act and learn by turns; what was typed is refused.
+
+    The number of workers is told in the config: elsewhere there may be more cores.
+    """
+    for table, keys in ((runtime, TAKES_TURNS), (settings, ("max_ahead",))):
+        for key in keys:
+            if key not in given:
+                table.pop(key, None)
+    runtime.setdefault("workers", usable_cores())
 
 
 def _suit_replay(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:

@@ -64,7 +64,7 @@ Ratio = Annotated[Fraction, Bound(above=0)]
 
 
 FLAGS = (
-    *("steps", "stop_at", "time", "seed", "runtime", "actors", "envs_per_actor"),
+    *("steps", "stop_at", "time", "seed", "runtime", "actors", "workers", "envs_per_actor"),
     *("max_lag", "lag", "device", "eval_every", "init_from"),
 )
 """Keys that have a flag of their own on the command line; every key can be given by --set."""

@@ -92,15 +92,15 @@ def load(run: Path | str, name: str = "latest") -> LoadedPolicy:
     saved = RunDirectory.open(Path(run)).read_checkpoint(name)
     data = dict(saved.policy)
     spec = PolicySpec.from_json(data.pop("policy"))
-    policy = NumpyPolicy(spec)
-    policy.load(_vector(spec, saved.weights))
-    return LoadedPolicy(policy, Trained(**data))
+    return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data))
 
 
-def _vector(spec: PolicySpec, weights: Tree) -> Array:
-    """Put the policy's arrays together as they are published."""
+def policy_of(spec: PolicySpec, weights: Tree) -> NumpyPolicy:
+    """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out."""
     layout = spec.layout()
     vector = np.zeros(layout.size, np.float32)
     for name, view in layout.views(vector).items():
         view[...] = weights[name]
-    return vector
+    policy = NumpyPolicy(spec)
+    policy.load(vector)
+    return policy

@@ -100,14 +100,16 @@ class RunDirectory:
         """Return the run's checkpoints."""
         return CheckpointStore(self.checkpoints, kept)
 
-    def write_status(self, state: RunState, reason: str = "", actors: Iterable[int] = ()) -> None:
-        """Replace status.json in one step; `actors` are the process ids of actor processes, by index."""
+    def write_status(
+        self, state: RunState, reason: str = "", children: Iterable[int] = (), role: str = "actor"
+    ) -> None:
+        """Replace status.json in one step; `children` are the ids of the processes in this role, by index."""
         main = {"role": "main", "index": 0, "pid": os.getpid()}
         status = {
             "state": state,
             "reason": reason,
             "updated": _now(),
-            "processes": [main, *({"role": "actor", "index": i, "pid": pid} for i, pid in enumerate(actors))],
+            "processes": [main, *({"role": role, "index": i, "pid": pid} for i, pid in enumerate(children))],
         }
         temporary = self.status.with_suffix(".writing")
         with suppress(OSError):  # a full disk costs the news, not the run

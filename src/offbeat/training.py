@@ -25,11 +25,13 @@ from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
-    from offbeat.runtime.acting import Acting
-    from offbeat.runtime.conductor import Callback, Conductor, Ending
-    from offbeat.runtime.supervisor import ActorProcess
+    from offbeat.runtime.child import Child
+    from offbeat.runtime.conductor import Callback, Conductor, Ending, Watchers
+    from offbeat.runtime.crew import LockFreeParts
     from offbeat.runtime.wiring import Parts
     from offbeat.types import Tree
+
+    AnyParts = Parts | LockFreeParts
 
 ProgressKind = Literal["dashboard", "lines", "none"]
 
@@ -115,6 +117,7 @@ def resume(
         run: its directory.
         steps: env steps to go on to; None: those that it was begun with.
         runtime: serial, threads or processes; None: the one that it was in. With lag exact the bits are the same.
+            A run in hogwild goes on in hogwild, and no other does.
         callbacks: as for `train`.
         progress: as for `train`.
 
@@ -174,10 +177,14 @@ def _settled(config: Config, view: Progress) -> tuple[Config, str]:
     return settled(config)
 
 
-def _prepare(config: Config, view: Progress) -> Parts:
-    """Check what can be checked before any work starts, and make the learner's side."""
+def _prepare(config: Config, view: Progress) -> AnyParts:
+    """Check what can be checked before any work starts, and make the learner's side, or what workers share."""
     import_modules(config.run.imports)
     limit(config.blas_threads)
+    if config.runtime.runtime == "hogwild":
+        from offbeat.runtime.crew import build_lock_free
+
+        return build_lock_free(config, view.message)
     from offbeat.runtime.wiring import build
 
     return build(config, view.message)
@@ -195,7 +202,7 @@ def _resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[C
     return saved, saved.state
 
 
-def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] | None:
+def _initial(config: Config, parts: AnyParts) -> tuple[Checkpoint, dict[str, Any]] | None:
     """Return the checkpoint that `--init-from` names, if it was given."""
     if config.run.init_from is None:
         return None
@@ -205,7 +212,7 @@ def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] 
     return saved, state
 
 
-def _require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
+def _require_fit(saved: Checkpoint, parts: AnyParts, run: Path) -> None:
     """Refuse a checkpoint whose policy or other arrays are not those that these settings make.
 
     Raises:
@@ -244,6 +251,10 @@ def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
     return {(name, array.shape) for name, array in weights.items()}
 
 
+_MAY_DIFFER = {"runtime", *configs.ONLY} - {"workers", "hogwild_moments"}
+"""Settings of the runtime that no part of a checkpoint belongs to."""
+
+
 def _require_layout(state: dict[str, Any], config: Config) -> None:
     """Refuse to go on with another layout: envs, tickets and versions belong to the one that was saved.
 
@@ -251,10 +262,16 @@ def _require_layout(state: dict[str, Any], config: Config) -> None:
         ConfigError: with what differs.
     """
     here = config.layout()
+    lock_free, becomes = state["runtime"]["runtime"] == "hogwild", config.runtime.runtime
+    if lock_free != (becomes == "hogwild"):
+        raise ConfigError(
+            f"the run was in the {state['runtime']['runtime']} runtime, and cannot go on in {becomes}: of a lock-free "
+            "run, each worker has a part. Begin a new run from this one's weights with --init-from"
+        )
     differences = [
         f"{key} is {value} there and {here.get(key)} here"
         for key, value in state["runtime"].items()
-        if key not in ("runtime", *configs.ONLY) and here.get(key) != value
+        if key not in _MAY_DIFFER and here.get(key) != value
     ]
     if differences:
         raise ConfigError(
@@ -266,24 +283,27 @@ def _require_layout(state: dict[str, Any], config: Config) -> None:
 # --- the run itself -----------------------------------------------------------------------------------------
 
 
-Beginning = Callable[["Parts", "Conductor"], str]
+Beginning = Callable[["AnyParts", "Conductor"], str]
 """Puts the parts into the state that the run goes on from; returns a message for the user."""
 
 
-def _begin(parts: Parts, conductor: Conductor, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
+def _begin(
+    parts: AnyParts, conductor: Conductor, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str
+) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
+    statistics = None
     if initial is not None:
         saved, state = initial
         parts.algorithm.load_weights(saved.weights)
-        parts.algorithm.restore_statistics(state["learner"]["algorithm"])
-    conductor.begin_anew()
+        statistics = state["learner"]["algorithm"]
+    conductor.begin_anew(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
     doubts = parts.config.settings.doubts(parts.config.run.steps)
     return "; ".join(filter(None, (origin, reason, doubts)))
 
 
 def _continue(
-    parts: Parts, conductor: Conductor, saved: Checkpoint, state: dict[str, Any], replays: list[Tree | None]
+    parts: AnyParts, conductor: Conductor, saved: Checkpoint, state: dict[str, Any], replays: list[Tree | None]
 ) -> str:
     """Go on from a checkpoint. `replays` holds its replay alone, and is emptied: its file is not held on to."""
     parts.algorithm.load_weights(saved.weights)
@@ -302,7 +322,7 @@ def _continue(
 
 
 def _go(
-    parts: Parts,
+    parts: AnyParts,
     directory: RunDirectory,
     progress: Progress,
     callbacks: Sequence[Callback],
@@ -343,7 +363,7 @@ def _broken_off(directory: RunDirectory, error: BaseException) -> None:
 
 
 def _conduct(
-    parts: Parts,
+    parts: AnyParts,
     directory: RunDirectory,
     progress: Progress,
     callbacks: Sequence[Callback],
@@ -353,19 +373,18 @@ def _conduct(
 ) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
     from offbeat.runtime.conductor import Ending
-    from offbeat.runtime.loop import learn_until_the_end
 
     runtime = parts.config.runtime
     with ExitStack() as closing:
         closing.callback(place, usable_core_numbers(), None)
-        conductor, acting = _joined(closing, parts, directory, progress, callbacks, signals, learned)
+        conductor = _joined(closing, parts, directory, progress, callbacks, signals, learned)
         try:
             message = beginning(parts, conductor)
             if message:
                 _tell(directory, progress, message)
             conductor.begin()
             place(runtime.learner_cores, runtime.learner_nice)
-            learn_until_the_end(parts, acting, conductor)
+            conductor.run()
             ending = conductor.close()
             signals.disarm()
         except TooLate:
@@ -380,21 +399,23 @@ def _conduct(
 
 def _joined(
     closing: ExitStack,
-    parts: Parts,
+    parts: AnyParts,
     directory: RunDirectory,
     progress: Progress,
     callbacks: Sequence[Callback],
     signals: StopSignals,
     learned: int,
-) -> tuple[Conductor, Acting]:
-    """Make the actors' side, and the conductor of both; leave to `closing` what must be closed, however it ends."""
+) -> Conductor:
+    """Make the other side, of actors or workers, and the conductor; leave to `closing` what must be closed at last."""
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, Sink, TensorBoard
-    from offbeat.runtime.conductor import Conductor
-    from offbeat.runtime.wiring import acting_of, layout_of
+    from offbeat.runtime.conductor import Watchers
+    from offbeat.runtime.wiring import layout_of
 
-    def show(actors: Sequence[ActorProcess]) -> None:
-        directory.write_status("running", actors=[actor.process.pid for actor in actors])
+    role = "worker" if parts.config.runtime.runtime == "hogwild" else "actor"
+
+    def show(children: Sequence[Child]) -> None:
+        directory.write_status("running", children=[child.process.pid for child in children], role=role)
 
     tell = partial(_tell, directory, progress)
     closing.callback(progress.close, "")
@@ -402,10 +423,33 @@ def _joined(
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
     recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell)
     closing.callback(recorder.close)
-    acting = acting_of(parts, learned, tell, show)
-    closing.callback(acting.close)
     store = directory.store(parts.config.run.checkpoints_kept)
-    return Conductor(parts, acting, store, recorder, progress, tell, signals, callbacks), acting
+    watchers = Watchers(store, recorder, progress, tell, signals, callbacks)
+    return _conductor(closing, parts, learned, watchers, show)
+
+
+def _conductor(
+    closing: ExitStack,
+    parts: AnyParts,
+    learned: int,
+    watchers: Watchers,
+    show: Callable[[Sequence[Child]], None],
+) -> Conductor:
+    """Make the conductor that suits the parts, and those whom it conducts."""
+    from offbeat.runtime.crew import Crew, LockFreeParts
+
+    if isinstance(parts, LockFreeParts):
+        from offbeat.runtime.hogwild import HogwildConductor
+
+        crew = Crew(parts, watchers.tell, show)
+        closing.callback(crew.close)
+        return HogwildConductor(parts, crew, watchers)
+    from offbeat.runtime.paced import PacedConductor
+    from offbeat.runtime.wiring import acting_of
+
+    acting = acting_of(parts, learned, watchers.tell, show)
+    closing.callback(acting.close)
+    return PacedConductor(parts, acting, watchers)
 
 
 def _tell(directory: RunDirectory, progress: Progress, text: str) -> None:
@@ -421,13 +465,20 @@ def _about(config: Config, directory: RunDirectory) -> About:
         algorithm=config.run.algorithm,
         env=config.run.env,
         runtime=config.runtime.runtime,
-        actors=config.runtime.actors,
+        actors=config.workers if config.runtime.runtime == "hogwild" else config.runtime.actors,
         envs_per_actor=config.runtime.envs_per_actor,
-        lead=f"{config.settings.lead.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}",
+        lead=_lead(config),
         device=device_of(config),
         run_dir=directory.path,
         lag=config.runtime.lag,
     )
+
+
+def _lead(config: Config) -> str:
+    """Say how far the sides may be apart."""
+    if config.runtime.runtime == "hogwild":
+        return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
+    return f"{config.settings.lead.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"
 
 
 @contextmanager

@@ -283,8 +283,7 @@ def test_a_checkpoint_acts_as_what_is_published_does(action, normalize):
     algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
     for _ in range(2):  # before the first update and after it
         spec = PolicySpec.from_json(algorithm._spec.to_json())
-        loaded = NumpyPolicy(spec)
-        loaded.load(loading._vector(spec, algorithm.weights()))
+        loaded = loading.policy_of(spec, algorithm.weights())
         policy = published(algorithm)
         np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
         ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))

@@ -67,7 +67,6 @@ VALUES = [
     train("--time -3", 2, "time", "more than 0"),
     train("--max-lag -1", 2, "max_lag", "at least 0"),
     train("--runtime threds", 2, "runtime", "'threds'", "serial, threads, processes"),
-    train("--runtime hogwild", 2, "runtime", "'hogwild'", "serial, threads, processes"),
     train("--set actor_nice=-1", 2, "actor_nice", "at least 0"),
     train("--set actor_nice=20", 2, "actor_nice", "at most 19"),
     train("--set split=best", 2, "split", "given, measured"),

@@ -19,7 +19,7 @@ from offbeat.config import resolve
 from offbeat.errors import RunFailed
 from offbeat.registry import import_modules
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.supervisor import ActorProcess
+from offbeat.runtime.child import Child
 from offbeat.runtime.wiring import Parts, acting_of, build
 from offbeat.types import Tree
 
@@ -39,7 +39,7 @@ class Scene:
         self.pids: list[int] = []
         self.acting: Acting = acting_of(self.parts, 0, self.said.append, self._show)
 
-    def _show(self, actors: Sequence[ActorProcess]) -> None:
+    def _show(self, actors: Sequence[Child]) -> None:
         self.pids = [actor.process.pid for actor in actors]
 
     def begin(self) -> None:

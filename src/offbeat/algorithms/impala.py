@@ -13,7 +13,7 @@ max_lag = 0 all ratios are 1, and V-trace gives the n-step returns of A2C (secti
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -41,6 +41,11 @@ class IMPALAConfig(OnPolicyConfig):
     """V-trace's bound on the weight of an error: decides which policy's value is learned."""
     c_clip: Positive = 1.0
     """V-trace's bound on the weight of later errors: trades variance for speed."""
+
+    not_lock_free: ClassVar[str] = (
+        "it corrects for weights that are known learning steps old, and without a lock nobody knows how old they are; "
+        "on workers that act and learn by turns it would be A2C"
+    )
 
 
 class IMPALA(OnPolicy[IMPALAConfig]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
@@ -13,6 +13,7 @@ from offbeat.memory.priorities import Exponents
 from offbeat.memory.replay import Replay
 from offbeat.memory.rings import Rings, RingShape
 from offbeat.pace import ReplayPace
+from offbeat.threads import usable_cores
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class ReplayConfig:
     }
     """Keys of [runtime] that mean nothing here -> what to type in their place."""
 
+    not_lock_free: ClassVar[str] = ""
+    """Why it cannot run in the hogwild runtime; '' where it can."""
+
     def __post_init__(self) -> None:
         if self.utd_ratio is not None and self.steps_per_update is not None:
             raise ConfigError(
@@ -97,6 +101,16 @@ class ReplayConfig:
         pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=self.batch_size)
         return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.chunk_length, self.capacity)
 
+    def of_worker(self, index: int, workers: int) -> Self:
+        """Return the settings of one worker of a lock-free run: they share warm-up and capacity out.
+
+        Each holds the ratio on its own transitions. The warm-ups add up to that of the run, so all workers together
+        make at most, and less than `workers` fewer than, the floor(r (M - W)) updates of one, once each is past its
+        own.
+        """
+        warmup = self.warmup // workers + (index < self.warmup % workers)
+        return replace(self, warmup=warmup, capacity=-(-self.capacity // workers))
+
     def replay(self, rings: Rings) -> Replay:
         """Return the replay of these settings on the rings of their shape."""
         priorities = Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None
@@ -117,6 +131,9 @@ class ReplayConfig:
         Raises:
             ConfigError: with the arithmetic and the remedy.
         """
+        if runtime.runtime == "hogwild":
+            self._check_shares(runtime)
+            return
         shape = self.memory(runtime)
         shape.check(self.batch_size, self.n_step)
         if runtime.actors > shape.pace.in_flight:
@@ -124,3 +141,20 @@ class ReplayConfig:
                 f"actors is {runtime.actors}, but at most max_ahead + 1 = {shape.pace.in_flight} tickets can be in "
                 f"flight: type --set max_ahead={runtime.actors} to let all of them act at once, or fewer --actors"
             )
+
+    def _check_shares(self, runtime: RuntimeConfig) -> None:
+        """Refuse settings of a lock-free run that cannot work together, or mean nothing in it."""
+        workers = runtime.workers or usable_cores()
+        least, each = self.batch_size * workers, self.warmup // workers
+        if self.max_ahead:
+            raise ConfigError(
+                f"max_ahead is {self.max_ahead}, which means nothing in the hogwild runtime: each worker acts and "
+                "learns by turns. Leave it out"
+            )
+        if each < self.batch_size:
+            raise ConfigError(
+                f"warmup is {self.warmup} transitions, {each} for each of {workers} workers, but the first sample of "
+                f"each needs batch_size = {self.batch_size}: type --set warmup={least} or more, or fewer --workers"
+            )
+        own = self.of_worker(workers - 1, workers)
+        own.memory(replace(runtime, actors=1)).check(self.batch_size, self.n_step)

@@ -40,6 +40,7 @@ from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import Layout
 from offbeat.models.spec import Activation, Distribution, PolicySpec
+from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.pace import OnPolicyPace
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
@@ -101,6 +102,12 @@ class OnPolicyConfig:
     """Keys of this table that a resume may not change."""
     means_nothing: ClassVar[dict[str, str]] = {}
     """Keys of [runtime] that mean nothing here."""
+    not_lock_free: ClassVar[str] = ""
+    """Why it cannot run in the hogwild runtime; '' where it can."""
+
+    def of_worker(self, index: int, workers: int) -> Self:  # noqa: ARG002
+        """Return the settings of one worker of a lock-free run: nothing in them is shared out."""
+        return self
 
     def memory(self, runtime: RuntimeConfig) -> UnrollShape:
         """Return the unrolls that a run holds, and the pace on them.
@@ -168,7 +175,16 @@ Settings = TypeVar("Settings", bound=OnPolicyConfig)
 class OnPolicy(Generic[Settings]):
     """See the module's docstring. One parameter group, one stage."""
 
-    def __init__(self, config: Settings, spec: PolicySpec, *, seed: int, corrected: bool, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        config: Settings,
+        spec: PolicySpec,
+        *,
+        seed: int,
+        corrected: bool,
+        device: str = "cpu",
+        storage: Storage | None = None,
+    ) -> None:
         """Make a new model.
 
         Args:
@@ -177,20 +193,21 @@ class OnPolicy(Generic[Settings]):
             seed: keys the initial weights.
             corrected: whether the data may lag (max_lag > 0).
             device: where the learner's tensors live.
+            storage: where what is learned lies; None: in this process.
         """
         self._config, self._spec, self._corrected = config, spec, corrected
+        storage = storage or PrivateStorage()
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         self._model = ActorCritic(
             spec, shared=config.shared_trunk, log_std_init=config.log_std_init, generator=generator
         ).to(device)
-        self._flat = FlatParameters(self._model)
+        self._flat = FlatParameters(self._model, GROUP, storage)
         self._layout = spec.layout()
         self._policy_size = Layout.of(spec.parameter_shapes()).size
         self._statistics = Statistics(
-            spec.inputs, observations=spec.normalize, returns=config.normalize_returns, device=device
+            spec.inputs, storage, observations=spec.normalize, returns=config.normalize_returns, device=device
         )
         self._by_hand = self._numpy_gradients()
-        self._rate = config.learning_rate
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
             GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
@@ -200,10 +217,10 @@ class OnPolicy(Generic[Settings]):
         )
 
     @classmethod
-    def for_run(cls, config: Config, spec: PolicySpec, device: str) -> Self:
+    def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
         """Make the algorithm of a run."""
         corrected = config.runtime.max_lag > 0
-        return cls(config.settings, spec, seed=config.run.seed, corrected=corrected, device=device)
+        return cls(config.settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
     def _numpy_gradients(self) -> NumpyGradients | None:
         """Return the quicker path through the loss, where there is one."""
@@ -219,8 +236,7 @@ class OnPolicy(Generic[Settings]):
         return [Field("behavior_log_prob", (), "float32")]
 
     def begin(self, progress: float) -> dict[str, float]:
-        self._rate = self._rate_at(progress)
-        return {GROUP: self._rate}
+        return {GROUP: self._rate_at(progress)}
 
     def _rate_at(self, progress: float) -> float:
         return scheduled(self._config.learning_rate, self._config.learning_rate_schedule, progress)

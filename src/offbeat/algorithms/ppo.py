@@ -23,6 +23,7 @@ from offbeat.errors import ConfigError
 from offbeat.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 from offbeat.models.spec import PolicySpec
+from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.types import Batch, Minibatch
 
 KL_STOP_FACTOR = 1.5
@@ -76,9 +77,21 @@ class PPOConfig(OnPolicyConfig):
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
 
-    def __init__(self, config: PPOConfig, spec: PolicySpec, *, seed: int, corrected: bool, device: str = "cpu") -> None:
-        super().__init__(config, spec, seed=seed, corrected=corrected, device=device)
+    def __init__(
+        self,
+        config: PPOConfig,
+        spec: PolicySpec,
+        *,
+        seed: int,
+        corrected: bool,
+        device: str = "cpu",
+        storage: Storage | None = None,
+    ) -> None:
+        storage = storage or PrivateStorage()
+        super().__init__(config, spec, seed=seed, corrected=corrected, device=device, storage=storage)
         self._clip = config.clip
+        self._adapted_rate = storage.keep("learning_rate", torch.tensor([config.learning_rate], dtype=torch.float64))
+        """[1]: what learning_rate_schedule = kl has made of it."""
         self._epoch_kl: list[Tensor | float] = []
         self._first = True
 
@@ -87,7 +100,8 @@ class PPO(OnPolicy[PPOConfig]):
         return super().begin(progress)
 
     def _rate_at(self, progress: float) -> float:
-        return self._rate if self._config.learning_rate_schedule == "kl" else super()._rate_at(progress)
+        adapted = self._config.learning_rate_schedule == "kl"
+        return float(self._adapted_rate) if adapted else super()._rate_at(progress)
 
     # --- minibatches ----------------------------------------------------------------------------------------
 
@@ -162,18 +176,18 @@ class PPO(OnPolicy[PPOConfig]):
     def _adapt_rate(self) -> None:
         """Slow down above twice the KL target, speed up below half of it."""
         kl, target = self._mean_kl(), self._config.kl_target or 0.0
-        low, high = KL_RATE_RANGE
+        (low, high), rate = KL_RATE_RANGE, float(self._adapted_rate)
         if kl > 2 * target:
-            self._rate = max(low, self._rate / KL_RATE_FACTOR)
+            self._adapted_rate[0] = max(low, rate / KL_RATE_FACTOR)
         elif kl < target / 2:
-            self._rate = min(high, self._rate * KL_RATE_FACTOR)
+            self._adapted_rate[0] = min(high, rate * KL_RATE_FACTOR)
 
     def state(self) -> dict[str, Any]:
-        return {**super().state(), "learning_rate": self._rate}
+        return {**super().state(), "learning_rate": float(self._adapted_rate)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
-        self._rate = float(state["learning_rate"])
+        self._adapted_rate[0] = float(state["learning_rate"])
 
 
 def _figures(log_ratio: Tensor, clip: float) -> dict[str, Tensor]:

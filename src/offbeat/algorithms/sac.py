@@ -34,6 +34,7 @@ from offbeat.models.distributions import TanhGaussian
 from offbeat.models.flat import FlatParameters
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
+from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.team import Team
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
@@ -267,6 +268,7 @@ class SAC:
         seed: int,
         threads: int = 1,
         device: str = "cpu",
+        storage: Storage | None = None,
     ) -> None:
         """Make new networks.
 
@@ -276,14 +278,16 @@ class SAC:
             seed: keys the initial weights.
             threads: that share an update, where its gradients are computed by hand; the bits are the same with 1.
             device: where the learner's tensors live.
+            storage: where what is learned lies; None: in this process.
         """
         self._config, self._spec, self._device = config, spec, device
+        storage = storage or PrivateStorage()
         self._layout = spec.layout()
-        self._statistics = Statistics(spec.inputs, observations=spec.normalize, returns=False, device=device)
-        self._uniform = torch.ones(1)
+        self._statistics = Statistics(spec.inputs, storage, observations=spec.normalize, returns=False, device=device)
+        self._uniform = storage.keep("uniform", torch.ones(1))
         """1 until the policy has learned."""
-        self._make_networks(torch.Generator().manual_seed(derive_seed(seed, "init")))
-        self._make_temperature()
+        self._make_networks(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
+        self._make_temperature(storage)
         self._team = Team(2 if threads > 1 else 1) if spec.action.kind == "box" and device == "cpu" else None
         self.threads: int = self._team.threads if self._team else 1
         self._by_hand = self._gradients_by_hand(self._team) if self._team else None
@@ -296,9 +300,10 @@ class SAC:
         """The mean entropy of the policy in the states of the last update."""
 
     @classmethod
-    def for_run(cls, config: Config, spec: PolicySpec, device: str) -> Self:
+    def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
         """Make the algorithm of a run."""
-        algorithm = cls(config.settings, spec, seed=config.run.seed, threads=config.threads, device=device)
+        threads = config.threads
+        algorithm = cls(config.settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
         if config.runtime.learner_threads not in (None, algorithm.threads):
             raise ConfigError(
                 f"learner_threads is {config.runtime.learner_threads}, but an update of SAC is shared out on a CPU and "
@@ -306,7 +311,7 @@ class SAC:
             )
         return algorithm
 
-    def _make_networks(self, generator: torch.Generator) -> None:
+    def _make_networks(self, generator: torch.Generator, storage: Storage) -> None:
         config, spec = self._config, self._spec
         box = spec.action.kind == "box"
         policy = SoftPolicy(spec, generator=generator).to(self._device)
@@ -318,14 +323,15 @@ class SAC:
             choices=None if box else spec.action.nvec[0],
             generator=generator,
         ).to(self._device)
-        self._policy, self._critics = FlatParameters(policy), FlatParameters(critics)
-        self._ema = self._critics.values.clone()
+        self._policy = FlatParameters(policy, POLICY, storage)
+        self._critics = FlatParameters(critics, CRITIC, storage)
+        self._ema = storage.keep("ema_critics", self._critics.values.clone())
         frozen = _frozen(critics, self._critics.arrays())
         ema = _frozen(critics, self._critics.layout.views(self._ema))
         networks = _Networks(policy, critics, frozen, ema)
         self._heads: _Heads = _BoxHeads(networks, spec.action_size) if box else _ChoiceHeads(networks)
 
-    def _make_temperature(self) -> None:
+    def _make_temperature(self, storage: Storage) -> None:
         """Make a parameter of it, unless it is fixed."""
         config = self._config
         self._log_alpha: nn.Parameter | None = None
@@ -333,7 +339,7 @@ class SAC:
             self._fixed_alpha = torch.tensor(config.temperature, device=self._device)
             return
         module = _Temperature(config.initial_temperature).to(self._device)
-        self._log_alpha, self._flat_log_alpha = module.log_alpha, FlatParameters(module)
+        self._log_alpha, self._flat_log_alpha = module.log_alpha, FlatParameters(module, TEMPERATURE, storage)
         self._target_entropy = config.entropy_sought(self._spec)
 
     def _make_groups(self) -> dict[str, ParameterGroup]:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.models.normalize import RunningStatistics
 from offbeat.models.numpy_policy import OBSERVATION_CLIP
+from offbeat.models.storage import Storage
 from offbeat.types import Tree
 
 
@@ -24,10 +24,10 @@ class Statistics:
     return_std: float
     """What the critic's values are multiplied with, to be in units of reward; 1 without normalisation."""
 
-    def __init__(self, inputs: int, *, observations: bool, returns: bool, device: str) -> None:
+    def __init__(self, inputs: int, storage: Storage, *, observations: bool, returns: bool, device: str) -> None:
         self._of_observations, self._of_returns, self._device = observations, returns, device
-        self._observations, self._returns = RunningStatistics(inputs), RunningStatistics(1)
-        self._fix()
+        self._observations, self._returns = storage.statistics("observations", inputs), storage.statistics("returns", 1)
+        self.fix()
 
     def normalized(self, observation: Tensor) -> Tensor:
         """Return observations [..., inputs] as the networks see them."""
@@ -42,9 +42,9 @@ class Statistics:
             self._observations.update(observations.cpu().numpy())
         if self._of_returns:
             self._returns.update(returns.cpu().numpy()[:, None])
-        self._fix()
+        self.fix()
 
-    def _fix(self) -> None:
+    def fix(self) -> None:
         """Fix the statistics that the next learning step, and whoever acts with it, will use."""
         mean, scale = self._observations.published()
         self.published: Tree = {"observation_mean": mean, "observation_scale": scale} if self._of_observations else {}
@@ -67,4 +67,4 @@ class Statistics:
         """Take over `state()`."""
         self._observations.restore(state["observations"])
         self._returns.restore(state["returns"])
-        self._fix()
+        self.fix()

@@ -21,7 +21,7 @@ Progress = Annotated[
 ]
 
 
-Runtime = Annotated[str | None, arg(metavar="serial|threads|processes", help_behavior_hint="")]
+Runtime = Annotated[str | None, arg(metavar="serial|threads|processes|hogwild", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,11 @@ class RunArguments:
     seed: Number = None
     """Keys every random stream."""
     runtime: Runtime = None
-    """One thread for all, or actors in threads or processes beside the learner."""
+    """One thread for all, actors in threads or processes beside the learner, or workers that learn lock-free."""
     actors: Number = None
     """Workers that step envs."""
+    workers: Annotated[str | None, arg(metavar="W", help_behavior_hint="")] = None
+    """Processes that act and learn (hogwild)."""
     envs_per_actor: Number = None
     """Envs of each actor."""
     max_lag: Annotated[str | None, arg(metavar="D", help_behavior_hint="")] = None

@@ -66,7 +66,16 @@ def require_memory(slabs: Iterable[Slab], purpose: str, remedy: str) -> None:
     Raises:
         ConfigError: with the figures and `remedy`.
     """
-    needed, left = arena_bytes(slabs), usable_memory()
+    require_bytes(arena_bytes(slabs), purpose, remedy)
+
+
+def require_bytes(needed: int, purpose: str, remedy: str) -> None:
+    """Refuse to take more memory than is left.
+
+    Raises:
+        ConfigError: with the figures and `remedy`.
+    """
+    left = usable_memory()
     if left is not None and needed > left:
         raise ConfigError(f"{purpose} {_size(needed)}, but only {_size(left)} of memory are free: {remedy}")
 

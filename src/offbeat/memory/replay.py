@@ -62,7 +62,7 @@ class Replay:
         self.batch_size, self.leaves = batch_size, rings.leaves
         self.prioritized = priorities is not None
         self._n_step, self._gamma = n_step, gamma
-        self._kept = [f.name for f in rings.fields if f.per == "step" and f.name not in _NOT_SAMPLED]
+        self._kept = kept_fields(rings)
         self._flat = {name: rings.flat(name) for name in self._kept}
         computed = ["discount", "weight"] if priorities else ["discount"]
         self._buffers = [_Buffers(batch_size, self._flat, rings.leaves, computed) for _ in range(2)]
@@ -228,12 +228,33 @@ class Replay:
             raise _other_layout()
         for name, view in views.items():
             view[...] = arrays[name]
-        if self._priorities:
+        self._enter(self._kept_priorities())
+
+    def find(self, priorities: Mapping[str, Array]) -> None:
+        """Take over the rows that the rings hold, after `restore`, with those of `arrays()` that are priorities."""
+        for name, view in self._kept_priorities().items():
+            view[...] = priorities[name]
+        self._enter(priorities)
+
+    def follow(self, origin: int, taken_in: int, born: int) -> None:
+        """Take over the rows that the rings hold, of tickets from `origin` on, after who took them in has died.
+
+        All of them are as urgent as new ones, and count as born after `born` updates.
+        """
+        self.begin(origin)
+        self.taken_in = taken_in
+        slots = self._window_slots()
+        self._tickets[slots], self._born[slots] = self.window, born
+        self._enter({})
+
+    def _enter(self, priorities: Mapping[str, Array]) -> None:
+        """Let the rows of the window be drawn: by the priorities that were just written, if there are some."""
+        if self._priorities and priorities:
             self._priorities.rebuild()
-        else:
-            valid = self._rings.valid_cells()
-            for cells in self._window_cells():
-                self._rows.enter(cells.start, valid[cells.start : cells.stop])
+            return
+        valid = self._rings.valid_cells()
+        for cells in self._window_cells():
+            self._rows.enter(cells.start, valid[cells.start : cells.stop])
 
     def _window_slots(self) -> I64:
         window = self.window
@@ -243,6 +264,17 @@ class Replay:
         """Return the cells of the window, oldest first."""
         rows, window = self._shape.ticket_rows, self.window
         return around(self._first_cell(window.start), len(window) * rows, self._shape.cells)
+
+
+def kept_fields(rings: Rings) -> list[str]:
+    """Return the fields of which a checkpoint keeps the rows."""
+    return [field.name for field in rings.fields if field.per == "step" and field.name not in _NOT_SAMPLED]
+
+
+def kept_rows(rings: Rings, state: Mapping[str, Any]) -> Tree:
+    """Return what `Replay.arrays` of a replay in this state returns, without priorities: views of its rings."""
+    window = rings.shape.window(int(state["taken_in"]), int(state["origin"]))
+    return rings.stretches(window, kept_fields(rings))
 
 
 def _other_layout() -> ConfigError:

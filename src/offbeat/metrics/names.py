@@ -31,6 +31,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "policy_lag_mean": "learning steps between acting and first use, the mean",
         "policy_lag_max": "learning steps between acting and first use, the most",
     },
+    "hogwild": {
+        "hogwild_lag_min": "updates of other workers between reading the parameters and changing them, the least",
+        "hogwild_lag_mean": "updates of other workers between reading the parameters and changing them, the mean",
+        "hogwild_lag_max": "updates of other workers between reading the parameters and changing them, the most",
+    },
     "replay": {
         "utd_ratio": "updates per env step after the warm-up, reached so far",
         "samples_per_insert": "times that a transition is sampled on average: utd_ratio x batch_size",
@@ -40,7 +45,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "sample_age_max": "updates between acting and sampling, the most",
     },
     "health": {
-        "actor_restarts": "actor processes started again after a death",
+        "actor_restarts": "actor or worker processes started again after a death",
         "updates_refused": "updates refused because a loss or gradient was not finite",
         "acted_beyond": "env steps acted but not learned from when the run ended",
     },

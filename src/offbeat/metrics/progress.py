@@ -25,7 +25,8 @@ class About:
     actors: int
     envs_per_actor: int
     lead: str
-    """How far actors may be ahead, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets)."""
+    """How far actors may be ahead, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets); of workers that
+    learn lock-free, what they share."""
     device: str
     run_dir: Path
     lag: Literal["bounded", "exact"] = "bounded"
@@ -54,6 +55,10 @@ class Status:
     sample_age_mean: float | None = None
     """In updates, like the other two; None without a replay."""
     sample_age_max: float | None = None
+    hogwild_lag_min: float | None = None
+    hogwild_lag_mean: float | None = None
+    """In updates, like the other two; None with one learner."""
+    hogwild_lag_max: float | None = None
     updates_refused: int = 0
     actor_wait_fraction: float | None = None
     """Fraction of the actors' time that they waited; None in serial too."""
@@ -194,7 +199,7 @@ def _line(status: Status, rates: Rates) -> str:
         f"return {figure(status.episode_return_mean)}",
         f"eval {figure(status.eval_return_mean)} (best {figure(status.best_eval_return_mean)})",
         f"SPS {compact(sps)} UPS {compact(ups)}",
-        *([f"lag {lag_of(status)}"] if status.utd_ratio is None else ratio_of(status)),
+        *_distances(status),
         f"ETA {duration(rates.eta_s(status.steps))}",
     ]
     if status.actor_wait_fraction is not None:
@@ -208,6 +213,14 @@ def _line(status: Status, rates: Rates) -> str:
     return "  ".join(parts)
 
 
+def _distances(status: Status) -> list[str]:
+    """Say how far acting and learning, and workers, lie apart."""
+    drift = [] if status.hogwild_lag_mean is None else [f"hogwild lag {drift_of(status)}"]
+    if status.utd_ratio is not None:
+        return [*ratio_of(status), *drift]
+    return drift or [f"lag {lag_of(status)}"]
+
+
 def title_of(about: About) -> str:
     """What trains, in a few words."""
     return f"{about.algorithm} on {about.env}"
@@ -215,7 +228,8 @@ def title_of(about: About) -> str:
 
 def layout_of(about: About) -> str:
     """How it trains, in a few words."""
-    actors = f"{about.actors} actor{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
+    role = "worker" if about.runtime == "hogwild" else "actor"
+    actors = f"{about.actors} {role}{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
     lag = about.lead + (" (exact)" if about.lag == "exact" else "")
     return f"{about.runtime}, {actors}, {lag}, {about.device}"
 
@@ -223,6 +237,11 @@ def layout_of(about: About) -> str:
 def lag_of(status: Status) -> str:
     """Policy lag as min/mean/max, in learning steps."""
     return _three(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
+
+
+def drift_of(status: Status) -> str:
+    """Updates of other workers between reading the parameters and changing them, as min/mean/max."""
+    return _three(status.hogwild_lag_min, status.hogwild_lag_mean, status.hogwild_lag_max)
 
 
 def age_of(status: Status) -> str:

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.metrics.progress import About, Rates, Status, age_of, lag_of, layout_of, title_of
+from offbeat.metrics.progress import About, Rates, Status, age_of, drift_of, lag_of, layout_of, title_of
 from offbeat.metrics.text import compact, duration, figure, share
 from offbeat.metrics.timings import Branch
 
@@ -137,9 +137,15 @@ class Screen:
 
 def _distance(status: Status) -> list[tuple[str, str, str, str]]:
     """How far acting and learning lie apart: by the lag of the weights that act, or by the ratio and a replay's age."""
+    drift = [("hogwild lag", drift_of(status), "others' updates", "bright_black")]
     if status.utd_ratio is None:
-        return [("policy lag", lag_of(status), "min/mean/max", "bright_black")]
+        return (
+            drift
+            if status.hogwild_lag_mean is not None
+            else [("policy lag", lag_of(status), "min/mean/max", "bright_black")]
+        )
     return [
+        *(drift if status.hogwild_lag_mean is not None else []),
         ("update ratio", figure(status.utd_ratio), "per env step", "bright_black"),
         ("sample age", age_of(status), "in updates", "bright_black"),
     ]
@@ -172,7 +178,10 @@ class TimeTree:
 
 def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
     """Say who waits for whom: the figures, which serial does not have, and the sentence below."""
-    if about.runtime != "serial":
+    if about.runtime == "hogwild":
+        yield Text()
+        yield _restarts(status)
+    elif about.runtime != "serial":
         yield Text()
         yield _waits(status, roomy=width >= _ROOMY)
     elif status.verdict:
@@ -181,6 +190,17 @@ def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
         sentence = Text(status.verdict)
         sentence.stylize("bold", 0, status.verdict.find(":") + 1)
         yield sentence
+
+
+def _restarts(status: Status) -> Text:
+    """Say what there is to say of workers that wait for nobody."""
+    return Text.assemble(
+        ("workers", "bold"),
+        ("   restarts ", "bright_black"),
+        (str(status.actor_restarts), "bold red" if status.actor_restarts else ""),
+        ("   longest env stall ", "bright_black"),
+        f"{figure(status.env_stall_max_s)} s",
+    )
 
 
 def _waits(status: Status, *, roomy: bool) -> Text:

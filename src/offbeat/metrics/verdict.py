@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial"]
+Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
 """What bounds the speed; 'machine': all cores are busy; 'balance': both sides are, and a core is idle."""
 
 WAITS_MUCH = 0.15
@@ -26,6 +26,7 @@ _LABELS: dict[Bound, str] = {
     "machine": "machine-bound",
     "balance": "balanced",
     "serial": "serial",
+    "hogwild": "lock-free",
 }
 
 
@@ -34,8 +35,9 @@ class Layout:
     """Who works, and on what."""
 
     runtime: str
-    """serial, threads or processes."""
+    """serial, threads, processes or hogwild."""
     actors: int
+    """Or workers, which act and learn."""
     learner_threads: int
     cores: int
     """Cores that the run may use."""
@@ -69,6 +71,8 @@ def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> Verdict:
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
     if layout.runtime == "serial":
         return _judge_serial(acting, learning, layout)
+    if layout.runtime == "hogwild":
+        return _judge_hogwild(acting, learning, wall_s, layout)
     aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
     waited = max(0.0, spent.get("wait/actor", 0.0) - layout.actors * aside)
     seen = _Seen(
@@ -98,6 +102,11 @@ def gain_max(acting: float, learning: float, actors: int, cores: int, threads: i
     if serial <= 0:
         return 1.0
     return max(1.0, serial / max(acting / actors, learning, work / cores))
+
+
+def lock_free_gain_max(layout: Layout) -> float:
+    """Return how many times faster than one worker several of them can be: they wait for nobody, but cores."""
+    return max(1.0, min(layout.actors, layout.cores / layout.learner_threads))
 
 
 @dataclass(frozen=True)
@@ -189,3 +198,20 @@ def _judge_serial(acting: float, learning: float, layout: Layout) -> Verdict:
     else:
         advice = f"--runtime processes can win at most {gain:.2f}x here"
     return Verdict("serial", None, None, gain, f"{_LABELS['serial']}: {taken}; {advice}")
+
+
+def _judge_hogwild(acting: float, learning: float, wall_s: float, layout: Layout) -> Verdict:
+    """Workers wait for nobody, so the gain can be as much as there are cores for them."""
+    threads, workers, gain = layout.learner_threads, layout.actors, lock_free_gain_max(layout)
+    busy, whole = _share(acting + threads * learning, wall_s), acting + learning
+    taken = (
+        f"{workers} worker{'s keep' if workers != 1 else ' keeps'} {busy:.1f} of {layout.cores} cores busy (acting "
+        f"{_percent(_share(acting, whole))}, learning {_percent(_share(learning, whole))})"
+    )
+    if workers * threads > layout.cores:
+        advice = f"there are more of them than cores: --workers {max(1, layout.cores // threads)} does as much"
+    elif gain < WORTH_IT:
+        advice = "one worker does what the serial runtime does, with another process on top"
+    else:
+        advice = f"{_at_most(gain)}, at the price of updates by others in between (hogwild_lag)"
+    return Verdict("hogwild", None, None, gain, f"{_LABELS['hogwild']}: {taken}; {advice}")

@@ -11,24 +11,59 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from offbeat.models.layout import Layout
+from offbeat.models.storage import PrivateStorage, Storage
+
+LARGEST_STEP = 10.0
+"""In learning rates: how far Adam may change an element in one step, where others change its moments too.
+
+By itself it never gets there. With m and v sums of the same gradients, |m| / sqrt(v) is at most (1 - beta1) /
+sqrt((1 - beta2) (1 - beta1^2 / beta2)) = 7.3, by Cauchy and Schwarz, and bias correction makes it no larger. But who
+reads m with another's gradient in it, and v still without, may find any number: 0.1 g / sqrt(0) at an element's first.
+"""
 
 
 class FlatParameters:
     """One parameter group on flat buffers."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, name: str = "parameters", storage: Storage | None = None) -> None:
+        """Move a module's parameters to a flat buffer.
+
+        Args:
+            module: which keeps working as it did.
+            name: of the group, under which the storage knows it.
+            storage: where the buffer lies; None: in this process.
+        """
         named = list(module.named_parameters())
         self.layout = Layout.of((name, tuple(parameter.shape)) for name, parameter in named)
-        device = named[0][1].device
-        self.values = torch.zeros(self.layout.size, device=device)
-        """[size]: the parameters themselves."""
+        self.name, self._storage = name, storage or PrivateStorage()
+        self.shared = self._storage.shared
+        """Whether others change the parameters too."""
+        self.master = self._storage.keep(f"{name}/values", self._joined(named))
+        """[size]: the parameters as the optimizer changes them."""
+        self.values = self.master.clone() if self._storage.separate else self.master
+        """[size]: the parameters as the module sees them: the same ones, or a copy that `pull` renews."""
         self.gradients = torch.zeros_like(self.values)
         """[size]: what backward adds to."""
         values, gradients = self.layout.views(self.values), self.layout.views(self.gradients)
-        for name, parameter in named:
-            values[name].copy_(parameter.detach())
-            parameter.data = values[name]
-            parameter.grad = gradients[name]
+        for key, parameter in named:
+            parameter.data = values[key]
+            parameter.grad = gradients[key]
+
+    def _joined(self, named: list[tuple[str, nn.Parameter]]) -> Tensor:
+        joined = torch.zeros(self.layout.size, device=named[0][1].device)
+        views = self.layout.views(joined)
+        for key, parameter in named:
+            views[key].copy_(parameter.detach())
+        return joined
+
+    def pull(self) -> None:
+        """Renew the values, where they are a copy."""
+        if self.values is not self.master:
+            self.values.copy_(self.master)
+
+    def moments(self, name: str, initial: Tensor) -> Tensor:
+        """Return where an optimizer keeps what it knows of this group."""
+        return self._storage.keep_moments(f"{self.name}/{name}", initial)
 
     def arrays(self) -> dict[str, Tensor]:
         """Return name -> view of the values."""
@@ -40,14 +75,27 @@ class FlatAdam:
 
     def __init__(self, parameters: FlatParameters, eps: float) -> None:
         self._parameters, self._eps = parameters, eps
-        self._step = torch.zeros((), device=parameters.values.device)
-        self._exp_avg = torch.zeros_like(parameters.values)
-        self._exp_avg_sq = torch.zeros_like(parameters.values)
+        self._step = parameters.moments("step", torch.zeros((), device=parameters.values.device))
+        self._exp_avg = parameters.moments("exp_avg", torch.zeros_like(parameters.values))
+        self._exp_avg_sq = parameters.moments("exp_avg_sq", torch.zeros_like(parameters.values))
+        self._change = torch.zeros_like(parameters.values) if parameters.shared else None
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
+        """Change the parameters by their gradients, and renew what is a copy of them."""
+        if self._change is None:
+            self._apply(self._parameters.master, learning_rate)
+            return
+        # The same to the last bit, as 0 - x is exact; others' changes to an element are lost only while it is added.
+        self._apply(self._change.zero_(), learning_rate)
+        most = LARGEST_STEP * learning_rate
+        self._parameters.master.add_(self._change.clamp_(-most, most))
+        self._parameters.pull()
+
+    def _apply(self, values: Tensor, learning_rate: float) -> None:
+        """Let Adam change values by the gradients."""
         adam(
-            [self._parameters.values],
+            [values],
             [self._parameters.gradients],
             [self._exp_avg],
             [self._exp_avg_sq],

@@ -29,10 +29,14 @@ class RunningStatistics:
             return
         mean = rows.mean(axis=0, dtype=np.float64)
         centered = rows - mean
-        total = self.count + len(rows)
+        self.merge(len(rows), mean, np.einsum("ij,ij->j", centered, centered))
+
+    def merge(self, count: float, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
+        """Take in `count` rows, more than none, of which the mean and the squares are known, [size] each."""
+        total = self.count + count
         shift = mean - self.mean
-        self.squares += np.einsum("ij,ij->j", centered, centered) + shift**2 * (self.count * len(rows) / total)
-        self.mean += shift * (len(rows) / total)
+        self.squares = self.squares + (squares + shift**2 * (self.count * count / total))
+        self.mean = self.mean + shift * (count / total)
         self.count = total
 
     @property

@@ -10,6 +10,7 @@ from offbeat.config import RunConfig, RuntimeConfig
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import Slab
 from offbeat.memory.weights import Weights, weight_slabs
+from offbeat.models.live_policy import LivePolicy, Renew
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import Pace
@@ -145,8 +146,13 @@ class Plan:
     def weights(self, arrays: Tree) -> Weights:
         return Weights(arrays)
 
-    def actor(self, index: int, origin: int, watch: Watch | None = None, attempt: int = 0) -> Actor:
-        """Make an actor and its envs; `origin` and `attempt` key the episodes that begin there."""
+    def actor(
+        self, index: int, origin: int, watch: Watch | None = None, attempt: int = 0, renew: Renew | None = None
+    ) -> Actor:
+        """Make an actor and its envs; `origin` and `attempt` key the episodes that begin there.
+
+        With `renew`, which writes the newest weights, it acts with these and not with those of its ticket.
+        """
         run, runtime = self.run, self.runtime
         envs = make_envs(
             run.env,
@@ -157,7 +163,8 @@ class Plan:
             groups=runtime.env_groups,
             role=f"env, attempt {attempt}" if attempt else "env",
         )
-        return Actor(index, run.seed, envs, NumpyPolicy(self.policy), watch)
+        policy = LivePolicy(self.policy, renew) if renew else NumpyPolicy(self.policy)
+        return Actor(index, run.seed, envs, policy, watch)
 
     def begin(self, actor: Actor, origin: int, snapshot: Snapshot) -> None:
         """Let an actor go on from a snapshot, or begin new episodes."""

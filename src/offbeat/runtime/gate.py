@@ -21,6 +21,7 @@ from itertools import count
 from time import monotonic
 
 import numpy as np
+from numpy.typing import NDArray
 
 from offbeat.config import RuntimeConfig
 from offbeat.errors import Closed
@@ -136,15 +137,43 @@ def first_ticket(actor: int, actors: int, origin: int) -> int:
     return origin + (actor - origin) % actors
 
 
-class ActorGate:
+class EnvWatch:
+    """Keeps watch over the calls of one worker's envs."""
+
+    def __init__(self, closed: NDArray[np.int64], deadline: NDArray[np.float64], runtime: RuntimeConfig) -> None:
+        """Watch calls.
+
+        Args:
+            closed: [1], not 0 once nothing is wanted any more.
+            deadline: [1], the `monotonic()` moment by which a call must return; 0 outside of one.
+            runtime: says how long a call may take.
+        """
+        self._closed, self._deadline = closed, deadline
+        self._timeouts = (runtime.step_timeout_s or STEP_TIMEOUT_S, runtime.reset_timeout_s or RESET_TIMEOUT_S)
+
+    def enter(self, *, resets: bool) -> None:
+        """Begin a call of an env, which must return in time.
+
+        Raises:
+            Closed: what is being acted is no longer wanted.
+        """
+        if self._closed[0]:
+            raise Closed
+        self._deadline[0] = monotonic() + self._timeouts[resets]
+
+    def leave(self) -> None:
+        """End a call of an env."""
+        self._deadline[0] = 0.0
+
+
+class ActorGate(EnvWatch):
     """One actor's side. It also keeps watch over the calls of its envs."""
 
     def __init__(self, board: Board, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell) -> None:
+        super().__init__(board.closed, board.deadline[actor], runtime)
         self._board, self._pace, self._actor = board, pace, actor
         self._own, self._learners = own, learners
         self._exact = runtime.lag == "exact"
-        self._timeouts = (runtime.step_timeout_s or STEP_TIMEOUT_S, runtime.reset_timeout_s or RESET_TIMEOUT_S)
-        self._deadline = board.deadline[actor]
 
     @property
     def open_ticket(self) -> int:
@@ -192,20 +221,6 @@ class ActorGate:
         row[-1] = longest_stall
         board.next[self._actor][0] = ticket + board.actors
         self._learners.ring()
-
-    def enter(self, *, resets: bool) -> None:
-        """Begin a call of an env, which must return in time.
-
-        Raises:
-            Closed: the gate has been closed: what is being acted is no longer wanted.
-        """
-        if self._board.closed[0]:
-            raise Closed
-        self._deadline[0] = monotonic() + self._timeouts[resets]
-
-    def leave(self) -> None:
-        """End a call of an env."""
-        self._deadline[0] = 0.0
 
 
 class LearnerGate:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 from statistics import median
@@ -19,11 +19,13 @@ import numpy as np
 
 from offbeat.config import Config
 from offbeat.envs.make import make_envs
-from offbeat.errors import RunFailed
-from offbeat.metrics.verdict import Layout, gain_max
+from offbeat.errors import ConfigError, RunFailed
+from offbeat.metrics.verdict import Layout, gain_max, lock_free_gain_max
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
+from offbeat.runtime.crew import Crew, build_lock_free
+from offbeat.runtime.gate import NO_HOLD
 from offbeat.runtime.wiring import Parts, acting_of, build, layout_of
 from offbeat.threads import limit, limit_blas
 
@@ -78,17 +80,25 @@ def report(config: Config, seconds: float, tell: Tell) -> dict[str, Any]:
         RunFailed: more was achieved than is possible: the limit was measured wrongly.
     """
     limit(config.blas_threads)
-    parts = build(config)
+    lock_free = _lock_free_sps(config, seconds, tell) if config.runtime.runtime == "hogwild" else None
+    parts = build(config if lock_free is None else config.of_worker(0))
     try:
         speed = _speed(parts, seconds, tell, learns=True)
         costs, threads = _costs(parts, speed.last_step), parts.threads
     finally:
         parts.close()
+    speed = speed if lock_free is None else replace(speed, sps=lock_free)
     return figures(layout_of(config, threads), costs, speed)
 
 
 def sampling_sps(config: Config, seconds: float, tell: Tell) -> float:
-    """Return the env steps per second of the actors, where nobody learns."""
+    """Return the env steps per second of the actors, where nobody learns.
+
+    Raises:
+        ConfigError: everybody who acts learns too.
+    """
+    if config.runtime.runtime == "hogwild":
+        raise ConfigError("act_only is given, but the workers of the hogwild runtime learn too: type another --runtime")
     limit(config.blas_threads)
     parts = build(config)
     try:
@@ -130,6 +140,31 @@ def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
         policy_lag_max=max(step.lag_max for step in timed),
         last_step=timed[-1].number,
     )
+
+
+def _lock_free_sps(config: Config, seconds: float, tell: Tell) -> float:
+    """Return the env steps per second of all workers together, once each of them learns."""
+    parts = build_lock_free(config)
+    crew, board = Crew(parts, tell, lambda _processes: None), parts.board
+    try:
+        crew.begin([None] * board.workers)
+        crew.go_on(NO_HOLD)
+        while not board.updates[:, 0].all():
+            crew.wait()
+        _watch_for(crew, seconds / 10)
+        begun, before = perf_counter(), board.env_steps
+        _watch_for(crew, seconds)
+        return (board.env_steps - before) / (perf_counter() - begun)
+    finally:
+        crew.close()
+        parts.close()
+
+
+def _watch_for(crew: Crew, seconds: float) -> None:
+    until = perf_counter() + seconds
+    while perf_counter() < until:
+        crew.wait()
+        crew.heard.clear()
 
 
 def _publish(parts: Parts, version: int, *, learns: bool) -> None:
@@ -226,6 +261,9 @@ def figures(layout: Layout, costs: Costs, speed: Speed) -> dict[str, Any]:
     layout_limit, bound = layout_limit_sps(layout, costs)
     cores, limit_sps, serial = layout.cores, 1e6 * layout.cores / costs.total, costs.acting + costs.learn_wall
     actors = cores if layout.runtime == "serial" else layout.actors
+    gain = gain_max(costs.acting, costs.learn_wall, actors, cores, layout.learner_threads)
+    if layout.runtime == "hogwild":
+        gain = lock_free_gain_max(layout)
     if speed.sps > TOO_GOOD * layout_limit:
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {layout_limit:.0f} for this "
@@ -244,7 +282,7 @@ def figures(layout: Layout, costs: Costs, speed: Speed) -> dict[str, Any]:
         "fraction": speed.sps / limit_sps,
         "layout_fraction": speed.sps / layout_limit,
         "overlap_gain": speed.sps * serial / 1e6,
-        "overlap_gain_max": gain_max(costs.acting, costs.learn_wall, actors, cores, layout.learner_threads),
+        "overlap_gain_max": gain,
         "bound_by": bound,
         "policy_lag_mean": speed.policy_lag_mean,
         "policy_lag_max": speed.policy_lag_max,
@@ -259,6 +297,10 @@ def layout_limit_sps(layout: Layout, costs: Costs) -> tuple[float, str]:
     acting, learning = costs.acting, costs.learn / layout.learner_threads
     if layout.runtime == "serial":
         return 1e6 / (acting + learning), "actors" if acting > learning else "learner"
+    if layout.runtime == "hogwild":
+        of_workers = 1e6 * layout.actors / (acting + costs.learn_wall)
+        of_cores = 1e6 * layout.cores / costs.total
+        return min(of_workers, of_cores), "workers" if of_workers < of_cores else "cores"
     bounds = limits(costs.total, acting, learning, actors=layout.actors, cores=layout.cores)
     bound = min(bounds, key=bounds.__getitem__)
     return bounds[bound], bound if layout.max_lag else "lag"

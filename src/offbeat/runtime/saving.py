@@ -4,79 +4,95 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore
 from offbeat.metrics.recorder import Counters
-from offbeat.runtime.wiring import Parts
+from offbeat.types import Tree
+
+if TYPE_CHECKING:
+    from offbeat.runtime.conductor import Conducted
+
+
+class _Evaluated(NamedTuple):
+    """Weights, and what they reached."""
+
+    return_mean: float
+    weights: Tree
 
 
 class Saving:
     """Writes the checkpoints of a run. A full disk costs a checkpoint, not the run: the last one is intact."""
 
-    def __init__(self, parts: Parts, store: CheckpointStore, tell: Callable[[str], None]) -> None:
-        self._parts, self._store, self._tell = parts, store, tell
+    def __init__(self, conducted: Conducted, store: CheckpointStore, tell: Callable[[str], None]) -> None:
+        self._conducted, self._store, self._tell = conducted, store, tell
         self._best: float | None = None
         """The mean return of the evaluation whose weights are saved as the best."""
-        self._new_best: float | None = None
-        """That of the weights as they are now, if it is higher and they are not yet saved."""
+        self._new_best: _Evaluated | None = None
+        """Weights with a higher one, which are not yet saved."""
         self._saved_env_steps = 0
 
     def go_on_from(self, env_steps: int, best: float | None) -> None:
         """The run goes on from a checkpoint after so many env steps."""
         self._saved_env_steps, self._best = env_steps, best
 
-    def evaluated(self, return_mean: float) -> None:
-        """The weights as they are now have this mean return: they may be the best."""
+    def evaluated(self, return_mean: float, weights: Tree) -> None:
+        """These weights have this mean return: they may be the best."""
         if self._best is None or return_mean > self._best:
-            self._new_best = return_mean
-
-    @property
-    def best(self) -> float | None:
-        """The highest mean return of an evaluation, with the weights as they are now counted in."""
-        return self._best if self._new_best is None else self._new_best
+            self._new_best = _Evaluated(return_mean, weights)
 
     @property
     def best_is_unsaved(self) -> bool:
-        """Whether the weights as they are now are the best, and not yet saved."""
+        """Whether the weights that were evaluated last are the best, and not yet saved."""
         return self._new_best is not None
 
     def unsaved(self, counters: Counters) -> int:
         """Return the env steps that have been learned from since the last checkpoint to resume from."""
         return counters.env_steps - self._saved_env_steps
 
-    def save(self, counters: Counters, state: dict[str, Any]) -> None:
-        """Save all that a resume needs; the same checkpoint is the best too, if the weights are."""
-        names = ("best", "latest") if self.best_is_unsaved else ("latest",)
-        self._write(counters, state, names)
+    def save(self, counters: Counters, state: dict[str, Any], kept: Tree | None) -> None:
+        """Save all that a resume needs. The same checkpoint is the best too, if what is the best is still unsaved."""
+        names = ("best", "latest") if self._new_best else ("latest",)
+        best = self._new_best.return_mean if self._new_best else self._best
+        weights = self._conducted.snapshot()
+        if self._write(counters, weights, {**state, "best": best}, kept, names):
+            self._saved_env_steps = counters.env_steps
 
     def save_best(self, counters: Counters) -> None:
-        """Save the weights alone: where the run is not quiescent, it cannot be resumed."""
-        self._write(counters, None, ("best",))
+        """Save the weights that were evaluated last, and nothing to go on from."""
+        assert self._new_best is not None
+        self._write(counters, self._new_best.weights, None, None, ("best",))
 
-    def _write(self, counters: Counters, state: dict[str, Any] | None, names: tuple[str, ...]) -> None:
-        begun = monotonic()
-        kept = self._parts.learner.kept() if state is not None else None
-        checkpoint = Checkpoint(self._parts.algorithm.weights(), self._policy(counters), state, kept)
+    def _write(
+        self,
+        counters: Counters,
+        weights: Tree,
+        state: dict[str, Any] | None,
+        kept: Tree | None,
+        names: tuple[str, ...],
+    ) -> bool:
+        """Write a checkpoint; return whether it could be."""
+        begun, best = monotonic(), self._new_best
+        self._new_best = None  # the weights will have changed before the next save
         try:
-            self._store.save(counters.env_steps, checkpoint, names)
-            self._best = self.best
-            if state is not None:
-                self._saved_env_steps = counters.env_steps
+            self._store.save(counters.env_steps, Checkpoint(weights, self._policy(counters), state, kept), names)
         except OSError as error:
             self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
+            return False
         finally:
-            self._new_best = None  # the weights will have changed before the next save
-            self._parts.timings.add("checkpoint", monotonic() - begun)
+            self._conducted.timings.add("checkpoint", monotonic() - begun)
+        if best:
+            self._best = best.return_mean
+        return True
 
     def _policy(self, counters: Counters) -> dict[str, Any]:
         """Return what the policy is, and how it came to be, as JSON."""
-        run = self._parts.config.run
+        run = self._conducted.config.run
         return {
             "env": run.env,
             "algorithm": run.algorithm,
             "env_steps": counters.env_steps,
             "learning_step": counters.learning_step,
             "updates": counters.updates,
-            "policy": self._parts.policy.to_json(),
+            "policy": self._conducted.policy.to_json(),
         }

@@ -1,4 +1,4 @@
-"""The supervisor of actor processes: finds the dead and the hung, and starts them again within a budget.
+"""The supervisor of child processes: finds the dead and the hung, and starts them again within a budget.
 
 A new process takes the ticket again that the dead one had open. Nothing that was committed is lost, and nothing is
 learned from twice: the learner reads only what has been committed, and that happens in one store.
@@ -6,18 +6,19 @@ learned from twice: the learner reads only what has been committed, and that hap
 
 from __future__ import annotations
 
-import signal
 import subprocess
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
 from time import monotonic
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from offbeat.config import RuntimeConfig
 from offbeat.errors import RunFailed
 from offbeat.runtime.acting import Snapshot
-from offbeat.runtime.actor_process import Orders, Report
-from offbeat.runtime.gate import NAP_S, RESET_TIMEOUT_S, Board
+from offbeat.runtime.child import Child
+from offbeat.runtime.gate import NAP_S, RESET_TIMEOUT_S
 
 LOOK_EVERY_S = 0.05
 """Looking at all processes costs a system call each, so it is not done more often than this."""
@@ -30,53 +31,22 @@ RESTART_WINDOW_S = 600.0
 _HUNG = "had to be killed, as its envs did not answer in time (step_timeout_s, reset_timeout_s)"
 
 
-class ActorProcess:
-    """A process, and what it has reported."""
+class Board(Protocol):
+    """What the supervisor sees of its children."""
 
-    def __init__(self, index: int, process: subprocess.Popen[bytes], connection: Connection[Orders, Report]) -> None:
-        self.index, self.process, self.connection = index, process, connection
-        self.ready = False
-        """Whether its envs have begun."""
-        self.failure = ""
-        """The traceback of what ended it."""
-        self._rest: tuple[int, Snapshot] = (-1, None)
-        """The last state of its envs, and the ticket before which it was taken."""
+    @property
+    def next(self) -> Sequence[NDArray[Any]]:
+        """Each child's first piece of work that is not done: [1], a ticket, or a learning step."""
+        ...
 
-    def listen(self, seconds: float = 0.0) -> None:
-        """Take in what it reports; wait up to `seconds` for the first word."""
-        try:
-            while self.connection.poll(seconds):
-                self._note(self.connection.recv())
-                seconds = 0.0
-        except (EOFError, OSError):
-            return  # it has died; what it said before has been read
+    @property
+    def deadline(self) -> Sequence[NDArray[Any]]:
+        """The `monotonic()` moment by which a call of its envs must return; 0 outside of one."""
+        ...
 
-    def _note(self, report: Report) -> None:
-        if report.kind == "ready":
-            self.ready = True
-        elif report.kind == "failed":
-            self.failure = report.content
-        else:
-            self._rest = report.content
-
-    def snapshot(self, hold: int, deadline: float) -> Snapshot:
-        """Return the state of its envs, which it reports when `hold` has stopped it; None if it never does."""
-        while self._rest[0] < hold and self.alive() and monotonic() < deadline:
-            self.listen(NAP_S)
-        ticket, snapshot = self._rest
-        return snapshot if ticket >= hold else None  # not that of an earlier hold, which came too late
-
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
-    def kill(self) -> None:
-        """End it at once, and wait until it is gone: only then may another write where it did."""
-        self.process.kill()
-        self.process.wait()
-
-    def how_it_ended(self) -> str:
-        code = self.process.returncode
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    def is_late(self, index: int) -> bool:
+        """Whether that moment has passed."""
+        ...
 
 
 class Supervisor:
@@ -84,33 +54,36 @@ class Supervisor:
 
     def __init__(
         self,
-        start: Callable[[int, int, Snapshot, int], ActorProcess],
+        start: Callable[[int, int, Snapshot, int], Child],
         board: Board,
         runtime: RuntimeConfig,
         tell: Callable[[str], None],
-        show: Callable[[Sequence[ActorProcess]], None],
+        show: Callable[[Sequence[Child]], None],
+        *,
+        role: str,
     ) -> None:
-        """Supervise actors.
+        """Supervise children.
 
         Args:
-            start: starts the process of an actor, given the ticket at which its episodes begin, a snapshot, and the
+            start: starts the process of a child, given the ticket at which its episodes begin, a snapshot, and the
                 number of its recent deaths: what follows from a seed must not happen again and again.
-            board: says which ticket an actor has open, and by when its envs must answer.
+            board: says which ticket a child has open, and by when its envs must answer.
             runtime: the settings.
             tell: tells the user.
             show: is given the processes whenever they have changed.
+            role: what a child is called.
         """
-        self.processes: list[ActorProcess] = []
+        self.processes: list[Child] = []
         self.restarts = 0
-        self._start, self._board, self._runtime = start, board, runtime
+        self._start, self._board, self._runtime, self._role = start, board, runtime, role
         self._tell, self._show = tell, show
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
-        self._deaths: list[deque[float]] = [deque() for _ in range(runtime.actors)]
-        """actor -> moments at which it died."""
+        self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
+        """index -> moments at which it died."""
         self._next_look = 0.0
 
     def begin(self, origin: int, snapshots: Sequence[Snapshot]) -> None:
-        """Start all actors, `start_together` of them at a time, and wait until their envs have begun."""
+        """Start all children, `start_together` of them at a time, and wait until their envs have begun."""
         together = self._runtime.start_together or len(snapshots)
         for index, snapshot in enumerate(snapshots):
             self.processes.append(self._started(index, origin, snapshot))
@@ -123,7 +96,7 @@ class Supervisor:
             waiting[0].listen(NAP_S)
             self.watch()
 
-    def _started(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> ActorProcess:
+    def _started(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> Child:
         self._board.deadline[index][0] = monotonic() + START_S + (self._runtime.reset_timeout_s or RESET_TIMEOUT_S)
         return self._start(index, origin, snapshot, attempt)
 
@@ -144,12 +117,12 @@ class Supervisor:
                 process.kill()
                 self._again(process, _HUNG)
 
-    def _again(self, dead: ActorProcess, what: str) -> None:
-        """Start a dead actor again, or give up."""
+    def _again(self, dead: Child, what: str) -> None:
+        """Start a dead child again, or give up."""
         index, ticket = dead.index, int(self._board.next[dead.index][0])
         dead.listen()
         dead.connection.close()
-        text = f"actor {index} (process {dead.process.pid}) {what}, in ticket {ticket}"
+        text = f"{self._role} {index} (process {dead.process.pid}) {what}, in ticket {ticket}"
         deaths = self._count_death(index)
         if deaths > self._budget:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
@@ -165,16 +138,16 @@ class Supervisor:
         self._tell(f"{text}{why}: started again, at a marked cut; restart {deaths} of {self._budget}{inexact}")
 
     def _count_death(self, index: int) -> int:
-        """Return how often this actor has died within the window."""
+        """Return how often this child has died within the window."""
         deaths = self._deaths[index]
         deaths.append(monotonic())
         while deaths[0] < monotonic() - RESTART_WINDOW_S:
             deaths.popleft()
         return len(deaths)
 
-    def snapshots(self, seconds: float) -> list[Snapshot]:
-        """Return the state of each actor's envs, as far as it comes within `seconds`; a hold stands."""
-        hold, deadline = int(self._board.hold[0]), monotonic() + seconds
+    def snapshots(self, hold: int, seconds: float) -> list[Snapshot]:
+        """Return the state of each child's envs, as far as it comes within `seconds`; `hold` stands."""
+        deadline = monotonic() + seconds
         return [process.snapshot(hold, deadline) for process in self.processes]
 
     def close(self, seconds: float) -> None:

@@ -20,15 +20,16 @@ from offbeat.models.spec import PolicySpec
 from offbeat.pace import Pace
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Acting, Plan
+from offbeat.runtime.child import Child
 from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.serial import SerialActing
-from offbeat.runtime.supervisor import ActorProcess
 from offbeat.runtime.threads import ThreadActing
 from offbeat.threads import usable_cores
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.actor import Slots
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner
+from offbeat.workers.updates import Tally
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Parts:
     def threads(self) -> int:
         """Threads that the learner really has: those of the algorithm, where it shares out its updates."""
         return self.algorithm.threads or self.config.threads
+
+    def snapshot(self) -> Tree:
+        """Return views of all that has been learned."""
+        return self.algorithm.weights()
 
     def close(self) -> None:
         self.algorithm.close()
@@ -84,13 +89,17 @@ def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> P
     arena = SharedArena(plan.slabs()) if runtime.runtime == "processes" else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     slots, weights, timings = plan.slots(arrays), plan.weights(arrays), Timings()
-    learner = _learner(config, algorithm, slots, weights, timings)
+    learner = learner_of(config, algorithm, slots, weights, timings)
     return Parts(config, plan, plan.pace, env, policy, algorithm, arrays, arena, slots, weights, learner, timings)
 
 
-def _learner(config: Config, algorithm: Any, slots: Any, weights: Weights, timings: Timings) -> Learner:
-    """Make the learner that suits what is remembered."""
-    shared: dict[str, Any] = {"seed": config.run.seed, "device": device_of(config), "timings": timings}
+def learner_of(
+    config: Config, algorithm: Any, slots: Any, weights: Weights, timings: Timings, tally: Tally | None = None
+) -> Learner:
+    """Make the learner that suits what is remembered; `tally` where others learn the same parameters."""
+    shared: dict[str, Any] = {
+        "seed": config.run.seed, "device": device_of(config), "timings": timings, "tally": tally,
+    }  # fmt: skip
     settings = config.settings
     if settings.learns_from == "replay":
         shared["keeps_replay"] = settings.save_replay
@@ -99,7 +108,7 @@ def _learner(config: Config, algorithm: Any, slots: Any, weights: Weights, timin
 
 
 def acting_of(
-    parts: Parts, learned: int, tell: Callable[[str], None], show: Callable[[Sequence[ActorProcess]], None]
+    parts: Parts, learned: int, tell: Callable[[str], None], show: Callable[[Sequence[Child]], None]
 ) -> Acting:
     """Make the actors' side of a run, which acts from the first ticket on that learning step `learned` takes in.
 
@@ -122,7 +131,8 @@ def acting_of(
 def layout_of(config: Config, threads: int) -> Layout:
     """Return who works in a run, and on what; `threads` are the learner's."""
     runtime, ahead = config.runtime, config.memory.pace.versions - 1
-    return Layout(runtime.runtime, runtime.actors, threads, usable_cores(), ahead, config.settings.lead)
+    actors = config.workers if runtime.runtime == "hogwild" else runtime.actors
+    return Layout(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lead)
 
 
 def device_of(config: Config) -> str:

@@ -20,7 +20,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.seeding import stream
 from offbeat.types import Algorithm, OnPolicyAlgorithm, Tree
 from offbeat.workers.staging import Staging
-from offbeat.workers.updates import Figures, Updates
+from offbeat.workers.updates import Figures, Tally, Updates
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,18 @@ class Learned:
 class Learner(ABC):
     """What every learner has: an algorithm, its optimizers, and weights to publish."""
 
-    def __init__(self, algorithm: Algorithm, weights: Weights, *, seed: int, device: str, timings: Timings) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        weights: Weights,
+        *,
+        seed: int,
+        device: str,
+        timings: Timings,
+        tally: Tally | None = None,
+    ) -> None:
         self._weights, self._seed, self._timings = weights, seed, timings
-        self._staging, self._updates = Staging(device), Updates(algorithm)
+        self._staging, self._updates = Staging(device), Updates(algorithm, tally)
         self._algorithm = algorithm
 
     @abstractmethod
@@ -62,6 +71,7 @@ class Learner(ABC):
 
     def publish(self, version: int) -> None:
         """Publish the policy as it is now."""
+        self._updates.pull()
         self._algorithm.write_published(self._weights.open(version))
         self._weights.commit(version)
 
@@ -97,8 +107,9 @@ class UnrollLearner(Learner):
         seed: int,
         device: str,
         timings: Timings,
+        tally: Tally | None = None,
     ) -> None:
-        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings)
+        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, tally=tally)
         self._unrolls = unrolls
 
     def valid_rows(self, step: int) -> int:

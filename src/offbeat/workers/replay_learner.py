@@ -19,7 +19,7 @@ from offbeat.pace import ReplayPace
 from offbeat.seeding import stream
 from offbeat.types import Batch, ReplayAlgorithm, Tree
 from offbeat.workers.learner import Learned, Learner, summary
-from offbeat.workers.updates import Figures
+from offbeat.workers.updates import Figures, Tally
 
 
 class ReplayLearner(Learner):
@@ -38,8 +38,9 @@ class ReplayLearner(Learner):
         seed: int,
         device: str,
         timings: Timings,
+        tally: Tally | None = None,
     ) -> None:
-        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings)
+        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, tally=tally)
         self._replay, self._pace, self._keeps_replay = replay, pace, keeps_replay
         self._valid = self._due = 0
         """Valid transitions taken in, and the updates that they made due. The ratio is held on these two: both count
@@ -55,7 +56,7 @@ class ReplayLearner(Learner):
     def learn(self, step: int, progress: float) -> Learned:
         begun = clock()
         rows = self._take_in(step)
-        due = self._pace.due(self._valid) - self._due
+        due = max(0, self._pace.due(self._valid) - self._due)  # more may have been made where one died in the middle
         rates, random, figures = self._algorithm.begin(progress), stream(self._seed, "learn", step), Figures()
         taken_in = clock()
         for _ in range(due):
@@ -79,6 +80,7 @@ class ReplayLearner(Learner):
         return rows
 
     def _update(self, random: np.random.Generator, rates: Mapping[str, float], figures: Figures) -> None:
+        self._updates.pull()
         samples = self._replay.sample(random)
         minibatch = self._algorithm.minibatch(self._staging.tensors(samples.arrays), random)
         applied = self._updates.apply(self._made, minibatch, rates, figures)
@@ -120,6 +122,34 @@ class ReplayLearner(Learner):
         self._replay.begin(step)
         self._valid = self._due = 0
         return "the checkpoint has no replay: it warms up again, and the ratio counts from here"
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        """The ticket from which on the ratio is held, the transitions since then, and the updates."""
+        return self._replay.origin, self._valid, self._due
+
+    def find(self, priorities: Tree, due: int, made: int) -> None:
+        """Go on after `restore` with the rows that its memory holds, and with these priorities.
+
+        Args:
+            priorities: of the rows, where there are some.
+            due: updates that the ratio is held on, with those of a learner that went on from here before and died.
+            made: updates of the whole run, with those too.
+        """
+        self._replay.find(priorities)
+        self._due, self._made = due, made
+
+    def follow(self, step: int, held: tuple[int, int, int], made: int) -> None:
+        """Go on at `step` in the place of a learner that died, with the rows that its memory holds.
+
+        Args:
+            step: the first learning step that was not finished.
+            held: as the property was after the one before; updates that came later count too.
+            made: updates of the whole run.
+        """
+        origin, self._valid, self._due = held
+        self._made = made
+        self._replay.follow(origin, step, born=made)
 
     def state(self) -> dict[str, Any]:
         counted = {"valid": self._valid, "due": self._due, "made": self._made, "had": self._had}

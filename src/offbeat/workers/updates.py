@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,13 +50,46 @@ def _mean(values: list[Any]) -> float:
     return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else sum(values) / len(values)
 
 
+class Tally(Protocol):
+    """Counts the updates of several learners that share their parameters (Hogwild)."""
+
+    separate: bool
+    """Whether this one differentiates on a copy of the parameters."""
+
+    def others(self) -> int:
+        """Return how many updates the others have made."""
+        ...
+
+    def count(self, *, refused: bool) -> None:
+        """Count an update of this one."""
+        ...
+
+
 class Updates:
     """Owns the optimizers; everything particular to an algorithm is in the algorithm."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self._algorithm = algorithm
+    def __init__(self, algorithm: Algorithm, tally: Tally | None = None) -> None:
+        """Make the optimizers of an algorithm.
+
+        Args:
+            algorithm: what is to learn.
+            tally: of all learners, where others change the parameters too.
+        """
+        self._algorithm, self._tally = algorithm, tally
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
         self._refused_in_a_row = 0
+        self._seen = 0
+        """Updates that the others had made when this learner last read the parameters."""
+
+    def pull(self) -> None:
+        """Read the parameters as others have left them, where this learner differentiates on a copy."""
+        for group in self._algorithm.groups.values():
+            group.parameters.pull()
+        self._note_read()
+
+    def _note_read(self) -> None:
+        if self._tally:
+            self._seen = self._tally.others()
 
     def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], figures: Figures) -> bool:
         """Make update `number` of the run, stage by stage, with the learning rate of each group.
@@ -66,12 +100,25 @@ class Updates:
         Raises:
             RunFailed: too many updates were refused one after the other.
         """
-        for stage in self._algorithm.stages:
-            if number % stage.every == 0 and not self._apply(stage, minibatch, rates[stage.group], figures):
-                self._refuse(figures)
-                return False
-        self._refused_in_a_row = 0
-        return True
+        if self._tally and not self._tally.separate:
+            self._note_read()
+        applied = self._apply_stages(number, minibatch, rates, figures)
+        if self._tally:
+            figures.add_spread("hogwild_lag", np.array([self._tally.others() - self._seen]))
+            self._tally.count(refused=not applied)
+            self._note_read()  # a copy was renewed when it had been changed
+        if applied:
+            self._refused_in_a_row = 0
+        else:
+            self._refuse(figures)
+        return applied
+
+    def _apply_stages(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], figures: Figures) -> bool:
+        return all(
+            self._apply(stage, minibatch, rates[stage.group], figures)
+            for stage in self._algorithm.stages
+            if number % stage.every == 0
+        )
 
     def _apply(self, stage: Stage, minibatch: Minibatch, rate: float, figures: Figures) -> bool:
         """Change a stage's group by its gradients, if they are finite; return whether they were."""
@@ -107,9 +154,9 @@ class Updates:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
-        for name, adam in self._adam.items():
-            for key, tensor in adam.state_tensors().items():
+        """Take over `state()`, as far as it goes: moments that are shared are not in it."""
+        for name in state:
+            for key, tensor in self._adam[name].state_tensors().items():
                 tensor.copy_(torch.from_numpy(state[name][key]))
 
 

@@ -1,0 +1,256 @@
+"""The crew of a lock-free run: its worker processes and what they share, as the conductor sees them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from offbeat.config import Config
+from offbeat.envs import sending
+from offbeat.envs.check import preflight
+from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
+from offbeat.memory.replay import kept_rows
+from offbeat.memory.rings import Rings
+from offbeat.metrics.timings import Timings
+from offbeat.models.spec import PolicySpec
+from offbeat.models.storage import PrivateStorage
+from offbeat.pace import Pace
+from offbeat.registry import algorithm_entry
+from offbeat.runtime.acting import Plan
+from offbeat.runtime.child import Child, Report, spawn, tell
+from offbeat.runtime.commons import CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.gate import NAP_S, Bell
+from offbeat.runtime.supervisor import Supervisor
+from offbeat.runtime.worker_process import Orders, State, Told
+from offbeat.threads import usable_core_numbers
+from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
+from offbeat.workers.updates import Updates
+
+CLOSE_S = 2.0
+"""Seconds that workers get to end by themselves."""
+WORKER_BYTES = 300_000_000
+"""What a worker process takes beside its replay: Python, torch, networks and buffers."""
+
+
+@dataclass(frozen=True)
+class LockFreeParts:
+    """Everything that a lock-free run consists of, but for its processes."""
+
+    config: Config
+    env: EnvSpec
+    policy: PolicySpec
+    algorithm: Algorithm
+    """One that never learns: it looks on at what is shared."""
+    plans: tuple[Plan, ...]
+    """By worker."""
+    commons: CommonsShape
+    storage: SharedStorage
+    board: WorkersBoard
+    arenas: tuple[SharedArena, ...]
+    """The commons, then the memory of each worker."""
+    timings: Timings
+    """Of this process."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of each worker."""
+        return self.config.threads
+
+    @property
+    def pace(self) -> Pace:
+        """Of each worker."""
+        return self.plans[0].pace
+
+    def snapshot(self) -> Tree:
+        """Return all that has been learned, with the normalisers of all workers merged: views, and arrays."""
+        self.algorithm.restore_statistics(self.algorithm.state())  # which is read from what all workers tell
+        return self.algorithm.weights()
+
+    def replay_rows(self, worker: int, state: Mapping[str, Any]) -> Tree:
+        """Return views of the rows of a worker's replay that is in this state."""
+        rings = self.plans[worker].slots(self.arenas[1 + worker].arrays)
+        assert isinstance(rings, Rings)
+        return kept_rows(rings, state)
+
+    def close(self) -> None:
+        self.algorithm.close()
+        for arena in self.arenas:
+            arena.close()
+
+
+def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: None) -> LockFreeParts:
+    """Make what the workers of a run share, and a memory for each, after a few steps in the env.
+
+    Args:
+        config: all settings; runtime is hogwild.
+        news: is told how much memory will be taken, where that is much.
+
+    Raises:
+        ConfigError: the env or its spaces do not suit the settings, or memory does not suffice.
+    """
+    runtime = config.runtime
+    env = replace(preflight(config.run.env), columns=runtime.envs_per_actor)
+    policy = config.settings.policy_spec(env)
+    make = partial(algorithm_entry(config.run.algorithm).algorithm_class().for_run, config.of_worker(0), policy, "cpu")
+    made = PrivateStorage()
+    first = make(made)
+    Updates(first)  # its moments are kept too
+    fields = (*env_fields(env), *first.fields())
+    first.close()
+
+    def plan(own: Config) -> Plan:
+        return Plan(own.run, own.runtime, env, policy, fields, own.memory, own.blas_threads)
+
+    _require_memory(plan(config.of_worker(0)), config.workers)  # first, as there may be very many
+    plans = tuple(plan(config.of_worker(worker)) for worker in range(config.workers))
+    shape = CommonsShape.of(
+        made,
+        workers=config.workers,
+        separate=runtime.hogwild == "synced",
+        share_moments=runtime.hogwild_moments != "per_worker",
+    )
+    if told := plans[0].memory.describe(fields):
+        news(told if config.workers == 1 else f"each of {config.workers} workers has a {told}")
+    arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
+    write_initial(arenas[0].arrays, made)
+    storage = SharedStorage(shape, arenas[0].arrays)
+    board = WorkersBoard(arenas[0].arrays, config.workers)
+    return LockFreeParts(config, env, policy, make(storage), plans, shape, storage, board, arenas, Timings())
+
+
+def _require_memory(plan: Plan, workers: int) -> None:
+    """Refuse more workers than memory allows.
+
+    Raises:
+        ConfigError: with the arithmetic.
+    """
+    own = arena_bytes(plan.slabs())
+    require_bytes(
+        workers * (WORKER_BYTES + own),
+        f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
+        "for what it remembers: they need",
+        f"type fewer --workers, or {plan.memory.remedy.removeprefix('type ')}",
+    )
+
+
+class Crew:
+    """The processes of the workers."""
+
+    def __init__(
+        self, parts: LockFreeParts, news: Callable[[str], None], show: Callable[[Sequence[Child]], None]
+    ) -> None:
+        """Prepare a crew; `begin` starts it.
+
+        Args:
+            parts: what they share.
+            news: tells the user what has happened.
+            show: is given the processes, whenever they have changed.
+
+        Raises:
+            ConfigError: the env cannot be sent to another process.
+        """
+        self._env = sending.package(parts.config.run.env, parts.config.run.imports)  # first, as it may refuse
+        self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
+        self._bell = Bell.make()
+        self._bells = [Bell.make() for _ in parts.plans]
+        self._states: list[State | None] = [None] * len(parts.plans)
+        """What each goes on from, until it has finished a learning step."""
+        self._begun: list[Done] = []
+        self._spent = [Timings() for _ in parts.plans]
+        self.longest_stall = 0.0
+        self.heard: list[tuple[int, Told]] = []
+        """What workers have told of, and nobody has taken in yet."""
+        self._supervisor = Supervisor(self._start, self._board, parts.config.runtime, news, show, role="worker")
+
+    @property
+    def restarts(self) -> int:
+        return self._supervisor.restarts
+
+    def spent(self) -> list[Mapping[str, float]]:
+        """Return the seconds of each worker, by what they went into."""
+        return [timings.seconds for timings in self._spent]
+
+    def begin(self, states: Sequence[State | None]) -> None:
+        """Start all workers, each from its state, and wait until they are ready; none begins a learning step yet."""
+        self._states = list(states)
+        self._begun = [self._board.done(worker) for worker in range(len(states))]
+        self._board.begin()
+        self._supervisor.begin(0, [None] * len(states))
+
+    def _start(self, index: int, _origin: int, _snapshot: Any, attempt: int) -> Child:
+        parts = self._parts
+        arenas = (parts.arenas[0].fd, parts.arenas[1 + index].fd)
+        bells = (self._bells[index].reader, self._bell.writer)
+        threads = parts.config.blas_threads
+        process, connection = spawn("offbeat.runtime.worker_process", (*arenas, *bells), threads)
+        orders = Orders(
+            index=index,
+            config=parts.config.of_worker(index),
+            runtime=parts.config.runtime,
+            steps=parts.config.run.steps,
+            plan=parts.plans[index],
+            commons=parts.commons,
+            attempt=attempt,
+            state=self._state(index, attempt),
+            env=self._env,
+            parent=os.getpid(),
+            cores=self._cores,
+            arenas=arenas,
+            own_bell=bells[0],
+            conductors_bell=bells[1],
+        )
+        tell(connection, orders)
+        return Child(index, process, connection, partial(self._hear, index))
+
+    def _state(self, index: int, attempt: int) -> State | None:
+        """Return what a worker goes on from, if nothing came of it yet; what its envs died of does not come again."""
+        state = self._states[index] if self._board.done(index) == self._begun[index] else None
+        return state._replace(actor=None) if state and attempt else state
+
+    def _hear(self, index: int, report: Report) -> None:
+        told: Told = report.content
+        self._spent[index].merge(told.seconds)
+        self.longest_stall = max(self.longest_stall, told.stall)
+        self.heard.append((index, told))
+
+    def go_on(self, limit: int) -> None:
+        """Let workers take in env steps until all of them together have `limit`."""
+        self._board.limit[0] = limit
+        for bell in self._bells:
+            bell.ring()
+
+    def watch(self) -> None:
+        """Take in what workers report, and start again whoever has died or hangs.
+
+        Raises:
+            RunFailed: one did so too often.
+        """
+        for child in self._supervisor.processes:
+            child.listen()
+        self._supervisor.watch()
+
+    def wait(self) -> None:
+        """Watch, after a nap, or sooner if somebody has news."""
+        self._bell.sleep(NAP_S)
+        self.watch()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether all workers have stopped at the limit, and reported their states."""
+        limit = int(self._board.limit[0])
+        return all(child.rests[0] == limit for child in self._supervisor.processes)
+
+    def states(self) -> list[State]:
+        """Return the state of each worker, all of them at rest."""
+        return [child.rests[1] for child in self._supervisor.processes]
+
+    def close(self) -> None:
+        self._board.closed[0] = 1
+        for bell in self._bells:
+            bell.ring()
+        self._supervisor.close(CLOSE_S)
+        for bell in (self._bell, *self._bells):
+            bell.close()

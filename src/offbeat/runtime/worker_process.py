@@ -1,0 +1,252 @@
+"""The life of a worker process of a lock-free run: it acts and learns by turns, on envs and a memory of its own.
+
+With one worker, its turns are those of the serial runtime. It ends when the board says that all is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from time import perf_counter as clock
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.config import Config, RuntimeConfig
+from offbeat.envs import sending
+from offbeat.errors import Closed
+from offbeat.memory.arena import attach
+from offbeat.metrics.timings import Timings
+from offbeat.registry import algorithm_entry
+from offbeat.runtime.acting import Plan, Snapshot
+from offbeat.runtime.child import Report, live
+from offbeat.runtime.commons import CommonsShape, SharedStorage, WorkersBoard, WorkerTally
+from offbeat.runtime.gate import NAP_S, Bell, EnvWatch
+from offbeat.runtime.wiring import learner_of
+from offbeat.threads import limit, place, turn
+from offbeat.types import Tree
+from offbeat.workers.actor import Actor
+from offbeat.workers.learner import Learned, Learner
+from offbeat.workers.replay_learner import ReplayLearner
+
+REPORT_EVERY_S = 0.2
+"""Seconds between reports of what was learned, at least."""
+
+
+class State(NamedTuple):
+    """What a worker goes on from."""
+
+    learner: Mapping[str, Any]
+    actor: Snapshot
+    priorities: Tree
+    """Of its replay, as far as it has some; the rows are in its memory."""
+
+
+class Told(NamedTuple):
+    """What a worker reports of the learning steps since its last report."""
+
+    metrics: list[dict[str, float]]
+    """Of each step."""
+    returns: list[NDArray[np.float32]]
+    """Of the episodes that ended."""
+    lengths: list[NDArray[np.int32]]
+    seconds: dict[str, float]
+    """What the time went into."""
+    stall: float
+    """Seconds of the longest call of an env so far."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a worker process is told at its start."""
+
+    index: int
+    config: Config
+    """Its own: see `Config.of_worker`."""
+    runtime: RuntimeConfig
+    """That of the whole run."""
+    steps: int
+    """Env steps of the whole run: what schedules run over."""
+    plan: Plan
+    commons: CommonsShape
+    attempt: int
+    """How often this worker has died of late."""
+    state: State | None
+    """What it goes on from; None where it begins, or follows one that died."""
+    env: bytes
+    """From `sending.package`."""
+    parent: int
+    cores: set[int]
+    """Where it may run, unless `actor_cores` says otherwise."""
+    arenas: tuple[int, int]
+    """File descriptors, which it has inherited under the same numbers: of the commons, and of its own memory."""
+    own_bell: int
+    conductors_bell: int
+
+
+def main() -> None:
+    """Be a worker until everything is closed."""
+    live(_work, lambda orders: Bell(-1, orders.conductors_bell).ring())
+
+
+def _work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+    place(turn(orders.runtime.actor_cores, orders.index) or orders.cores, orders.runtime.actor_nice)
+    sending.unpack(orders.env)
+    algorithm_class = algorithm_entry(orders.config.run.algorithm).algorithm_class()  # loads torch
+    limit(orders.config.blas_threads)
+    worker = Worker(orders, connection, algorithm_class)
+    try:
+        worker.begin(orders.state)
+        worker.work()
+    finally:
+        worker.close()
+
+
+class Worker:
+    """One worker: an actor, a learner, and the loop that lets them take turns."""
+
+    def __init__(self, orders: Orders, connection: Connection[Report, Orders], algorithm_class: type[Any]) -> None:
+        plan, index = orders.plan, orders.index
+        commons = attach(orders.arenas[0], orders.commons.slabs())
+        arrays = attach(orders.arenas[1], plan.slabs())
+        self._orders, self._connection = orders, connection
+        self._board = WorkersBoard(commons, orders.commons.workers)
+        self._bell, self._conductors_bell = Bell(orders.own_bell, -1), Bell(-1, orders.conductors_bell)
+        storage = SharedStorage(orders.commons, commons, index)
+        self._algorithm = algorithm_class.for_run(orders.config, plan.policy, "cpu", storage)
+        self._slots, self._weights, self._timings = plan.slots(arrays), plan.weights(arrays), Timings()
+        tally = WorkerTally(self._board, index, separate=storage.separate)
+        self._learner: Learner = learner_of(
+            orders.config, self._algorithm, self._slots, self._weights, self._timings, tally
+        )
+        self._done = self._board.done(index)
+        self._actor = self._make_actor(lives=not storage.separate)
+        self._told, self._told_at = _Untold(), clock()
+
+    def _make_actor(self, *, lives: bool) -> Actor:
+        """Make the actor; where it acts with what all learners change, it takes the newest for each decision."""
+        plan, index = self._orders.plan, self._orders.index
+        watch = EnvWatch(self._board.closed, self._board.deadline[index], self._orders.runtime)
+        renew = self._algorithm.write_published if lives else None
+        first = plan.pace.tickets_of(self._done.learning_steps).start
+        return plan.actor(0, first, watch, self._orders.attempt, renew)
+
+    # --- beginning ------------------------------------------------------------------------------------------
+
+    def begin(self, state: State | None) -> None:
+        """Begin, go on from a state, or follow a worker that died: its replay and its counts are still there."""
+        step = self._done.learning_steps
+        if state is not None:
+            self._restore(state)
+        elif isinstance(self._learner, ReplayLearner):
+            made = int(self._board.updates[self._orders.index, 0])
+            self._learner.follow(step, (self._done.origin, self._done.valid, made - self._done.unheld), made)
+        self._learner.publish(step)
+        first = self._orders.plan.pace.tickets_of(step).start
+        self._orders.plan.begin(self._actor, first, state.actor if state else None)
+        self._report("ready", None)
+
+    def _restore(self, state: State) -> None:
+        self._learner.restore(state.learner)
+        if isinstance(self._learner, ReplayLearner):
+            if state.learner["replay"] is None:
+                self._learner.take_over(None, self._done.learning_steps)
+            else:
+                made = int(self._board.updates[self._orders.index, 0])
+                self._learner.find(state.priorities, made - self._done.unheld, made)
+            self._count_from_here()
+
+    # --- the loop -------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Act and learn by turns, as long as all workers together are below the limit.
+
+        Raises:
+            Closed: everything has been closed.
+        """
+        while True:
+            begun, held = self._board.env_steps, int(self._board.limit[0])
+            if begun >= held:
+                self._rest(held)
+                continue
+            step = self._done.learning_steps
+            for ticket in self._orders.plan.pace.tickets_of(step):
+                self._actor.act(ticket, step, self._weights.read(step), self._slots.open(ticket))
+            learned = self._learner.learn(step, min(1.0, begun / self._orders.steps))
+            self._count(learned)
+            if clock() > self._told_at + REPORT_EVERY_S:
+                self._tell()
+
+    def _count(self, learned: Learned) -> None:
+        done = self._done
+        self._done = done._replace(learning_steps=done.learning_steps + 1, env_steps=done.env_steps + learned.env_steps)
+        self._count_from_here()
+        self._told.add(learned)
+
+    def _count_from_here(self) -> None:
+        """Let the board know what is done, the replay's counts with it."""
+        if isinstance(self._learner, ReplayLearner):
+            made = int(self._board.updates[self._orders.index, 0])
+            origin, valid, due = self._learner.held
+            self._done = self._done._replace(origin=origin, valid=valid, unheld=made - due)
+        self._board.finish(self._orders.index, self._done)
+
+    def _rest(self, held: int) -> None:
+        """Report all that there is to save, and do nothing until the limit is another one than `held`.
+
+        Raises:
+            Closed: everything has been closed.
+        """
+        self._tell()
+        self._report("rest", (held, self._state()))
+        while self._board.limit[0] == held:
+            if self._board.closed[0]:
+                raise Closed
+            self._bell.sleep(NAP_S)
+
+    def _state(self) -> State:
+        learner, kept = self._learner.state(), self._learner.kept() or {}
+        if self._orders.commons.share_moments:
+            learner["adam"] = {}  # they are saved once, with all that is shared
+        priorities = {name: array.copy() for name, array in kept.items() if name.startswith("priorities/")}
+        return State(learner, self._actor.snapshot(), priorities)
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """Report what was learned since the last time."""
+        self._told_at = clock()
+        timings = Timings()
+        timings.merge(self._timings.seconds)
+        timings.merge(self._actor.timings.seconds)
+        self._timings.seconds.clear()
+        self._actor.timings.seconds.clear()
+        told, self._told = self._told, _Untold()
+        self._connection.send(
+            Report("told", Told(told.metrics, told.returns, told.lengths, timings.seconds, self._actor.longest_stall))
+        )
+
+    def _report(self, kind: str, content: Any) -> None:
+        self._connection.send(Report(kind, content))
+        self._conductors_bell.ring()
+
+    def close(self) -> None:
+        self._actor.close()
+        self._algorithm.close()
+
+
+class _Untold:
+    """What is not reported yet."""
+
+    def __init__(self) -> None:
+        self.metrics: list[dict[str, float]] = []
+        self.returns: list[NDArray[np.float32]] = []
+        self.lengths: list[NDArray[np.int32]] = []
+
+    def add(self, learned: Learned) -> None:
+        self.metrics.append(learned.metrics)
+        if len(learned.episode_returns):
+            self.returns.append(learned.episode_returns)
+            self.lengths.append(learned.episode_lengths)
