@@ -167,6 +167,6 @@ def cores_of(config: Config) -> int:
     runtime = config.runtime
     if runtime.split == "measured":  # then it is the session that chooses
         return usable_cores()
-    workers = getattr(runtime, "workers", None)
-    busy = workers or (config.threads if runtime.runtime == "serial" else runtime.actors + config.threads)
+    learning = config.workers * config.threads
+    busy = learning if runtime.runtime in ("serial", "hogwild") else runtime.actors + learning
     return min(usable_cores(), busy)
