@@ -224,6 +224,70 @@ ON_A_REPLAY = [
     Row("train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) there"]),
     Row("resume soft-cut", 2, ["is damaged", "replay.safetensors"]),
 ]
+FREE = "--runtime hogwild --workers 2"
+LOCK_FREE = [
+    train("--runtime hogwild --workers 0", 2, "workers is '0'", "at least 1", "--workers"),
+    train("--runtime hogwild --workers 1.5", 2, "workers is '1.5'", "whole number"),
+    train("--runtime hogwild --workers many", 2, "workers is 'many'", "whole number"),
+    train(f"{FREE} --set hogwild=fast", 2, "hogwild is 'fast'", "shared, synced", "--set hogwild="),
+    train(f"{FREE} --set hogwild_moments=mine", 2, "hogwild_moments is 'mine'", "shared, per_worker"),
+    *(
+        Row(
+            f"train {algorithm} --runtime hogwild --workers 100000",
+            2,
+            ["workers is 100000", "each needs 300 MB for its process", "GB of memory are free", "fewer --workers"],
+        )
+        for algorithm in ("a2c CartPole-v1", "sac Pendulum-v1 --set batch_size=1 warmup=1000000")
+    ),
+    Row(
+        "train impala CartPole-v1 --runtime hogwild",
+        2,
+        ["runtime is hogwild", "impala cannot run lock-free", "Type another --runtime", "A2C"],
+    ),
+    *(
+        train(f"{FREE} {given}", 2, f"{told}, which means nothing in the hogwild runtime", *instead)
+        for given, told, instead in (
+            ("--actors 2", "actors is 2", ["--workers N"]),
+            ("--max-lag 1", "max_lag is 1", ["hogwild_lag", "Leave it out"]),
+            ("--lag exact", "lag is exact", ["depends on the clock", "Leave it out"]),
+            ("--set split=measured", "split is measured", ["--workers N"]),
+            ("--set learner_cores=0", "learner_cores is (0,)", ["--runtime threads or --runtime processes"]),
+            ("--set learner_nice=1", "learner_nice is 1", ["--runtime threads or --runtime processes"]),
+            ("--set actor_threads=1", "actor_threads is 1", ["--runtime processes"]),
+        )
+    ),
+    train_sac(f"{FREE} --set max_ahead=2", "max_ahead is 2", "means nothing in the hogwild runtime", "Leave it out"),
+    train(f"{FREE} --device cuda", 2, "device is cuda", "the memory of the CPU", "--device cpu"),
+    *(
+        train(
+            f"--runtime {runtime} {given}",
+            2,
+            f"{told}, which means nothing in the {runtime} runtime",
+            "or type --runtime hogwild",
+        )
+        for runtime in ("serial", "threads", "processes")
+        for given, told in (
+            ("--workers 2", "workers is 2"),
+            ("--set hogwild=synced", "hogwild is synced"),
+            ("--set hogwild_moments=shared", "hogwild_moments is shared"),
+        )
+    ),
+    train_sac(
+        "--runtime hogwild --workers 3 --set warmup=600",
+        "warmup is 600 transitions, 200 for each of 3 workers",
+        "batch_size = 256",
+        "--set warmup=768",
+        "fewer --workers",
+    ),
+    train_sac(f"{FREE} --set warmup=4000 capacity=2000", "warmup is 4000", "capacity is 2000", "capacity=4000"),
+    train_sac(
+        f"{FREE} --set n_step=300 capacity=500 warmup=500 batch_size=200 envs_per_actor=1",
+        "n_step is 300",
+        "each of 2 workers",
+        "share of capacity",
+    ),
+    train(f"{FREE} --set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
+]
 ENVIRONMENTS = [
     train_on("runs/TupleActions-v0", ENVS, 2, "runs/TupleActions-v0", "Tuple"),
     train_on("zoo/DictActions-v0", ZOO, 2, "zoo/DictActions-v0", "Dict"),
@@ -271,7 +335,7 @@ RUNS = [
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 there and 2 here", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
-TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *ENVIRONMENTS, *RUNS]
+TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *LOCK_FREE, *ENVIRONMENTS, *RUNS]
 
 
 @pytest.fixture(scope="module")

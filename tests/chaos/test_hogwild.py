@@ -1,0 +1,327 @@
+"""Workers that die at any moment leave the shared parameters finite, and the run ends whole with all its counts."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, Self
+
+import pytest
+from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, crews, pids_of, workers_of
+from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
+from tests.reference.runs import (
+    OFFBEAT,
+    Said,
+    Started,
+    is_alive,
+    lines_of,
+    offbeat,
+    small_arguments,
+    small_run,
+    status_of,
+)
+
+from offbeat.checkpoint import load
+from offbeat.runtime.crew import Crew
+from offbeat.runtime.supervisor import START_S
+from offbeat.training import Run, resume
+
+ENVS = ("tests.reference.run_envs",)
+WORKERS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "imports": ENVS}
+IN_TIME_S = 10.0
+"""The grace of five seconds, and leaving."""
+ORPHANED_S = 5.0
+"""Within this time no worker outlives the process that started it."""
+GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
+"""Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def log() -> str:
+    return Path("run/log.txt").read_text()
+
+
+def shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+# --- kill -9, at any moment ---------------------------------------------------------------------------------
+
+
+class Killer:
+    """Kills workers of a crew of this process, each at a moment that its run comes to."""
+
+    def __init__(self, begun: list[Crew], moments: list[Callable[[Crew], bool]], random: Random) -> None:
+        self.killed: list[int] = []
+        self.seen: set[int] = set()
+        self._begun, self._moments, self._random = begun, moments, random
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._kill_all)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _kill_all(self) -> None:
+        for has_come in self._moments:
+            while not (self._begun and has_come(self._begun[-1])):
+                if self._done.wait(0.001):
+                    return
+            self._done.wait(self._random.uniform(0, 0.2))  # they act and learn meanwhile, or start
+            if not self._kill(self._begun[-1]):
+                return
+
+    def _kill(self, crew: Crew) -> bool:
+        """Kill a worker that lives; return False if there never is one."""
+        while not self._done.is_set():
+            pids = [child.process.pid for child in list(crew._supervisor.processes)]
+            self.seen |= set(pids)
+            living = [pid for pid in pids if pid not in self.killed and is_alive(pid)]
+            if living:
+                self.killed.append(self._random.choice(living))
+                os.kill(self.killed[-1], signal.SIGKILL)
+                return True
+            time.sleep(0.001)
+        return False
+
+
+def at(env_steps: float) -> Callable[[Crew], bool]:
+    return lambda crew: crew._board.env_steps >= env_steps
+
+
+class Case(NamedTuple):
+    train: Callable[..., Run]
+    env: str
+    steps: int
+    settings: dict[str, Any]
+
+
+KILLS = 10
+"""In each case."""
+ON_A_REPLAY: dict[str, Any] = {"capacity": 6000, "chunk_length": 4, "warmup": 96, "utd_ratio": "1/2"}
+CASES = {
+    "a2c-shared": Case(small_run, "CartPole-v1", 60_000, {"algorithm": "a2c", "workers": 3}),
+    "a2c-synced": Case(
+        small_run,
+        "CartPole-v1",
+        60_000,
+        {"algorithm": "a2c", "workers": 2, "hogwild": "synced", "hogwild_moments": "per_worker"},
+    ),
+    "sac-shared": Case(
+        small_sac,
+        "Pendulum-v1",
+        3000,
+        {**ON_A_REPLAY, "workers": 3, "normalize_observations": True, "prioritized": True},
+    ),
+    "sac-synced": Case(
+        small_sac,
+        "Pendulum-v1",
+        3000,
+        {**ON_A_REPLAY, "workers": 2, "hogwild": "synced", "hogwild_moments": "per_worker"},
+    ),
+    "sac-links": Case(small_sac, "links/Linked-v0", 2000, {**ON_A_REPLAY, **LINKS, "utd_ratio": "3", "workers": 2}),
+}
+
+
+def test_there_are_fifty_kills():
+    assert KILLS * len(CASES) == 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_workers_killed_at_random_moments_are_all_started_again_and_the_run_ends_whole(tmp_path, name):
+    case, random, path, shared = CASES[name], Random(name), tmp_path / "run", shared_memory()
+    moments = [at(random.uniform(0, 0.7) * case.steps) for _ in range(KILLS)]
+    often: dict[str, Any] = {"eval_every": case.steps // 5, "eval_episodes": 2, "checkpoint_every": case.steps // 6}
+    settings = {**case.settings, **often, "runtime": "hogwild", "restart_budget": 100, "steps": case.steps}
+    with crews() as begun, Killer(begun, moments, random) as killer:
+        run = case.train(path, case.env, **settings)
+
+    assert (run.state, run.exit_code, status_of(path)["state"]) == ("finished", 0, "finished")
+    assert len(killer.killed) == KILLS
+    assert run.metrics["actor_restarts"] == KILLS
+    assert log().count("was killed by SIGKILL") == KILLS
+    for pid in killer.killed:
+        assert f"worker {_index(pid)} (process {pid}) was killed by SIGKILL" in log()
+    assert not any(map(is_alive, killer.seen | set(pids_of(path))))
+    assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
+
+    last = case.steps + settings["workers"] * 64
+    assert case.steps <= run.metrics["env_steps"] == load(path / "checkpoints" / "latest").policy["env_steps"] < last
+    assert_whole(path)
+    for line in lines_of(path):
+        assert all(math.isfinite(value) for value in line.values() if value is not None)
+    if case.train is small_sac:
+        ratio = Fraction(settings["utd_ratio"])
+        assert_ratio_of_each(path, ratio, math.ceil(ratio * 4 * SMALL_SAC["envs_per_actor"]))
+        assert [worker["done"]["unheld"] for worker in workers_of(path)] == [0] * settings["workers"]
+        assert run.metrics["replay_size"] == run.metrics["env_steps"], "no row was lost"
+    if "links" in case.env:
+        assert linked_rows(path) == run.metrics["env_steps"], "no transition leads into another episode"
+    assert resume(path, steps=run.metrics["env_steps"] + 200).state == "finished"
+
+
+def _index(pid: int) -> str:
+    """Return which worker a process was, as the log says."""
+    return log().partition(f" (process {pid})")[0].rpartition("worker ")[2]
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_worker_killed_in_its_first_updates_after_a_resume_makes_none_of_them_twice(tmp_path, prioritized):
+    path = tmp_path / "run"
+    settings: dict[str, Any] = {"chunk_length": 60, "capacity": 2000, "prioritized": prioritized, "warmup": 120}
+    layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 2000}
+    stopped = small_sac(path, **settings, **layout, stop_at=240)
+    made = stopped.metrics["updates"]
+    assert made == stopped.metrics["env_steps"] - 120 > 0
+    with crews() as begun, Killer(begun, [lambda crew: crew._board.updates[0, 0] > made + 5], Still()) as killer:
+        resumed = resume(path, steps=stopped.metrics["env_steps"] + 240)
+    assert len(killer.killed) == resumed.metrics["actor_restarts"] == 1
+    (worker,) = workers_of(path)
+    assert worker["done"]["unheld"] == 0, "the ratio is held on all updates"
+    assert worker["updates"] == worker["done"]["valid"] - 120 == resumed.metrics["env_steps"] - 120
+    assert_whole(path)
+
+
+class Still(Random):
+    """Lets no time pass between a moment and what happens at it."""
+
+    def uniform(self, a: float, b: float) -> float:  # noqa: ARG002
+        return 0.0
+
+
+# --- envs ---------------------------------------------------------------------------------------------------
+
+
+def train(env: str, **settings: Any) -> Said:
+    """Train with `offbeat` in the current folder, in the run directory `run`."""
+    return offbeat(*small_arguments(Path("run"), env, **{**WORKERS, **settings}))
+
+
+def test_a_worker_whose_env_raises_is_started_again_within_its_budget_then_the_run_fails_and_goes_on_when_mended():
+    said = train("runs/RaisesUntilMended-v0", restart_budget=1, checkpoint_every=256, steps=20_000)
+    assert said.code == 1, said.err
+    assert "started again, at a marked cut; restart 1 of 1" in log()
+    assert "ZeroDivisionError: the wave has no length" in said.err
+    assert "restart_budget of 1 in 10 minutes is spent" in said.err
+    assert 'raise ZeroDivisionError("the wave has no length")' in log()  # the line, from the traceback
+    assert status_of(Path("run"))["state"] == "failed"
+    assert_whole(Path("run"))
+    saved = load(Path("run/checkpoints/latest")).policy["env_steps"]
+    assert 256 <= saved < 20_000
+    Path("MENDED").touch()
+    assert offbeat("resume", "run", "--progress", "none").code == 0
+    assert_whole(Path("run"))
+
+
+@pytest.mark.parametrize(
+    ("env", "timeout"), [("HangsHoldingTheInterpreter", "step_timeout_s"), ("HangsInFirstReset", "reset_timeout_s")]
+)
+def test_a_worker_whose_env_hangs_is_named_killed_and_started_again(env, timeout):
+    said = train(f"runs/{env}-v0", **{timeout: 3}, steps=4096)
+    assert said.code == 0, said.err
+    assert "had to be killed, as its envs did not answer in time" in said.err
+    last = lines_of(Path("run"))[-1]
+    assert last["actor_restarts"] == 1
+    assert last["env_steps"] >= 4096
+    assert last["wall_time_s"] < START_S
+    assert_whole(Path("run"))
+
+
+def test_a_worker_whose_whole_process_ends_is_started_again():
+    said = train("runs/ExitsAtOnce-v0", steps=4096)
+    assert said.code == 0, said.err
+    assert lines_of(Path("run"))[-1]["actor_restarts"] == 1
+    assert "ended with exit code 0" in said.err
+    assert_whole(Path("run"))
+
+
+def test_a_worker_that_cannot_start_ends_the_run_with_its_error_and_leaves_nothing_behind():
+    said = train("runs/CannotBeMadeInActors-v0", restart_budget=1)
+    assert said.code == 1
+    assert "the wave tank is in use" in said.err
+    assert "worker" in said.err
+    assert not Path("run").exists()
+
+
+# --- the main process and signals ---------------------------------------------------------------------------
+
+
+@contextmanager
+def started(path: Path, env: str, **settings: Any) -> Iterator[tuple[Started, list[int]]]:
+    """Start a long run in a process group of its own; yield it and its workers once it has saved a checkpoint."""
+    long = {**WORKERS, "steps": 10**8, "checkpoint_every": 256, **settings}
+    run = Started(small_arguments(path, env, **long), path.parent, GROUP)
+    try:
+        run.wait_until((path / "checkpoints" / "latest").is_dir)
+        if "Hangs" in env:
+            run.wait_until((path.parent / "SLEEPING").exists)
+        yield run, pids_of(path)
+    finally:
+        run.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("env", ["Unhurried", "HangsHoldingTheInterpreter"])
+def test_a_main_process_that_is_killed_leaves_no_worker_behind_and_its_run_goes_on(tmp_path, env):
+    path, shared = tmp_path / "run", shared_memory()
+    with started(path, f"runs/{env}-v0", eval_every=0) as (run, workers):
+        assert len(workers) == 2
+        assert all(map(is_alive, workers))
+        assert run.end(signal.SIGKILL).code == -signal.SIGKILL
+    deadline = time.monotonic() + ORPHANED_S
+    while any(map(is_alive, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
+    assert_whole(path)
+    learned = load(path / "checkpoints" / "latest").policy["env_steps"]
+    assert offbeat("resume", path, "--steps", learned + 500, "--progress", "none").code == 0
+    lines = [line["env_steps"] for line in lines_of(path)]
+    assert lines == sorted(lines)
+    assert lines[-1] >= learned + 500
+    assert_whole(path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_to_all_stops_the_workers_with_a_checkpoint_of_that_moment(tmp_path, number):
+    path = tmp_path / "run"
+    with started(path, "runs/Wave-v0") as (run, workers):
+        os.killpg(run.process.pid, number)
+        said = run.end(seconds=IN_TIME_S)
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    assert not any(map(is_alive, workers))
+    last = lines_of(path)[-1]
+    assert last["actor_restarts"] == 0  # it was not for them
+    assert (status_of(path)["state"], status_of(path)["reason"]) == ("interrupted", f"stopped by {number.name}")
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] == last["env_steps"]
+    assert_whole(path)
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT, signal.SIGINT]], ids=len)
+def test_a_run_whose_worker_hangs_ends_in_time_on_its_last_checkpoint_and_says_what_is_lost(tmp_path, signals):
+    path = tmp_path / "run"
+    with started(path, "runs/HangsOnce-v0") as (run, workers):
+        said = run.end(*signals, seconds=IN_TIME_S)
+    assert said.code == 130, said.err
+    assert "Traceback" not in said.err
+    assert not any(map(is_alive, workers))
+    assert "last checkpoint" in status_of(path)["reason"]
+    assert_whole(path)

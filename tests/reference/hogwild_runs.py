@@ -1,0 +1,92 @@
+"""Small lock-free runs, what their checkpoints say of each worker, and their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from tests.reference.replay_runs import updates_due
+from tests.reference.runs import status_of
+
+from offbeat.checkpoint import load
+from offbeat.config import load as load_config
+from offbeat.runtime.crew import Crew
+from offbeat.runtime.worker_process import State
+
+
+def pids_of(run: Path, role: str = "worker") -> list[int]:
+    """Return the processes of a run that has such a role, by index; none where it has not begun."""
+    try:
+        processes = status_of(run)["processes"]
+    except FileNotFoundError:
+        return []
+    return [process["pid"] for process in processes if process["role"] == role]
+
+
+@contextmanager
+def crews() -> Iterator[list[Crew]]:
+    """Yield the crews that begin in this process meanwhile."""
+    begun: list[Crew] = []
+    begin = Crew.begin
+
+    def begin_and_keep(self: Crew, states: Sequence[State | None]) -> None:
+        begun.append(self)
+        begin(self, states)
+
+    with patch.object(Crew, "begin", begin_and_keep):
+        yield begun
+
+
+# --- what a checkpoint says ---------------------------------------------------------------------------------
+
+
+def workers_of(run: Path) -> list[dict[str, Any]]:
+    """Return the state of each worker."""
+    state = load(run / "checkpoints" / "latest").state
+    assert state is not None
+    workers: list[dict[str, Any]] = state["workers"]
+    return workers
+
+
+def assert_whole(run: Path) -> None:
+    """Each worker's state is that of one moment, the last of all that it has done, and everything is finite."""
+    saved = load(run / "checkpoints" / "latest", with_replay=True)
+    assert saved.state is not None
+    assert all(np.isfinite(array).all() for array in (*saved.weights.values(), *saved.state["learned"].values()))
+    for worker in saved.state["workers"]:
+        done, learner = worker["done"], worker["learner"]
+        for moments in learner["adam"].values():
+            assert all(np.isfinite(array).all() for array in moments.values())
+        if "counted" in learner:
+            assert learner["counted"]["valid"] == done["valid"]
+            assert learner["counted"]["due"] == worker["updates"] - done["unheld"]
+        if learner.get("replay"):
+            assert learner["replay"]["taken_in"] == done["learning_steps"]
+    assert sum(worker["done"]["env_steps"] for worker in saved.state["workers"]) == saved.policy["env_steps"]
+    assert sum(worker["updates"] for worker in saved.state["workers"]) == saved.policy["updates"]
+
+
+def assert_ratio_of_each(run: Path, ratio: Fraction, spare: int = 0) -> None:
+    """Each worker has made the updates that its own transitions make due, and all together those of the run.
+
+    Args:
+        run: its directory, at its end.
+        ratio: updates for each transition beyond the warm-up.
+        spare: updates that a worker may have made beside that, for a learning step that was broken off.
+    """
+    config, workers = load_config(run / "config.toml"), workers_of(run)
+    warmups = [config.of_worker(index).settings.warmup for index in range(len(workers))]
+    assert sum(warmups) == config.settings.warmup
+    for worker, warmup in zip(workers, warmups, strict=True):
+        done = worker["done"]
+        assert 0 <= worker["updates"] - done["unheld"] - updates_due(ratio, warmup, done["valid"]) <= spare
+    if all(worker["done"]["valid"] >= warmup for worker, warmup in zip(workers, warmups, strict=True)):
+        valid = sum(worker["done"]["valid"] for worker in workers)
+        held = sum(worker["updates"] - worker["done"]["unheld"] for worker in workers)
+        due = updates_due(ratio, config.settings.warmup, valid)
+        assert due - len(workers) < held <= due + spare * len(workers)

@@ -1,0 +1,201 @@
+"""Linear least squares as a tiny algorithm, whose solution is known, and processes that solve it together lock-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from offbeat.memory.arena import SharedArena, attach
+from offbeat.models.flat import FlatParameters
+from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.runtime.child import Report, live, spawn, tell
+from offbeat.runtime.commons import CommonsShape, SharedStorage, WorkersBoard, WorkerTally, write_initial
+from offbeat.types import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
+from offbeat.workers.updates import Figures, Updates
+
+F64 = NDArray[np.float64]
+
+ROWS, COLUMNS, MINIBATCH = 64, 6, 32
+RATE = 0.1
+"""Adam's step size at the start; it goes down to 0."""
+
+
+class Problem:
+    """X w = y with some noise, so that no w fits all rows."""
+
+    def __init__(self) -> None:
+        random = np.random.default_rng(0)
+        self.x = random.normal(size=(ROWS, COLUMNS)).astype(np.float32)
+        w = np.linspace(-2, 2, COLUMNS)
+        self.y = (self.x @ w + random.normal(scale=0.004, size=ROWS)).astype(np.float32)
+
+    def solution(self) -> F64:
+        solution: F64 = np.linalg.lstsq(self.x.astype(np.float64), self.y.astype(np.float64), rcond=None)[0]
+        return solution
+
+    def minibatch(self, seed: Sequence[int]) -> Minibatch:
+        rows = np.random.default_rng(seed).choice(ROWS, MINIBATCH, replace=False)
+        return {"x": torch.from_numpy(self.x[rows]), "y": torch.from_numpy(self.y[rows])}
+
+
+class Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(COLUMNS))
+
+
+class LeastSquares:
+    """One group, one stage; the loss is half the mean squared error."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        self.line = Line()
+        self.flat = FlatParameters(self.line, "line", storage)
+        self.groups: Mapping[str, ParameterGroup] = {"line": ParameterGroup(self.flat, 1e9, 1e-8)}
+        self.stages: tuple[Stage, ...] = (Stage("line", "line", self.loss),)
+        self._losses = 0
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        loss = (minibatch["x"] @ self.line.w - minibatch["y"]).square().mean() / 2
+        self._losses += 1
+        if self._losses % 16 == 0:
+            os.sched_yield()  # between reading and writing, others have their turn
+        return LossResult(loss, {"loss": loss.detach()})
+
+    def as_algorithm(self) -> Algorithm:
+        """Updates need no more of an algorithm than groups and stages."""
+        return cast(Algorithm, self)
+
+
+def solve(updates: Updates, problem: Problem, seed: int, count: int) -> dict[str, float]:
+    """Make so many updates; return what they report."""
+    figures = Figures()
+    updates.pull()
+    for number in range(count):
+        updates.pull()
+        rates = {"line": RATE * (1 - number / count)}
+        assert updates.apply(number, problem.minibatch((seed, number)), rates, figures)
+    return figures.summed_up()
+
+
+# --- several processes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A way to solve it."""
+
+    workers: int
+    separate: bool
+    share_moments: bool
+    count: int
+    """Updates of each worker."""
+
+    def shape(self) -> CommonsShape:
+        made = PrivateStorage()
+        Updates(LeastSquares(made).as_algorithm())
+        return CommonsShape.of(made, workers=self.workers, separate=self.separate, share_moments=self.share_moments)
+
+    def __str__(self) -> str:
+        moments = "shared" if self.share_moments else "own"
+        return f"{self.workers}-{'synced' if self.separate else 'shared'}-{moments}-moments"
+
+
+class Solved(NamedTuple):
+    w: F64
+    """As an onlooker sees it."""
+    updates: list[int]
+    """By worker."""
+    figures: list[dict[str, float]]
+    """By worker."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    index: int
+    parent: int
+    cases: tuple[tuple[Case, int], ...]
+    """With the file descriptors of their commons."""
+
+
+def main() -> None:
+    """Be a process that takes its part in each case, when its turn comes."""
+    torch.set_num_threads(1)
+    live(_take_part, lambda _orders: None)
+
+
+def _take_part(orders: Orders, connection: Connection[Report, Orders]) -> None:
+    problem = Problem()
+    for case, fd in orders.cases:
+        if orders.index >= case.workers:
+            continue
+        shape = case.shape()
+        arrays = attach(fd, shape.slabs())
+        board, storage = WorkersBoard(arrays, case.workers), SharedStorage(shape, arrays, orders.index)
+        tally = WorkerTally(board, orders.index, separate=storage.separate)
+        updates = Updates(LeastSquares(storage).as_algorithm(), tally)
+        connection.send(Report("ready", None))
+        while not board.limit[0]:  # all begin at the same moment
+            os.sched_yield()
+        connection.send(Report("solved", solve(updates, problem, orders.index, case.count)))
+
+
+class Solvers:
+    """Processes that solve cases together, one after the other."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._arenas = {case: SharedArena(case.shape().slabs()) for case in cases}
+        fds = tuple((case, arena.fd) for case, arena in self._arenas.items())
+        self._solvers = []
+        for index in range(max(case.workers for case in cases)):
+            process, connection = spawn("tests.reference.least_squares", [fd for _, fd in fds], 1)
+            tell(connection, Orders(index, os.getpid(), fds))
+            self._solvers.append((process, connection))
+        for arena in self._arenas.values():
+            made = PrivateStorage()
+            Updates(LeastSquares(made).as_algorithm())
+            write_initial(arena.arrays, made)
+
+    def solve(self, case: Case) -> Solved:
+        """Let a case be solved: each once, in the order of the cases."""
+        arrays = self._arenas[case].arrays
+        board, storage = WorkersBoard(arrays, case.workers), SharedStorage(case.shape(), arrays)
+        connections = [connection for _, connection in self._solvers[: case.workers]]
+        for connection in connections:
+            assert _said(connection).kind == "ready"
+        board.limit[0] = 1
+        figures = [_said(connection).content for connection in connections]
+        w = LeastSquares(storage).line.w.detach().numpy().astype(np.float64)
+        return Solved(w, board.updates[:, 0].tolist(), figures)
+
+    def close(self) -> None:
+        for process, connection in self._solvers:
+            process.kill()
+            process.wait()
+            connection.close()
+        for arena in self._arenas.values():
+            arena.close()
+
+
+def _said(connection: Connection[Any, Report]) -> Report:
+    assert connection.poll(120), "a solver says nothing"
+    report = connection.recv()
+    assert report.kind != "failed", report.content
+    return report
+
+
+@contextmanager
+def solvers(cases: Sequence[Case]) -> Iterator[Solvers]:
+    made = Solvers(cases)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,76 @@
+"""Where the solution is known, lock-free learners find it, and one alone does what a learner by itself does."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.least_squares import (
+    COLUMNS,
+    RATE,
+    Case,
+    LeastSquares,
+    Problem,
+    Solvers,
+    solve,
+    solvers,
+)
+
+from offbeat.workers.updates import Updates
+
+COUNT = 500
+CASES = [
+    *(Case(1, separate, share_moments, COUNT) for separate, share_moments in product((False, True), repeat=2)),
+    *(
+        Case(workers, separate, share_moments, COUNT)
+        for workers, separate, share_moments in product((2, 3), (False, True), (True, False))
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def crew():
+    with solvers(CASES) as made:
+        yield made
+
+
+@cache
+def alone() -> np.ndarray:
+    """Return what updates in this process, with nothing shared, make of it."""
+    least_squares = LeastSquares()
+    solve(Updates(least_squares.as_algorithm()), Problem(), 0, COUNT)
+    return least_squares.line.w.detach().numpy().astype(np.float64)
+
+
+def test_updates_in_one_process_are_those_of_a_plain_loop_with_torchs_adam():
+    problem, w = Problem(), torch.zeros(COLUMNS, requires_grad=True)
+    adam = torch.optim.Adam([w], eps=1e-8)
+    for number in range(COUNT):
+        minibatch = problem.minibatch((0, number))
+        adam.param_groups[0]["lr"] = RATE * (1 - number / COUNT)
+        adam.zero_grad()
+        loss = (minibatch["x"] @ w - minibatch["y"]).square().mean() / 2
+        torch.autograd.backward(loss)
+        adam.step()
+    np.testing.assert_allclose(alone(), w.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(alone(), problem.solution(), atol=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_lock_free_steps_converge_to_the_solution_and_one_process_has_the_bits_of_a_learner_by_itself(
+    crew: Solvers, case: Case
+):
+    solved = crew.solve(case)
+    np.testing.assert_allclose(solved.w, Problem().solution(), atol=1e-3)
+    assert solved.updates == [COUNT] * case.workers, "each update was counted once"
+    lags = [figures["hogwild_lag_max"] for figures in solved.figures]
+    if case.workers == 1:
+        np.testing.assert_array_equal(solved.w, alone())
+        assert lags == [0]
+    else:
+        assert max(lags) > 0, "none was at work while another was"
+        assert min(figures["hogwild_lag_min"] for figures in solved.figures) >= 0
+        assert (solved.w != alone()).any()
