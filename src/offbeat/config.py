@@ -310,14 +310,16 @@ def _require_turns(runtime: RuntimeConfig) -> None:
     unused = RuntimeConfig()
     for key, why in TAKES_TURNS.items():
         if getattr(runtime, key) != getattr(unused, key):
-            raise ConfigError(
-                f"{key} is {getattr(runtime, key)}, which means nothing in the hogwild runtime: {why}. Leave it out"
-            )
+            raise _takes_turns(key, getattr(runtime, key), why)
     if runtime.device == "cuda":
         raise ConfigError(
             "device is cuda, but the workers of the hogwild runtime share parameters in the memory of the CPU: type "
             "--device cpu"
         )
+
+
+def _takes_turns(key: str, value: object, why: str) -> ConfigError:
+    return ConfigError(f"{key} is {value}, which means nothing in the hogwild runtime: {why}. Leave it out")
 
 
 def load(path: Path) -> Config:
@@ -448,21 +450,29 @@ def _suit_hogwild(runtime: dict[str, Any], settings: dict[str, Any], given: set[
 
     The number of workers is told in the config: elsewhere there may be more cores.
     """
-    for table, keys in ((runtime, TAKES_TURNS), (settings, ("max_ahead",))):
-        for key in keys:
-            if key not in given:
-                table.pop(key, None)
+    for key, why in TAKES_TURNS.items():
+        if key in given:
+            raise _takes_turns(key, runtime[key], why)
+        runtime.pop(key, None)
+    if "max_ahead" not in given:
+        settings.pop("max_ahead", None)
+    _suit_ratio(settings, given)
     runtime.setdefault("workers", usable_cores())
 
 
 def _suit_replay(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:
-    """Let all actors act at once, also beside the learner; a ratio that is given takes the place of the preset's."""
+    """Let all actors act at once, also beside the learner."""
+    _suit_ratio(settings, given)
+    actors = read("actors", runtime.get("actors", 1), hints_of(RuntimeConfig)["actors"])
+    settings.setdefault("max_ahead", actors - (runtime.get("runtime", "serial") == "serial"))
+
+
+def _suit_ratio(settings: dict[str, Any], given: set[str]) -> None:
+    """Let a ratio that is given take the place of the preset's."""
     ratios = given & {"utd_ratio", "steps_per_update"}
     if len(ratios) == 1:
         (other,) = {"utd_ratio", "steps_per_update"} - ratios
         settings.pop(other, None)
-    actors = read("actors", runtime.get("actors", 1), hints_of(RuntimeConfig)["actors"])
-    settings.setdefault("max_ahead", actors - (runtime.get("runtime", "serial") == "serial"))
 
 
 def _suit_runtime(table: dict[str, Any], given: set[str]) -> None:

@@ -54,12 +54,15 @@ def workers_of(run: Path) -> list[dict[str, Any]]:
 
 
 def assert_whole(run: Path) -> None:
-    """Each worker's state is that of one moment, the last of all that it has done, and everything is finite."""
+    """Each worker's state is that of one moment, the last of all that it has done, and everything is finite.
+
+    A worker that had died when the run was saved has left its counts alone.
+    """
     saved = load(run / "checkpoints" / "latest", with_replay=True)
     assert saved.state is not None
     assert all(np.isfinite(array).all() for array in (*saved.weights.values(), *saved.state["learned"].values()))
     for worker in saved.state["workers"]:
-        done, learner = worker["done"], worker["learner"]
+        done, learner = worker["done"], worker["learner"] or {"adam": {}}
         for moments in learner["adam"].values():
             assert all(np.isfinite(array).all() for array in moments.values())
         if "counted" in learner:

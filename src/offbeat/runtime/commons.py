@@ -111,6 +111,20 @@ class SharedStorage:
         for name, _ in self._shape.statistics:
             Records(STATISTICS + name, self._arrays).write(0, _packed(**states[name]))
 
+    def records(self) -> Tree:
+        """Return every worker's share of the statistics, [workers, 1 + 2 size] by name."""
+        workers = range(self._shape.workers)
+        return {
+            name: np.stack([Records(STATISTICS + name, self._arrays).read(worker) for worker in workers])
+            for name, _ in self._shape.statistics
+        }
+
+    def load_records(self, records: Mapping[str, Array]) -> None:
+        """Take over what `records` returned, before any worker is there."""
+        for name, shares in records.items():
+            for worker, share in enumerate(shares):
+                Records(STATISTICS + name, self._arrays).write(worker, share)
+
     def learned(self) -> Tree:
         """Return views of all that is shared, by name."""
         return {name: self._arrays[LEARNED + name] for name in sorted(self._shared)}

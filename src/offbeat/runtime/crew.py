@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from offbeat.config import Config
@@ -132,7 +133,7 @@ def _require_memory(plan: Plan, workers: int) -> None:
         workers * (WORKER_BYTES + own),
         f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
         "for what it remembers: they need",
-        f"type fewer --workers, or {plan.memory.remedy.removeprefix('type ')}",
+        "type fewer --workers, or a smaller capacity, unroll_length or envs_per_actor",
     )
 
 
@@ -163,7 +164,9 @@ class Crew:
         self.longest_stall = 0.0
         self.heard: list[tuple[int, Told]] = []
         """What workers have told of, and nobody has taken in yet."""
-        self._supervisor = Supervisor(self._start, self._board, parts.config.runtime, news, show, role="worker")
+        self._supervisor = Supervisor(
+            self._start, self._board, parts.config.runtime, news, show, role="worker", work="learning step"
+        )
 
     @property
     def restarts(self) -> int:
@@ -243,9 +246,18 @@ class Crew:
         limit = int(self._board.limit[0])
         return all(child.rests[0] == limit for child in self._supervisor.processes)
 
-    def states(self) -> list[State]:
-        """Return the state of each worker, all of them at rest."""
-        return [child.rests[1] for child in self._supervisor.processes]
+    def settle(self, limit: int, seconds: float) -> None:
+        """Let those who live come to rest at `limit`, as far as they do within `seconds`; nobody is started again."""
+        self.go_on(limit)
+        deadline = monotonic() + seconds
+        for child in self._supervisor.processes:
+            while child.rests[0] != limit and child.alive() and monotonic() < deadline:
+                child.listen(NAP_S)
+
+    def states(self) -> list[State | None]:
+        """Return the state of each worker at rest; None of one that is not: it has died."""
+        limit = int(self._board.limit[0])
+        return [child.rests[1] if child.rests[0] == limit else None for child in self._supervisor.processes]
 
     def close(self) -> None:
         self._board.closed[0] = 1

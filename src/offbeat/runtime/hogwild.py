@@ -21,6 +21,8 @@ from offbeat.types import Tree
 
 AT_ONCE = 0
 """The limit that stops all workers after the learning step that each is at."""
+REST_S = 5.0
+"""Seconds that workers get to come to rest where one of them has failed for good."""
 
 
 class HogwildConductor(Conductor):
@@ -127,16 +129,23 @@ class HogwildConductor(Conductor):
     def _spent(self) -> Iterable[Mapping[str, float]]:
         return self._crew.spent()
 
+    def salvage(self) -> None:
+        """Let those who live come to rest, then save what all have learned; who has died begins anew, at a cut."""
+        self._crew.settle(AT_ONCE, REST_S)
+        self._take_in()
+        super().salvage()
+
     @property
     def _can_be_saved(self) -> bool:
-        return self._crew.at_rest
+        return True
 
     def _kept(self) -> Tree | None:
         """Return the replays of all workers, of which the rows lie where this process sees them too."""
         kept: Tree = {}
         for worker, state in enumerate(self._crew.states()):
-            if state.learner.get("replay") is not None:
-                rows = self._parts.replay_rows(worker, state.learner["replay"])
+            replay = state.learner.get("replay") if state and state.learner else None
+            if state and replay is not None:
+                rows = self._parts.replay_rows(worker, replay)
                 kept |= {f"{worker}/{name}": array for name, array in (rows | state.priorities).items()}
         return kept or None
 
@@ -144,17 +153,20 @@ class HogwildConductor(Conductor):
         states = self._crew.states()
         return {
             "learned": self._parts.storage.learned(),
+            "statistics": self._parts.storage.records(),
             "learner": {"algorithm": self._parts.algorithm.state()},
             "workers": [self._worker_state(worker, state) for worker, state in enumerate(states)],
         }
 
-    def _worker_state(self, worker: int, state: State) -> dict[str, Any]:
+    def _worker_state(self, worker: int, state: State | None) -> dict[str, Any]:
+        """Return what is saved of a worker; of one that has died, only what the board has."""
         updates, refused = self._board.updates[worker, :2].tolist()
-        done = self._board.done(worker)._asdict()
-        return {"done": done, "updates": updates, "refused": refused, "learner": state.learner, "actor": state.actor}
+        counts = {"done": self._board.done(worker)._asdict(), "updates": updates, "refused": refused}
+        return {**counts, "learner": state and state.learner, "actor": state and state.actor}
 
     def _go_on_from(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
         self._parts.storage.load(state["learned"])
+        self._parts.storage.load_records(state["statistics"])
         states = []
         for worker, saved in enumerate(state["workers"]):
             self._board.finish(worker, Done(**saved["done"]))
@@ -167,6 +179,8 @@ class HogwildConductor(Conductor):
     def _restored(self, worker: int, saved: Mapping[str, Any], kept: Tree | None) -> State:
         """Return what a worker goes on from, and put the rows of its replay to where it will find them."""
         learner, own = saved["learner"], f"{worker}/"
+        if learner is None:
+            return State(None, None, {})
         if learner.get("replay") is None:
             return State(learner, saved["actor"], {})
         if kept is None:
@@ -179,7 +193,7 @@ class HogwildConductor(Conductor):
 
 
 def _replays_in_words(state: Mapping[str, Any], kept: Tree | None) -> str:
-    if not any("replay" in worker["learner"] for worker in state["workers"]):
+    if not any("replay" in (worker["learner"] or {}) for worker in state["workers"]):
         return ""
     if kept is None:
         return "the checkpoint has no replays: they warm up again, and the ratio counts from here"

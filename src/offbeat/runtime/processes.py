@@ -40,7 +40,7 @@ class ProcessActing(GatedActing):
         self._env = sending.package(plan.run.env, plan.run.imports)  # first, as it may refuse
         super().__init__(plan, arena.arrays, learned, timings)
         self._arena, self._cores = arena, usable_core_numbers()
-        self._supervisor = Supervisor(self._start, self.board, plan.runtime, news, show, role="actor")
+        self._supervisor = Supervisor(self._start, self.board, plan.runtime, news, show, role="actor", work="ticket")
 
     @property
     def restarts(self) -> int:

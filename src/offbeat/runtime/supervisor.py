@@ -61,6 +61,7 @@ class Supervisor:
         show: Callable[[Sequence[Child]], None],
         *,
         role: str,
+        work: str,
     ) -> None:
         """Supervise children.
 
@@ -72,10 +73,12 @@ class Supervisor:
             tell: tells the user.
             show: is given the processes whenever they have changed.
             role: what a child is called.
+            work: what one piece of its work is called.
         """
         self.processes: list[Child] = []
         self.restarts = 0
-        self._start, self._board, self._runtime, self._role = start, board, runtime, role
+        self._start, self._board, self._runtime = start, board, runtime
+        self._role, self._work = role, work
         self._tell, self._show = tell, show
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
@@ -122,7 +125,7 @@ class Supervisor:
         index, ticket = dead.index, int(self._board.next[dead.index][0])
         dead.listen()
         dead.connection.close()
-        text = f"{self._role} {index} (process {dead.process.pid}) {what}, in ticket {ticket}"
+        text = f"{self._role} {index} (process {dead.process.pid}) {what}, in {self._work} {ticket}"
         deaths = self._count_death(index)
         if deaths > self._budget:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"

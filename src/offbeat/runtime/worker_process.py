@@ -38,7 +38,8 @@ REPORT_EVERY_S = 0.2
 class State(NamedTuple):
     """What a worker goes on from."""
 
-    learner: Mapping[str, Any]
+    learner: Mapping[str, Any] | None
+    """None where the worker had died when the run was saved."""
     actor: Snapshot
     priorities: Tree
     """Of its replay, as far as it has some; the rows are in its memory."""
@@ -149,9 +150,10 @@ class Worker:
         self._report("ready", None)
 
     def _restore(self, state: State) -> None:
-        self._learner.restore(state.learner)
+        if state.learner is not None:
+            self._learner.restore(state.learner)
         if isinstance(self._learner, ReplayLearner):
-            if state.learner["replay"] is None:
+            if state.learner is None or state.learner["replay"] is None:
                 self._learner.take_over(None, self._done.learning_steps)
             else:
                 made = int(self._board.updates[self._orders.index, 0])
