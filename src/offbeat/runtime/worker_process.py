@@ -49,7 +49,7 @@ class Told(NamedTuple):
     """What a worker reports of the learning steps since its last report."""
 
     metrics: list[dict[str, float]]
-    """Of each step."""
+    """Of each step; first the size of a replay that was found or restored."""
     returns: list[NDArray[np.float32]]
     """Of the episodes that ended."""
     lengths: list[NDArray[np.int32]]
@@ -144,6 +144,8 @@ class Worker:
         elif isinstance(self._learner, ReplayLearner):
             made = int(self._board.updates[self._orders.index, 0])
             self._learner.follow(step, (self._done.origin, self._done.valid, made - self._done.unheld), made)
+        if isinstance(self._learner, ReplayLearner):
+            self._told.metrics.append({"replay_size": float(self._learner.size)})  # it may rest before it learns
         self._learner.publish(step)
         first = self._orders.plan.pace.tickets_of(step).start
         self._orders.plan.begin(self._actor, first, state.actor if state else None)

@@ -97,7 +97,7 @@ class ReplayLearner(Learner):
     def _ratio(self) -> dict[str, float]:
         """Return the ratio that has been reached; nothing in the warm-up."""
         beyond = self._valid - self._pace.warmup
-        size = {"replay_size": float(self._replay.valid)}
+        size = {"replay_size": float(self.size)}
         if beyond <= 0:
             return size
         ratio = self._due / beyond
@@ -122,6 +122,11 @@ class ReplayLearner(Learner):
         self._replay.begin(step)
         self._valid = self._due = 0
         return "the checkpoint has no replay: it warms up again, and the ratio counts from here"
+
+    @property
+    def size(self) -> int:
+        """Transitions that can be sampled."""
+        return self._replay.valid
 
     @property
     def held(self) -> tuple[int, int, int]:
