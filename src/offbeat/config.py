@@ -264,8 +264,6 @@ ONLY: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("workers", "hogwild", "hogwild_moments"), ("hogwild",)),
 }
 """key -> the runtimes in which it means something."""
-FREE = frozenset({"runtime", *ONLY} - {"workers", "hogwild_moments"})
-"""Keys of [runtime] that a resume may change: no state belongs to them."""
 TAKES_TURNS: Mapping[str, str] = {
     "actors": "type --workers N: each worker acts and learns by turns",
     "max_lag": "each worker acts and learns by turns; what others change meanwhile is reported as hogwild_lag",

@@ -132,6 +132,7 @@ def resume(
     with _lock(directory):
         saved, state = _resumable(directory, with_replay=True)
         config = _extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
+        _require_same_kind(state, runtime or config.runtime.runtime)
         config = config if runtime is None else config.in_runtime(runtime)
         _require_layout(state, config)
         learned = state["counters"]["learning_step"]
@@ -255,6 +256,20 @@ _MAY_DIFFER = {"runtime", *configs.ONLY} - {"workers", "hogwild_moments"}
 """Settings of the runtime that no part of a checkpoint belongs to."""
 
 
+def _require_same_kind(state: dict[str, Any], runtime: str) -> None:
+    """Refuse to go on lock-free with a run that was not, and the other way round.
+
+    Raises:
+        ConfigError: each worker of a lock-free run has a part of it.
+    """
+    before = state["runtime"]["runtime"]
+    if (before == "hogwild") != (runtime == "hogwild"):
+        raise ConfigError(
+            f"the run was in the {before} runtime, and cannot go on in {runtime}: of a lock-free run, each worker has "
+            "a part. Begin a new run from this one's weights with --init-from"
+        )
+
+
 def _require_layout(state: dict[str, Any], config: Config) -> None:
     """Refuse to go on with another layout: envs, tickets and versions belong to the one that was saved.
 
@@ -262,12 +277,6 @@ def _require_layout(state: dict[str, Any], config: Config) -> None:
         ConfigError: with what differs.
     """
     here = config.layout()
-    lock_free, becomes = state["runtime"]["runtime"] == "hogwild", config.runtime.runtime
-    if lock_free != (becomes == "hogwild"):
-        raise ConfigError(
-            f"the run was in the {state['runtime']['runtime']} runtime, and cannot go on in {becomes}: of a lock-free "
-            "run, each worker has a part. Begin a new run from this one's weights with --init-from"
-        )
     differences = [
         f"{key} is {value} there and {here.get(key)} here"
         for key, value in state["runtime"].items()

@@ -226,7 +226,7 @@ def test_lines_tell_the_waits_and_at_the_end_the_sentence():
     lines.update(status(2000, **{**WAITS, "verdict": "lag-bound: another word"}))
     lines.close("finished")
     told = file.getvalue().splitlines()
-    assert told[1].endswith("waits actors 71% learner 2%  2 actor restarts")
+    assert told[1].endswith("waits actors 71% learner 2%  2 restarts")
     assert told[-2:] == ["lag-bound: another word", "finished"]
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import PrivateStorage, Storage
-from offbeat.runtime.child import Report, live, spawn, tell
+from offbeat.runtime.child import Report, spawn, tell
 from offbeat.runtime.commons import CommonsShape, SharedStorage, WorkersBoard, WorkerTally, write_initial
 from offbeat.types import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.workers.updates import Figures, Updates
@@ -126,13 +126,13 @@ class Orders:
     """With the file descriptors of their commons."""
 
 
-def main() -> None:
-    """Be a process that takes its part in each case, when its turn comes."""
+def ring(orders: Orders) -> None:
+    """Who reads the reports waits for them."""
+
+
+def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+    """Take a part in each case, when its turn comes."""
     torch.set_num_threads(1)
-    live(_take_part, lambda _orders: None)
-
-
-def _take_part(orders: Orders, connection: Connection[Report, Orders]) -> None:
     problem = Problem()
     for case, fd in orders.cases:
         if orders.index >= case.workers:

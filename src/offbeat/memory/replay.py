@@ -271,9 +271,8 @@ def kept_fields(rings: Rings) -> list[str]:
     return [field.name for field in rings.fields if field.per == "step" and field.name not in _NOT_SAMPLED]
 
 
-def kept_rows(rings: Rings, state: Mapping[str, Any]) -> Tree:
-    """Return what `Replay.arrays` of a replay in this state returns, without priorities: views of its rings."""
-    window = rings.shape.window(int(state["taken_in"]), int(state["origin"]))
+def kept_rows(rings: Rings, window: range) -> Tree:
+    """Return what `Replay.arrays` of a replay with this window returns, without priorities: views of its rings."""
     return rings.stretches(window, kept_fields(rings))
 
 

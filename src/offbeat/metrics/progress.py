@@ -205,7 +205,7 @@ def _line(status: Status, rates: Rates) -> str:
     if status.actor_wait_fraction is not None:
         parts.append(f"waits actors {share(status.actor_wait_fraction)} learner {share(status.learner_wait_fraction)}")
     if status.actor_restarts:
-        parts.append(f"{status.actor_restarts} actor restarts")
+        parts.append(f"{status.actor_restarts} restarts")
     if status.updates_refused:
         parts.append(f"{status.updates_refused} updates refused")
     if status.phase != "training":

@@ -71,9 +71,9 @@ def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> Verdict:
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
     if layout.runtime == "serial":
         return _judge_serial(acting, learning, layout)
-    if layout.runtime == "hogwild":
-        return _judge_hogwild(acting, learning, wall_s, layout)
     aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
+    if layout.runtime == "hogwild":
+        return _judge_hogwild(acting, learning, wall_s - aside, layout)
     waited = max(0.0, spent.get("wait/actor", 0.0) - layout.actors * aside)
     seen = _Seen(
         actor_wait=_share(waited, acting + waited),
@@ -203,7 +203,8 @@ def _judge_serial(acting: float, learning: float, layout: Layout) -> Verdict:
 def _judge_hogwild(acting: float, learning: float, wall_s: float, layout: Layout) -> Verdict:
     """Workers wait for nobody, so the gain can be as much as there are cores for them."""
     threads, workers, gain = layout.learner_threads, layout.actors, lock_free_gain_max(layout)
-    busy, whole = _share(acting + threads * learning, wall_s), acting + learning
+    whole = acting + learning
+    busy = min(layout.cores, _share(acting + threads * learning, wall_s))  # evaluations may go on beside them
     taken = (
         f"{workers} worker{'s keep' if workers != 1 else ' keeps'} {busy:.1f} of {layout.cores} cores busy (acting "
         f"{_percent(_share(acting, whole))}, learning {_percent(_share(learning, whole))})"

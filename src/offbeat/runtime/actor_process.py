@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from offbeat.envs import sending
 from offbeat.memory.arena import attach
 from offbeat.runtime.acting import Plan, Snapshot
-from offbeat.runtime.child import Report, live
+from offbeat.runtime.child import Report
 from offbeat.runtime.gate import ActorGate, Bell, Board
 from offbeat.threads import limit_blas, place, turn
 
@@ -35,12 +35,13 @@ class Orders:
     learners_bell: int
 
 
-def main() -> None:
+def ring(orders: Orders) -> None:
+    """Wake the learner."""
+    Bell(-1, orders.learners_bell).ring()
+
+
+def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     """Be an actor until the gate closes."""
-    live(_act, lambda orders: Bell(-1, orders.learners_bell).ring())
-
-
-def _act(orders: Orders, connection: Connection[Report, Orders]) -> None:
     plan, runtime = orders.plan, orders.plan.runtime
     place(turn(runtime.actor_cores, orders.index) or orders.cores, runtime.actor_nice)
     limit_blas(plan.actor_threads)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, cast
 
-from offbeat.errors import Closed
+from offbeat.errors import Closed, RunFailed
 from offbeat.runtime.gate import NAP_S
 
 PR_SET_PDEATHSIG = 1
@@ -32,9 +34,10 @@ class Report(NamedTuple):
     """What a child says."""
 
     kind: str
-    """ready: the envs have begun; rest: it does nothing until it is told to go on; failed; or what its kind adds."""
+    """ready: the envs have begun; rest: it does nothing until it is told to go on; failed; gave up: so would any other
+    in its place; or what its kind adds."""
     content: Any
-    """rest: where it rests, and its state; failed: the traceback."""
+    """rest: where it rests, and its state; failed: the traceback; gave up: the reason."""
 
 
 # --- in the child -------------------------------------------------------------------------------------------
@@ -49,25 +52,35 @@ class Orders(Protocol):
         ...
 
 
-AnyOrders = TypeVar("AnyOrders", bound=Orders)
+class Life(Protocol):
+    """The module of a kind of child."""
+
+    def work(self, orders: Any, connection: Connection[Report, Any]) -> None:
+        """Do what the orders say, until `Closed`."""
+
+    def ring(self, orders: Any) -> None:
+        """Wake who reads the reports."""
 
 
-def live(work: Callable[[AnyOrders, Connection[Report, AnyOrders]], None], ring: Callable[[AnyOrders], None]) -> None:
-    """Be a child: take orders and work until `Closed`; a failure is reported, and `ring` wakes who reads it."""
+def live(module: str) -> None:
+    """Be a child: take orders, then do the work of a module; why it could not go on is reported."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the parent, which ends its children
-    connection: Connection[Report, AnyOrders] = Connection(int(sys.argv[1]))
+    connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     try:
-        orders = connection.recv()
+        told = connection.recv_bytes()  # before anything heavy is loaded: the parent waits until all is taken
     except EOFError:
         return  # whoever started this process has died
+    life, orders = cast(Life, import_module(module)), pickle.loads(told)  # noqa: S301 - from the parent
     _die_with_the_parent(orders.parent, connection)
     try:
-        work(orders, connection)
+        life.work(orders, connection)
     except Closed:
         return
-    except BaseException:  # noqa: BLE001 - the parent is told, whatever it was
+    except BaseException as error:  # noqa: BLE001 - the parent is told, whatever it was
+        if type(error) is RunFailed:  # an env that failed may do better in another process
+            connection.send(Report("gave up", str(error)))
         connection.send(Report("failed", traceback.format_exc()))
-        ring(orders)
+        life.ring(orders)
         raise SystemExit(1) from None
 
 
@@ -112,6 +125,8 @@ class Child:
         """Whether its envs have begun."""
         self.failure = ""
         """The traceback of what ended it."""
+        self.gave_up = ""
+        """Why nobody is to be started in its place."""
         self.rests: tuple[int, Any] = (-1, None)
         """Where it came to rest last, and the state that it reported there."""
 
@@ -129,6 +144,8 @@ class Child:
             self.ready = True
         elif report.kind == "failed":
             self.failure = report.content
+        elif report.kind == "gave up":
+            self.gave_up = report.content
         elif report.kind == "rest":
             self.rests = report.content
         else:
@@ -155,16 +172,16 @@ class Child:
 
 
 def spawn(module: str, inherited: Sequence[int], threads: int) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
-    """Start a child, which runs `main` of a module; return it and the socket on which it waits for its orders.
+    """Start a child, and return it and the socket on which it waits for its orders.
 
     Args:
-        module: name.
+        module: whose `work` it is to do, see `Life`.
         inherited: file descriptors that it gets, under the same numbers.
         threads: that BLAS and OpenMP may use there.
     """
     ours, theirs = Pipe()
     process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python
-        [sys.executable, "-P", "-c", f"from {module} import main; main()", str(theirs.fileno())],
+        [sys.executable, "-P", "-c", f"from offbeat.runtime.child import live; live({module!r})", str(theirs.fileno())],
         pass_fds=(theirs.fileno(), *inherited),
         stdin=subprocess.DEVNULL,
         env=_environment(threads),

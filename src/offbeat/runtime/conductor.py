@@ -201,7 +201,7 @@ class Conductor(ABC):
 
         Where learning failed, the weights lie between two versions: the last checkpoint stands.
         """
-        if self._saving.unsaved(self.counters) and self._can_be_saved:
+        if self._saving.unsaved(self.counters) > 0 and self._can_be_saved:
             self._save()
             self._write_line()
 

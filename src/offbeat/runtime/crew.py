@@ -70,11 +70,21 @@ class LockFreeParts:
         self.algorithm.restore_statistics(self.algorithm.state())  # which is read from what all workers tell
         return self.algorithm.weights()
 
-    def replay_rows(self, worker: int, state: Mapping[str, Any]) -> Tree:
-        """Return views of the rows of a worker's replay that is in this state."""
+    @property
+    def has_replay(self) -> bool:
+        """Whether workers learn from replays."""
+        return bool(self.config.settings.learns_from == "replay")
+
+    @property
+    def keeps_replay(self) -> bool:
+        """Whether checkpoints keep them."""
+        return self.has_replay and bool(self.config.settings.save_replay)
+
+    def replay_rows(self, worker: int, done: Done) -> Tree:
+        """Return views of the rows that a worker's replay can sample when it has done so much."""
         rings = self.plans[worker].slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
-        return kept_rows(rings, state)
+        return kept_rows(rings, rings.shape.window(done.learning_steps, done.origin))
 
     def close(self) -> None:
         self.algorithm.close()
@@ -128,12 +138,12 @@ def _require_memory(plan: Plan, workers: int) -> None:
     Raises:
         ConfigError: with the arithmetic.
     """
-    own = arena_bytes(plan.slabs())
+    own, remedy = arena_bytes(plan.slabs()), plan.memory.remedy.removeprefix("type ").replace(" or max_lag", "")
     require_bytes(
         workers * (WORKER_BYTES + own),
         f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
         "for what it remembers: they need",
-        "type fewer --workers, or a smaller capacity, unroll_length or envs_per_actor",
+        f"type fewer --workers, or {remedy}",
     )
 
 
@@ -161,6 +171,8 @@ class Crew:
         """What each goes on from, until it has finished a learning step."""
         self._begun: list[Done] = []
         self._spent = [Timings() for _ in parts.plans]
+        self.has_begun = False
+        """Whether all workers have begun."""
         self.longest_stall = 0.0
         self.heard: list[tuple[int, Told]] = []
         """What workers have told of, and nobody has taken in yet."""
@@ -182,6 +194,7 @@ class Crew:
         self._begun = [self._board.done(worker) for worker in range(len(states))]
         self._board.begin()
         self._supervisor.begin(0, [None] * len(states))
+        self.has_begun = True
 
     def _start(self, index: int, _origin: int, _snapshot: Any, attempt: int) -> Child:
         parts = self._parts
@@ -249,10 +262,14 @@ class Crew:
     def settle(self, limit: int, seconds: float) -> None:
         """Let those who live come to rest at `limit`, as far as they do within `seconds`; nobody is started again."""
         self.go_on(limit)
-        deadline = monotonic() + seconds
-        for child in self._supervisor.processes:
-            while child.rests[0] != limit and child.alive() and monotonic() < deadline:
-                child.listen(NAP_S)
+        children, deadline = self._supervisor.processes, monotonic() + seconds
+        while True:
+            living = [child for child in children if child.alive()]  # before their last words are read
+            for child in children:
+                child.listen()
+            if all(child.rests[0] == limit for child in living) or monotonic() > deadline:
+                return
+            self._bell.sleep(NAP_S)
 
     def states(self) -> list[State | None]:
         """Return the state of each worker at rest; None of one that is not: it has died."""

@@ -7,12 +7,13 @@ in together, which is the end of the run or the next checkpoint; or at once, for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from offbeat.metrics.recorder import Counters
 from offbeat.runtime.commons import Done
 from offbeat.runtime.conductor import Conductor, Ending, Watchers
 from offbeat.runtime.crew import Crew, LockFreeParts
@@ -33,6 +34,7 @@ class HogwildConductor(Conductor):
         self._parts, self._crew, self._board = parts, crew, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._limit = AT_ONCE
+        self._end_is_evaluated = self._line_is_owed = False
 
     def begin_anew(self, statistics: Mapping[str, Any] | None = None) -> None:
         if statistics is not None:
@@ -61,11 +63,13 @@ class HogwildConductor(Conductor):
         at_rest, before = self._crew.at_rest, self.counters  # in this order: at rest, nothing is added any more
         self._take_in()
         finished = at_rest and self.counters.env_steps >= self._run.steps
-        self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
         evaluated = self._evaluation_due(before, finished=finished) and self._evaluate()
-        if evaluated or self._line_due(before):
-            self._write_line()
-        if at_rest:
+        self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
+        self._line_is_owed |= evaluated or self._line_due(before)
+        if self._line_is_owed and (at_rest or self.counters.env_steps < self._limit):
+            self._write_line()  # not while workers come to rest: what they tell then belongs to the same line
+            self._line_is_owed = False
+        if at_rest and self._crew.at_rest:  # still: who dies at rest is started again, and must come to rest first
             self._at_boundary(finished=finished)
         elif self._saving.best_is_unsaved:
             self._save_best()
@@ -73,6 +77,14 @@ class HogwildConductor(Conductor):
             self._limit = AT_ONCE
             self._crew.go_on(AT_ONCE)
         self._show("training")
+
+    def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
+        """Whether to evaluate now; the end is evaluated once, when all have come to rest."""
+        if self.counters.env_steps < self._run.steps:
+            return super()._evaluation_due(before, finished=False)
+        due = finished and not self._end_is_evaluated and self._run.evaluation_interval > 0
+        self._end_is_evaluated |= due
+        return due
 
     def _at_boundary(self, *, finished: bool) -> None:
         """All workers are at rest: end, or save and go on."""
@@ -131,6 +143,10 @@ class HogwildConductor(Conductor):
 
     def salvage(self) -> None:
         """Let those who live come to rest, then save what all have learned; who has died begins anew, at a cut."""
+        if not self._crew.has_begun:
+            return  # nothing was learned, and the board may be that of a run that is only being restored
+        if self._saving.best_is_unsaved:
+            self._save_best()
         self._crew.settle(AT_ONCE, REST_S)
         self._take_in()
         super().salvage()
@@ -141,13 +157,14 @@ class HogwildConductor(Conductor):
 
     def _kept(self) -> Tree | None:
         """Return the replays of all workers, of which the rows lie where this process sees them too."""
+        if not self._parts.keeps_replay:
+            return None
         kept: Tree = {}
         for worker, state in enumerate(self._crew.states()):
-            replay = state.learner.get("replay") if state and state.learner else None
-            if state and replay is not None:
-                rows = self._parts.replay_rows(worker, replay)
-                kept |= {f"{worker}/{name}": array for name, array in (rows | state.priorities).items()}
-        return kept or None
+            rows = self._parts.replay_rows(worker, self._board.done(worker))
+            arrays = rows | (state.priorities if state else {})
+            kept |= {f"{worker}/{name}": array for name, array in arrays.items()}
+        return kept
 
     def _state(self) -> dict[str, Any]:
         states = self._crew.states()
@@ -167,35 +184,37 @@ class HogwildConductor(Conductor):
     def _go_on_from(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
-        states = []
         for worker, saved in enumerate(state["workers"]):
             self._board.finish(worker, Done(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
-            states.append(self._restored(worker, saved, kept))
-        continued = all(each.actor is not None for each in states)
+        states = [self._restored(worker, saved, kept) for worker, saved in enumerate(state["workers"])]
         self._crew.begin(states)
-        return continued, _replays_in_words(state, kept)
+        continued = all(each is not None and each.actor is not None for each in states)
+        return continued, self._in_words(states, kept)
 
-    def _restored(self, worker: int, saved: Mapping[str, Any], kept: Tree | None) -> State:
-        """Return what a worker goes on from, and put the rows of its replay to where it will find them."""
-        learner, own = saved["learner"], f"{worker}/"
-        if learner is None:
-            return State(None, None, {})
-        if learner.get("replay") is None:
-            return State(learner, saved["actor"], {})
-        if kept is None:
-            return State({**learner, "replay": None}, saved["actor"], {})
-        arrays = {name.removeprefix(own): array for name, array in kept.items() if name.startswith(own)}
-        priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
-        for name, rows in self._parts.replay_rows(worker, learner["replay"]).items():
+    def _restored(self, worker: int, saved: Mapping[str, Any], kept: Tree | None) -> State | None:
+        """Put the rows of a worker's replay to where it will find them, and return what else it goes on from.
+
+        None for one that had died when the run was saved: it follows what the board has, as if it died just now.
+        """
+        done, own = self._board.done(worker), f"{worker}/"
+        if kept is None:  # then it warms up again, and the ratio is held on what comes
+            now = done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"])
+            self._board.finish(worker, now if self._parts.has_replay else done)
+        arrays = {name.removeprefix(own): array for name, array in (kept or {}).items() if name.startswith(own)}
+        for name, rows in self._parts.replay_rows(worker, done).items() if arrays else ():
             rows[...] = arrays[name]
+        if saved["learner"] is None:
+            return None
+        learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and kept is None else {})}
+        priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
         return State(learner, saved["actor"], priorities)
 
-
-def _replays_in_words(state: Mapping[str, Any], kept: Tree | None) -> str:
-    if not any("replay" in (worker["learner"] or {}) for worker in state["workers"]):
-        return ""
-    if kept is None:
-        return "the checkpoint has no replays: they warm up again, and the ratio counts from here"
-    many = len(state["workers"])
-    return f"the replays of {many} workers restored" if many > 1 else "the replay restored"
+    def _in_words(self, states: Sequence[State | None], kept: Tree | None) -> str:
+        """Say what there is to say of the workers' replays, and of those who had died."""
+        many, lost = len(states), states.count(None)
+        replays = "the replay restored" if many == 1 else f"the replays of {many} workers restored"
+        if self._parts.has_replay and kept is None:
+            replays = "the checkpoint has no replays: they warm up again, and the ratio counts from here"
+        died = f"{lost} of {many} workers had died: they begin anew where they were" if lost else ""
+        return "; ".join(filter(None, (replays if self._parts.has_replay else "", died)))

@@ -126,6 +126,8 @@ class Supervisor:
         dead.listen()
         dead.connection.close()
         text = f"{self._role} {index} (process {dead.process.pid}) {what}, in {self._work} {ticket}"
+        if dead.gave_up:
+            raise RunFailed(f"{self._role} {index}: {dead.gave_up}")
         deaths = self._count_death(index)
         if deaths > self._budget:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"

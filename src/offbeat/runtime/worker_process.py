@@ -21,7 +21,7 @@ from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan, Snapshot
-from offbeat.runtime.child import Report, live
+from offbeat.runtime.child import Report
 from offbeat.runtime.commons import CommonsShape, SharedStorage, WorkersBoard, WorkerTally
 from offbeat.runtime.gate import NAP_S, Bell, EnvWatch
 from offbeat.runtime.wiring import learner_of
@@ -38,8 +38,7 @@ REPORT_EVERY_S = 0.2
 class State(NamedTuple):
     """What a worker goes on from."""
 
-    learner: Mapping[str, Any] | None
-    """None where the worker had died when the run was saved."""
+    learner: Mapping[str, Any]
     actor: Snapshot
     priorities: Tree
     """Of its replay, as far as it has some; the rows are in its memory."""
@@ -87,12 +86,13 @@ class Orders:
     conductors_bell: int
 
 
-def main() -> None:
+def ring(orders: Orders) -> None:
+    """Wake the conductor."""
+    Bell(-1, orders.conductors_bell).ring()
+
+
+def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     """Be a worker until everything is closed."""
-    live(_work, lambda orders: Bell(-1, orders.conductors_bell).ring())
-
-
-def _work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     place(turn(orders.runtime.actor_cores, orders.index) or orders.cores, orders.runtime.actor_nice)
     sending.unpack(orders.env)
     algorithm_class = algorithm_entry(orders.config.run.algorithm).algorithm_class()  # loads torch
@@ -152,10 +152,9 @@ class Worker:
         self._report("ready", None)
 
     def _restore(self, state: State) -> None:
-        if state.learner is not None:
-            self._learner.restore(state.learner)
+        self._learner.restore_own(state.learner)  # what is shared, and the statistics, are there already
         if isinstance(self._learner, ReplayLearner):
-            if state.learner is None or state.learner["replay"] is None:
+            if state.learner["replay"] is None:
                 self._learner.take_over(None, self._done.learning_steps)
             else:
                 made = int(self._board.updates[self._orders.index, 0])

@@ -90,6 +90,10 @@ class Learner(ABC):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over `state()`."""
         self._algorithm.restore(state["algorithm"])
+        self.restore_own(state)
+
+    def restore_own(self, state: Mapping[str, Any]) -> None:
+        """Take over what in `state()` is this learner's alone, where others learn the same parameters."""
         self._updates.restore(state["adam"])
 
 

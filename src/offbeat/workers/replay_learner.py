@@ -161,8 +161,8 @@ class ReplayLearner(Learner):
         replay = self._replay.state() if self._keeps_replay else None
         return {**super().state(), "replay": replay, "counted": counted}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        super().restore(state)
+    def restore_own(self, state: Mapping[str, Any]) -> None:
+        super().restore_own(state)
         if state["replay"] is not None:
             self._replay.restore(state["replay"])
         counted = state["counted"]
