@@ -76,7 +76,7 @@ class RuntimeConfig:
     """Processes that act and learn, each on envs_per_actor envs; by default one a core. Only for hogwild."""
     hogwild: Literal["shared", "synced"] | None = None
     """shared: workers act and differentiate on the shared parameters themselves; synced: on a copy, which is renewed at
-    each unroll's, or update's, start; none: shared. Only for hogwild."""
+    each learning step's, or update's, start; none: shared. Only for hogwild."""
     hogwild_moments: Literal["shared", "per_worker"] | None = None
     """Whose Adam's moments are; none: shared. Only for hogwild."""
     envs_per_actor: Count = 8
@@ -98,7 +98,8 @@ class RuntimeConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the learner's tensors live; auto: cpu, as small networks are quicker there."""
     learner_threads: Count | None = None
-    """Threads of the learner; none: 1, or what a measured split chooses; on a replay 2, whose bits are those of 1."""
+    """Threads of the learner; none: 1, or what a measured split chooses; on a replay 2, whose bits are those of 1. In
+    hogwild of each worker; none: 1."""
     learner_cores: tuple[Natural, ...] | None = None
     """Cores that the learner may run on; none: any. Not for serial."""
     learner_nice: Nice | None = None
@@ -114,9 +115,9 @@ class RuntimeConfig:
     reset_timeout_s: Positive | None = None
     """The same for a call in which an episode begins; none: 300. Not for serial."""
     start_together: Count | None = None
-    """Actor processes that are started at the same time, for slow envs; none: all. Only for processes."""
+    """Processes that are started at the same time, for slow envs; none: all. For processes and hogwild."""
     restart_budget: Natural | None = None
-    """Restarts of an actor process within 10 minutes before the run is given up; none: 5. Only for processes."""
+    """Restarts of one process within 10 minutes before the run is given up; none: 5. For processes and hogwild."""
 
     @property
     def batch_unrolls(self) -> int:

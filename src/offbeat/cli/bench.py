@@ -40,7 +40,7 @@ class Bench(RunArguments):
             print(reason)
         with busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
             result = self._measured(config)
-        print(json.dumps(result) if self.json else _table(result))
+        print(json.dumps(result) if self.json else _table(result, lock_free=config.runtime.runtime == "hogwild"))
         return 0
 
     def _measured(self, config: Config) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: dict[str, Any], *, lock_free: bool) -> str:
     if "act_only_sps" in result:
         return f"sampling alone: {result['act_only_sps']:,.0f} env steps/s"
     share = {name: result[f"c_{name}_us"] for name in ("env", "act", "learn")}
@@ -66,7 +66,14 @@ def _table(result: dict[str, Any]) -> str:
         f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of what this layout can "
         f"do ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of what {result['cores']} cores can do "
         f"({result['limit_sps']:,.0f})\n"
-        f"bound by the {result['bound_by']}: overlapping acting with learning wins {result['overlap_gain']:.2f}x here, "
-        f"and can win at most {result['overlap_gain_max']:.2f}x\n"
-        f"policy lag {result['policy_lag_mean']:.1f} (at most {result['policy_lag_max']:.0f}) learning steps"
+        f"bound by the {result['bound_by']}: {_gain(result, lock_free=lock_free)}"
     )
+
+
+def _gain(result: dict[str, Any], *, lock_free: bool) -> str:
+    """Say what asynchrony wins, and at what distance."""
+    wins = f"wins {result['overlap_gain']:.2f}x here, and can win at most {result['overlap_gain_max']:.2f}x"
+    if lock_free:
+        return f"learning in several workers, lock-free, {wins} over one learner in serial"
+    lag = f"policy lag {result['policy_lag_mean']:.1f} (at most {result['policy_lag_max']:.0f}) learning steps"
+    return f"overlapping acting with learning {wins}\n{lag}"
