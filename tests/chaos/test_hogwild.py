@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Self
+from unittest.mock import patch
 
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, crews, pids_of, workers_of
@@ -21,6 +22,7 @@ from tests.reference.runs import (
     OFFBEAT,
     Said,
     Started,
+    contents,
     is_alive,
     lines_of,
     offbeat,
@@ -30,7 +32,9 @@ from tests.reference.runs import (
 )
 
 from offbeat.checkpoint import load
+from offbeat.runtime.commons import SharedStorage
 from offbeat.runtime.crew import Crew
+from offbeat.runtime.hogwild import HogwildConductor
 from offbeat.runtime.supervisor import START_S
 from offbeat.training import Run, resume
 
@@ -326,3 +330,50 @@ def test_a_run_whose_worker_hangs_ends_in_time_on_its_last_checkpoint_and_says_w
     assert not any(map(is_alive, workers))
     assert "last checkpoint" in status_of(path)["reason"]
     assert_whole(path)
+
+
+# --- what is saved when something fails ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["at the end", "on the way"])
+def test_a_worker_killed_at_rest_while_it_is_evaluated_has_its_part_in_the_checkpoint(tmp_path, moment):
+    killed: list[int] = []
+
+    def kill_one(self: HogwildConductor, ended: int) -> None:
+        at_the_end = self.counters.env_steps >= 600
+        if self._crew.at_rest and at_the_end == (moment == "at the end") and not killed:
+            killed.append(self._crew._supervisor.processes[0].process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+            while not self._crew.restarts:
+                self._crew.wait()
+        during(self, ended)
+
+    during = HogwildConductor._during_evaluation
+    often: dict[str, Any] = {"eval_every": 300, "checkpoint_every": 300, "eval_episodes": 2, "steps": 600}
+    with patch.object(HogwildConductor, "_during_evaluation", kill_one):
+        run = small_sac(tmp_path / "run", **often, runtime="hogwild", workers=2, capacity=3000)
+    assert killed
+    assert run.metrics["actor_restarts"] == 1
+    assert_whole(run.path)
+    assert all(worker["learner"] is not None for worker in workers_of(run.path))
+    replay = load(run.path / "checkpoints" / "latest", with_replay=True).replay
+    assert replay is not None
+    assert {name.partition("/")[0] for name in replay} == {"0", "1"}
+    assert run.metrics["evaluations"] == 2
+    assert resume(run.path, steps=800).state == "finished"
+
+
+def test_a_resume_that_fails_before_its_workers_begin_leaves_the_checkpoint_as_it_was(tmp_path):
+    stopped = small_sac(tmp_path / "run", runtime="hogwild", workers=2, capacity=3000, steps=600, stop_at=300)
+    before = contents(stopped.path / "checkpoints")
+    with patch.object(SharedStorage, "load_records", side_effect=MemoryError), pytest.raises(MemoryError):
+        resume(stopped.path)
+    assert contents(stopped.path / "checkpoints") == before
+    assert resume(stopped.path).state == "finished"
+
+
+def test_updates_that_are_refused_again_and_again_end_the_run_with_the_reason():
+    said = train("runs/Overflowing-v0", steps=100_000, normalize_returns=False)
+    assert said.code == 1, said.err
+    assert "updates had a loss or gradient that was not finite and were refused" in said.err
+    assert "started again" not in log()
