@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -11,7 +12,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore
 from offbeat.checkpoint import load as load_checkpoint
@@ -19,6 +20,18 @@ from offbeat.config import Config, RunConfig, load, load_run
 from offbeat.errors import ConfigError
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
+
+
+def hold(file: TextIO, otherwise: str) -> None:
+    """Lock an open file for this process alone; the lock goes with the file, or with the process.
+
+    Raises:
+        ConfigError: another process holds it; the message is `otherwise`.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ConfigError(otherwise) from None
 
 
 class RunDirectory:

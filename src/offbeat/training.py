@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import traceback
@@ -18,7 +17,7 @@ from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
 from offbeat.registry import import_modules
-from offbeat.run_directory import RunDirectory, default_path
+from offbeat.run_directory import RunDirectory, default_path, hold
 from offbeat.runtime.signals import StopSignals, TooLate
 from offbeat.threads import blas_kernels, limit, place, usable_core_numbers
 from offbeat.types import ActionSpec, Leaf
@@ -498,10 +497,5 @@ def _lock(directory: RunDirectory) -> Iterator[None]:
         ConfigError: another process is training in it.
     """
     with (directory.path / ".lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"another process is training in {directory.path}: wait for it, or stop it first"
-            ) from None
+        hold(file, f"another process is training in {directory.path}: wait for it, or stop it first")
         yield

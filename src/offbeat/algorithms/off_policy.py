@@ -156,15 +156,10 @@ class ReplayConfig:
                 f"warmup is {self.warmup} transitions, {each} for each of {workers} workers, but the first sample of "
                 f"each needs batch_size = {self.batch_size}: type --set warmup={least} or more, or fewer --workers"
             )
-        if self.warmup > self.capacity:
-            raise ConfigError(
-                f"warmup is {self.warmup} transitions, but capacity is {self.capacity}: the first of them would be "
-                f"gone before the first update. Type --set capacity={self.warmup} or more, or --set "
-                f"warmup={self.capacity} or less"
-            )
+        self.memory(runtime)  # what is wrong with the totals is told of them
         own = self.of_worker(0, workers)
         try:
-            own.memory(replace(runtime, actors=1)).check(self.batch_size, self.n_step)
+            own.memory(runtime).check(self.batch_size, self.n_step)
         except ConfigError as error:
             raise ConfigError(
                 f"each of {workers} workers has its share of capacity and warmup, {own.capacity} and {own.warmup}, but "

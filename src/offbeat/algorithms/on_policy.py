@@ -197,6 +197,7 @@ class OnPolicy(Generic[Settings]):
         """
         self._config, self._spec, self._corrected = config, spec, corrected
         storage = storage or PrivateStorage()
+        self._keep(storage)
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         self._model = ActorCritic(
             spec, shared=config.shared_trunk, log_std_init=config.log_std_init, generator=generator
@@ -215,6 +216,9 @@ class OnPolicy(Generic[Settings]):
         self.stages: tuple[Stage, ...] = (
             Stage("actor_critic", GROUP, self._loss, self._gradients if self._by_hand else None),
         )
+
+    def _keep(self, storage: Storage) -> None:
+        """Make what an algorithm learns or counts beside the model; what is learned goes to `storage`."""
 
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:

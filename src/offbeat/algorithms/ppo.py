@@ -22,8 +22,7 @@ from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
-from offbeat.models.spec import PolicySpec
-from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.models.storage import Storage
 from offbeat.types import Batch, Minibatch
 
 KL_STOP_FACTOR = 1.5
@@ -77,18 +76,8 @@ class PPOConfig(OnPolicyConfig):
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        config: PPOConfig,
-        spec: PolicySpec,
-        *,
-        seed: int,
-        corrected: bool,
-        device: str = "cpu",
-        storage: Storage | None = None,
-    ) -> None:
-        storage = storage or PrivateStorage()
-        super().__init__(config, spec, seed=seed, corrected=corrected, device=device, storage=storage)
+    def _keep(self, storage: Storage) -> None:
+        config = self._config
         self._clip = config.clip
         self._adapted_rate = storage.keep("learning_rate", torch.tensor([config.learning_rate], dtype=torch.float64))
         """[1]: what learning_rate_schedule = kl has made of it."""

@@ -27,7 +27,7 @@ class Statistics:
     def __init__(self, inputs: int, storage: Storage, *, observations: bool, returns: bool, device: str) -> None:
         self._of_observations, self._of_returns, self._device = observations, returns, device
         self._observations, self._returns = storage.statistics("observations", inputs), storage.statistics("returns", 1)
-        self.fix()
+        self._fix()
 
     def normalized(self, observation: Tensor) -> Tensor:
         """Return observations [..., inputs] as the networks see them."""
@@ -42,9 +42,9 @@ class Statistics:
             self._observations.update(observations.cpu().numpy())
         if self._of_returns:
             self._returns.update(returns.cpu().numpy()[:, None])
-        self.fix()
+        self._fix()
 
-    def fix(self) -> None:
+    def _fix(self) -> None:
         """Fix the statistics that the next learning step, and whoever acts with it, will use."""
         mean, scale = self._observations.published()
         self.published: Tree = {"observation_mean": mean, "observation_scale": scale} if self._of_observations else {}
@@ -67,4 +67,4 @@ class Statistics:
         """Take over `state()`."""
         self._observations.restore(state["observations"])
         self._returns.restore(state["returns"])
-        self.fix()
+        self._fix()

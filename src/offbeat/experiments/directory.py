@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
 from offbeat.experiments.versions import made_with
 from offbeat.plots.directories import EXPERIMENT, TRIAL
+from offbeat.run_directory import hold
 
 
 class ExperimentDirectory:
@@ -82,12 +82,7 @@ class ExperimentDirectory:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be made ({error.strerror}): give another with --dir") from None
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(
-                    f"another `offbeat run` works in {self.path}: wait for it, stop it, or give another --dir"
-                ) from None
+            hold(file, f"another `offbeat run` works in {self.path}: wait for it, stop it, or give another --dir")
             yield
 
     def begin(self, spec: Spec, text: bytes) -> None:

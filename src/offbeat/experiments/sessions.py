@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, Literal
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.experiments.trials import Trial, as_toml, spelled
-from offbeat.run_directory import RunDirectory
+from offbeat.run_directory import RunDirectory, hold
 from offbeat.threads import usable_cores
 
 Standing = Literal["new", "lost", "unfinished", "finished"]
@@ -97,10 +96,10 @@ class Session:
         """Whether a process trains in it."""
         try:
             with (self.run.path / ".lock").open() as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(file, "another process trains in it")
         except FileNotFoundError:
             return False
-        except OSError:
+        except (OSError, ConfigError):
             return True
         return False
 

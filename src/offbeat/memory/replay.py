@@ -271,11 +271,6 @@ def kept_fields(rings: Rings) -> list[str]:
     return [field.name for field in rings.fields if field.per == "step" and field.name not in _NOT_SAMPLED]
 
 
-def kept_rows(rings: Rings, window: range) -> Tree:
-    """Return what `Replay.arrays` of a replay with this window returns, without priorities: views of its rings."""
-    return rings.stretches(window, kept_fields(rings))
-
-
 def _other_layout() -> ConfigError:
     return ConfigError(
         "the replay in this checkpoint has another layout: resume with the actors, envs_per_actor, chunk_length, "

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.memory.arena import Slab
-from offbeat.memory.records import Records, record_slabs
+from offbeat.memory.records import F64, Records, record_slabs
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
+from offbeat.runtime.gate import has_passed
 from offbeat.types import Array, Tree
 
 LEARNED = "learned/"
@@ -150,7 +150,7 @@ class SharedStatistics(RunningStatistics):
         super().__init__(size)
         self._size, self._records, self._workers, self._own = size, records, workers, own
         if own is not None and records.written(own):
-            self._unpack(records.read(own))
+            self.count, self.mean, self.squares = self._unpacked(records.read(own))
 
     def update(self, rows: NDArray[Any]) -> None:
         super().update(rows)
@@ -172,16 +172,17 @@ class SharedStatistics(RunningStatistics):
         if self._own is not None:
             self._records.write(self._own, _packed(self.count, self.mean, self.squares))
 
-    def _unpack(self, record: NDArray[np.float64]) -> None:
-        self.count, self.mean, self.squares = float(record[0]), record[1 : 1 + self._size], record[1 + self._size :]
-
     def _merged(self) -> RunningStatistics:
         whole = RunningStatistics(self._size)
         for worker in range(self._workers):
-            record = self._records.read(worker)
-            if record[0]:
-                whole.merge(record[0], record[1 : 1 + self._size], record[1 + self._size :])
+            count, mean, squares = self._unpacked(self._records.read(worker))
+            if count:
+                whole.merge(count, mean, squares)
         return whole
+
+    def _unpacked(self, record: F64) -> tuple[float, F64, F64]:
+        """Return count, mean and squares of a record."""
+        return float(record[0]), record[1 : 1 + self._size], record[1 + self._size :]
 
 
 def _packed(count: float, mean: Array, squares: Array) -> NDArray[np.float64]:
@@ -256,7 +257,7 @@ class WorkersBoard:
 
     def is_late(self, worker: int) -> bool:
         """Whether a call of a worker's envs has not returned in time."""
-        return 0 < float(self.deadline[worker][0]) < monotonic()
+        return has_passed(self.deadline[worker])
 
 
 class WorkerTally:

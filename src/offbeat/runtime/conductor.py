@@ -132,11 +132,6 @@ class Conductor(ABC):
     def _kept(self) -> Tree | None:
         """Return what a checkpoint keeps of the memory, as views of it."""
 
-    @property
-    @abstractmethod
-    def _can_be_saved(self) -> bool:
-        """Whether the run is in a state to go on from."""
-
     @abstractmethod
     def _spent(self) -> Iterable[Mapping[str, float]]:
         """Return the seconds of each worker beside this process, by what they went into."""
@@ -150,6 +145,11 @@ class Conductor(ABC):
     @abstractmethod
     def _longest_stall(self) -> float:
         """Seconds of the longest call of an env."""
+
+    @property
+    def _can_be_saved(self) -> bool:
+        """Whether the run is in a state to go on from."""
+        return True
 
     @property
     def _exact(self) -> bool:

@@ -13,12 +13,11 @@ from offbeat.config import Config
 from offbeat.envs import sending
 from offbeat.envs.check import preflight
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
-from offbeat.memory.replay import kept_rows
+from offbeat.memory.replay import kept_fields
 from offbeat.memory.rings import Rings
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage
-from offbeat.pace import Pace
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.child import Child, Report, spawn, tell
@@ -60,11 +59,6 @@ class LockFreeParts:
         """Threads of each worker."""
         return self.config.threads
 
-    @property
-    def pace(self) -> Pace:
-        """Of each worker."""
-        return self.plans[0].pace
-
     def snapshot(self) -> Tree:
         """Return all that has been learned, with the normalisers of all workers merged: views, and arrays."""
         self.algorithm.restore_statistics(self.algorithm.state())  # which is read from what all workers tell
@@ -84,7 +78,7 @@ class LockFreeParts:
         """Return views of the rows that a worker's replay can sample when it has done so much."""
         rings = self.plans[worker].slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
-        return kept_rows(rings, rings.shape.window(done.learning_steps, done.origin))
+        return rings.stretches(rings.shape.window(done.learning_steps, done.origin), kept_fields(rings))
 
     def close(self) -> None:
         self.algorithm.close()

@@ -124,12 +124,17 @@ class Board:
 
     def is_late(self, actor: int) -> bool:
         """Whether a call of the actor's envs has not returned in time."""
-        return 0 < float(self.deadline[actor][0]) < monotonic()
+        return has_passed(self.deadline[actor])
 
     @property
     def longest_stall(self) -> float:
         """Seconds of the longest call of an env, of all actors."""
         return max(float(row[-1]) for row in self.seconds)
+
+
+def has_passed(deadline: NDArray[np.float64]) -> bool:
+    """Whether the moment of `monotonic()` by which a call must return, [1], has passed; 0 is none."""
+    return 0 < float(deadline[0]) < monotonic()
 
 
 def first_ticket(actor: int, actors: int, origin: int) -> int:

@@ -151,10 +151,6 @@ class HogwildConductor(Conductor):
         self._take_in()
         super().salvage()
 
-    @property
-    def _can_be_saved(self) -> bool:
-        return True
-
     def _kept(self) -> Tree | None:
         """Return the replays of all workers, of which the rows lie where this process sees them too."""
         if not self._parts.keeps_replay:
