@@ -41,10 +41,18 @@ class Leaf:
     shape: tuple[int, ...]
     dtype: str
     """A NumPy dtype name; floating-point observations are kept in float32."""
+    choices: tuple[int, ...] = ()
+    """Of choices, such as those of a Discrete: how many each number has, counted from 0. A network sees them one-hot."""
 
     @property
     def size(self) -> int:
+        """Numbers in one array."""
         return prod(self.shape)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers that a network on vectors sees of it."""
+        return sum(self.choices) if self.choices else self.size
 
 
 @dataclass(frozen=True)
