@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
-from offbeat.memory.arena import SharedArena, attach
+from offbeat.memory.arena import SharedArena, Slab, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.runtime.block import Block, lies_apart, open_block
@@ -37,8 +37,8 @@ LEARNING_RATE = 1e-3
 FAR = 100 * LEARNING_RATE
 SHARE_OF_ZEROS = 0.5
 """Of each gradient: units that a batch does not reach have none."""
-LEARNED = [(name, (SIZE,), "float32") for name in ("values", "exp_avg", "exp_avg_sq")]
-ARRIVED = [("arrived", (2, 8), "int64")]
+LEARNED: list[Slab] = [(name, (SIZE,), "float32") for name in ("values", "exp_avg", "exp_avg_sq")]
+ARRIVED: list[Slab] = [("arrived", (2, 8), "int64")]
 
 
 @dataclass

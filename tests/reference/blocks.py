@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import reduce_tensor
 
 from offbeat.memory.arena import Slab
 from offbeat.runtime import crew
@@ -32,14 +33,15 @@ def blocks_on(device: str) -> Iterator[None]:
 
     All that is done on a GPU is then done on a CPU, but for what torch puts into a handle, and makes of it.
     """
-    if device == "cpu":
-        with (
-            patch.object(crew, "lies_apart", lambda _device: True),
-            patch.dict(ForkingPickler._extra_reducers, {torch.Tensor: _reduced}),
-        ):
-            yield
-    else:
+    if device != "cpu":
         yield
+        return
+    ForkingPickler.register(torch.Tensor, _reduced)
+    try:
+        with patch.object(crew, "lies_apart", lambda _device: True):
+            yield
+    finally:
+        ForkingPickler.register(torch.Tensor, reduce_tensor)  # as torch has it
 
 
 def _reduced(memory: torch.Tensor) -> tuple[Any, tuple[str, int]]:

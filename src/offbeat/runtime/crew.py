@@ -22,7 +22,7 @@ from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.block import Block, lies_apart
 from offbeat.runtime.child import Child, Report, spawn, tell
-from offbeat.runtime.commons import CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.commons import Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.supervisor import Supervisor
 from offbeat.runtime.wiring import device_of
@@ -126,7 +126,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
         news(told if config.workers == 1 else f"each of {config.workers} workers has a {told}")
     arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
     block = Block(shape.learned_slabs(), device) if shape.apart else None
-    arrays = arenas[0].arrays | (block.tensors if block else {})
+    arrays: Arrays = {**arenas[0].arrays, **(block.tensors if block else {})}
     write_initial(arrays, made)
     storage, board = SharedStorage(shape, arrays), WorkersBoard(arrays, config.workers)
     return LockFreeParts(config, env, policy, make(storage), plans, shape, storage, board, arenas, block, Timings())
