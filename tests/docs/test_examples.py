@@ -168,7 +168,7 @@ def test_the_one_files_vtrace_is_the_librarys(from_scratch):
         truncated[row] &= valid[row]
     reward *= valid
     found = from_scratch.vtrace(log_ratio, reward, values, terminated, valid)
-    tensors = {
+    tensors: dict[str, Any] = {
         "log_ratio": torch.from_numpy(log_ratio),
         "rewards": torch.from_numpy(reward),
         "values": torch.from_numpy(values),
