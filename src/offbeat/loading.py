@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.numpy_policy import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory import RunDirectory
 from offbeat.types import Array, Tree
@@ -29,7 +29,7 @@ class Trained:
 class LoadedPolicy:
     """Call it with an observation, or a batch of them, to get the action to hand to the env."""
 
-    def __init__(self, policy: NumpyPolicy, trained: Trained) -> None:
+    def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
         self.policy = policy
         self.trained = trained
 
@@ -95,12 +95,12 @@ def load(run: Path | str, name: str = "latest") -> LoadedPolicy:
     return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data))
 
 
-def policy_of(spec: PolicySpec, weights: Tree) -> NumpyPolicy:
+def policy_of(spec: PolicySpec, weights: Tree) -> ActingPolicy:
     """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out."""
     layout = spec.layout()
     vector = np.zeros(layout.size, np.float32)
     for name, view in layout.views(vector).items():
         view[...] = weights[name]
-    policy = NumpyPolicy(spec)
+    policy = make_policy(spec)
     policy.load(vector)
     return policy

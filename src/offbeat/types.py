@@ -42,7 +42,10 @@ class Leaf:
     dtype: str
     """A NumPy dtype name; floating-point observations are kept in float32."""
     choices: tuple[int, ...] = ()
-    """Of choices, such as those of a Discrete: how many each number has, counted from 0. A network sees them one-hot."""
+    """Of choices, such as those of a Discrete: how many each number has, counted from 0. Networks see them one-hot."""
+
+    stack: int = 1
+    """Arrays of successive rows that a policy sees at once, [stack, *shape]; memory keeps one a row."""
 
     @property
     def size(self) -> int:
@@ -52,7 +55,12 @@ class Leaf:
     @property
     def inputs(self) -> int:
         """Numbers that a network on vectors sees of it."""
-        return sum(self.choices) if self.choices else self.size
+        return self.stack * (sum(self.choices) if self.choices else self.size)
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """The shape that a policy sees."""
+        return (self.stack, *self.shape) if self.stack > 1 else self.shape
 
 
 @dataclass(frozen=True)
@@ -130,14 +138,17 @@ class Acted(NamedTuple):
 class Policy(Protocol):
     """Chooses actions. Evaluation, export and leagues need a Policy, not an Algorithm."""
 
+    state_size: int
+    """Numbers that it remembers of each column; 0 without a recurrent core."""
+
     def load(self, vector: NDArray[np.float32]) -> None:
         """Take the published weights, normaliser included."""
 
-    def act(self, observation: Tree, random: np.random.Generator) -> Acted:
-        """Sample an action for each column."""
+    def act(self, observation: Tree, random: np.random.Generator, state: NDArray[np.float32] | None = None) -> Acted:
+        """Sample an action for each column; with a core, `state` [N, state_size] is moved on in place."""
 
-    def greedy(self, observation: Tree) -> Array:
-        """Return the most likely action (Gaussian: the mean) for each column."""
+    def greedy(self, observation: Tree, state: NDArray[np.float32] | None = None) -> Array:
+        """Return the most likely action (Gaussian: the mean) for each column; `state` is moved on in place."""
 
     def to_env(self, action: Array) -> Array:
         """Turn recorded actions into what the env accepts (bounds, squashing, shape)."""

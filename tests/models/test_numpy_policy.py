@@ -46,7 +46,7 @@ def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, see
     for rows in row_counts:  # buffers are kept from call to call
         observation = random_observation(spec, rows, random)
         with torch.no_grad():
-            expected = model.parameters_of_distribution(torch_inputs(spec, vector, observation)).numpy()
+            expected = model(torch_inputs(spec, vector, observation)).numpy()
         tolerance = 1e-5 * max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(policy.forward(observation), expected, rtol=0, atol=tolerance)
 
@@ -62,7 +62,7 @@ def test_what_is_recorded_is_torchs_log_probability_of_the_action(spec, seed):
     observation = random_observation(spec, 7, random)
     acted = policy.act(observation, random)
     with torch.no_grad():
-        distribution, _ = model(torch_inputs(spec, vector, observation))
+        distribution, _ = model.both(torch_inputs(spec, vector, observation))
         expected = distribution.log_prob(torch.from_numpy(acted.action))
     assert acted.action.shape == (7, *spec.action.shape)
     np.testing.assert_allclose(acted.recorded["behavior_log_prob"], expected, rtol=1e-4, atol=1e-4)

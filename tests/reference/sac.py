@@ -123,7 +123,7 @@ class Twin:
 
     def __init__(self, config: SACConfig, spec: PolicySpec, weights: Mapping[str, Rows]) -> None:
         self.config, self.spec = config, spec
-        layers = len(config.hidden_sizes) + 1
+        layers = len((256, 256) if config.hidden_sizes is None else config.hidden_sizes) + 1
         names = [*(f"policy_body.{i}" for i in range(layers - 1)), "policy_head"]
         self.policy = self._stack([(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names])
         self.critics = self._ensemble(weights, "critics", layers)

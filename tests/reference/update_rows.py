@@ -59,7 +59,7 @@ class Bench:
 def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0, **spec: Any) -> Bench:
     policy = policy_spec(
         action,
-        hidden_sizes=config.hidden_sizes,
+        hidden_sizes=(64, 64) if config.hidden_sizes is None else config.hidden_sizes,
         activation=config.activation,
         squashed=config.action_distribution == "squashed",
         normalize=config.normalize_observations,
@@ -116,7 +116,7 @@ def random_minibatch(
     observation = torch.from_numpy(random.normal(size=(rows, spec.inputs)).astype(np.float32))
     action = torch.from_numpy(random_action(spec, rows, random))
     with torch.no_grad():
-        distribution, values = algorithm._model(observation)
+        distribution, values = algorithm._model.both(observation)
         log_prob = distribution.log_prob(action)
     noise = torch.from_numpy(random.normal(scale=drift, size=(2, rows)).astype(np.float32))
     drawn = torch.from_numpy(random.normal(size=(2, rows)).astype(np.float32))

@@ -47,7 +47,7 @@ class Coefficients(NamedTuple):
 def applies(spec: PolicySpec, parameters: FlatParameters, *, shared: bool, exploration: str) -> bool:
     """Whether these settings have their derivatives above."""
     simple = spec.action.kind == "discrete" or spec.distribution == "gaussian"
-    return simple and not shared and exploration == "entropy" and parameters.values.device.type == "cpu"
+    return spec.plain and simple and not shared and exploration == "entropy" and parameters.values.device.type == "cpu"
 
 
 class NumpyGradients:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.off_policy import ReplayConfig
 from offbeat.algorithms.sac_gradients import SACGradients
 from offbeat.algorithms.statistics import Statistics
@@ -39,6 +40,8 @@ from offbeat.models.team import Team
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
 
+HIDDEN_SIZES = (256, 256)
+"""Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""
 CRITIC, POLICY, TEMPERATURE = "critic", "policy", "temperature"
 SHARE_OF_ENTROPY = 0.7
 """Of the uniform policy's entropy: the default target over choices. arXiv:1910.07207 has 0.98, which a policy of two
@@ -46,7 +49,7 @@ choices that is any good cannot keep; its author and github.com/toshikwa/sac-dis
 
 
 @dataclass(frozen=True)
-class SACConfig(ReplayConfig):
+class SACConfig(ReplayConfig, NetworkConfig):
     """The settings of SAC; the defaults are those of arXiv:1812.05905, appendix D, unless noted."""
 
     policy_learning_rate: Positive | None = None
@@ -67,10 +70,8 @@ class SACConfig(ReplayConfig):
     """What a learned temperature begins at."""
     target_entropy: float | None = None
     """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what n choices have at most."""
-    hidden_sizes: tuple[Count, ...] = (256, 256)
-    """Units of each hidden layer, of the policy and of each critic."""
     activation: Activation = "relu"
-    """Between the layers."""
+    """Between the hidden layers; encoders have ReLU."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     max_grad_norm: Positive | None = None
@@ -87,10 +88,7 @@ class SACConfig(ReplayConfig):
         _require_actions(env)
         self._require_use_of_temperature()
         spec = PolicySpec(
-            observation=env.observation,
-            action=env.action,
-            hidden_sizes=self.hidden_sizes,
-            activation=self.activation,
+            **self.network(env, HIDDEN_SIZES),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
             normalize=self.normalize_observations,
             uniform_start=True,
@@ -317,8 +315,8 @@ class SAC:
         policy = SoftPolicy(spec, generator=generator).to(self._device)
         critics = Critics(
             spec.inputs + spec.action_size if box else spec.inputs,
-            config.hidden_sizes,
-            config.activation,
+            spec.hidden_sizes,
+            spec.activation,
             critics=config.critics,
             choices=None if box else spec.action.nvec[0],
             generator=generator,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.models.soft_policy import uniform_
+from offbeat.models.policy_network import uniform_
 from offbeat.models.spec import Activation
 
 

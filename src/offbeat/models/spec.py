@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Any, Literal
@@ -13,13 +14,18 @@ from offbeat.types import ActionSpec, Leaf
 
 Activation = Literal["tanh", "relu"]
 Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian"]
+CoreName = Literal["none", "gru", "lstm"]
+Precision = Literal["fp32", "bf16"]
+ENCODERS = ("flat", "nature_cnn", "impala_resnet")
+SMALLEST_IMAGE = 16
+"""In pixels a side: what is smaller is a table of numbers rather than a picture, and not worth an encoder."""
 LOG_STD_RANGE = (-20.0, 2.0)
 """What a tanh_gaussian's log standard deviations are clipped to: else exp would overflow, or the density vanish."""
 
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A multi-layer perceptron from observation leaves to the parameters of an action distribution."""
+    """From observation leaves to the parameters of an action distribution: encoders, hidden layers, a core, a head."""
 
     observation: tuple[Leaf, ...]
     action: ActionSpec
@@ -33,10 +39,44 @@ class PolicySpec:
     uniform_start: bool = False
     """Whether a flag is published with the weights: while it is 1, sampled actions are uniform over all there are."""
 
+    encoder: str = "flat"
+    """Of images, one of ENCODERS; flat: their bytes are numbers like any others."""
+    layer_norm: bool = False
+    """Whether each hidden layer's outputs are normalised before the activation."""
+    core: CoreName = "none"
+    core_size: int = 0
+    """Units of the recurrent core."""
+    precision: Precision = "fp32"
+    """What matrix products and convolutions are computed in; parameters are float32."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a multi-layer perceptron and nothing else: these act in NumPy, without torch."""
+        return not (self.encoded or self.layer_norm or self.recurrent) and self.precision == "fp32"
+
+    @property
+    def recurrent(self) -> bool:
+        return self.core != "none"
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that the core remembers of a column; an LSTM its output and its cell."""
+        return {"none": 0, "gru": 1, "lstm": 2}[self.core] * self.core_size
+
+    @cached_property
+    def encoded(self) -> tuple[Leaf, ...]:
+        """The leaves that go through an encoder."""
+        return tuple(leaf for leaf in self.observation if self.encoder != "flat" and is_image(leaf))
+
+    @cached_property
+    def vectors(self) -> tuple[Leaf, ...]:
+        """The others, which are flattened and joined."""
+        return tuple(leaf for leaf in self.observation if leaf not in self.encoded)
+
     @property
     def inputs(self) -> int:
-        """Numbers in one observation, all leaves flattened and joined."""
-        return sum(leaf.size for leaf in self.observation)
+        """Numbers in one observation that no encoder sees: all these leaves flattened and joined."""
+        return sum(leaf.inputs for leaf in self.vectors)
 
     @property
     def outputs(self) -> int:
@@ -66,6 +106,10 @@ class PolicySpec:
 
     def parameter_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Return name and shape of each trained array, in the order of the flat buffer."""
+        if not self.plain:
+            from offbeat.models.policy_network import shapes_of  # here, as it loads torch
+
+            return shapes_of(self)
         shapes: list[tuple[str, tuple[int, ...]]] = []
         for name, (inputs, outputs) in zip(self.layer_names(), self.layer_sizes(), strict=True):
             shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
@@ -87,13 +131,33 @@ class PolicySpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PolicySpec:
-        action: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
-        return cls(
-            observation=tuple(Leaf(leaf["name"], tuple(leaf["shape"]), leaf["dtype"]) for leaf in data["observation"]),
-            action=ActionSpec(**action),
-            hidden_sizes=tuple(data["hidden_sizes"]),
-            activation=data["activation"],
-            distribution=data["distribution"],
-            normalize=data["normalize"],
-            uniform_start=data.get("uniform_start", False),  # older checkpoints have no word of it
-        )
+        """Take what `to_json` returned; older checkpoints have fewer keys, whose defaults they mean."""
+        given = {key: _as_tuple(value) for key, value in data.items() if key in {field.name for field in fields(cls)}}
+        leaves = tuple(Leaf(**{key: _as_tuple(value) for key, value in leaf.items()}) for leaf in data["observation"])
+        action: dict[str, Any] = {key: _as_tuple(value) for key, value in data["action"].items()}
+        return cls(**{**given, "observation": leaves, "action": ActionSpec(**action)})
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+# --- images -------------------------------------------------------------------------------------------------
+
+
+def is_image(leaf: Leaf) -> bool:
+    """Whether a leaf is of bytes and has two sides that an encoder for images could look at."""
+    return leaf.dtype == "uint8" and not leaf.choices and min(image_sides(leaf)) >= SMALLEST_IMAGE
+
+
+def image_sides(leaf: Leaf) -> tuple[int, int]:
+    """Return height and width; 0 where there are none."""
+    if len(leaf.shape) not in (2, 3):
+        return 0, 0
+    first = 1 if len(leaf.shape) == 3 and not channels_last(leaf) else 0
+    return leaf.shape[first], leaf.shape[first + 1]
+
+
+def channels_last(leaf: Leaf) -> bool:
+    """Whether an image is [H, W, C]: channels are fewer than pixels a side."""
+    return len(leaf.shape) == 3 and leaf.shape[2] < leaf.shape[0]
