@@ -271,6 +271,8 @@ class OnPolicy(Generic[Settings]):
         }
         if self._spec.recurrent:
             prepared |= {"initial_state": batch["initial_state"], "resets": ~batch["valid"]}  # reset rows
+        if self._in_one_pass(rows["valid"]):
+            return prepared
         if not self._corrected:
             return {**prepared, **self._targets(prepared)}
         prepared["proximal_log_prob"], values = self._log_prob_and_values(prepared)
@@ -351,8 +353,14 @@ class OnPolicy(Generic[Settings]):
         """Yield the valid rows of the batch, all at once: one update."""
         valid = valid_rows(batch)
         if len(valid):  # a small batch may be reset rows alone
-            columns = torch.arange(batch["reward"].shape[1], device=valid.device)
-            yield self._of_columns(batch, columns) if self._spec.recurrent else self._of_rows(batch, valid)
+            yield batch if self._in_one_pass(batch["valid"]) else self._of_rows(batch, valid)
+
+    def _in_one_pass(self, valid: Tensor) -> bool:  # noqa: ARG002
+        """Whether one pass of the batch, [T, B], through the network gives the targets and the loss.
+
+        It does where a batch is one update; by hand, two are quicker.
+        """
+        return self._by_hand is None
 
     def _of_rows(self, batch: Batch, order: Tensor) -> dict[str, Tensor]:
         """Return the rows at `order` [M] of what a loss needs: one gather per array."""
@@ -378,12 +386,31 @@ class OnPolicy(Generic[Settings]):
         encoded = {leaf.name: minibatch[ENCODED + leaf.name] for leaf in self._spec.encoded}
         if not self._spec.recurrent:
             return self._model.both(minibatch["observation"], encoded)
-        remembered = Remembered(minibatch["initial_state"], minibatch["resets"])
-        return self._model.both(minibatch["observation"], encoded, remembered, minibatch["rows"])
+        remembered, rows = Remembered(minibatch["initial_state"], minibatch["resets"]), minibatch["rows"]
+        distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows)
+        return distribution, values[rows]
+
+    def _looked_at(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
+        """Return the same of a whole batch's valid rows, and these rows: targets come from the same pass.
+
+        The targets are left in `batch`.
+        """
+        shape, valid = batch["reward"].shape, valid_rows(batch)
+        everything = slice(0, batch["observation"].shape[:2].numel())
+        distribution, values = self._model.both(*self._seen(batch, everything), valid)
+        if self._corrected:
+            log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
+            proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
+            batch["proximal_log_prob"] = proximal
+        batch |= self._targets(batch, self._in_units_of_reward(batch, [values.detach()]))
+        return distribution, values[valid], {name: batch[name].flatten(0, 1)[valid] for name in _LEARNED_FROM}
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
         config = self._config
-        distribution, values = self._evaluated(minibatch)
+        if "advantage" in minibatch:
+            distribution, values = self._evaluated(minibatch)
+        else:
+            distribution, values, minibatch = self._looked_at(minibatch)
         log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
         if config.normalize_advantages:
             advantages = normalized(advantages)

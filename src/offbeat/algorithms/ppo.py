@@ -99,6 +99,9 @@ class PPO(OnPolicy[PPOConfig]):
         valid = valid_rows(batch)
         self._first = True
         parts = -(-len(valid) // self._config.minibatch_size)
+        if self._in_one_pass(batch["valid"]):
+            yield from super().minibatches(batch, random)
+            return
         for epoch in range(self._config.epochs if parts else 0):
             if epoch and self._config.recompute_advantages:
                 proximal_value = batch["proximal_value"]  # of the learning step's start, as value_clip means it
@@ -107,6 +110,10 @@ class PPO(OnPolicy[PPOConfig]):
             yield from self._shuffled(batch, valid, parts, random)
             if self._drifted():
                 return
+
+    def _in_one_pass(self, valid: Tensor) -> bool:
+        one = self._config.epochs == 1 and valid.numel() <= self._config.minibatch_size
+        return one and super()._in_one_pass(valid)
 
     def _shuffled(self, batch: Batch, valid: Tensor, parts: int, random: np.random.Generator) -> Iterator[Minibatch]:
         """Yield `parts` equal minibatches: of the valid rows, or with a core of whole columns."""

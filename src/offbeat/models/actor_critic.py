@@ -34,11 +34,10 @@ class ActorCritic(PolicyNetwork):
         remembered: Remembered | None = None,
         rows: Tensor | None = None,
     ) -> tuple[ActionDistribution, Tensor]:
-        """Return the action distribution and the values [M]; with a core and `rows`, of these rows alone."""
+        """Return the action distribution, of `rows` alone where they are given, and the values [M]."""
         with self.precision():
             features, _ = self.policy_body(vector, encoded, remembered)
-            features = features if rows is None else features[rows]
-            parameters = self.policy_head(features)
+            parameters = self.policy_head(features if rows is None else features[rows])
             if self.critic_body is not None:
                 features, _ = self.critic_body(vector, encoded, remembered)
             values = self.critic_head(features).squeeze(-1)
