@@ -8,8 +8,12 @@ from offbeat.errors import ConfigError
 
 KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
 
+QUESTIONS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", *KNOWN, *map(zoo_id, SOUND), "zoo/Limited-v0"])
+
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "Pendulum-v1", *KNOWN, *QUESTIONS, *map(zoo_id, SOUND), "zoo/Limited-v0"]
+)
 def test_nothing_is_found_in_a_sound_env(env_id: str) -> None:
     assert check_env(env_id, steps=250) == []
 

@@ -24,11 +24,14 @@ LOOPED = [
     pytest.param("HalfCheetah-v5", marks=pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")),
 ]
 """Envs of which one column is one Gymnasium env, with a stream of its own."""
+QUESTIONS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
+VECTORS = ["CartPole-v1", *QUESTIONS]
+"""Envs that bring a vector env of their own, whose columns share a stream."""
 POOLED = [
     pytest.param(f"envpool:{name}", marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool"))
     for name in ("CartPole-v1", "Pendulum-v1", "Ant-v4")
 ]
-ALL = ["CartPole-v1", *LOOPED, *POOLED]
+ALL = [*VECTORS, *LOOPED, *POOLED]
 OWN_STREAMS = [*LOOPED, *POOLED]
 COLUMNS = 4
 
@@ -127,7 +130,7 @@ STEPS = np.array([0, 23, 1, 240])
 
 def stepped_together(envs: Envs) -> list[slice]:
     """The columns that cannot be stepped without each other."""
-    if envs.spec.id == "CartPole-v1" or envs.spec.id.startswith("envpool:"):
+    if envs.spec.id in VECTORS or envs.spec.id.startswith("envpool:"):
         return list(envs.groups)
     return [slice(column, column + 1) for column in range(COLUMNS)]
 
@@ -194,7 +197,7 @@ def test_an_episode_that_the_last_of_these_steps_ends_is_followed_by_its_reset_r
     np.testing.assert_array_equal(collect(envs, actions_of(envs, 1))["valid"][0], [True, False, True, False])
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "offbeat/OneStep-v0"])
+@pytest.mark.parametrize("env_id", [*VECTORS, "Pendulum-v1", "offbeat/OneStep-v0"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_snapshot_of_advanced_columns_is_exact(env_id: str, groups: int) -> None:
     envs, fresh = made(env_id, groups=groups), made(env_id, groups=groups, seed=9)

@@ -19,10 +19,12 @@ MUJOCO = [
     *("Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
 ]
 KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
+QUESTIONS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
 needs_mujoco = pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")
 SUPPORTED = [
     *CLASSIC,
     *KNOWN,
+    *QUESTIONS,
     zoo_id(OwnSnapshots),
     *(pytest.param(env_id, marks=needs_mujoco) for env_id in MUJOCO),
 ]
@@ -55,7 +57,7 @@ def test_fresh_envs_go_on_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: str
     assert_same(collect(fresh, actions[37:]), expected)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/OneStep-v0", "offbeat/FailsOnLastStep-v0"])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/OneStep-v0", "offbeat/FailsOnLastStep-v0", *QUESTIONS])
 def test_a_snapshot_right_after_an_end_keeps_that_a_reset_is_due(env_id: str) -> None:
     envs = make_envs(env_id, 3, seed=5)
     envs.reset()

@@ -3,6 +3,8 @@
 All are walks over positions 0, 1, 2, ...: every step from position p earns p + 1 and leads to p + 1, whatever
 the action. They differ in how an episode ends. An observation is (position, noise); the noise is drawn from
 the env's own stream and means nothing, so that seeds and snapshots can be told apart.
+
+Envs whose best return is known, not their values, are in `recall.py` and `pixels.py`; they are registered here too.
 """
 
 from __future__ import annotations
@@ -80,12 +82,23 @@ _ENVS: dict[str, tuple[dict[str, Any], int | None]] = {
 }
 """id -> (constructor's arguments, time limit in env steps)."""
 
+_QUESTIONS = {
+    "offbeat/Recall-v0": ("recall:Recall", "recall:RecallColumns"),
+    "offbeat/Pixels-v0": ("pixels:Pixels", "pixels:PixelsColumns"),
+    "offbeat/PixelsMotion-v0": ("pixels:PixelsMotion", "pixels:MotionColumns"),
+    "offbeat/PixelsGoal-v0": ("pixels:PixelsGoal", "pixels:GoalColumns"),
+}
+"""id -> (single env, vector env), in modules of this package."""
+
 
 def register() -> None:
     """Make the envs known to Gymnasium; a second call changes nothing."""
     for env_id, (arguments, limit) in _ENVS.items():
         if env_id not in gym.registry:
             gym.register(env_id, "offbeat.envs.known_values:Walk", max_episode_steps=limit, kwargs=arguments)
+    for env_id, (single, vector) in _QUESTIONS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, f"offbeat.envs.{single}", vector_entry_point=f"offbeat.envs.{vector}")
 
 
 def exact_values(env_id: str, observation: Observation, gamma: float) -> NDArray[np.float64]:
