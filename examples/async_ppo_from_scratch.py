@@ -14,8 +14,7 @@ by arithmetic alone how much learning a ticket waits for, and how much acting a 
 * memory without queues or locks: a ticket's number says which slot is its own, and nobody else is there at the time;
 * with --exact, the same weights bit for bit from one thread, several threads and several processes.
 
-The file is in the order of the data, so read it from the top:  envs -> actor -> slots -> learner -> weights -> actor.
-
+Read it from the top: the file is in the order of the data,  envs -> actor -> slots -> learner -> weights -> actor.
 Shapes: A actors of N envs each; a ticket is an unroll of T rows; a batch has a ticket from each actor, so B = A * N
 columns; M are the rows of a minibatch.
 """
@@ -31,9 +30,9 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import count, pairwise
+from itertools import count
 from math import nan, prod
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, Pipe
 from time import perf_counter
 from typing import Any
 
@@ -86,10 +85,10 @@ class Pace:
         return (step + 1) * self.actors
 
     def place(self, number: int) -> int:
-        """Where the slots of batch `number` are, and the weights after so many learning steps: D + 1 places do for both.
+        """Where the slots of a batch are, and where the weights after so many learning steps.
 
-        Batch b + D + 1 waits until batch b is learned from, and a ticket of batch b acts with the weights after b - D
-        to b learning steps, while only these are there: the next ones wait for the ticket.
+        D + 1 places do for both: batch b + D + 1 waits until batch b is learned from, and a ticket of batch b acts with
+        the weights after b - D to b learning steps, the next ones of which wait for the ticket.
         """
         return number % (self.max_lag + 1)
 
@@ -169,16 +168,16 @@ class Actor:
 class Serial:
     """One thread does all: before it learns, it acts whatever the pace allows. So it simulates any lag."""
 
-    def __init__(self, actors: Sequence[Actor], pace: Pace) -> None:
-        self.actors, self.pace, self.learned, self.ticket = actors, pace, 0, 0
-        self.waited = [0.0 for _ in actors]
+    def __init__(self, actors: Sequence[Actor]) -> None:
+        self.actors, self.learned = actors, 0
+        self.finished, self.waited = 0, [0.0 for _ in actors]  # tickets, and seconds that each actor has waited
 
     def wait_for(self, tickets: int) -> None:
         """Return once so many tickets are finished, from 0 on without a gap."""
-        while self.pace.learned_before_act(self.ticket) <= self.learned:
-            self.actors[self.ticket % self.pace.actors].act(self.ticket, self.learned)
-            self.ticket += 1
-        assert self.ticket >= tickets
+        while self.actors[0].pace.learned_before_act(self.finished) <= self.learned:
+            self.actors[self.finished % len(self.actors)].act(self.finished, self.learned)
+            self.finished += 1
+        assert self.finished >= tickets
 
     def tell(self, learned: int) -> None:
         """Say that so many learning steps are finished, and their weights published."""
@@ -194,26 +193,25 @@ class Parallel:
     It is also what tells a death: whoever ends, however it ends, closes its end of the pipe, and the other sees that.
     """
 
-    def __init__(self, actors: Sequence[Actor], pace: Pace, processes: bool) -> None:
+    def __init__(self, actors: Sequence[Actor], processes: bool) -> None:
         self.pipes: list[Connection[int, float]] = []  # says learning steps, hears seconds
         self.workers: list[Any] = []
-        self.finished, self.waited = [0 for _ in actors], [0.0 for _ in actors]  # of each actor: tickets, seconds
+        self.finished, self.waited = 0, [0.0 for _ in actors]
         worker = multiprocessing.get_context("fork").Process if processes else threading.Thread
         for actor in actors:
             ours, theirs = Pipe()
             self.pipes.append(ours)
             inherited = list(self.pipes) if processes else []
-            self.workers.append(worker(target=live, args=(actor, pace, theirs, inherited), daemon=True))
+            self.workers.append(worker(target=live, args=(actor, theirs, inherited), daemon=True))
             self.workers[-1].start()
             if processes:
                 theirs.close()  # the fork has its own
 
     def wait_for(self, tickets: int) -> None:
-        while min(actor + len(self.pipes) * done for actor, done in enumerate(self.finished)) < tickets:
-            for pipe in wait(self.pipes):
-                actor = self.pipes.index(pipe)  # type: ignore[arg-type]
-                self.waited[actor] += self.pipes[actor].recv()
-                self.finished[actor] += 1
+        while self.finished < tickets:
+            actor = self.finished % len(self.pipes)  # whose the next ticket in order is
+            self.waited[actor] += self.pipes[actor].recv()
+            self.finished += 1
 
     def tell(self, learned: int) -> None:
         for pipe in self.pipes:
@@ -226,18 +224,15 @@ class Parallel:
             worker.join()
 
 
-Acting = Serial | Parallel
-
-
-def live(actor: Actor, pace: Pace, pipe: Connection[float, int], inherited: Sequence[Connection[Any, Any]]) -> None:
+def live(actor: Actor, pipe: Connection[float, int], inherited: Sequence[Connection[Any, Any]]) -> None:
     """Be an actor: ticket after ticket, each as soon as the pace allows, until the learner is gone."""
     for end in inherited:
         end.close()  # a fork holds the learner's ends too, and as long as anybody does, its death is not seen
     learned = 0
     try:
-        for ticket in count(actor.index, pace.actors):
+        for ticket in count(actor.index, actor.pace.actors):
             began = perf_counter()
-            while learned < pace.learned_before_act(ticket) or pipe.poll():  # poll: there may be newer weights
+            while learned < actor.pace.learned_before_act(ticket) or pipe.poll():  # poll: is there anything newer?
                 learned = pipe.recv()
             waited = perf_counter() - began
             actor.act(ticket, learned)
@@ -275,10 +270,10 @@ def side_by_side(unrolls: Array) -> Tensor:
     return torch.from_numpy(rows.reshape(len(rows), -1, *rows.shape[3:]))
 
 
-def mlp(*sizes: int) -> nn.Sequential:
+def mlp(inputs: int, outputs: int) -> nn.Sequential:
     """Return the network that `log_probs` computes in NumPy."""
-    layers = [layer for inputs, outputs in pairwise(sizes) for layer in (nn.Linear(inputs, outputs), nn.Tanh())]
-    return nn.Sequential(*layers[:-1])
+    hidden = nn.Linear(inputs, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, HIDDEN), nn.Tanh()
+    return nn.Sequential(*hidden, nn.Linear(HIDDEN, outputs))
 
 
 def arrays(network: nn.Module) -> tuple[Array, ...]:
@@ -293,13 +288,13 @@ class Learner:
         torch.set_num_threads(1)
         torch.manual_seed(seed)
         self.seed = seed
-        self.policy, self.value = mlp(inputs, HIDDEN, HIDDEN, actions), mlp(inputs, HIDDEN, HIDDEN, 1)
+        self.policy, self.value = mlp(inputs, actions), mlp(inputs, 1)
         self.parameters = [*self.policy.parameters(), *self.value.parameters()]
         self.optimizer = torch.optim.Adam(self.parameters, LEARNING_RATE, eps=1e-5)
 
     def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
         """Return log pi(a | o): [..., inputs], [...] -> [...]."""
-        every = self.policy(observation).log_softmax(-1)  # [..., actions]
+        every: Tensor = self.policy(observation).log_softmax(-1)  # [..., actions]
         return every.gather(-1, action[..., None])[..., 0]
 
     def learn(self, batch: Array, step: int, progress: float) -> None:
@@ -319,8 +314,8 @@ class Learner:
         random = np.random.default_rng([self.seed, 1, step])  # keyed by the learning step
         for _ in range(EPOCHS):
             order = torch.from_numpy(random.permutation(len(rows[0])))
-            for part in order.split(MINIBATCH):  # [M]
-                self.update(*(row[part] for row in rows))  # [M, ...]
+            for start in range(0, len(order), MINIBATCH):
+                self.update(*(row[order[start : start + MINIBATCH]] for row in rows))  # [M, ...]
 
     def update(self, observation: Tensor, action: Tensor, proximal: Tensor, advantage: Tensor, target: Tensor) -> None:
         """Make an update from M rows (arXiv:1707.06347, equation 7)."""
@@ -329,7 +324,7 @@ class Learner:
         policy_loss = -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
         value_loss = 0.5 * (self.value(observation)[..., 0] - target).square().mean()
         self.optimizer.zero_grad()
-        (policy_loss + value_loss).backward()  # type: ignore[no-untyped-call]
+        (policy_loss + value_loss).backward()
         nn.utils.clip_grad_norm_(self.parameters, MAX_GRAD_NORM)
         self.optimizer.step()
 
@@ -349,19 +344,17 @@ def main() -> None:
     weights = shared(np.dtype(parts), pace.max_lag + 1)
     weights[0] = arrays(learner.policy)
     actors = [Actor(settings, pace, index, slots, weights) for index in range(pace.actors)]
-    serial, processes = settings.runtime == "serial", settings.runtime == "processes"
-    acting = Serial(actors, pace) if serial else Parallel(actors, pace, processes)
+    acting = Serial(actors) if settings.runtime == "serial" else Parallel(actors, settings.runtime == "processes")
     try:
-        train(settings, pace, learner, acting, slots, weights)
+        train(max(1, settings.steps // slots[0]["reward"].size), pace, learner, acting, slots, weights)
     except (EOFError, ConnectionError) as error:
         raise SystemExit("an actor has died: what it said is above") from error
     finally:
         acting.close()
 
 
-def train(settings: Settings, pace: Pace, learner: Learner, acting: Acting, slots: Array, weights: Array) -> None:
+def train(steps: int, pace: Pace, learner: Learner, acting: Serial | Parallel, slots: Array, weights: Array) -> None:
     """Wait for a batch, learn from it, publish the weights, and let actors go on; then say what was measured."""
-    steps = max(1, settings.steps // (settings.actors * settings.length * settings.envs))
     returns: deque[float] = deque(maxlen=50)
     lags: list[int] = []
     env_steps, waited, began = 0, 0.0, perf_counter()
@@ -382,17 +375,17 @@ def train(settings: Settings, pace: Pace, learner: Learner, acting: Acting, slot
 
     seconds = perf_counter() - began
     shares = [f"{100 * each / seconds:.0f} %" for each in (waited, *acting.waited)]
-    print(f"{settings.runtime}: {env_steps} env steps in {seconds:.1f} s, {env_steps / seconds:.0f} a second")
+    print(f"{env_steps} env steps in {seconds:.1f} s, {env_steps / seconds:.0f} a second")
     print(f"policy lag min {min(lags)}, mean {np.mean(lags):.2f}, max {max(lags)} learning steps")
     print(f"waited: the learner {shares[0]} of the time for its actors, and these {', '.join(shares[1:])} for it")
-    digest = hashlib.sha256(b"".join(arrays(learner.policy) + arrays(learner.value)))
-    print(f"{digest.hexdigest()}  SHA-256 of the weights")
+    trained = b"".join(part.tobytes() for part in arrays(learner.policy) + arrays(learner.value))
+    print(f"{hashlib.sha256(trained).hexdigest()}  SHA-256 of the weights")
 
 
 def read_flags() -> Settings:
     """Return the settings that were typed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runtime", choices=["serial", "threads", "processes"], default=Settings.runtime)
+    parser.add_argument("--runtime", choices=["serial", "threads", "processes"], default="processes")
     parser.add_argument("--exact", action="store_true")
     for field in fields(Settings)[2:]:
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import product
 from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from tests.reference.pages import ROOT
 
+from offbeat.losses.advantages import vtrace
+from offbeat.pace import OnPolicyPace
+
 EXAMPLES = ROOT / "examples"
+FROM_SCRATCH = EXAMPLES / "async_ppo_from_scratch.py"
 
 
 def python(*arguments: str, folder: Path) -> str:
@@ -62,3 +74,167 @@ def test_a_loop_of_ones_own_never_makes_an_update_too_many_or_too_few(actors, ti
         assert due == 0
         assert updates == max(0, transitions - 500) // 2
     assert updates > 100
+
+
+# --- the one file that does without the library ---------------------------------------------------------------
+
+LAG = re.compile(r"^policy lag min (\d+), mean (\d+\.\d+), max (\d+) learning steps$", re.MULTILINE)
+DIGEST = re.compile(r"^([0-9a-f]{64})  SHA-256 of the weights$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def from_scratch() -> Any:
+    spec = spec_from_file_location("async_ppo_from_scratch", FROM_SCRATCH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for their annotations
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_one_file_is_short_and_needs_nothing_of_the_library():
+    text = FROM_SCRATCH.read_text()
+    assert len(text.splitlines()) < 400
+    assert not re.search(r"^\s*(import|from) offbeat", text, re.MULTILINE)
+
+
+EXACT = {
+    (runtime, lag): f"--exact --runtime {runtime} --max-lag {lag} --steps 3000 --length 16"
+    for runtime, lag in product(("processes", "threads", "serial"), (0, 2))
+}
+BOUNDED = [
+    f"--runtime {runtime} --max-lag 2 --steps 3000 --length 8 --actors 3" for runtime in ("processes", "threads")
+]
+ONE_AFTER_THE_OTHER = """
+import sys
+import async_ppo_from_scratch
+
+for flags in sys.argv[1:]:
+    sys.argv[1:] = flags.split()
+    async_ppo_from_scratch.main()
+    print("end")
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> dict[str, str]:
+    """What the file says with these flags: loading torch takes longer than all that it does."""
+    folder = tmp_path_factory.mktemp("from_scratch")
+    (folder / FROM_SCRATCH.name).symlink_to(FROM_SCRATCH)
+    runs = [*EXACT.values(), *BOUNDED]
+    ends = python("-c", ONE_AFTER_THE_OTHER, *runs, folder=folder).split("end\n")
+    return dict(zip(runs, ends, strict=False))
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_the_one_file_ends_with_the_same_bits_in_all_runtimes(told, lag):
+    all_told = [told[flags] for (_, of), flags in EXACT.items() if of == lag]
+    digests = [DIGEST.findall(each) for each in all_told]
+    assert len(digests) == 3
+    assert digests[0] == digests[1] == digests[2]
+    assert len(digests[0]) == 1
+    # 11 batches: all but the first D are learned from D learning steps after the weights that acted.
+    expected = np.mean([min(step, lag) for step in range(11)])
+    for each in all_told:
+        assert LAG.findall(each) == [("0", f"{expected:.2f}", str(lag))]
+
+
+@pytest.mark.parametrize("flags", BOUNDED)
+def test_the_one_file_keeps_its_bound_when_it_acts_with_the_newest_weights(told, flags):
+    lowest, mean, highest = map(float, LAG.findall(told[flags])[0])
+    assert 0 <= lowest <= mean <= highest <= 2
+
+
+def test_the_one_files_pace_is_the_librarys(from_scratch):
+    for actors, lag, number in product((1, 2, 5), (0, 1, 4), range(40)):
+        ours, theirs = OnPolicyPace(actors, lag), from_scratch.Pace(actors, lag)
+        assert theirs.learned_before_act(number) == ours.learned_before_act(number)
+        assert theirs.acted_before_learn(number) == ours.acted_before_learn(number)
+        place = theirs.place(number // actors) * actors + number % actors
+        assert place == ours.slot(number)
+
+
+def test_the_one_files_vtrace_is_the_librarys(from_scratch):
+    random = np.random.default_rng(0)
+    log_ratio, reward = random.normal(size=(2, 40, 6))
+    values = random.normal(size=(41, 6))
+    terminated, truncated = random.random(size=(2, 40, 6)) < 0.1
+    truncated &= ~terminated
+    valid = np.ones((40, 6), bool)
+    for row in range(1, 40):
+        valid[row] = ~(terminated | truncated)[row - 1]
+        terminated[row] &= valid[row]
+        truncated[row] &= valid[row]
+    reward *= valid
+    found = from_scratch.vtrace(log_ratio, reward, values, terminated, valid)
+    arrays = (log_ratio, reward, values, terminated, truncated, valid)
+    expected = vtrace(*map(torch.from_numpy, arrays), from_scratch.GAMMA, from_scratch.LAMBDA)
+    for ours, theirs in zip(expected, found, strict=True):
+        np.testing.assert_allclose(theirs, ours.numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("runtime", ["threads", "processes"])
+def test_the_one_file_ends_with_an_env_that_fails(runtime, tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(FAILING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    flags = ["--runtime", runtime, "--env", "failing:Failing-v0", "--envs", "2"]
+    done = subprocess.run(
+        [sys.executable, str(FROM_SCRATCH), *flags],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ZeroDivisionError: the pole has no mass" in done.stderr
+    assert done.stderr.rstrip().endswith("an actor has died: what it said is above")
+
+
+FAILING = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Failing(CartPoleEnv):
+    steps = 0
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 100:
+            raise ZeroDivisionError("the pole has no mass")
+        return super().step(action)
+
+gym.register("Failing-v0", "failing:Failing", max_episode_steps=50)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_one_files_actors_end_when_the_learner_is_killed():
+    learner = subprocess.Popen([sys.executable, str(FROM_SCRATCH), "--steps", "10_000_000"])
+    try:
+        children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children")
+        assert eventually(lambda: len(children.read_text().split()) == 2)
+        actors = [int(pid) for pid in children.read_text().split()]
+        sleep(0.5)  # in the midst of things
+        assert all(map(is_alive, actors))
+    finally:
+        learner.send_signal(signal.SIGKILL)
+        learner.wait()
+    assert eventually(lambda: not any(map(is_alive, actors)))
+
+
+def eventually(holds: Any, timeout_s: float = 60) -> bool:
+    end = monotonic() + timeout_s
+    while not holds():
+        if monotonic() > end:
+            return False
+        sleep(0.05)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False

@@ -77,9 +77,10 @@ class Squares(Questions):
         return self._image()
 
     def _image(self) -> Image:
-        pictures = self._places[self._place[0], self._place[1]]  # [N, ...]
+        pictures: Image = self._places[self._place[0], self._place[1]]  # [N, ...], a copy
         greys = self.np_random.integers(BACKGROUND, size=self.num_envs, dtype=np.uint8)
-        return np.maximum(pictures, greys.reshape(-1, *(1 for _ in pictures.shape[1:])), out=pictures)
+        np.maximum(pictures, greys.reshape(-1, *(1 for _ in pictures.shape[1:])), out=pictures)
+        return pictures
 
     def _draw_places(self) -> None:
         self._place[...] = self.np_random.integers(CELLS, size=self._place.shape)

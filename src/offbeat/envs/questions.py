@@ -38,7 +38,7 @@ class Questions(VectorEnv[Any, Choices, Any]):
         length: questions in an episode, those that cannot be answered included.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(self, num_envs: int, observation: gym.Space[Any], answers: int, length: int) -> None:
         self.num_envs = num_envs
