@@ -57,7 +57,7 @@ def test_two_learning_steps_are_those_of_a_plain_loop_over_rows(name):
     config = replace(SMALL, **changes)
     side = bench(config, action, max_lag=max_lag, observation="dict" if action == "discrete" else "vector")
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
-    network = Network(side.spec, weights, shared=config.shared_trunk)
+    network = Network(side.spec, weights, shared=config.shared_trunk is True)
     twin = PPOTwin(config, network, corrected=max_lag > 0, weighs=max_lag > 0)
     for step in range(max_lag + 2):  # the last step learns from rows that other weights acted
         batch = side.fill(step, seed=11)

@@ -19,8 +19,9 @@ def core_of(name: str, size: int, seed: int = 0) -> GRU | LSTM:
     generator = torch.Generator().manual_seed(seed)
     core = CORES[name](INPUTS, size, orthogonal(generator))
     with torch.no_grad():
-        for layer in (core.input, core.hidden):
-            layer.bias.copy_(torch.randn(layer.bias.shape, generator=generator))
+        for key, parameter in core.named_parameters():
+            if key.endswith("bias"):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
     return core
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -34,8 +37,13 @@ def random_images(leaf: Leaf, rows: int = 3) -> Tensor:
 def as_torch_has_it(layer: Convolution, stride: int = 1, padding: int = 0) -> nn.Conv2d:
     outputs, size, _, inputs = layer.weight.shape
     twin = nn.Conv2d(inputs, outputs, size, stride, padding)
-    twin.weight.data, twin.bias.data = layer.weight.data.permute(0, 3, 1, 2).contiguous(), layer.bias.data
+    twin.load_state_dict({"weight": layer.weight.permute(0, 3, 1, 2), "bias": layer.bias})
     return twin
+
+
+def of_any(modules: Iterable[Any]) -> list[Any]:
+    """Modules of which the type checker need not know more."""
+    return list(modules)
 
 
 def channels_of(leaf: Leaf, images: Tensor) -> Tensor:
@@ -81,7 +89,7 @@ def test_impala_resnet_is_the_one_of_the_paper():
     encoder = ImpalaResNet(leaf, init())
     x = channels_of(leaf, random_images(leaf))
     for section in encoder.sections:
-        first, _, *blocks = section.children()
+        first, _, *blocks = of_any(section.children())
         x = nn.functional.max_pool2d(as_torch_has_it(first, padding=1)(x), 3, 2, 1)
         for block in blocks:
             inner = as_torch_has_it(block.conv1, padding=1)(torch.relu(x))

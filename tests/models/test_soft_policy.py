@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,7 +96,8 @@ def test_it_begins_as_torchs_layers_do_whatever_torchs_own_generator_says():
     before = torch.get_rng_state()
     module = soft_policy(spec)
     assert torch.equal(torch.get_rng_state(), before)
-    for layer in (*module.policy_body.children(), module.policy_head):
+    layers: list[Any] = [*module.policy_body.children(), module.policy_head]
+    for layer in layers:
         bound = 1 / math.sqrt(layer.weight.shape[1])
         assert max(layer.weight.abs().max(), layer.bias.abs().max()) <= bound
         assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)

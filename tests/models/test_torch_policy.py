@@ -63,8 +63,9 @@ def test_it_acts_by_the_network_that_is_learned(spec):
     observation = random_observation(spec, 4, random)
     state = random.normal(size=(4, spec.state_size)).astype(np.float32)
     remembered = Remembered(torch.from_numpy(state.copy()), torch.zeros(1, 4, dtype=torch.bool))
+    vector_of, encoded = inputs(spec, policy, observation)
     with torch.no_grad():
-        distribution, _ = network.both(*inputs(spec, policy, observation), remembered if spec.recurrent else None)
+        distribution, _ = network.both(vector_of, encoded, remembered if spec.recurrent else None)
     acted = policy.act(observation, np.random.default_rng(0), state)
     log_prob = distribution.log_prob(torch.from_numpy(acted.action)).detach()
     np.testing.assert_allclose(acted.recorded["behavior_log_prob"], log_prob.numpy(), atol=1e-5, rtol=1e-5)
@@ -89,7 +90,8 @@ def test_what_it_remembers_row_by_row_is_what_learning_goes_through(name):
     whole = {leaf: np.concatenate([o[leaf] for o in observations]) for leaf in observations[0]}
     with torch.no_grad():
         start = Remembered(torch.zeros(columns, spec.state_size), resets)
-        distribution, _ = network.both(*inputs(spec, policy, whole), start)
+        vector_of, encoded = inputs(spec, policy, whole)
+        distribution, _ = network.both(vector_of, encoded, start)
     actions = torch.from_numpy(np.concatenate([each.action for each in acted]))
     recorded = np.concatenate([each.recorded["behavior_log_prob"] for each in acted])
     np.testing.assert_allclose(recorded, distribution.log_prob(actions).detach().numpy(), atol=1e-5, rtol=1e-5)

@@ -75,6 +75,10 @@ CELLS = [
     Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     Cell("a2c", "Pendulum-v1", 1, 3, 2, "serial", "processes", {"learner_threads": 2, "env_groups": 4}),
     Cell("a2c", "Pendulum-v1", 3, 3, 1, "processes", "serial", {"decorrelate": True}),
+    # Policies in torch: with a core, whose state goes on over tickets and stops, and with encoders for images.
+    Cell("ppo", "CartPole-v1", 1, 2, 2, "processes", "serial", {"core": "gru", "core_size": 8}),
+    Cell("impala", "Pendulum-v1", 1, 2, 1, "threads", "processes", {"core": "lstm", "core_size": 8}),
+    Cell("a2c", "offbeat/Pixels-v0", 1, 2, 2, "serial", "processes", {"steps": 256}),
 ]
 
 

@@ -19,7 +19,7 @@ class NetworkConfig:
     """What images go through: nature_cnn, impala_resnet; flat: nothing, their bytes are numbers like any others; auto:
     nature_cnn where they have 36 pixels a side, impala_resnet where they have 16."""
     hidden_sizes: tuple[Count, ...] | None = None
-    """Units of each hidden layer; none: the algorithm's own, or no layer where there are images."""
+    """Units of each hidden layer; none: the algorithm's own, or no layer where there are images and nothing else."""
     activation: Activation = "tanh"
     """Between the hidden layers; encoders have ReLU."""
     layer_norm: bool = False
@@ -45,7 +45,7 @@ class NetworkConfig:
         return {
             "observation": env.observation,
             "action": env.action,
-            "hidden_sizes": self._hidden_sizes(hidden_sizes, encoder),
+            "hidden_sizes": self._hidden_sizes(hidden_sizes, env, encoder),
             "activation": self.activation,
             "layer_norm": self.layer_norm,
             "encoder": encoder,
@@ -54,10 +54,11 @@ class NetworkConfig:
             "precision": self.precision,
         }
 
-    def _hidden_sizes(self, of_algorithm: tuple[int, ...], encoder: str) -> tuple[int, ...]:
+    def _hidden_sizes(self, of_algorithm: tuple[int, ...], env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
             return self.hidden_sizes
-        return of_algorithm if encoder == "flat" else ()
+        images_alone = encoder != "flat" and all(is_image(leaf) for leaf in env.observation)
+        return () if images_alone else of_algorithm
 
     def _encoder(self, env: EnvSpec) -> str:
         """Return the encoder's name; flat where there are no images."""

@@ -309,7 +309,8 @@ class OnPolicy(Generic[Settings]):
         return self._in_units_of_reward(batch, values)
 
     def _in_units_of_reward(self, batch: Batch, values: list[Tensor]) -> Tensor:
-        return torch.cat(values).reshape(batch["observation"].shape[:2]) * self._statistics.return_std
+        joined: Tensor = torch.cat(values).reshape(batch["observation"].shape[:2]) * self._statistics.return_std
+        return joined
 
     def _pieces(self, batch: Batch) -> list[slice]:
         """Return the rows, flattened to [(T + 1) * B], that are looked at together."""

@@ -7,6 +7,8 @@ work, are then made for all rows at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -67,4 +69,4 @@ class LSTM(nn.Module):
         return torch.stack(outputs), torch.cat((output, cell), dim=1)
 
 
-CORES = {"gru": GRU, "lstm": LSTM}
+CORES: Mapping[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}

@@ -161,7 +161,7 @@ class _Halve(nn.Module):
 
 # --- by name ------------------------------------------------------------------------------------------------
 
-IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], nn.Module]] = {
+IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], NatureCNN | ImpalaResNet]] = {
     "nature_cnn": NatureCNN,
     "impala_resnet": ImpalaResNet,
 }
@@ -173,8 +173,9 @@ class Encoders(nn.Module):
     def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
         super().__init__()
         self._names = [leaf.name for leaf in leaves]
-        self.of_leaf = nn.ModuleList([IMAGE_ENCODERS[name](leaf, init) for leaf in leaves])
-        self.features = sum(int(encoder.features) for encoder in self.of_leaf)  # type: ignore[arg-type]
+        encoders = [IMAGE_ENCODERS[name](leaf, init) for leaf in leaves]
+        self.of_leaf = nn.ModuleList(encoders)
+        self.features = sum(encoder.features for encoder in encoders)
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
         """Return [M, features] for leaf -> [M, *seen]."""

@@ -45,7 +45,7 @@ class Body(nn.Module):
             size = units
         self.norms = nn.ModuleList([nn.LayerNorm(units) for units in spec.hidden_sizes]) if spec.layer_norm else None
         self.core = CORES[spec.core](size, spec.core_size, init) if spec.recurrent else None
-        self.features: int = self.core.size if self.core else size
+        self.features = spec.core_size if spec.recurrent else size
         self._activation: Callable[[Tensor], Tensor] = torch.tanh if spec.activation == "tanh" else functional.relu
 
     def forward(
