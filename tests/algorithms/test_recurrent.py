@@ -77,9 +77,9 @@ def test_losses_and_gradients_are_the_loops_to_five_digits(core):
     flat.gradients.zero_()
     loss = side.algorithm._loss(minibatch).loss
     assert isinstance(loss, torch.Tensor)
-    loss.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(loss)
     network: Any = twin.network
-    twin.optimizer = SimpleNamespace(zero_grad=network.zero_grad, step=lambda: None, param_groups=[{}])
+    setattr(twin, "optimizer", SimpleNamespace(zero_grad=network.zero_grad, step=lambda: None, param_groups=[{}]))  # noqa: B010
     twin.config = replace(twin.config, epochs=1, minibatch_size=10_000, max_grad_norm=1e9)
     twin.learn(arrays, 0.0, stream(0, "test"))
     for name, gradient in flat.layout.views(flat.gradients).items():

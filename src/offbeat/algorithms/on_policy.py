@@ -282,7 +282,7 @@ class OnPolicy(Generic[Settings]):
         rows = batch["reward"].shape
         leaves = [batch[leaf.name].to(torch.float32).reshape(*rows, -1) for leaf in self._spec.vectors]
         if not leaves:
-            return batch["reward"].new_empty(*rows, 0)
+            return torch.empty(*rows, 0, device=batch["reward"].device)
         return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=2)
 
     def _log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
