@@ -1,18 +1,22 @@
 """What becomes of Adam's first steps where two processes share its moments without a lock.
 
     python -m benchmarks.torn_steps
+    python -m benchmarks.torn_steps --device cuda
 
 Both processes make a few steps on the same shared parameters and moments, beginning from zeros at the same moment, so
 that they get in each other's way as much as they can; then again, many times. Adam moves an element by about one
 learning rate a step. Counted are the elements that were moved by more than a hundred: by torch's kernel on the shared
-memory itself, and with the bound on steps that `offbeat.models.flat` has. Writes `results/torn-steps.{json,md}`.
+memory itself, and with the bound on steps that `offbeat.models.flat` has. Writes `results/torn-steps.{json,md}`, or
+`results/torn-steps-cuda.{json,md}`.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -20,9 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
-from offbeat.memory.arena import SharedArena, attach
+from offbeat.memory.arena import SharedArena, Slab, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
+from offbeat.runtime.block import Block, lies_apart, open_block
+from offbeat.runtime.child import Report, spawn, tell
 
 SIZE = 150_000
 """Elements: about the two critics of SAC on HalfCheetah-v5."""
@@ -31,22 +37,20 @@ LEARNING_RATE = 1e-3
 FAR = 100 * LEARNING_RATE
 SHARE_OF_ZEROS = 0.5
 """Of each gradient: units that a batch does not reach have none."""
-SLABS = [
-    *((name, (SIZE,), "float32") for name in ("values", "exp_avg", "exp_avg_sq")),
-    ("arrived", (2, 8), "int64"),
-]
+LEARNED: list[Slab] = [(name, (SIZE,), "float32") for name in ("values", "exp_avg", "exp_avg_sq")]
+ARRIVED: list[Slab] = [("arrived", (2, 8), "int64")]
 
 
 @dataclass
 class Shared:
-    """A storage on an arena, for a single group."""
+    """A storage on shared tensors, for a single group."""
 
-    arrays: dict[str, Any]
+    tensors: Mapping[str, Tensor]
     shared: bool
     separate: bool = False
 
     def keep(self, name: str, initial: Tensor) -> Tensor:
-        return torch.from_numpy(self.arrays[name.rpartition("/")[2]]).reshape(initial.shape)
+        return self.tensors[name.rpartition("/")[2]].view(initial.shape)
 
     def keep_moments(self, name: str, initial: Tensor) -> Tensor:
         return initial if name.endswith("/step") else self.keep(name, initial)
@@ -55,28 +59,29 @@ class Shared:
         raise NotImplementedError(f"{name} [{size}]: there is nothing to normalise")
 
 
-def _learn(fd: int, me: int, *, bounded: bool) -> tuple[int, float]:
+def _learn(tensors: Mapping[str, Tensor], arrived: Any, me: int, *, bounded: bool) -> tuple[int, float]:
     """Be one of the two; return how many elements were moved far, and the farthest, as the first sees it."""
     torch.set_num_threads(1)
-    arrays = attach(fd, SLABS)
-    parameters = FlatParameters(nn.Linear(SIZE - 16, 1, bias=True), "group", Shared(arrays, shared=bounded))
+    device = tensors["values"].device
+    model = nn.Linear(SIZE - 16, 1, bias=True).to(device)
+    parameters = FlatParameters(model, "group", Shared(tensors, shared=bounded))
     random = np.random.default_rng(me)
-    gradients = [_gradient(random, parameters.gradients.numel()) for _ in range(16)]
+    gradients = [_gradient(random, parameters.gradients.numel()).to(device) for _ in range(16)]
     far, farthest = 0, 0.0
     for number in range(ROUNDS):
         if me == 0:
-            for name in ("values", "exp_avg", "exp_avg_sq"):
-                arrays[name][:] = 0
+            for tensor in tensors.values():
+                tensor.zero_()
         adam = FlatAdam(parameters, eps=1e-8)
-        _meet(arrays["arrived"], me, 3 * number + 1)
+        _meet(device, arrived, me, 3 * number + 1)
         for _ in range(STEPS):
             parameters.gradients.copy_(gradients[random.integers(len(gradients))])
             adam.step(LEARNING_RATE)
-        _meet(arrays["arrived"], me, 3 * number + 2)
+        _meet(device, arrived, me, 3 * number + 2)
         if me == 0:
-            moved = np.abs(arrays["values"])
+            moved = tensors["values"].abs()
             far, farthest = far + int((moved > FAR).sum()), max(farthest, float(moved.max()))
-        _meet(arrays["arrived"], me, 3 * number + 3)
+        _meet(device, arrived, me, 3 * number + 3)
     return far, farthest
 
 
@@ -86,20 +91,63 @@ def _gradient(random: np.random.Generator, size: int) -> Tensor:
     return torch.from_numpy(values)
 
 
-def _meet(arrived: Any, me: int, number: int) -> None:
-    """Wait for the other."""
+def _meet(device: torch.device, arrived: Any, me: int, number: int) -> None:
+    """Wait until all that was launched is done, and for the other."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     arrived[me, 0] = number
     while arrived[1 - me, 0] < number:
         pass
 
 
-def _measure(*, bounded: bool) -> dict[str, Any]:
-    arena = SharedArena(SLABS)
-    os.set_inheritable(arena.fd, True)
-    other = get_context("fork").Process(target=_learn, args=(arena.fd, 1), kwargs={"bounded": bounded})
-    other.start()
-    far, farthest = _learn(arena.fd, 0, bounded=bounded)
-    other.join()
+# --- the other process --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the other is told."""
+
+    parent: int
+    fd: int
+    """Of the arena."""
+    block: bytes | None
+    """What it opens the block with, on a GPU."""
+    bounded: bool
+
+
+def ring(orders: Orders) -> None:
+    """Who reads the reports waits for them."""
+
+
+def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+    """Be the other."""
+    if orders.block is None:
+        arrays = attach(orders.fd, LEARNED + ARRIVED)
+        tensors = _tensors(arrays)
+    else:
+        arrays, tensors = attach(orders.fd, ARRIVED), open_block(orders.block, LEARNED)
+    connection.send(Report("ready", None))
+    _learn(tensors, arrays["arrived"], 1, bounded=orders.bounded)
+
+
+def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(arrays[name]) for name, _, _ in LEARNED}
+
+
+# --- both of them -------------------------------------------------------------------------------------------
+
+
+def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
+    block = Block(LEARNED, device) if lies_apart(device) else None
+    arena = SharedArena(ARRIVED if block else LEARNED + ARRIVED)
+    process, connection = spawn("benchmarks.torn_steps", (arena.fd,), 1)
+    tell(connection, Orders(os.getpid(), arena.fd, block.handle() if block else None, bounded))
+    said = connection.recv()
+    if said.kind != "ready":
+        raise SystemExit(said.content)
+    tensors = block.tensors if block else _tensors(arena.arrays)
+    far, farthest = _learn(tensors, arena.arrays["arrived"], 0, bounded=bounded)
+    process.wait()
     arena.close()
     name = "bounded, as offbeat.models.flat" if bounded else "torch's kernel on shared memory"
     return {"steps": name, "far": far, "elements": ROUNDS * SIZE, "farthest": farthest}
@@ -107,8 +155,13 @@ def _measure(*, bounded: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Measure both, and write the results."""
-    rows = [_measure(bounded=bounded) for bounded in (False, True)]
-    write_json(RESULTS / "torn-steps.json", {"machine": machine(), "rows": rows})
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the parameters lie")
+    device = parser.parse_args().device
+    rows = [_measure(device, bounded=bounded) for bounded in (False, True)]
+    on = f"{torch.cuda.get_device_name()}; {describe(machine())}" if device == "cuda" else describe(machine())
+    name = "torn-steps-cuda" if device == "cuda" else "torn-steps"
+    write_json(RESULTS / f"{name}.json", {"machine": machine(), "on": on, "rows": rows})
     table = markdown_table(
         ["steps", f"elements moved by more than {FAR:g}", "of", "farthest"],
         [[row["steps"], f"{row['far']:,}", f"{row['elements']:,}", f"{row['farthest']:,.3f}"] for row in rows],
@@ -116,11 +169,13 @@ def main() -> None:
     text = (
         "# Adam's first steps on moments that two processes share\n\n"
         f"{ROUNDS:,} times {2 * STEPS} steps of a learning rate of {LEARNING_RATE:g} on {SIZE:,} elements, from zeros, "
-        f"at the same moment.\n{describe(machine())}\n\n{table}\n"
+        f"at the same moment.\n{on}\n\n{table}\n"
     )
-    (RESULTS / "torn-steps.md").write_text(text)
+    (RESULTS / f"{name}.md").write_text(text)
     print(text)
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks import torn_steps  # noqa: PLW0406 - by this name the other process finds its orders
+
+    torn_steps.main()

@@ -310,11 +310,6 @@ def _require_turns(runtime: RuntimeConfig) -> None:
     for key, why in TAKES_TURNS.items():
         if getattr(runtime, key) != getattr(unused, key):
             raise _takes_turns(key, getattr(runtime, key), why)
-    if runtime.device == "cuda":
-        raise ConfigError(
-            "device is cuda, but the workers of the hogwild runtime share parameters in the memory of the CPU: type "
-            "--device cpu"
-        )
 
 
 def _takes_turns(key: str, value: object, why: str) -> ConfigError:

@@ -257,7 +257,6 @@ LOCK_FREE = [
         )
     ),
     train_sac(f"{FREE} --set max_ahead=2", "max_ahead is 2", "means nothing in the hogwild runtime", "Leave it out"),
-    train(f"{FREE} --device cuda", 2, "device is cuda", "the memory of the CPU", "--device cpu"),
     *(
         train(
             f"--runtime {runtime} {given}",
@@ -403,10 +402,10 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, monkeypatch,
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
-def test_a_gpu_that_is_not_there_is_refused(tmp_path, runtime):
-    layout = ["--device", "cuda", "--runtime", runtime, "--actors", "1"]
-    said = offbeat("train", "ppo", "CartPole-v1", *layout, "--run-dir", tmp_path / "run")
+@pytest.mark.parametrize("layout", ["serial --actors 1", "threads --actors 1", "processes --actors 1", "hogwild"])
+def test_a_gpu_that_is_not_there_is_refused(tmp_path, layout):
+    given = ["--device", "cuda", "--runtime", *layout.split()]
+    said = offbeat("train", "ppo", "CartPole-v1", *given, "--run-dir", tmp_path / "run")
     assert said.code == 2
     assert "no CUDA GPU" in said.err
     assert "--device cpu" in said.err

@@ -168,10 +168,32 @@ def test_the_one_files_vtrace_is_the_librarys(from_scratch):
         truncated[row] &= valid[row]
     reward *= valid
     found = from_scratch.vtrace(log_ratio, reward, values, terminated, valid)
-    arrays = (log_ratio, reward, values, terminated, truncated, valid)
-    expected = vtrace(*map(torch.from_numpy, arrays), from_scratch.GAMMA, from_scratch.LAMBDA)
+    tensors: dict[str, Any] = {
+        "log_ratio": torch.from_numpy(log_ratio),
+        "rewards": torch.from_numpy(reward),
+        "values": torch.from_numpy(values),
+        "terminated": torch.from_numpy(terminated),
+        "truncated": torch.from_numpy(truncated),
+        "valid": torch.from_numpy(valid),
+    }
+    constants = {"gamma": from_scratch.GAMMA, "gae_lambda": from_scratch.LAMBDA, "rho_clip": 1.0, "c_clip": 1.0}
+    expected = vtrace(**tensors, **constants)
     for ours, theirs in zip(expected, found, strict=True):
         np.testing.assert_allclose(theirs, ours.numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("exact", "version"), [(True, 1), (False, 3)])
+def test_the_one_files_actor_acts_with_the_weights_that_it_should(from_scratch, exact, version):
+    pace = from_scratch.Pace(actors=1, max_lag=2)
+    settings = from_scratch.Settings(exact=exact, envs=2, length=3, actors=1, max_lag=2)
+    slots = from_scratch.shared(from_scratch.slot_layout(rows=3, envs=2, inputs=4), 3, 1)
+    weights = from_scratch.shared(np.dtype([("weight", np.float32, (2, 4)), ("bias", np.float32, 2)]), 3)
+    weights["bias"][:, 0] = 1000  # always to the left, but for:
+    weights["bias"][pace.place(version)] = 0, 1000
+    from_scratch.Actor(settings, pace, 0, slots, weights).act(ticket=3, learned=3)
+    slot = slots[pace.place(3), 0]
+    assert slot["version"] == version
+    assert (slot["action"] == 1).all()
 
 
 @pytest.mark.parametrize("runtime", ["threads", "processes"])

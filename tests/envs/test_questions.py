@@ -34,6 +34,7 @@ every_env = pytest.mark.parametrize("env_id", IDS)
 def returns_of(envs: Questions, policy: Policy, episodes: int = 6) -> Array:
     """Returns of whole episodes, [episodes, N]."""
     seen = [envs.reset(seed=0)[0]]
+    assert envs.observation_space.contains(seen[0])
     returns, row = np.zeros((episodes, envs.num_envs)), 0
     while row < episodes:
         observation, reward, terminated, truncated, _ = envs.step(policy(seen))

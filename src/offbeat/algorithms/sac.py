@@ -463,7 +463,7 @@ class SAC:
         arrays = self._layout.views(vector)
         for name, values in self._statistics.published.items():
             arrays[name][:] = values
-        arrays["uniform"][:] = self._uniform.numpy()
+        arrays["uniform"][:] = self._uniform.cpu().numpy()
 
     def _arrays(self) -> dict[str, Tensor]:
         """Return views of all that is learned, by the names of a checkpoint; the policy's as `PolicySpec` has them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
 
@@ -29,6 +29,15 @@ Slab = tuple[str, tuple[int, ...], str]
 def arena_bytes(slabs: Iterable[Slab]) -> int:
     """Return the bytes that the arrays take together."""
     return sum(_aligned(shape, dtype) for _, shape, dtype in slabs)
+
+
+def places(slabs: Iterable[Slab]) -> Iterator[tuple[Slab, slice]]:
+    """Yield each array, and the bytes of an aligned block that it lies on."""
+    offset = 0
+    for slab in slabs:
+        _, shape, dtype = slab
+        yield slab, slice(offset, offset + prod(shape) * np.dtype(dtype).itemsize)
+        offset += _aligned(shape, dtype)
 
 
 def private_arena(slabs: Iterable[Slab]) -> Tree:
@@ -112,13 +121,7 @@ def _nameless_file() -> int:
 
 
 def _laid_out(slabs: Iterable[Slab], block: NDArray[np.uint8]) -> Tree:
-    arrays: Tree = {}
-    offset = 0
-    for name, shape, dtype in slabs:
-        size = prod(shape) * np.dtype(dtype).itemsize
-        arrays[name] = block[offset : offset + size].view(dtype).reshape(shape)
-        offset += _aligned(shape, dtype)
-    return arrays
+    return {name: block[place].view(dtype).reshape(shape) for (name, shape, dtype), place in places(slabs)}
 
 
 def _aligned(shape: tuple[int, ...], dtype: str) -> int:

@@ -1,8 +1,9 @@
-"""The commons of a lock-free run: what its workers share, on one block of anonymous memory, and with no lock on it.
+"""The commons of a lock-free run: what its workers share, on an arena of anonymous memory, and with no lock on it.
 
-- **What is learned**: parameters, the optimizers' moments, slow copies, temperature, adapted rates. All workers write
-  it, each element by a plain store. A reader may see one update's work on some elements and not yet on others; that is
-  Hogwild (Niu et al. 2011, arXiv:1106.5730), and all that it gives up.
+- **What is learned**: parameters, the optimizers' moments, slow copies, temperature, adapted rates. On a GPU it lies
+  not in the arena, but in a block of the GPU's memory (block.py). All workers write it, each element by a plain store.
+  A reader may see one update's work on some elements and not yet on others; that is Hogwild (Niu et al. 2011,
+  arXiv:1106.5730), and all that it gives up.
 - **Statistics**: an accumulator for each worker, merged when they are read. Welford's sums, written by several, would
   go wrong for good.
 - **The board**: counters, each with one writer.
@@ -26,6 +27,8 @@ from offbeat.models.storage import PrivateStorage
 from offbeat.runtime.gate import has_passed
 from offbeat.types import Array, Tree
 
+Arrays = dict[str, Any]
+"""All that is shared, by name: NumPy arrays; but tensors, what is learned where that lies in a block of a GPU."""
 LEARNED = "learned/"
 STATISTICS = "statistics/"
 NOT_BEGUN = -2
@@ -55,21 +58,29 @@ class CommonsShape:
     """Whether each worker differentiates on a copy (hogwild = synced)."""
     share_moments: bool
     """Whether the optimizers' moments are among what is learned (hogwild_moments = shared)."""
+    apart: bool
+    """Whether what is learned lies in a block of a GPU, not in the arena."""
 
     @classmethod
-    def of(cls, made: PrivateStorage, *, workers: int, separate: bool, share_moments: bool) -> CommonsShape:
+    def of(
+        cls, made: PrivateStorage, *, workers: int, separate: bool, share_moments: bool, apart: bool = False
+    ) -> CommonsShape:
         """Return what there is to share of an algorithm, and of its optimizers, that were made on `made`."""
         tensors = {**made.kept, **(made.moments if share_moments else {})}
         learned = tuple(
             Shape(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in tensors.items()
         )
-        return cls(workers, learned, tuple(made.sizes.items()), separate, share_moments)
+        return cls(workers, learned, tuple(made.sizes.items()), separate, share_moments, apart)
+
+    def learned_slabs(self) -> list[Slab]:
+        """Return what is learned, wherever it lies."""
+        return [(LEARNED + name, shape, dtype) for name, shape, dtype in self.learned]
 
     def slabs(self) -> list[Slab]:
         """Return what the arena of the commons consists of."""
         return [
-            *((LEARNED + name, shape, dtype) for name, shape, dtype in self.learned),
+            *([] if self.apart else self.learned_slabs()),
             *(
                 slab
                 for name, size in self.statistics
@@ -84,12 +95,12 @@ class SharedStorage:
 
     shared = True
 
-    def __init__(self, shape: CommonsShape, arrays: Tree, worker: int | None = None) -> None:
-        """Address the arrays of an arena that holds the shape's slabs.
+    def __init__(self, shape: CommonsShape, arrays: Arrays, worker: int | None = None) -> None:
+        """Address what is shared.
 
         Args:
             shape: what is shared.
-            arrays: of the arena.
+            arrays: of the arena, and the tensors of the block, where there is one.
             worker: whose storage it is; None for one that only looks on.
         """
         self.separate = shape.separate and worker is not None
@@ -97,7 +108,10 @@ class SharedStorage:
         self._shared = {name for name, _, _ in shape.learned}
 
     def keep(self, name: str, initial: Tensor) -> Tensor:
-        return torch.from_numpy(self._arrays[LEARNED + name]).reshape(initial.shape)
+        return self._tensor(name).view(initial.shape)
+
+    def _tensor(self, name: str) -> Tensor:
+        return torch.as_tensor(self._arrays[LEARNED + name])  # the very memory, of an array or of a tensor
 
     def keep_moments(self, name: str, initial: Tensor) -> Tensor:
         return self.keep(name, initial) if name in self._shared else initial
@@ -126,20 +140,20 @@ class SharedStorage:
                 Records(STATISTICS + name, self._arrays).write(worker, share)
 
     def learned(self) -> Tree:
-        """Return views of all that is shared, by name."""
-        return {name: self._arrays[LEARNED + name] for name in sorted(self._shared)}
+        """Return all that is shared, by name: views, or copies of what lies on a GPU."""
+        return {name: self._tensor(name).cpu().numpy() for name in sorted(self._shared)}
 
     def load(self, learned: Mapping[str, Array]) -> None:
         """Take over what `learned` returned."""
-        for name, array in self.learned().items():
-            array[...] = learned[name]
+        for name in self._shared:
+            self._tensor(name).copy_(torch.tensor(learned[name]))
 
 
-def write_initial(arrays: Tree, made: PrivateStorage) -> None:
+def write_initial(arrays: Arrays, made: PrivateStorage) -> None:
     """Let what is shared begin as it was made."""
     for name, tensor in {**made.kept, **made.moments}.items():
         if LEARNED + name in arrays:
-            arrays[LEARNED + name][...] = tensor.detach().cpu().numpy()
+            torch.as_tensor(arrays[LEARNED + name]).copy_(tensor.detach())
 
 
 class SharedStatistics(RunningStatistics):

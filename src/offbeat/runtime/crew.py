@@ -20,10 +20,12 @@ from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan
+from offbeat.runtime.block import Block, lies_apart
 from offbeat.runtime.child import Child, Report, spawn, tell
-from offbeat.runtime.commons import CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.commons import Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.supervisor import Supervisor
+from offbeat.runtime.wiring import device_of
 from offbeat.runtime.worker_process import Orders, State, Told
 from offbeat.threads import usable_core_numbers
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
@@ -51,6 +53,8 @@ class LockFreeParts:
     board: WorkersBoard
     arenas: tuple[SharedArena, ...]
     """The commons, then the memory of each worker."""
+    block: Block | None
+    """What is learned, where that lies on a GPU."""
     timings: Timings
     """Of this process."""
 
@@ -60,7 +64,7 @@ class LockFreeParts:
         return self.config.threads
 
     def snapshot(self) -> Tree:
-        """Return all that has been learned, with the normalisers of all workers merged: views, and arrays."""
+        """Return all that has been learned, with the normalisers of all workers merged: views as far as may be."""
         self.algorithm.restore_statistics(self.algorithm.state())  # which is read from what all workers tell
         return self.algorithm.weights()
 
@@ -94,12 +98,12 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
         news: is told how much memory will be taken, where that is much.
 
     Raises:
-        ConfigError: the env or its spaces do not suit the settings, or memory does not suffice.
+        ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
-    runtime = config.runtime
+    runtime, device = config.runtime, device_of(config)
     env = replace(preflight(config.run.env), columns=runtime.envs_per_actor)
     policy = config.settings.policy_spec(env)
-    make = partial(algorithm_entry(config.run.algorithm).algorithm_class().for_run, config.of_worker(0), policy, "cpu")
+    make = partial(algorithm_entry(config.run.algorithm).algorithm_class().for_run, config.of_worker(0), policy, device)
     made = PrivateStorage()
     first = make(made)
     Updates(first)  # its moments are kept too
@@ -116,14 +120,16 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
         workers=config.workers,
         separate=runtime.hogwild == "synced",
         share_moments=runtime.hogwild_moments != "per_worker",
+        apart=lies_apart(device),
     )
     if told := plans[0].memory.describe(fields):
         news(told if config.workers == 1 else f"each of {config.workers} workers has a {told}")
     arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
-    write_initial(arenas[0].arrays, made)
-    storage = SharedStorage(shape, arenas[0].arrays)
-    board = WorkersBoard(arenas[0].arrays, config.workers)
-    return LockFreeParts(config, env, policy, make(storage), plans, shape, storage, board, arenas, Timings())
+    block = Block(shape.learned_slabs(), device) if shape.apart else None
+    arrays: Arrays = {**arenas[0].arrays, **(block.tensors if block else {})}
+    write_initial(arrays, made)
+    storage, board = SharedStorage(shape, arrays), WorkersBoard(arrays, config.workers)
+    return LockFreeParts(config, env, policy, make(storage), plans, shape, storage, board, arenas, block, Timings())
 
 
 def _require_memory(plan: Plan, workers: int) -> None:
@@ -209,6 +215,7 @@ class Crew:
             parent=os.getpid(),
             cores=self._cores,
             arenas=arenas,
+            block=parts.block.handle() if parts.block else None,
             own_bell=bells[0],
             conductors_bell=bells[1],
         )

@@ -21,10 +21,11 @@ from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan, Snapshot
+from offbeat.runtime.block import open_block
 from offbeat.runtime.child import Report
-from offbeat.runtime.commons import CommonsShape, SharedStorage, WorkersBoard, WorkerTally
+from offbeat.runtime.commons import Arrays, CommonsShape, SharedStorage, WorkersBoard, WorkerTally
 from offbeat.runtime.gate import NAP_S, Bell, EnvWatch
-from offbeat.runtime.wiring import learner_of
+from offbeat.runtime.wiring import device_of, learner_of
 from offbeat.threads import limit, place, turn
 from offbeat.types import Tree
 from offbeat.workers.actor import Actor
@@ -82,6 +83,8 @@ class Orders:
     """Where it may run, unless `actor_cores` says otherwise."""
     arenas: tuple[int, int]
     """File descriptors, which it has inherited under the same numbers: of the commons, and of its own memory."""
+    block: bytes | None
+    """What it opens the block with that holds what is learned; None where the commons hold that too."""
     own_bell: int
     conductors_bell: int
 
@@ -110,13 +113,13 @@ class Worker:
 
     def __init__(self, orders: Orders, connection: Connection[Report, Orders], algorithm_class: type[Any]) -> None:
         plan, index = orders.plan, orders.index
-        commons = attach(orders.arenas[0], orders.commons.slabs())
+        commons = _attached(orders)
         arrays = attach(orders.arenas[1], plan.slabs())
         self._orders, self._connection = orders, connection
         self._board = WorkersBoard(commons, orders.commons.workers)
         self._bell, self._conductors_bell = Bell(orders.own_bell, -1), Bell(-1, orders.conductors_bell)
         storage = SharedStorage(orders.commons, commons, index)
-        self._algorithm = algorithm_class.for_run(orders.config, plan.policy, "cpu", storage)
+        self._algorithm = algorithm_class.for_run(orders.config, plan.policy, device_of(orders.config), storage)
         self._slots, self._weights, self._timings = plan.slots(arrays), plan.weights(arrays), Timings()
         tally = WorkerTally(self._board, index, separate=storage.separate)
         self._learner: Learner = learner_of(
@@ -238,6 +241,13 @@ class Worker:
     def close(self) -> None:
         self._actor.close()
         self._algorithm.close()
+
+
+def _attached(orders: Orders) -> Arrays:
+    """Return all that is shared."""
+    shape = orders.commons
+    arena = attach(orders.arenas[0], shape.slabs())
+    return arena if orders.block is None else {**arena, **open_block(orders.block, shape.learned_slabs())}
 
 
 class _Untold:

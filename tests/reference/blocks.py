@@ -1,0 +1,98 @@
+"""Blocks of a device's memory, and processes that have them open."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import reduce_tensor
+
+from offbeat.memory.arena import Slab
+from offbeat.runtime import crew
+from offbeat.runtime.block import Block, open_block
+from offbeat.runtime.child import Child, Report, spawn, tell
+
+_ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
+DEVICES = ["cpu", pytest.param("cuda", marks=_ON_A_GPU)]
+
+
+@contextmanager
+def blocks_on(device: str) -> Iterator[None]:
+    """Let lock-free runs keep what they learn in a block, on a CPU too: of nameless memory, opened by a handle.
+
+    All that is done on a GPU is then done on a CPU, but for what torch puts into a handle, and makes of it.
+    """
+    if device != "cpu":
+        yield
+        return
+    ForkingPickler.register(torch.Tensor, _reduced)
+    try:
+        with patch.object(crew, "lies_apart", lambda _device: True):
+            yield
+    finally:
+        ForkingPickler.register(torch.Tensor, reduce_tensor)  # as torch has it
+
+
+def _reduced(memory: torch.Tensor) -> tuple[Any, tuple[str, int]]:
+    fd, size = memory.untyped_storage()._share_fd_cpu_()  # moves it to shared memory, and keeps that open
+    return _rebuilt, (f"/proc/{os.getpid()}/fd/{fd}", size)
+
+
+def _rebuilt(path: str, size: int) -> torch.Tensor:
+    with Path(path).open("r+b") as file:
+        return torch.frombuffer(mmap.mmap(file.fileno(), size), dtype=torch.uint8)
+
+
+# --- processes that have a block open -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Orders:
+    parent: int
+    handle: bytes
+    slabs: tuple[Slab, ...]
+
+
+def ring(orders: Orders) -> None:
+    """Who reads the reports waits for them."""
+
+
+def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+    """Open a block, add 1 to all that is in it, and keep it open until this process is killed."""
+    tensors = open_block(orders.handle, orders.slabs)
+    for tensor in tensors.values():
+        tensor.add_(1)
+    connection.send(Report("added", {name: tensor.cpu().numpy() for name, tensor in tensors.items()}))
+    signal.pause()
+
+
+class Opener:
+    """Such a process."""
+
+    def __init__(self, block: Block, slabs: Sequence[Slab]) -> None:
+        process, connection = spawn("tests.reference.blocks", (), 1)
+        tell(connection, Orders(os.getpid(), block.handle(), tuple(slabs)))
+        self._said: list[Report] = []
+        self._child = Child(0, process, connection, self._said.append)
+
+    def added(self) -> dict[str, Any]:
+        """Return what it sees in the block once it has added to it."""
+        self._child.listen(60)
+        assert self._said, self._child.failure
+        seen: dict[str, Any] = self._said[0].content
+        return seen
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.connection.close()
