@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from offbeat.models.dense import Dense
 from offbeat.models.distributions import ActionDistribution, make_distribution
-from offbeat.models.encoders import Dense
 from offbeat.models.policy_network import NONE_ENCODED, Body, PolicyNetwork, Remembered, orthogonal
 from offbeat.models.spec import PolicySpec
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from offbeat.models.encoders import Dense, Initializer
+from offbeat.models.dense import Dense, Initializer
 
 
 class GRU(nn.Module):

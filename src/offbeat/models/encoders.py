@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.errors import ConfigError
+from offbeat.models.dense import Dense, Initializer
 from offbeat.models.spec import channels_last, image_sides
 from offbeat.types import Leaf
-
-
-class Initializer(Protocol):
-    """Gives a layer its first weights."""
-
-    def __call__(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:
-        """Fill weight [outputs, ...] and bias [outputs] of a layer of so many inputs."""
-
 
 # --- images -------------------------------------------------------------------------------------------------
 
@@ -61,20 +53,6 @@ class Convolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return [M, outputs, height, width] for x [M, inputs, ...]."""
         return functional.conv2d(x, self.weight.permute(0, 3, 1, 2), self.bias, self._stride, self._padding)
-
-
-class Dense(nn.Module):
-    """A linear layer with first weights of ours."""
-
-    def __init__(self, inputs: int, outputs: int, init: Initializer, gain: float = math.sqrt(2)) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(outputs))
-        init(self.weight.data, self.bias.data, inputs, gain)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [M, outputs] for x [M, inputs]."""
-        return functional.linear(x, self.weight, self.bias)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.models.cores import CORES
-from offbeat.models.encoders import Dense, Encoders, Initializer
+from offbeat.models.dense import Dense, Initializer
+from offbeat.models.encoders import Encoders
 from offbeat.models.spec import PolicySpec
 
 NONE_ENCODED: Mapping[str, Tensor] = MappingProxyType({})
