@@ -41,6 +41,7 @@ from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import Layout
 from offbeat.models.spec import Activation, Distribution, PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.pace import OnPolicyPace
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
@@ -142,15 +143,16 @@ class OnPolicyConfig:
         Raises:
             ConfigError: the env's actions do not suit these settings.
         """
-        discrete = env.action.kind != "box"
-        if discrete and self.action_distribution == "squashed":
+        boxes, choices = bool(env.action.low), bool(env.action.nvec)
+        if not boxes and self.action_distribution == "squashed":
             raise ConfigError(
                 f"action_distribution is squashed, but {env.id} has {env.action.kind} actions, which cannot pass "
                 "through a tanh: type --set action_distribution=auto"
             )
-        if not discrete and self.exploration == "symmetric_kl":
+        if boxes and self.exploration == "symmetric_kl":
+            what = "actions with boxes in them" if choices else "box actions"
             raise ConfigError(
-                f"exploration is symmetric_kl, but {env.id} has box actions, over which no policy is uniform: "
+                f"exploration is symmetric_kl, but {env.id} has {what}, over which no policy is uniform: "
                 "type --set exploration=entropy"
             )
         if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
@@ -164,7 +166,7 @@ class OnPolicyConfig:
             action=env.action,
             hidden_sizes=self.hidden_sizes,
             activation=self.activation,
-            distribution="categorical" if discrete else gaussian,
+            distribution=gaussian if boxes else "categorical",
             normalize=self.normalize_observations,
         )
 
@@ -205,9 +207,7 @@ class OnPolicy(Generic[Settings]):
         self._flat = FlatParameters(self._model, GROUP, storage)
         self._layout = spec.layout()
         self._policy_size = Layout.of(spec.parameter_shapes()).size
-        self._statistics = Statistics(
-            spec.inputs, storage, observations=spec.normalize, returns=config.normalize_returns, device=device
-        )
+        self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
         self._by_hand = self._numpy_gradients()
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
@@ -249,20 +249,18 @@ class OnPolicy(Generic[Settings]):
 
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Batch:
-        """Add normalised observations [T + 1, B, inputs], proximal log-probabilities and targets [T, B]."""
+        """Add normalised observations [T + 1, B, inputs], proximal log-probabilities and targets [T, B], and the mask
+        [T, B, logits] where there is one.
+        """
         rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
-        raw = self._flatten(batch)
+        if self._spec.mask:
+            rows["mask"] = batch[self._spec.mask][:-1]
+        raw = flatten_tensors(self._spec.seen, batch)
         observation = self._statistics.normalized(raw)
         behavior = batch["behavior_log_prob"][:-1]
         prepared = {**rows, "raw_observation": raw, "observation": observation, "behavior_log_prob": behavior}
         prepared["proximal_log_prob"] = self._log_prob(prepared) if self._corrected else behavior
         return {**prepared, **self._targets(prepared)}
-
-    def _flatten(self, batch: Batch) -> Tensor:
-        leaves = [
-            batch[leaf.name].to(torch.float32).reshape(*batch["reward"].shape, -1) for leaf in self._spec.observation
-        ]
-        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=2)
 
     def _log_prob(self, batch: Batch) -> Tensor:
         """Return the current policy's log-probabilities of the recorded actions, [T, B]."""
@@ -270,7 +268,8 @@ class OnPolicy(Generic[Settings]):
         if self._by_hand:
             log_prob = torch.from_numpy(self._by_hand.log_prob(observation.numpy(), action.numpy()))
         else:
-            log_prob = self._model(observation)[0].log_prob(action)
+            mask = batch["mask"].flatten(0, 1) if "mask" in batch else None
+            log_prob = self._model(observation, mask)[0].log_prob(action)
         return log_prob.reshape(batch["reward"].shape)
 
     def _values(self, observation: Tensor) -> Tensor:
@@ -313,7 +312,7 @@ class OnPolicy(Generic[Settings]):
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
         config = self._config
-        distribution, values = self._model(minibatch["observation"])
+        distribution, values = self._model(minibatch["observation"], minibatch.get("mask"))
         log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
         if config.normalize_advantages:
             advantages = normalized(advantages)
@@ -411,7 +410,7 @@ def scheduled(start: float, schedule: str, progress: float) -> float:
 
 # --- rows ---------------------------------------------------------------------------------------------------
 
-_GATHERED = ("observation", "action", "proximal_log_prob", "advantage", "value_target", "proximal_value")
+_GATHERED = ("observation", "action", "mask", "proximal_log_prob", "advantage", "value_target", "proximal_value")
 
 
 def valid_rows(batch: Batch) -> Tensor:
@@ -423,7 +422,7 @@ def valid_rows(batch: Batch) -> Tensor:
 def gathered(batch: Batch, order: Tensor) -> dict[str, Tensor]:
     """Return the rows at `order` [M] of what a loss needs: one gather per array."""
     rows = len(batch["reward"])
-    return {name: batch[name][:rows].flatten(0, 1)[order] for name in _GATHERED}
+    return {name: batch[name][:rows].flatten(0, 1)[order] for name in _GATHERED if name in batch}
 
 
 def _rows(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -31,7 +31,7 @@ class ActorCritic(nn.Module):
         self.log_std = (
             None
             if spec.distribution == "categorical"
-            else nn.Parameter(torch.full((spec.outputs,), float(log_std_init)))
+            else nn.Parameter(torch.full((spec.box_size,), float(log_std_init)))
         )
         self.critic_body = None if shared else _body(body, generator)
         self.critic_head = _linear(head[0], 1, 1.0, generator)
@@ -44,10 +44,10 @@ class ActorCritic(nn.Module):
         yield from ((name, by_name.pop(name)) for name in first)
         yield from by_name.items()
 
-    def forward(self, observation: Tensor) -> tuple[ActionDistribution, Tensor]:
-        """Return the action distribution and the values [M]."""
+    def forward(self, observation: Tensor, mask: Tensor | None = None) -> tuple[ActionDistribution, Tensor]:
+        """Return the action distribution, over allowed choices [M, sum(nvec)] if there is a mask, and the values [M]."""
         features = self._features(self.policy_body, observation)
-        distribution = make_distribution(self.spec, self.policy_head(features), self.log_std)
+        distribution = make_distribution(self.spec, self.policy_head(features), self.log_std, mask)
         if self.critic_body is not None:
             features = self._features(self.critic_body, observation)
         return distribution, self.critic_head(features).squeeze(-1)

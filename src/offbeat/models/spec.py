@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import prod
 from typing import Any, Literal
 
 from offbeat.models.layout import Layout
-from offbeat.types import ActionSpec, Leaf
+from offbeat.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
 Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian"]
 LOG_STD_RANGE = (-20.0, 2.0)
 """What a tanh_gaussian's log standard deviations are clipped to: else exp would overflow, or the density vanish."""
+MASKED_LOGIT = -1e9
+"""What stands for the logit of a choice that is not allowed: its probability is exactly 0, and times its logarithm too,
+where minus infinity would give NaN."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class PolicySpec:
     hidden_sizes: tuple[int, ...]
     activation: Activation
     distribution: Distribution
-    """squashed: a Gaussian through tanh, so that actions keep within bounds smoothly, and recorded before it;
+    """Of boxes; choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds smoothly, and recorded before it;
     tanh_gaussian: one whose deviations are outputs of the network as its means are, and recorded after it."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
@@ -35,20 +37,45 @@ class PolicySpec:
 
     @property
     def inputs(self) -> int:
-        """Numbers in one observation, all leaves flattened and joined."""
-        return sum(leaf.size for leaf in self.observation)
+        """Numbers that the network sees of one observation, all leaves flattened and joined."""
+        return sum(leaf.inputs for leaf in self.observation)
+
+    @property
+    def seen(self) -> tuple[Leaf, ...]:
+        """The leaves that the network sees."""
+        return tuple(leaf for leaf in self.observation if not leaf.is_mask)
+
+    @property
+    def mask(self) -> str | None:
+        """The leaf that says which choices are allowed, [N, sum(nvec)] bool; None where all always are."""
+        return mask_of(self.observation)
+
+    @property
+    def info_mask(self) -> bool:
+        """Whether that leaf comes from the env's infos."""
+        return self.mask == INFO_MASK
 
     @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: logits, or means (tanh_gaussian: and as many log deviations after)."""
-        if self.action.kind != "box":
-            return sum(self.action.nvec)
-        return 2 * self.action_size if self.distribution == "tanh_gaussian" else self.action_size
+        """Numbers that the last layer gives: the logits of all choices, then the means of all numbers of boxes
+        (tanh_gaussian: and as many log deviations after them)."""
+        means = self.box_size
+        return self.logits + (2 * means if self.distribution == "tanh_gaussian" else means)
+
+    @property
+    def logits(self) -> int:
+        """Choices of all components of an action together."""
+        return sum(self.action.nvec)
+
+    @property
+    def box_size(self) -> int:
+        """Numbers of boxes in one action."""
+        return len(self.action.low)
 
     @property
     def action_size(self) -> int:
         """Numbers in one action: 1 for discrete."""
-        return prod(self.action.shape)
+        return self.action.size
 
     @property
     def records_log_prob(self) -> bool:
@@ -70,7 +97,7 @@ class PolicySpec:
         for name, (inputs, outputs) in zip(self.layer_names(), self.layer_sizes(), strict=True):
             shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
         if self.distribution in ("gaussian", "squashed"):
-            shapes.append(("log_std", (self.outputs,)))
+            shapes.append(("log_std", (self.box_size,)))
         return shapes
 
     def layout(self) -> Layout:
@@ -87,13 +114,21 @@ class PolicySpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PolicySpec:
-        action: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
         return cls(
-            observation=tuple(Leaf(leaf["name"], tuple(leaf["shape"]), leaf["dtype"]) for leaf in data["observation"]),
-            action=ActionSpec(**action),
+            observation=tuple(Leaf(**_with_tuples(leaf)) for leaf in data["observation"]),
+            action=_action(data["action"]),
             hidden_sizes=tuple(data["hidden_sizes"]),
             activation=data["activation"],
             distribution=data["distribution"],
             normalize=data["normalize"],
             uniform_start=data.get("uniform_start", False),  # older checkpoints have no word of it
         )
+
+
+def _action(data: Mapping[str, Any]) -> ActionSpec:
+    parts = tuple(_action(part) for part in data.get("parts", ()))
+    return ActionSpec(**{**_with_tuples(data), "parts": parts})
+
+
+def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}

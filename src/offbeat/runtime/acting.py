@@ -162,6 +162,7 @@ class Plan:
             origin=origin,
             groups=runtime.env_groups,
             role=f"env, attempt {attempt}" if attempt else "env",
+            info_mask=self.policy.info_mask,
         )
         policy = LivePolicy(self.policy, renew) if renew else NumpyPolicy(self.policy)
         return Actor(index, run.seed, envs, policy, watch)
