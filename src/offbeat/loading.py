@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class LoadedPolicy:
         return leaves, single
 
 
-def _named(name: str, observation: Any, leaves: Set[str]) -> Iterator[tuple[str, Any]]:
+def _named(name: str, observation: Any, leaves: AbstractSet[str]) -> Iterator[tuple[str, Any]]:
     """Yield what is found under the names of leaves, in dicts and tuples of any depth."""
     if name in leaves or not isinstance(observation, Mapping | tuple | list):
         yield name, observation

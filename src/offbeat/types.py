@@ -46,7 +46,7 @@ class Leaf:
     dtype: str
     """A NumPy dtype name; floating-point observations are kept in float32."""
     choices: tuple[int, ...] = ()
-    """Of choices, such as those of a Discrete: how many each number has, counted from 0. A network sees them one-hot."""
+    """How many each number has, where they are choices, as those of a Discrete; counted from 0. Seen one-hot."""
     start: tuple[int, ...] = ()
     """The env's own number of each first choice, where it is not 0."""
 
@@ -78,8 +78,8 @@ class ActionSpec:
     """What an env accepts as an action, and how it is recorded, without the column axis.
 
     An action of several parts (a Dict or Tuple, nested or not) is 'mixed': it is recorded as one row of numbers, first
-    the choices of all parts, then the numbers of all boxes, each in the order of the parts; and `nvec`, `low` and `high`
-    are those of all parts in that order. A choice is a small whole number, which float32 holds exactly.
+    the choices of all parts, then the numbers of all boxes, each in the order of the parts; and `nvec`, `low` and
+    `high` are those of all parts in that order. A choice is a small whole number, which float32 holds exactly.
     """
 
     kind: Literal["discrete", "multidiscrete", "box", "mixed"]

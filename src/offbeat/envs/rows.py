@@ -119,7 +119,7 @@ def _choices_writer(leaf: Leaf, target: Array) -> Writer:
 def mask_writer(target: Array) -> Writer:
     """Return the function that copies flags, of any dtype, to the mask at `target`.
 
-    It raises ValueError at another shape.
+    It raises ValueError at another shape, and TypeError at a tuple of masks.
     """
     shape = target.shape
 
@@ -136,9 +136,13 @@ def mask_writer(target: Array) -> Writer:
 
 
 def _as_flags(flags: Any) -> Array:
-    """Return a mask that is no array as one: a tuple of masks, one a component, is not."""
+    """Return a list of flags as an array.
+
+    Raises:
+        TypeError: it is a tuple of masks, one a component.
+    """
     if isinstance(flags, tuple):
-        raise ValueError("an action_mask that is a tuple, where one flat array of flags is expected: join it")
+        raise TypeError("an action_mask that is a tuple, where one flat array of flags is expected: join it")
     return np.asarray(flags)
 
 

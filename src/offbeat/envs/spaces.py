@@ -61,7 +61,7 @@ def single_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
 
 
 def choices_of(space: gym.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return how many choices each number of a space has, and its first ones where not all are 0; None for no choices."""
+    """Return how many choices each number of a space has, and the first ones where not all are 0; None for a Box."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),), _start([space.start])
     if isinstance(space, spaces.MultiDiscrete):
@@ -89,8 +89,8 @@ def _leaves(name: str, space: gym.Space[Any], env_id: str, action: ActionSpec) -
     else:
         raise ConfigError(
             f"{env_id} has observations of {space} ({name}), but only Box, Discrete, MultiDiscrete and MultiBinary, "
-            "and Dicts and Tuples of these, can be learned from: wrap the env in gymnasium.wrappers.TransformObservation "
-            "where it is registered"
+            "and Dicts and Tuples of these, can be learned from: wrap the env in "
+            "gymnasium.wrappers.TransformObservation where it is registered"
         )
 
 
@@ -143,8 +143,9 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         low, high = (tuple(float(bound) for bound in bounds.flat) for bounds in (space.low, space.high))
         return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_other_than("float32", space))
     raise ConfigError(
-        f"{env_id} has actions of {space}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), and Dicts "
-        "and Tuples of these, can be acted in: wrap the env in gymnasium.wrappers.TransformAction where it is registered"
+        f"{env_id} has actions of {space}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), and "
+        "Dicts and Tuples of these, can be acted in: wrap the env in gymnasium.wrappers.TransformAction where it is "
+        "registered"
     )
 
 

@@ -45,7 +45,7 @@ class ActorCritic(nn.Module):
         yield from by_name.items()
 
     def forward(self, observation: Tensor, mask: Tensor | None = None) -> tuple[ActionDistribution, Tensor]:
-        """Return the action distribution, over allowed choices [M, sum(nvec)] if there is a mask, and the values [M]."""
+        """Return the action distribution, over what a mask [M, logits] allows if there is one, and the values [M]."""
         features = self._features(self.policy_body, observation)
         distribution = make_distribution(self.spec, self.policy_head(features), self.log_std, mask)
         if self.critic_body is not None:

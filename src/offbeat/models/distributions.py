@@ -44,7 +44,7 @@ class Categorical:
         return _total([-(log_probs.exp() * log_probs).sum(dim=-1) for log_probs in self._log_probs])
 
     def symmetric_kl_to_uniform(self) -> Tensor:
-        """Return (KL(p || u) + KL(u || p)) / 2 against u, uniform over what is allowed, [M]: less is more exploration."""
+        """Return (KL(p || u) + KL(u || p)) / 2, [M], against u, which is uniform: less is more exploration."""
         parts = zip(self._log_probs, self._masks or [None] * len(self._log_probs), strict=True)
         return _total([_symmetric_kl_to_uniform(*part) for part in parts])
 
@@ -143,7 +143,7 @@ class Mixed:
 def make_distribution(
     spec: PolicySpec, parameters: Tensor, log_std: Tensor | None, mask: Tensor | None = None
 ) -> ActionDistribution:
-    """Return the distribution that `spec` names, from a network's output [M, outputs] and what is allowed [M, logits]."""
+    """Return the distribution that `spec` names, from a network's output [M, outputs] and a mask [M, logits]."""
     if log_std is None:
         return Categorical(parameters, spec.action.nvec, mask)
     gaussian = SquashedGaussian if spec.distribution == "squashed" else Gaussian

@@ -28,8 +28,9 @@ class PolicySpec:
     hidden_sizes: tuple[int, ...]
     activation: Activation
     distribution: Distribution
-    """Of boxes; choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds smoothly, and recorded before it;
-    tanh_gaussian: one whose deviations are outputs of the network as its means are, and recorded after it."""
+    """Of boxes, as choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds
+    smoothly, and recorded before it; tanh_gaussian: one whose deviations are outputs of the network as its means are,
+    and recorded after it."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
     uniform_start: bool = False
@@ -57,8 +58,9 @@ class PolicySpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: the logits of all choices, then the means of all numbers of boxes
-        (tanh_gaussian: and as many log deviations after them)."""
+        """Numbers that the last layer gives: logits of all choices, then means of boxes' numbers (tanh_gaussian: and
+        as many log deviations after).
+        """
         means = self.box_size
         return self.logits + (2 * means if self.distribution == "tanh_gaussian" else means)
 
