@@ -41,7 +41,7 @@ def test_it_plays_any_env_and_hands_it_what_it_accepts(env_id: str, sampled: boo
 
 
 def batched(space: gym.Space[Any], observations: list[Any]) -> Any:
-    batch = gym.vector.utils.create_empty_array(space, len(observations))
+    batch: Any = gym.vector.utils.create_empty_array(space, len(observations))
     return gym.vector.utils.concatenate(space, observations, batch)
 
 
@@ -49,7 +49,7 @@ def batched(space: gym.Space[Any], observations: list[Any]) -> Any:
 def test_a_batch_of_observations_gives_the_batch_of_their_actions(kind: Any) -> None:
     policy, env = loaded(zoo_id(kind)), gym.make(zoo_id(kind), disable_env_checker=True)
     given = [env.reset(seed=seed) for seed in range(5)]
-    masks = [info.get("action_mask") for _, info in given]
+    masks: list[Any] = [info.get("action_mask") for _, info in given]
     many = policy(
         batched(env.observation_space, [observation for observation, _ in given]),
         action_mask=None if masks[0] is None else np.stack(masks),

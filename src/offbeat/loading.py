@@ -97,10 +97,11 @@ def _lacks(leaf: Leaf, given: Mapping[str, Any]) -> str:
 def _kept(leaf: Leaf, values: Array) -> Array:
     """Return values [N, *shape] as they are kept in training."""
     if leaf.is_mask:
-        return values != 0
+        allowed: Array = values != 0
+        return allowed
     if not leaf.choices:
         return values
-    numbers = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
+    numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
     if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
         raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices that the policy knows")
     return numbers

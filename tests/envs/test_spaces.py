@@ -115,12 +115,11 @@ def test_an_observation_is_kept_number_by_number_with_choices_counted_from_0(spa
     leaves = observation_leaves(space, "Test-v0", COIN)
     space.seed(seed)
     samples = [space.sample() for _ in range(2)]
-    given_ = samples[0]
-    if batched:
-        given_ = gym.vector.utils.concatenate(space, samples, gym.vector.utils.create_empty_array(space, 2))
+    batch: Any = gym.vector.utils.create_empty_array(space, 2)
+    observation = gym.vector.utils.concatenate(space, samples, batch) if batched else samples[0]
     lead = (2,) if batched else ()
     targets = [np.zeros((*lead, *leaf.shape), leaf.dtype) for leaf in leaves]
-    observation_writer(space, leaves, targets)(given_)
+    observation_writer(space, leaves, targets)(observation)
     for sample, column in zip(samples[: 2 if batched else 1], ([0], [1]), strict=False):
         kept = [target[tuple(column)] if batched else target for target in targets]
         parts = [np.array(numbers) for _, numbers in leaves_of(sample)]

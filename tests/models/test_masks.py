@@ -80,7 +80,7 @@ def test_a_policy_acts_only_as_it_may_and_records_what_torch_says(action, squash
     random = np.random.default_rng(seed)
     policy, vector, observation = NumpyPolicy(spec), random_vector(spec, random), random_observation(spec, 20, random)
     policy.load(vector)
-    mask, components = observation[spec.mask], len(spec.action.nvec)
+    mask, components = observation["observation/action_mask"], len(spec.action.nvec)
     acted = policy.act(observation, random)
     firsts = np.cumsum((0, *spec.action.nvec[:-1]))
     for chosen in (acted.action, policy.greedy(observation)):

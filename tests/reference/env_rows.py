@@ -89,8 +89,8 @@ def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tr
 
 def _leaves(space: gym.Space[Any], observation: Any, name: str = "observation") -> Tree:
     if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        keys = space.keys() if isinstance(space, gym.spaces.Dict) else range(len(space))
-        parts = [_leaves(space[key], observation[key], f"{name}/{key}") for key in keys]
+        named_parts: Any = space.items() if isinstance(space, gym.spaces.Dict) else enumerate(space)
+        parts = [_leaves(part, observation[key], f"{name}/{key}") for key, part in named_parts]
         return {name: leaf for part in parts for name, leaf in part.items()}
     array = np.array(observation)
     if isinstance(space, gym.spaces.Box):

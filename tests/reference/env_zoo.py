@@ -144,9 +144,9 @@ class TupleActions(Wanderer):
 class Masked(Wanderer):
     """What is allowed changes in each step; an episode's last state, from which nothing is done, allows nothing."""
 
-    action_space = spaces.Discrete(4)
+    action_space: gym.Space[Any] = spaces.Discrete(4)
     nvec: tuple[int, ...] = (4,)
-    observation_space = spaces.Dict(
+    observation_space: gym.Space[Any] = spaces.Dict(
         {"action_mask": spaces.Box(0, 1, (4,), np.int8), "place": spaces.Box(-np.inf, np.inf, (3,), np.float32)}
     )
 
@@ -397,7 +397,7 @@ class MaskVanishes(MaskInInfo):
 class MaskTooShort(MaskInInfo):
     def step(self, action: Any) -> Step:
         *row, info = super().step(action)
-        return (*row, {name: mask[:-1] for name, mask in info.items()})  # type: ignore[return-value]
+        return (*row, {name: mask[:-1] for name, mask in info.items()})
 
 
 class TupleOfMasks(MaskInInfo):

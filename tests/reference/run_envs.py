@@ -113,14 +113,14 @@ class Locks(gym.Env[Any, Any]):
     """
 
     BEST = 5 / 6 + 1
-    observation_space = spaces.Dict(
+    observation_space: gym.Space[Any] = spaces.Dict(
         {
             "action_mask": spaces.MultiBinary(5),
             "door": spaces.Tuple((spaces.MultiBinary(1), spaces.Box(0, 1, (1,), np.float32))),
             "missing": spaces.Discrete(3, start=1),
         }
     )
-    action_space = spaces.Dict(
+    action_space: gym.Space[Any] = spaces.Dict(
         {"key": spaces.Discrete(3), "side": spaces.Discrete(2), "turn": spaces.Box(-1, 1, (1,), np.float32)}
     )
 
@@ -151,7 +151,7 @@ class Doors(Locks):
     """Keys alone, and the mask is in the infos: 5/6 is the best."""
 
     BEST = 5 / 6
-    observation_space = Locks.observation_space["door"]
+    observation_space = spaces.Tuple((spaces.MultiBinary(1), spaces.Box(0, 1, (1,), np.float32)))
     action_space = spaces.Discrete(3)
 
     def reset(self, **arguments: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -137,7 +137,9 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         return _mixed(space, [action_spec(part, env_id) for _, part in parts])
     if found is not None:
         choices, start = found
-        kind = "discrete" if isinstance(space, spaces.Discrete) else "multidiscrete"
+        kind: Literal["discrete", "multidiscrete"] = (
+            "discrete" if isinstance(space, spaces.Discrete) else "multidiscrete"
+        )
         return ActionSpec(kind, space.shape or (), choices, start, env_dtype=_other_than("int64", space))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = (tuple(float(bound) for bound in bounds.flat) for bounds in (space.low, space.high))
