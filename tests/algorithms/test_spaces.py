@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
 import pytest
 from tests.reference.replay_runs import small_sac
 from tests.reference.run_envs import Doors, Locks
-from tests.reference.runs import small_run
-
-import offbeat
-from offbeat.envs.make import make_envs
-from offbeat.workers.evaluator import evaluate
+from tests.reference.runs import offbeat, small_run
 
 ON_POLICY: dict[str, Any] = {"steps": 8_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
 ONE_PASS: dict[str, Any] = {**ON_POLICY, "steps": 16_000, "normalize_advantages": True}
@@ -34,7 +31,10 @@ def test_the_best_of_what_is_allowed_is_learned(tmp_path, algorithm, kind, setti
     env_id = f"runs/{kind.__name__}-v0"
     start = small_sac if algorithm == "sac" else partial(small_run, algorithm=algorithm)
     run = start(tmp_path / "run", env_id, **settings)
-    policy = offbeat.load(run.path).policy
-    envs = make_envs(env_id, 32, seed=7, role="test", info_mask=policy.spec.info_mask)
-    earned = evaluate(policy, envs, episodes=400, seed=7).return_mean
-    assert earned == pytest.approx(kind.BEST, abs=0.06)
+    said = offbeat("eval", run.path, "--episodes", 400, "--json")
+    assert json.loads(said.out)["return_mean"] == pytest.approx(kind.BEST, abs=0.06)
+
+
+def test_masks_of_infos_are_kept_to_in_evaluations_on_the_way(tmp_path):
+    run = small_run(tmp_path / "run", "runs/Doors-v0", steps=256, eval_every=128)
+    assert run.metrics["eval_return_mean"] > 0

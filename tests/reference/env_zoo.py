@@ -256,7 +256,7 @@ class TreesVector(gym.vector.VectorEnv[Any, Any, Any]):
         numbers = self.np_random.normal(size=(self.num_envs, 3)).astype(np.float32)
         self.allowed = self.np_random.random((self.num_envs, 3)) < 0.5
         self.allowed[:, 1] |= ~self.allowed.any(axis=1)
-        info = {"action_mask": self.allowed & (self.age < 5)[:, None], "_action_mask": self.age < 5}
+        info = {"action_mask": self.allowed, "_action_mask": self.age < 5}  # of the others, it says nothing
         return {"card": (numbers[:, 0] > 0) + 1, "place": numbers}, info
 
 

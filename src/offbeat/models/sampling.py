@@ -42,7 +42,7 @@ def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.ra
         return action.reshape(len(action), *spec.action.shape), log_prob
     choices, log_prob = _sample_choices(spec.action.nvec, parameters[:, :logits], random)
     numbers, of_numbers = _sample_gaussian(spec, parameters[:, logits:], log_std, random)
-    return np.concatenate([*choices, numbers], axis=1, dtype=np.float32), log_prob + of_numbers
+    return np.column_stack([*choices, numbers]).astype(np.float32, copy=False), log_prob + of_numbers
 
 
 def sample_unrecorded(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
@@ -70,19 +70,21 @@ def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generat
 
 
 def _sample_choices(nvec: tuple[int, ...], logits: F32, random: np.random.Generator) -> tuple[list[Array], F32]:
-    """Draw a choice [N, 1] of each component; return the log-probabilities of all of them, [N]."""
+    """Draw a choice [N] of each component; return the log-probabilities of all of them, [N]."""
     actions, log_probs, start = [], [], 0
     for choices in nvec:
         action, log_prob = _sample_component(logits[:, start : start + choices], random)
-        actions.append(action[:, None])
+        actions.append(action)
         log_probs.append(log_prob)
         start += choices
     return actions, log_probs[0] if len(log_probs) == 1 else np.sum(log_probs, axis=0, dtype=np.float32)
 
 
 def _recorded(spec: PolicySpec, choices: list[Array]) -> Array:
-    """Return choices [N, 1] of each component as an action is recorded, where there is nothing else in it."""
-    joined = choices[0] if len(choices) == 1 else np.concatenate(choices, axis=1)
+    """Return choices [N] of each component as an action is recorded, where there is nothing else in it."""
+    if spec.action.kind == "discrete":
+        return choices[0]
+    joined = np.stack(choices, axis=1)
     return joined.reshape(len(joined), *spec.action.shape).astype(spec.action.dtype, copy=False)
 
 
@@ -128,10 +130,10 @@ def greedy(spec: PolicySpec, parameters: F32) -> Array:
         return parameters.reshape(len(parameters), *spec.action.shape).copy()  # the network overwrites its output
     choices, start = [], 0
     for count in spec.action.nvec:
-        choices.append(parameters[:, start : start + count].argmax(axis=1)[:, None])
+        choices.append(parameters[:, start : start + count].argmax(axis=1))
         start += count
     if spec.box_size:
-        return np.concatenate([*choices, parameters[:, start:]], axis=1, dtype=np.float32)
+        return np.column_stack([*choices, parameters[:, start:]]).astype(np.float32, copy=False)
     return _recorded(spec, choices)
 
 
