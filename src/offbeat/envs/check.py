@@ -166,7 +166,7 @@ class _Masks:
         self._begun = True
         if self._name is None:
             return None
-        given = info.get(INFO_MASK) if self._name == INFO_MASK else _read(parts["observation"])
+        given = info.get(INFO_MASK) if self._name == INFO_MASK else _observed(parts["observation"])
         return self._read(given)
 
     def _read(self, given: Any) -> Finding | None:
@@ -186,7 +186,7 @@ class _Masks:
         return None
 
 
-def _read(observation: Any) -> Any:
+def _observed(observation: Any) -> Any:
     return observation.get(INFO_MASK) if isinstance(observation, Mapping) else None
 
 
