@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from offbeat.envs.encoding import action_encoder, apart
 from offbeat.models.numpy_policy import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory import RunDirectory
-from offbeat.types import Array, Tree
+from offbeat.types import INFO_MASK, Array, Leaf, Tree
 
 
 @dataclass(frozen=True)
@@ -32,50 +34,85 @@ class LoadedPolicy:
     def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
         self.policy = policy
         self.trained = trained
+        self._encode = action_encoder(policy.spec.action)
 
-    def __call__(self, observation: Any, *, random: np.random.Generator | None = None) -> Any:
+    def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
         """Choose an action.
 
         Args:
-            observation: as the env gives it, for one env or for N: an array, or a dict of arrays.
+            observation: as the env gives it, for one env or for N: an array, or dicts and tuples of arrays.
+            action_mask: what the env's info has under this name, where the policy was trained with it.
             random: sample with this generator; None takes the most likely action.
 
         Returns:
-            The action of one env ([*shape], an int for Discrete), or [N, *shape].
+            The action of one env as it accepts it (an int for Discrete), or that of N: [N, *shape], in the dicts and
+            tuples of the env.
 
         Raises:
-            ValueError: the observation does not have the shape that the policy was trained on.
+            ValueError: the observation or the mask is not of the shape that the policy was trained on.
         """
-        leaves, single = self._leaves(observation)
+        leaves, single = self._leaves({**self._found(observation), INFO_MASK: action_mask})
         action = self.policy.greedy(leaves) if random is None else self.policy.act(leaves, random).action
-        chosen = self._numbered(self.policy.to_env(action))
-        return _single(chosen) if single else chosen.copy()
+        spec = self.policy.spec.action
+        chosen = self._encode(self.policy.to_env(action))
+        return _single(next(iter(apart(spec, chosen)))) if single else chosen
 
-    def _numbered(self, action: Array) -> Array:
-        """Count discrete choices as the env does."""
-        start = self.policy.spec.action.start
-        return action + np.array(start).reshape(self.policy.spec.action.shape) if start else action
+    def _found(self, observation: Any) -> Tree:
+        """Return the parts of an observation by the names of leaves."""
+        return dict(_named("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
 
-    def _leaves(self, observation: Any) -> tuple[Tree, bool]:
+    def _leaves(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
         """Return the leaves with a column axis, and whether that axis was added here."""
-        given = observation if isinstance(observation, Mapping) else {"": observation}
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
-            key = leaf.name.partition("/")[2]
-            if key not in given:
-                raise ValueError(f"the observation lacks {key!r}: it has {', '.join(map(repr, given))}")
-            array = np.asarray(given[key])
+            if given.get(leaf.name) is None:
+                raise ValueError(_lacks(leaf, given))
+            array = np.asarray(given[leaf.name])
             single = array.shape == leaf.shape
             if not single and array.shape[1:] != leaf.shape:
                 raise ValueError(
                     f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
                 )
-            leaves[leaf.name] = array[None] if single else array
+            leaves[leaf.name] = _kept(leaf, array[None] if single else array)
         return leaves, single
 
 
-def _single(actions: Array) -> Any:
-    action = actions[0]
+def _named(name: str, observation: Any, leaves: AbstractSet[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what is found under the names of leaves, in dicts and tuples of any depth."""
+    if name in leaves or not isinstance(observation, Mapping | tuple | list):
+        yield name, observation
+        return
+    for key, part in observation.items() if isinstance(observation, Mapping) else enumerate(observation):
+        yield from _named(f"{name}/{key}", part, leaves)
+
+
+def _lacks(leaf: Leaf, given: Mapping[str, Any]) -> str:
+    if leaf.name == INFO_MASK:
+        return "this policy chooses among allowed actions: pass action_mask=info['action_mask'], as the env gave it"
+    key = leaf.name.partition("/")[2]
+    there = (name.partition("/")[2] for name, part in given.items() if part is not None)
+    return f"the observation lacks {key!r}: it has {', '.join(map(repr, there))}"
+
+
+def _kept(leaf: Leaf, values: Array) -> Array:
+    """Return values [N, *shape] as they are kept in training."""
+    if leaf.is_mask:
+        allowed: Array = values != 0
+        return allowed
+    if not leaf.choices:
+        return values
+    numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
+    if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
+        raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices that the policy knows")
+    return numbers
+
+
+def _single(action: Any) -> Any:
+    """Return one env's action, with Python's own numbers for choices."""
+    if isinstance(action, dict):
+        return {key: _single(part) for key, part in action.items()}
+    if isinstance(action, tuple):
+        return tuple(_single(part) for part in action)
     return action.copy() if isinstance(action, np.ndarray) else action.item()
 
 

@@ -243,7 +243,7 @@ def _brief(value: object) -> str:
     if isinstance(value, ActionSpec):
         return f"{value.kind} {list(value.nvec or value.shape)}"
     if isinstance(value, tuple) and value and isinstance(value[0], Leaf):
-        return ", ".join(f"{leaf.name} {list(leaf.shape)}" for leaf in value)
+        return ", ".join(f"{leaf.name} {list(leaf.choices or leaf.shape)}" for leaf in value)
     return str(value)
 
 

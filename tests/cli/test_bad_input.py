@@ -288,8 +288,8 @@ LOCK_FREE = [
     train(f"{FREE} --set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
 ]
 ENVIRONMENTS = [
-    train_on("runs/TupleActions-v0", ENVS, 2, "runs/TupleActions-v0", "Tuple"),
-    train_on("zoo/DictActions-v0", ZOO, 2, "zoo/DictActions-v0", "Dict"),
+    train_on("zoo/TextActions-v0", ZOO, 2, "zoo/TextActions-v0", "Text"),
+    train_on("zoo/MaskOfAnotherSize-v0", ZOO, 2, "zoo/MaskOfAnotherSize-v0", "a flag for each of the 3 choices"),
     train_on("zoo/TextObservations-v0", ZOO, 2, "zoo/TextObservations-v0", "Text"),
     train_on("zoo/CannotBeMade-v0", ZOO, 2, "zoo/CannotBeMade-v0", "level.json"),
     train_on("runs/RaisesInReset-v0", ENVS, 2, "runs/RaisesInReset-v0", "reset()", "wave.dat"),

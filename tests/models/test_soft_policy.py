@@ -14,7 +14,8 @@ from tests.reference.sac import BOUNDED, sac_spec, sac_specs, tanh_gaussian
 from offbeat.algorithms.sac import SACConfig
 from offbeat.models.distributions import TanhGaussian
 from offbeat.models.flat import FlatParameters
-from offbeat.models.numpy_policy import NumpyPolicy, flatten
+from offbeat.models.inputs import flatten
+from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import PolicySpec
 
@@ -49,7 +50,7 @@ class Noise:
 
 
 def seen(spec: PolicySpec, policy: NumpyPolicy, observation: dict[str, np.ndarray]) -> torch.Tensor:
-    x = torch.from_numpy(flatten(spec, observation))
+    x = torch.from_numpy(flatten(spec.vectors, observation))
     if spec.normalize:
         arrays = policy._arrays
         x = ((x - torch.from_numpy(arrays["observation_mean"])) * torch.from_numpy(arrays["observation_scale"])).clamp(

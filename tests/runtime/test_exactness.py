@@ -79,6 +79,8 @@ CELLS = [
     Cell("ppo", "CartPole-v1", 1, 2, 2, "processes", "serial", {"core": "gru", "core_size": 8}),
     Cell("impala", "Pendulum-v1", 1, 2, 1, "threads", "processes", {"core": "lstm", "core_size": 8}),
     Cell("a2c", "offbeat/Pixels-v0", 1, 2, 2, "serial", "processes", {"steps": 256}),
+    # Trees of observations and actions, with masks.
+    Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
 ]
 
 
@@ -88,6 +90,7 @@ REPLAY_CELLS = [
     ReplayCell("sac", "Pendulum-v1", 2, 2, "processes", "serial", {"normalize_observations": True}),
     ReplayCell("sac", "Pendulum-v1", 6, 3, "serial", "processes", {"policy_delay": 2, "learner_threads": 2}),
     ReplayCell("sac", "CartPole-v1", 3, 2, "processes", "threads", {"prioritized": True, "n_step": 2}),
+    ReplayCell("sac", "runs/Doors-v0", 1, 2, "processes", "serial", {"imports": (ENVS,)}),  # masks in infos
 ]
 
 

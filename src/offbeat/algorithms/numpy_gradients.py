@@ -46,8 +46,9 @@ class Coefficients(NamedTuple):
 
 def applies(spec: PolicySpec, parameters: FlatParameters, *, shared: bool, exploration: str) -> bool:
     """Whether these settings have their derivatives above."""
-    simple = spec.action.kind == "discrete" or spec.distribution == "gaussian"
-    return spec.plain and simple and not shared and exploration == "entropy" and parameters.values.device.type == "cpu"
+    box = spec.action.kind == "box" and spec.distribution == "gaussian"
+    simple = spec.plain and (box or (spec.action.kind == "discrete" and spec.mask is None))
+    return simple and not shared and exploration == "entropy" and parameters.values.device.type == "cpu"
 
 
 class NumpyGradients:

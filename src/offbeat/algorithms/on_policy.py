@@ -43,6 +43,7 @@ from offbeat.models.layout import Layout
 from offbeat.models.policy_network import Remembered
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.pace import OnPolicyPace
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
@@ -145,15 +146,16 @@ class OnPolicyConfig(NetworkConfig):
         Raises:
             ConfigError: the env's actions do not suit these settings.
         """
-        discrete = env.action.kind != "box"
-        if discrete and self.action_distribution == "squashed":
+        boxes, choices = bool(env.action.low), bool(env.action.nvec)
+        if not boxes and self.action_distribution == "squashed":
             raise ConfigError(
                 f"action_distribution is squashed, but {env.id} has {env.action.kind} actions, which cannot pass "
                 "through a tanh: type --set action_distribution=auto"
             )
-        if not discrete and self.exploration == "symmetric_kl":
+        if boxes and self.exploration == "symmetric_kl":
+            what = "actions with boxes in them" if choices else "box actions"
             raise ConfigError(
-                f"exploration is symmetric_kl, but {env.id} has box actions, over which no policy is uniform: "
+                f"exploration is symmetric_kl, but {env.id} has {what}, over which no policy is uniform: "
                 "type --set exploration=entropy"
             )
         if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
@@ -169,7 +171,7 @@ class OnPolicyConfig(NetworkConfig):
         gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
         return PolicySpec(
             **self.network(env, HIDDEN_SIZES),
-            distribution="categorical" if discrete else gaussian,
+            distribution=gaussian if boxes else "categorical",
             normalize=self.normalize_observations,
         )
 
@@ -213,9 +215,7 @@ class OnPolicy(Generic[Settings]):
         self._flat = FlatParameters(self._model, GROUP, storage)
         self._layout = spec.layout()
         self._policy_size = Layout.of(spec.parameter_shapes()).size
-        self._statistics = Statistics(
-            spec.inputs, storage, observations=spec.normalize, returns=config.normalize_returns, device=device
-        )
+        self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
         self._by_hand = self._numpy_gradients(shared=shared)
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
@@ -258,6 +258,8 @@ class OnPolicy(Generic[Settings]):
     def prepare(self, batch: Batch) -> Batch:
         """Add normalised observations [T + 1, B, inputs], what else the network needs of them, and targets [T, B]."""
         rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
+        if self._spec.mask:
+            rows["mask"] = batch[self._spec.mask][:-1]
         raw = self._flatten(batch)
         observation = self._statistics.normalized(raw)
         behavior = batch["behavior_log_prob"][:-1]
@@ -279,11 +281,9 @@ class OnPolicy(Generic[Settings]):
         return {**prepared, **self._targets(prepared, values)}
 
     def _flatten(self, batch: Batch) -> Tensor:
-        rows = batch["reward"].shape
-        leaves = [batch[leaf.name].to(torch.float32).reshape(*rows, -1) for leaf in self._spec.vectors]
-        if not leaves:
-            return torch.empty(*rows, 0, device=batch["reward"].device)
-        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=2)
+        if self._spec.vectors:
+            return flatten_tensors(self._spec.vectors, batch)
+        return torch.empty(*batch["reward"].shape, 0, device=batch["reward"].device)
 
     def _log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the current policy's log-probabilities of the recorded actions, [T, B], and values as `_values`."""
@@ -292,11 +292,12 @@ class OnPolicy(Generic[Settings]):
             observation = batch["observation"][:-1].flatten(0, 1).numpy()
             log_prob = self._by_hand.log_prob(observation, action.flatten(0, 1).numpy())
             return torch.from_numpy(log_prob).reshape(shape), self._values(batch)
-        padded = torch.cat((action, torch.zeros_like(action[:1]))).flatten(0, 1)  # the last row has none
+        actions, masks = _padded(action), _padded(batch["mask"]) if "mask" in batch else None
         log_probs, values = [], []
         for rows in self._pieces(batch):
-            distribution, of_rows = self._model.both(*self._seen(batch, rows))
-            log_probs.append(distribution.log_prob(padded[rows]))
+            mask = None if masks is None else masks[rows]
+            distribution, of_rows = self._model.both(*self._seen(batch, rows), mask=mask)
+            log_probs.append(distribution.log_prob(actions[rows]))
             values.append(of_rows)
         return torch.cat(log_probs)[: shape.numel()].reshape(shape), self._in_units_of_reward(batch, values)
 
@@ -367,7 +368,7 @@ class OnPolicy(Generic[Settings]):
         """Return the rows at `order` [M] of what a loss needs: one gather per array."""
         names = (*_LEARNED_FROM, "observation", *(ENCODED + leaf.name for leaf in self._spec.encoded))
         rows = len(batch["reward"])
-        return {name: batch[name][:rows].flatten(0, 1)[order] for name in names}
+        return {name: batch[name][:rows].flatten(0, 1)[order] for name in names if name in batch}
 
     def _of_columns(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
         """Return whole columns, of which the losses see the valid rows, [M]; the network sees all, [T * b, ...]."""
@@ -375,7 +376,7 @@ class OnPolicy(Generic[Settings]):
         valid = batch["valid"][:, columns].flatten().nonzero().squeeze(1)
         seen = ("observation", *(ENCODED + leaf.name for leaf in self._spec.encoded))
         return {
-            **{name: batch[name][:rows, columns].flatten(0, 1)[valid] for name in _LEARNED_FROM},
+            **{name: batch[name][:rows, columns].flatten(0, 1)[valid] for name in _LEARNED_FROM if name in batch},
             **{name: batch[name][:rows, columns].flatten(0, 1) for name in seen},
             "initial_state": batch["initial_state"][columns],
             "resets": batch["resets"][:rows, columns],
@@ -386,9 +387,10 @@ class OnPolicy(Generic[Settings]):
         """Return the action distribution and the values of a minibatch's M rows."""
         encoded = {leaf.name: minibatch[ENCODED + leaf.name] for leaf in self._spec.encoded}
         if not self._spec.recurrent:
-            return self._model.both(minibatch["observation"], encoded)
+            return self._model.both(minibatch["observation"], encoded, mask=minibatch.get("mask"))
         remembered, rows = Remembered(minibatch["initial_state"], minibatch["resets"]), minibatch["rows"]
-        distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows)
+        mask = minibatch.get("mask")
+        distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
         return distribution, values[rows]
 
     def _looked_at(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
@@ -398,13 +400,15 @@ class OnPolicy(Generic[Settings]):
         """
         shape, valid = batch["reward"].shape, valid_rows(batch)
         everything = slice(0, batch["observation"].shape[:2].numel())
-        distribution, values = self._model.both(*self._seen(batch, everything), valid)
+        mask = batch["mask"].flatten(0, 1)[valid] if "mask" in batch else None
+        distribution, values = self._model.both(*self._seen(batch, everything), rows=valid, mask=mask)
         if self._corrected:
             log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
             proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
             batch["proximal_log_prob"] = proximal
         batch |= self._targets(batch, self._in_units_of_reward(batch, [values.detach()]))
-        return distribution, values[valid], {name: batch[name].flatten(0, 1)[valid] for name in _LEARNED_FROM}
+        seen = {name: batch[name].flatten(0, 1)[valid] for name in _LEARNED_FROM if name in batch}
+        return distribution, values[valid], seen
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
         config = self._config
@@ -509,14 +513,19 @@ def scheduled(start: float, schedule: str, progress: float) -> float:
 
 # --- rows ---------------------------------------------------------------------------------------------------
 
-_LEARNED_FROM = ("action", "proximal_log_prob", "advantage", "value_target", "proximal_value")
-"""What the losses see of a row, beside what the network makes of its observation."""
+_LEARNED_FROM = ("action", "mask", "proximal_log_prob", "advantage", "value_target", "proximal_value")
+"""What the losses see of a row, beside what the network makes of its observation; a mask only where there is one."""
 
 
 def valid_rows(batch: Batch) -> Tensor:
     """Return where the valid rows of a prepared batch are, [M], once it is flattened to [T * B]."""
     valid: Tensor = batch["valid"].flatten().nonzero().squeeze(1)
     return valid
+
+
+def _padded(rows: Tensor) -> Tensor:
+    """Return rows [T, B, ...] with zeros for the row after the last, which has none, as [(T + 1) * B, ...]."""
+    return torch.cat((rows, torch.zeros_like(rows[:1]))).flatten(0, 1)
 
 
 def _rows(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

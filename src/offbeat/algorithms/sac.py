@@ -31,12 +31,13 @@ from offbeat.errors import ConfigError
 from offbeat.fields import Bound, Count, NonNegative, Positive
 from offbeat.losses import sac as losses
 from offbeat.models.critics import Critics
-from offbeat.models.distributions import TanhGaussian
+from offbeat.models.distributions import TanhGaussian, masked
 from offbeat.models.flat import FlatParameters
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.team import Team
+from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.seeding import derive_seed
 from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
 
@@ -69,7 +70,8 @@ class SACConfig(ReplayConfig, NetworkConfig):
     initial_temperature: Positive = 1.0
     """What a learned temperature begins at."""
     target_entropy: float | None = None
-    """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what n choices have at most."""
+    """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what the choices, those allowed
+    in a state if there are masks, have at most."""
     activation: Activation = "relu"
     """Between the hidden layers; encoders have ReLU."""
     normalize_observations: bool = False
@@ -139,10 +141,11 @@ def _require_actions(env: EnvSpec) -> None:
         ConfigError: with the actions that there are.
     """
     action = env.action
-    if action.kind == "multidiscrete":
+    if action.kind in ("multidiscrete", "mixed"):
+        boxes = f" and {len(action.low)} numbers" if action.low else ""
         raise ConfigError(
-            f"{env.id} has multidiscrete actions of {list(action.nvec)} choices, but SAC expects a bounded box or one "
-            f"discrete action: type `offbeat train ppo {env.id}`"
+            f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded box "
+            f"or one discrete action: type `offbeat train ppo {env.id}`"
         )
     if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
         raise ConfigError(
@@ -230,21 +233,23 @@ class _ChoiceHeads:
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
         observation = minibatch["next_observation"]
-        log_probs, following = self._log_probs(observation), self._networks.ema(observation)
+        log_probs = self._log_probs(observation, minibatch.get("next_mask"))
+        following = self._networks.ema(observation)
         return losses.discrete_soft_targets(
             minibatch["reward"], minibatch["discount"], following, log_probs, temperature
         )
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         observation = minibatch["observation"]
-        log_probs = self._log_probs(observation)
+        log_probs = self._log_probs(observation, minibatch.get("mask"))
         with torch.no_grad():
             values = self._networks.frozen(observation)
             entropy = losses.entropy_of(log_probs)
         return losses.discrete_policy_loss(log_probs, values, temperature), entropy
 
-    def _log_probs(self, observation: Tensor) -> Tensor:
-        return functional.log_softmax(self._networks.policy(observation), dim=1)
+    def _log_probs(self, observation: Tensor, mask: Tensor | None) -> Tensor:
+        logits = self._networks.policy(observation)
+        return functional.log_softmax(logits if mask is None else masked(logits, mask), dim=1)
 
 
 class _Temperature(nn.Module):
@@ -281,7 +286,7 @@ class SAC:
         self._config, self._spec, self._device = config, spec, device
         storage = storage or PrivateStorage()
         self._layout = spec.layout()
-        self._statistics = Statistics(spec.inputs, storage, observations=spec.normalize, returns=False, device=device)
+        self._statistics = Statistics(spec, storage, returns=False, device=device)
         self._uniform = storage.keep("uniform", torch.ones(1))
         """1 until the policy has learned."""
         self._make_networks(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
@@ -388,15 +393,12 @@ class SAC:
         rows = {name: sampled[name] for name in ("action", "reward", "discount", "weight") if name in sampled}
         if self._spec.action.kind == "box":
             rows["action"] = rows["action"].reshape(-1, self._spec.action_size)
-        rows["observation"] = self._statistics.normalized(self._flatten(sampled, ""))
-        rows["next_observation"] = self._statistics.normalized(self._flatten(sampled, "next/"))
+        for name, prefix in (("observation", ""), ("next_observation", "next/")):
+            rows[name] = self._statistics.normalized(flatten_tensors(self._spec.vectors, sampled, prefix))
+        if self._spec.mask:
+            rows["mask"], rows["next_mask"] = sampled[self._spec.mask], sampled["next/" + self._spec.mask]
         noise = self._heads.noise(len(rows["reward"]), random)
         return {**rows, **{name: drawn.to(self._device) for name, drawn in noise.items()}}
-
-    def _flatten(self, rows: Batch, prefix: str) -> Tensor:
-        """Join the leaves into [M, inputs] float32."""
-        leaves = [rows[prefix + leaf.name].to(torch.float32).reshape(-1, leaf.size) for leaf in self._spec.observation]
-        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=1)
 
     # --- the stages -----------------------------------------------------------------------------------------
 
@@ -429,11 +431,19 @@ class SAC:
     def _end_uniform_start(self) -> None:
         self._uniform.zero_()
 
-    def _temperature_loss(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
+    def _temperature_loss(self, minibatch: Minibatch) -> LossResult:
         """Return the loss for the entropy that the policy stage has found: it is linear in it, so the mean will do."""
         assert self._log_alpha is not None
-        loss = losses.temperature_loss(self._log_alpha, self._entropy, self._target_entropy)
+        loss = losses.temperature_loss(self._log_alpha, self._entropy, self._entropy_target(minibatch))
         return LossResult(loss, {"temperature_loss": loss.detach(), "temperature": self._temperature()})
+
+    def _entropy_target(self, minibatch: Minibatch) -> float:
+        """Return the entropy to keep to. By default it is a share of what the choices allowed in each state can have:
+        where few are, that of all choices would be out of reach, and the temperature would grow for ever.
+        """
+        if "mask" not in minibatch or self._config.target_entropy is not None:
+            return self._target_entropy
+        return SHARE_OF_ENTROPY * float(minibatch["mask"].sum(dim=1).log().mean())
 
     def _temperature_by_hand(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
         gap = float(self._entropy) - self._target_entropy
@@ -452,7 +462,7 @@ class SAC:
 
     def finish(self, observations: Batch) -> dict[str, float]:
         if self._spec.normalize:
-            rows = self._flatten(observations, "")
+            rows = flatten_tensors(self._spec.vectors, observations)
             self._statistics.update(rows, rows.new_empty(0))
         return {}
 

@@ -43,7 +43,8 @@ class Eval:
         loaded = _load(self.run_directory, self.checkpoint)
         limit_blas(1)
         columns = min(self.episodes, EVALUATION_ENVS)
-        envs = make_envs(loaded.trained.env, columns, seed=self.seed, role="eval")
+        info_mask = loaded.policy.spec.info_mask
+        envs = make_envs(loaded.trained.env, columns, seed=self.seed, role="eval", info_mask=info_mask)
         try:
             with _bar(self.episodes, shown=not self.json) as on_step:
                 result = evaluate(

@@ -28,8 +28,7 @@ _NEEDS = {
 """Where an env's code begins with this, it needs that module, and this brings it."""
 
 _UNUSABLE = (
-    "gymnasium.envs.toy_text",  # observations are single numbers or tuples, which nothing can be learned from
-    "gymnasium.envs.tabular",  # likewise
+    "gymnasium.envs.tabular",  # in JAX, and untried
     "gymnasium.envs.mujoco.pusher_v4",  # needs a MuJoCo older than the one that the others need
 )
 """What registered envs' code begins with that cannot be used, whatever is installed."""
@@ -45,6 +44,7 @@ def make_envs(
     groups: int = 1,
     role: str = "env",
     kwargs: Mapping[str, Any] | None = None,
+    info_mask: bool = False,
 ) -> Envs:
     """Make the envs of one actor; what they look like is in `.spec`.
 
@@ -60,6 +60,7 @@ def make_envs(
         groups: parts of equal size that are stepped in turn.
         role: what they are for; evaluation has streams of its own.
         kwargs: for the env's constructor.
+        info_mask: whether a leaf 'action_mask' is read from the env's infos; `preflight` finds out.
 
     Returns:
         Envs, which are `Snapshots` too where the whole state is known.
@@ -73,7 +74,7 @@ def make_envs(
     try:
         if env_id.startswith(ENVPOOL):
             return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
-        return make_gymnasium(env_id, registered(env_id), slices, seeds, arguments)
+        return make_gymnasium(env_id, registered(env_id), slices, seeds, arguments, info_mask=info_mask)
     except OffbeatError:
         raise
     except Exception as error:

@@ -32,16 +32,26 @@ class ActorCritic(PolicyNetwork):
         vector: Tensor,
         encoded: Mapping[str, Tensor] = NONE_ENCODED,
         remembered: Remembered | None = None,
+        *,
         rows: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> tuple[ActionDistribution, Tensor]:
-        """Return the action distribution, of `rows` alone where they are given, and the values [M]."""
+        """Return the action distribution and the values [M].
+
+        Args:
+            vector: as all here that is not below, see `PolicyNetwork.forward`.
+            encoded: likewise.
+            remembered: likewise.
+            rows: of which the distribution is; None: of all.
+            mask: what is allowed in these rows, [.., logits].
+        """
         with self.precision():
             features, _ = self.policy_body(vector, encoded, remembered)
             parameters = self.policy_head(features if rows is None else features[rows])
             if self.critic_body is not None:
                 features, _ = self.critic_body(vector, encoded, remembered)
             values = self.critic_head(features).squeeze(-1)
-        return make_distribution(self.spec, parameters.float(), self.log_std), values.float()
+        return make_distribution(self.spec, parameters.float(), self.log_std, mask), values.float()
 
     def value(
         self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, remembered: Remembered | None = None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.models import sampling
+from offbeat.models.inputs import flatten
 from offbeat.models.numpy_mlp import NumpyMLP
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Acted, Array, Tree
@@ -18,21 +19,13 @@ OBSERVATION_CLIP = np.float32(10.0)
 """Normalised observations are clipped to +- this."""
 
 
-def flatten(spec: PolicySpec, observation: Mapping[str, Array]) -> F32:
-    """Join the leaves of N observations that no encoder sees into [N, inputs] float32."""
-    leaves = [np.asarray(observation[leaf.name], dtype=np.float32) for leaf in spec.vectors]
-    flat = [leaf.reshape(len(leaf), -1) for leaf in leaves]
-    if not flat:
-        return np.zeros((len(observation[spec.encoded[0].name]), 0), np.float32)
-    return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
-
-
 class ActingPolicy(ABC):
     """What all policies do around their network. The published vector is read through views of one copy."""
 
     def __init__(self, spec: PolicySpec) -> None:
         self.spec, self.state_size = spec, spec.state_size
         self.to_env = sampling.ToEnv(spec)
+        self._vectors, self._mask = spec.vectors, spec.mask
         layout = spec.layout()
         self.vector = np.zeros(layout.size, np.float32)
         """What `load` writes."""
@@ -50,20 +43,30 @@ class ActingPolicy(ABC):
         """Sample an action for each column and record its log-probability, where the spec says so."""
         if self._uniform is not None and self._uniform[0]:
             columns = len(observation[self.spec.observation[0].name])
-            return Acted(sampling.uniform(self.spec, columns, random), {})
+            return Acted(sampling.uniform(self.spec, columns, random, self._allowed(observation)), {})
+        parameters = self._parameters(observation, state)
         if not self.spec.records_log_prob:
-            return Acted(sampling.sample_unrecorded(self.spec, self.forward(observation, state), random), {})
-        log_std = self._arrays.get("log_std")
-        action, log_prob = sampling.sample(self.spec, self.forward(observation, state), log_std, random)
+            return Acted(sampling.sample_unrecorded(self.spec, parameters, random), {})
+        action, log_prob = sampling.sample(self.spec, parameters, self._arrays.get("log_std"), random)
         return Acted(action, {"behavior_log_prob": log_prob})
 
     def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
         """Return the most likely action for each column."""
-        return sampling.greedy(self.spec, self.forward(observation, state))
+        return sampling.greedy(self.spec, self._parameters(observation, state))
+
+    def _parameters(self, observation: Tree, state: F32 | None) -> F32:
+        """Return [N, outputs] with the logits of what is not allowed put down, if there is a mask."""
+        parameters, allowed = self.forward(observation, state), self._allowed(observation)
+        return parameters if allowed is None else sampling.masked(parameters, allowed)
+
+    def _allowed(self, observation: Tree) -> NDArray[np.bool_] | None:
+        return None if self._mask is None else observation[self._mask]
 
     def _vector_of(self, observation: Mapping[str, Array]) -> F32:
         """Return the leaves that no encoder sees, normalised and joined, [N, inputs]."""
-        x = flatten(self.spec, observation)
+        if not self._vectors:
+            return np.zeros((len(observation[self.spec.observation[0].name]), 0), np.float32)
+        x = flatten(self._vectors, observation)
         if self.spec.normalize:
             x = (x - self._arrays["observation_mean"]) * self._arrays["observation_scale"]
             np.clip(x, -OBSERVATION_CLIP, OBSERVATION_CLIP, out=x)

@@ -76,7 +76,7 @@ class PolicyNetwork(nn.Module):
         self.policy_body = Body(spec, init)
         self.policy_head = Dense(self.policy_body.features, spec.outputs, init, head_gain)
         has_std = spec.distribution in ("gaussian", "squashed")
-        self.log_std = nn.Parameter(torch.full((spec.outputs,), float(log_std_init))) if has_std else None
+        self.log_std = nn.Parameter(torch.full((spec.box_size,), float(log_std_init))) if has_std else None
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the policy's parameters first, in the order of the published layout."""

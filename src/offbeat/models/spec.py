@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import pairwise
-from math import prod
 from typing import Any, Literal
 
 from offbeat.models.layout import Layout
-from offbeat.types import ActionSpec, Leaf
+from offbeat.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
 Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian"]
@@ -21,6 +20,9 @@ SMALLEST_IMAGE = 16
 """In pixels a side: what is smaller is a table of numbers rather than a picture, and not worth an encoder."""
 LOG_STD_RANGE = (-20.0, 2.0)
 """What a tanh_gaussian's log standard deviations are clipped to: else exp would overflow, or the density vanish."""
+MASKED_LOGIT = -1e9
+"""What stands for the logit of a choice that is not allowed: its probability is exactly 0, and times its logarithm too,
+where minus infinity would give NaN."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class PolicySpec:
     hidden_sizes: tuple[int, ...]
     activation: Activation
     distribution: Distribution
-    """squashed: a Gaussian through tanh, so that actions keep within bounds smoothly, and recorded before it;
-    tanh_gaussian: one whose deviations are outputs of the network as its means are, and recorded after it."""
+    """Of boxes, as choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds
+    smoothly, and recorded before it; tanh_gaussian: one whose deviations are outputs of the network as its means are,
+    and recorded after it."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
     uniform_start: bool = False
@@ -70,8 +73,8 @@ class PolicySpec:
 
     @cached_property
     def vectors(self) -> tuple[Leaf, ...]:
-        """The others, which are flattened and joined."""
-        return tuple(leaf for leaf in self.observation if leaf not in self.encoded)
+        """The others, which are flattened and joined; a mask is no input."""
+        return tuple(leaf for leaf in self.observation if leaf not in self.encoded and not leaf.is_mask)
 
     @property
     def inputs(self) -> int:
@@ -79,16 +82,37 @@ class PolicySpec:
         return sum(leaf.inputs for leaf in self.vectors)
 
     @property
+    def mask(self) -> str | None:
+        """The leaf that says which choices are allowed, [N, sum(nvec)] bool; None where all always are."""
+        return mask_of(self.observation)
+
+    @property
+    def info_mask(self) -> bool:
+        """Whether that leaf comes from the env's infos."""
+        return self.mask == INFO_MASK
+
+    @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: logits, or means (tanh_gaussian: and as many log deviations after)."""
-        if self.action.kind != "box":
-            return sum(self.action.nvec)
-        return 2 * self.action_size if self.distribution == "tanh_gaussian" else self.action_size
+        """Numbers that the last layer gives: logits of all choices, then means of boxes' numbers (tanh_gaussian: and
+        as many log deviations after).
+        """
+        means = self.box_size
+        return self.logits + (2 * means if self.distribution == "tanh_gaussian" else means)
+
+    @property
+    def logits(self) -> int:
+        """Choices of all components of an action together."""
+        return sum(self.action.nvec)
+
+    @property
+    def box_size(self) -> int:
+        """Numbers of boxes in one action."""
+        return len(self.action.low)
 
     @property
     def action_size(self) -> int:
         """Numbers in one action: 1 for discrete."""
-        return prod(self.action.shape)
+        return self.action.size
 
     @property
     def records_log_prob(self) -> bool:
@@ -114,7 +138,7 @@ class PolicySpec:
         for name, (inputs, outputs) in zip(self.layer_names(), self.layer_sizes(), strict=True):
             shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
         if self.distribution in ("gaussian", "squashed"):
-            shapes.append(("log_std", (self.outputs,)))
+            shapes.append(("log_std", (self.box_size,)))
         return shapes
 
     def layout(self) -> Layout:
@@ -133,9 +157,17 @@ class PolicySpec:
     def from_json(cls, data: Mapping[str, Any]) -> PolicySpec:
         """Take what `to_json` returned; older checkpoints have fewer keys, whose defaults they mean."""
         given = {key: _as_tuple(value) for key, value in data.items() if key in {field.name for field in fields(cls)}}
-        leaves = tuple(Leaf(**{key: _as_tuple(value) for key, value in leaf.items()}) for leaf in data["observation"])
-        action: dict[str, Any] = {key: _as_tuple(value) for key, value in data["action"].items()}
-        return cls(**{**given, "observation": leaves, "action": ActionSpec(**action)})
+        leaves = tuple(Leaf(**_with_tuples(leaf)) for leaf in data["observation"])
+        return cls(**{**given, "observation": leaves, "action": _action(data["action"])})
+
+
+def _action(data: Mapping[str, Any]) -> ActionSpec:
+    parts = tuple(_action(part) for part in data.get("parts", ()))
+    return ActionSpec(**{**_with_tuples(data), "parts": parts})
+
+
+def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _as_tuple(value) for name, value in data.items()}
 
 
 def _as_tuple(value: Any) -> Any:

@@ -162,6 +162,7 @@ class Plan:
             origin=origin,
             groups=runtime.env_groups,
             role=f"env, attempt {attempt}" if attempt else "env",
+            info_mask=self.policy.info_mask,
         )
         policy = make_policy(self.policy)
         return Actor(index, run.seed, envs, LivePolicy(policy, renew) if renew else policy, watch)

@@ -217,7 +217,14 @@ def _costs(parts: Parts, step: int) -> Costs:
     policy, weights = make_policy(parts.policy), parts.weights.read(step + 1).copy()
     policy.load(weights)
     slot = parts.slots.open(_newest_with_decisions(parts, step))
-    envs = make_envs(run.env, runtime.envs_per_actor, seed=run.seed, groups=runtime.env_groups, role="measure")
+    envs = make_envs(
+        run.env,
+        runtime.envs_per_actor,
+        seed=run.seed,
+        groups=runtime.env_groups,
+        role="measure",
+        info_mask=parts.policy.info_mask,
+    )
     with closing(envs):
         measures = (
             partial(_as_actor, parts.config, Stepping(envs, policy, run.seed).cost),
