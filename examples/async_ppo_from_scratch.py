@@ -371,7 +371,8 @@ def train(steps: int, pace: Pace, learner: Learner, acting: Serial | Parallel, s
         assert 0 <= min(lags) <= max(lags) <= pace.max_lag
         acting.tell(step + 1)  # from here on, actors may write to the slots of this batch
         if (step + 1) * 10 // steps > step * 10 // steps:
-            print(f"{env_steps:7} env steps, return {np.mean(returns or [nan]):.1f}", flush=True)
+            mean = np.mean(returns or [nan])
+            print(f"{env_steps:7} env steps, return {mean:.1f} of the last {len(returns)} episodes", flush=True)
 
     seconds = perf_counter() - began
     shares = [f"{100 * each / seconds:.0f} %" for each in (waited, *acting.waited)]
