@@ -55,7 +55,8 @@ def require_token() -> None:
 
     if get_token() is None:
         raise ConfigError(
-            "there is no token for the hub: type hf auth login, or set HF_TOKEN to one that may write; --dry-run needs none"
+            "there is no token for the hub: type hf auth login, or set HF_TOKEN to one that may write; --dry-run needs "
+            "none"
         )
 
 
@@ -146,6 +147,7 @@ def card(loaded: LoadedPolicy, figures: Mapping[str, Any], repo: str) -> str:
 
 def _page(trained: Mapping[str, Any], figures: Mapping[str, Any], score: str, repo: str) -> str:
     algorithm, env = str(trained["algorithm"]).upper(), trained["env"]
+    least, most = f"{figures['return_min']:.2f}", f"{figures['return_max']:.2f}"
     return f"""
 # {algorithm} on {env}
 
@@ -153,7 +155,7 @@ Trained with offbeat {__version__} over {trained["env_steps"]:,} env steps ({tra
 
 | mean return | least | most | mean length | episodes |
 | ---: | ---: | ---: | ---: | ---: |
-| {score} | {figures["return_min"]:.2f} | {figures["return_max"]:.2f} | {figures["length_mean"]:.1f} | {figures["episodes"]} |
+| {score} | {least} | {most} | {figures["length_mean"]:.1f} | {figures["episodes"]} |
 
 Returns are undiscounted, of whole episodes; actions are the most likely ones; +/- is the standard deviation over
 episodes. The evaluation was made when this was pushed, on envs and seeds that training did not see.

@@ -23,8 +23,6 @@ from offbeat.tracking.services import BEGIN, Orders, Tracked
 STATES: tuple[RunState, ...] = ("finished", "interrupted", "failed")
 RING = len(STATES)
 """On the bell: there is a line. Smaller numbers: the run has ended, in that one of `STATES`."""
-_NICENESS = 10
-"""Training goes first where cores are few."""
 
 
 def work(orders: Orders, connection: Connection[Report, Any]) -> None:
@@ -33,7 +31,6 @@ def work(orders: Orders, connection: Connection[Report, Any]) -> None:
     Raises:
         RunFailed: in the tracker's words.
     """
-    os.nice(_NICENESS)
     _print_to(orders.directory / "tracker.log")
     with _in_words():
         tracked = BEGIN[orders.tracker](orders)
