@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,12 +32,11 @@ def written_in(run: Path) -> list[Written]:
 
 
 def _written(file: Path) -> Written:
-    from wandb.proto.wandb_internal_pb2 import Record
-
+    protocol: Any = import_module("wandb.proto.wandb_internal_pb2")
     run, history, exit_code = None, [], None
     config: dict[str, Any] = {}
     for data in _records(file.read_bytes()):
-        record = Record.FromString(data)
+        record = protocol.Record.FromString(data)
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run = record.run
