@@ -104,7 +104,7 @@ def test_the_card_says_what_an_evaluation_of_the_pushed_weights_gives(run):
     figures: dict[str, Any] = json.loads(told.out)
     assert json.loads((run / "hub/evaluation.json").read_text()) == figures
     text = (run / "hub/README.md").read_text()
-    data = ModelCard(text).data
+    data: Any = ModelCard(text).data
     assert (data.library_name, data.pipeline_tag) == ("offbeat", "reinforcement-learning")
     assert {"reinforcement-learning", "offbeat", "ppo", "Pendulum-v1"} <= set(data.tags)
     (result,) = data.eval_results

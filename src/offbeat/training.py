@@ -392,7 +392,7 @@ def _conduct(
         closing.callback(place, usable_core_numbers(), None)
         closing.callback(progress.close, "")
         progress.start(_about(parts.config, directory))
-        tracker = begin_tracking(parts.config, directory, partial(_tell, directory, progress), signals)
+        tracker = begin_tracking(parts.config, directory, partial(_tell, directory, progress))
         if tracker is not None:
             closing.callback(tracker.close)
         conductor = _joined(closing, parts, directory, progress, callbacks, signals, learned, tracker)

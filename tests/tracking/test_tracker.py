@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,9 @@ from tests.reference.runs import (
 from tests.reference.wandb_files import written_in
 
 from offbeat import ConfigError, resume
+from offbeat.config import resolve
 from offbeat.metrics.sinks import tag_of
+from offbeat.run_directory import RunDirectory
 from offbeat.tracking import tracker
 
 STRANGE = str(REPOSITORY / "tests/reference/strange_trackers")
@@ -81,7 +85,8 @@ def descendants(pid: int) -> set[int]:
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-    found, more = set(), {pid}
+    found: set[int] = set()
+    more = {pid}
     while more := {child for child, parent in parents.items() if parent in more} - found:
         found |= more
     return found
@@ -284,6 +289,28 @@ def test_a_tracker_that_fails_is_told_of_once_and_changes_nothing(tmp_path, monk
     assert not descendants(os.getpid()) & followers()
 
 
+@pytest.mark.usefixtures("strange")
+def test_a_tracker_that_does_not_listen_holds_up_nobody(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRANGE_TRACKER", "hang in log")
+    monkeypatch.setitem(tracker.END_S, "failed", 0.5)
+    config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
+    directory = RunDirectory.create(tmp_path / "run", config)
+    begun = tracker.begin(config, directory, print)
+    assert begun is not None
+    directory.metrics.write_text('{"env_steps": 1}\n')
+    fcntl.fcntl(begun._bell, fcntl.F_SETPIPE_SZ, 4096)  # full at once
+
+    def write() -> None:
+        for _ in range(10_000):
+            begun.write({})
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    writing.join(60)
+    assert not writing.is_alive()
+    begun.close()
+
+
 def followers() -> set[int]:
     return {
         int(path.parent.name)
@@ -304,7 +331,7 @@ def test_a_tracker_that_cannot_begin_is_refused_and_the_run_with_it(tmp_path, mo
 
 
 @pytest.mark.usefixtures("strange")
-def test_a_signal_while_a_tracker_begins_is_obeyed_at_once(tmp_path, monkeypatch):
+def test_a_signal_while_a_tracker_begins_ends_both(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in init")
     path = tmp_path / "run"
     code = f"import sys; sys.path.insert(0, {STRANGE!r}); {OFFBEAT}"

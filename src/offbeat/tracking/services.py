@@ -56,12 +56,12 @@ def _begin_wandb(orders: Orders) -> Tracked:
     import wandb
 
     settings = wandb.Settings(console="off", init_timeout=BEGIN_S / 2, x_stats_pid=orders.parent)
-    new = {
+    new: dict[str, Any] = {
         "project": os.environ.get("WANDB_PROJECT", PROJECT),
         "name": os.environ.get("WANDB_NAME", orders.name),
     }
     go_on = {"resume": "allow"} if orders.known else {}
-    run = wandb.init(dir=orders.directory, settings=settings, **{**new, **orders.known, **go_on})
+    run: Any = wandb.init(dir=orders.directory, settings=settings, **{**new, **orders.known, **go_on})
     run.config.update(orders.config, allow_val_change=True)  # a run that goes on may have more steps
     known = {"project": run.project, "name": run.name or orders.name, "id": run.id}
     where = run.url or ("nowhere, as it is disabled" if run.disabled else f"offline, in {orders.directory / 'wandb'}")

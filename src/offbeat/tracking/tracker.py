@@ -17,7 +17,6 @@ from offbeat.metrics.sinks import Line
 from offbeat.run_directory import RunDirectory, RunState
 from offbeat.runtime.child import Child, spawn, tell
 from offbeat.runtime.gate import NAP_S
-from offbeat.runtime.signals import StopSignals, TooLate
 from offbeat.tracking.follower import RING, STATES
 from offbeat.tracking.services import BEGIN_S, Orders
 
@@ -96,12 +95,11 @@ class Tracker:
             self._tell(f"{told}. All lines are in metrics.jsonl")
 
 
-def begin(config: Config, directory: RunDirectory, told: Callable[[str], None], signals: StopSignals) -> Tracker | None:
+def begin(config: Config, directory: RunDirectory, told: Callable[[str], None]) -> Tracker | None:
     """Begin the run's tracker, if it has one, and go on with the run that it knows, if it does.
 
     Raises:
         ConfigError: it could not begin, with its own words.
-        TooLate: a signal came first.
     """
     name = config.run.tracker
     if name is None:
@@ -118,7 +116,7 @@ def begin(config: Config, directory: RunDirectory, told: Callable[[str], None], 
     orders = Orders(name, os.getpid(), path, _name_of(path), config.tables(), known, position, bell[0])
     try:
         tell(connection, orders)
-        _wait_for_begin(child, heard, signals, name)
+        _wait_for_begin(child, heard, name)
     except BaseException:
         child.kill()
         connection.close()
@@ -140,11 +138,9 @@ class _Heard:
         self.begun = report.content
 
 
-def _wait_for_begin(child: Child, heard: _Heard, signals: StopSignals, name: str) -> None:
+def _wait_for_begin(child: Child, heard: _Heard, name: str) -> None:
     deadline = monotonic() + BEGIN_S
     while heard.begun is None:
-        if signals.received:
-            raise TooLate
         alive = child.alive()  # first: what it said before it died is read then
         child.listen(NAP_S)
         if child.failure or (heard.begun is None and (not alive or monotonic() > deadline)):
