@@ -26,6 +26,7 @@ from tests.reference.runs import (
     weights_of,
 )
 from tests.reference.wandb_files import written_in
+from tests.reference.wandb_server import wandb_server
 
 from offbeat import ConfigError, resume
 from offbeat.config import resolve
@@ -204,6 +205,23 @@ def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
     said = started.end(signal.SIGINT)
     assert said.code == 130
     assert said.err.count("wandb has failed") == 1
+    assert_gone(children)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    with wandb_server() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path)
+        started.wait_until(lambda: len(lines_of(path)) > 0)
+    assert "tracked by wandb: http://127.0.0.1" in logged(path)
+    children, since = descendants(started.process.pid), len(lines_of(path))
+    started.wait_until(lambda: len(lines_of(path)) > since + 1)
+    said = started.end(signal.SIGINT)
+    assert said.code == 130
+    assert said.err.count("wandb has not sent the rest") == 1
     assert_gone(children)
 
 
