@@ -47,6 +47,8 @@ class RunConfig:
     """Newest checkpoints to resume from that are kept, the latest included; the best is kept besides."""
     imports: tuple[str, ...] = ()
     """Python modules to import first: they may register envs."""
+    tracker: Literal["wandb", "trackio"] | None = None
+    """Also send each metrics line, and the config, to Weights & Biases or Trackio; none: to neither."""
     preset: str | None = None
     """Name of the preset that the values began from."""
     init_from: str | None = None

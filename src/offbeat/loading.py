@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from offbeat.checkpoint import MANIFEST, POLICY, WEIGHTS, Checkpoint
+from offbeat.checkpoint import load as read_checkpoint
 from offbeat.envs.encoding import action_encoder, apart
+from offbeat.errors import ConfigError
 from offbeat.models.numpy_policy import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory import RunDirectory
 from offbeat.types import INFO_MASK, Array, Leaf, Tree
+
+HUB = "hf://"
+"""What the name of a policy on the Hugging Face hub begins with."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +124,53 @@ def _single(action: Any) -> Any:
 
 
 def load(run: Path | str, name: str = "latest") -> LoadedPolicy:
-    """Load the policy of a run.
+    """Load the policy of a run, or one that `offbeat push` put on the Hugging Face hub.
 
     Args:
-        run: a run directory.
-        name: latest, best or step-<12 digits>.
+        run: a run directory; or, as text, "hf://USER/NAME".
+        name: latest, best or step-<12 digits>. On the hub there is one alone.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or it is damaged.
     """
-    saved = RunDirectory.open(Path(run)).read_checkpoint(name)
+    if isinstance(run, str) and run.startswith(HUB):
+        return loaded_from(read_checkpoint(_downloaded(run.removeprefix(HUB))))
+    return loaded_from(RunDirectory.open(Path(run)).read_checkpoint(name))
+
+
+def loaded_from(saved: Checkpoint) -> LoadedPolicy:
+    """Return the policy of a checkpoint."""
     data = dict(saved.policy)
     spec = PolicySpec.from_json(data.pop("policy"))
     return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data))
+
+
+def require_hub() -> None:
+    """Raise ConfigError if huggingface_hub is missing."""
+    if find_spec("huggingface_hub") is None:
+        raise ConfigError('the hub needs huggingface_hub, which is not installed: type pip install "offbeat[hub]"')
+
+
+def _downloaded(repo: str) -> Path:
+    """Return the folder of a policy from the hub, in huggingface_hub's cache.
+
+    Raises:
+        ConfigError: there is no such policy, or the hub cannot be reached.
+    """
+    require_hub()
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(repo, allow_patterns=[MANIFEST, WEIGHTS, POLICY]))
+    except Exception as error:
+        words = " ".join(str(error).split())
+        raise ConfigError(
+            f"{HUB}{repo} cannot be loaded ({type(error).__name__}: {words}): give USER/NAME as `offbeat push` was "
+            "given it; a private one needs hf auth login"
+        ) from error
+    if not (folder / MANIFEST).is_file():
+        raise ConfigError(f"{HUB}{repo} has no {MANIFEST}: give a repository that `offbeat push` has made")
+    return folder
 
 
 def policy_of(spec: PolicySpec, weights: Tree) -> ActingPolicy:

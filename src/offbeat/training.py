@@ -20,10 +20,13 @@ from offbeat.registry import import_modules
 from offbeat.run_directory import RunDirectory, default_path, hold
 from offbeat.runtime.signals import StopSignals, TooLate
 from offbeat.threads import blas_kernels, limit, place, usable_core_numbers
+from offbeat.tracking.tracker import begin as begin_tracking
+from offbeat.tracking.tracker import require_package
 from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
+    from offbeat.metrics.sinks import Sink
     from offbeat.runtime.child import Child
     from offbeat.runtime.conductor import Callback, Conductor, Ending, Watchers
     from offbeat.runtime.crew import LockFreeParts
@@ -90,6 +93,7 @@ def start(
     view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
+    require_package(config.run.tracker)
     config, reason = _settled(config, view)
     parts = _prepare(config, view)
     try:
@@ -134,6 +138,7 @@ def resume(
         _require_same_kind(state, runtime or config.runtime.runtime)
         config = config if runtime is None else config.in_runtime(runtime)
         _require_layout(state, config)
+        require_package(config.run.tracker)
         learned = state["counters"]["learning_step"]
         parts = _prepare(config, view)
         try:
@@ -385,7 +390,12 @@ def _conduct(
     runtime = parts.config.runtime
     with ExitStack() as closing:
         closing.callback(place, usable_core_numbers(), None)
-        conductor = _joined(closing, parts, directory, progress, callbacks, signals, learned)
+        closing.callback(progress.close, "")
+        progress.start(_about(parts.config, directory))
+        tracker = begin_tracking(parts.config, directory, partial(_tell, directory, progress))
+        if tracker is not None:
+            closing.callback(tracker.close)
+        conductor = _joined(closing, parts, directory, progress, callbacks, signals, learned, tracker)
         try:
             message = beginning(parts, conductor)
             if message:
@@ -402,6 +412,8 @@ def _conduct(
             signals.disarm()
             conductor.salvage()
             raise
+        if tracker is not None:
+            tracker.state = ending.state
     return ending, conductor.line
 
 
@@ -413,10 +425,11 @@ def _joined(
     callbacks: Sequence[Callback],
     signals: StopSignals,
     learned: int,
+    tracker: Sink | None,
 ) -> Conductor:
     """Make the other side, of actors or workers, and the conductor; leave to `closing` what must be closed at last."""
     from offbeat.metrics.recorder import Recorder
-    from offbeat.metrics.sinks import JsonLines, Sink, TensorBoard
+    from offbeat.metrics.sinks import JsonLines, TensorBoard
     from offbeat.runtime.conductor import Watchers
     from offbeat.runtime.wiring import layout_of
 
@@ -426,9 +439,9 @@ def _joined(
         directory.write_status("running", children=[child.process.pid for child in children], role=role)
 
     tell = partial(_tell, directory, progress)
-    closing.callback(progress.close, "")
-    progress.start(_about(parts.config, directory))
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
+    if tracker is not None:  # last: it is told when a line has been written
+        sinks.append(tracker)
     recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell)
     closing.callback(recorder.close)
     store = directory.store(parts.config.run.checkpoints_kept)

@@ -69,6 +69,7 @@ VALUES = [
     train("--runtime threds", 2, "runtime", "'threds'", "serial, threads, processes"),
     train("--set actor_nice=-1", 2, "actor_nice", "at least 0"),
     train("--set actor_nice=20", 2, "actor_nice", "at most 19"),
+    train("--set tracker=wandbb", 2, "tracker", "'wandbb'", "wandb, trackio or none"),
     train("--set split=best", 2, "split", "given, measured"),
     train("--set step_timeout_s=0", 2, "step_timeout_s", "more than 0"),
     train("--set restart_budget=-1", 2, "restart_budget", "at least 0"),

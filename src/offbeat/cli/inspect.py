@@ -79,6 +79,9 @@ _EXTRAS = {
     "atari": "ale_py",
     "envpool": "envpool",
     "video": "imageio_ffmpeg",
+    "wandb": "wandb",
+    "trackio": "trackio",
+    "hub": "huggingface_hub",
 }
 
 
