@@ -1,4 +1,4 @@
-"""Small runs of SAC, and what must hold of every such run and of its replay."""
+"""Small runs of SAC and DQN, and what must hold of every such run and of its replay."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SMALL_SAC: dict[str, Any] = {
 """The replay is full before the end, so that rows leave it."""
 
 
-def small_sac(path: Path, env: str = "Pendulum-v1", **settings: Any) -> Run:
-    """Train as `SMALL_SAC` says, with changes."""
+def small_sac(path: Path, env: str = "Pendulum-v1", *, algorithm: str = "sac", **settings: Any) -> Run:
+    """Train as `SMALL_SAC` says, with changes, also with another algorithm on a replay."""
     callbacks = settings.pop("callbacks", ())
-    return train("sac", env, run_dir=path, callbacks=callbacks, **{**SMALL_SAC, **settings})
+    return train(algorithm, env, run_dir=path, callbacks=callbacks, **{**SMALL_SAC, **settings})
 
 
 def sac_arguments(path: Path, env: str = "Pendulum-v1", **settings: Any) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import numpy_gradients
+from offbeat.algorithms.kept import Kept
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config import Config, RuntimeConfig
@@ -43,7 +44,7 @@ from offbeat.models.spec import Activation, Distribution, PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.pace import OnPolicyPace
 from offbeat.seeding import derive_seed
-from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
+from offbeat.types import Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage
 
 GROUP = "actor_critic"
 ROUNDING = 1e-5
@@ -172,7 +173,7 @@ class OnPolicyConfig:
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
 
-class OnPolicy(Generic[Settings]):
+class OnPolicy(Kept, Generic[Settings]):
     """See the module's docstring. One parameter group, one stage."""
 
     def __init__(
@@ -382,26 +383,8 @@ class OnPolicy(Generic[Settings]):
         policy = vector[: self._policy_size]
         policy[:] = self._flat.values[: self._policy_size].cpu().numpy()
 
-    def weights(self) -> Tree:
-        trained = {name: view.cpu().numpy() for name, view in self._flat.arrays().items()}
-        return trained | self._statistics.arrays()
-
-    @torch.no_grad()
-    def load_weights(self, weights: Mapping[str, Array]) -> None:
-        for name, view in self._flat.arrays().items():
-            view.copy_(torch.from_numpy(weights[name]))
-
-    def state(self) -> dict[str, Any]:
-        return self._statistics.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.restore_statistics(state)
-
-    def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        self._statistics.restore(state)
-
-    def close(self) -> None:
-        """Nothing was started."""
+    def _arrays(self) -> dict[str, Tensor]:
+        return self._flat.arrays()
 
 
 def scheduled(start: float, schedule: str, progress: float) -> float:

@@ -11,33 +11,28 @@ Until the first update of the policy, actions are uniform over all there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol, Self
+from typing import Annotated, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
 from offbeat.algorithms.sac_gradients import SACGradients
-from offbeat.algorithms.statistics import Statistics
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.fields import Bound, Count, NonNegative, Positive
 from offbeat.losses import sac as losses
 from offbeat.models.critics import Critics
 from offbeat.models.distributions import TanhGaussian
-from offbeat.models.flat import FlatParameters
+from offbeat.models.flat import FlatParameters, frozen
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
-from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.models.storage import Storage
 from offbeat.models.team import Team
-from offbeat.seeding import derive_seed
-from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
+from offbeat.types import Array, Batch, EnvSpec, LossResult, Minibatch, ParameterGroup, Stage
 
 CRITIC, POLICY, TEMPERATURE = "critic", "policy", "temperature"
 SHARE_OF_ENTROPY = 0.7
@@ -257,8 +252,10 @@ class _Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(initial)))
 
 
-class SAC:
+class SAC(OffPolicy[SACConfig]):
     """See the module's docstring. Up to three parameter groups, each with its stage."""
+
+    config_class = SACConfig
 
     def __init__(
         self,
@@ -270,34 +267,14 @@ class SAC:
         device: str = "cpu",
         storage: Storage | None = None,
     ) -> None:
-        """Make new networks.
+        """Make new networks: as `OffPolicy`, with the number of threads that share an update.
 
-        Args:
-            config: the settings.
-            spec: the policy, from `config.policy_spec`.
-            seed: keys the initial weights.
-            threads: that share an update, where its gradients are computed by hand; the bits are the same with 1.
-            device: where the learner's tensors live.
-            storage: where what is learned lies; None: in this process.
+        They do where its gradients are computed by hand; the bits are the same with 1.
         """
-        self._config, self._spec, self._device = config, spec, device
-        storage = storage or PrivateStorage()
-        self._layout = spec.layout()
-        self._statistics = Statistics(spec.inputs, storage, observations=spec.normalize, returns=False, device=device)
-        self._uniform = storage.keep("uniform", torch.ones(1))
-        """1 until the policy has learned."""
-        self._make_networks(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
-        self._make_temperature(storage)
-        self._team = Team(2 if threads > 1 else 1) if spec.action.kind == "box" and device == "cpu" else None
-        self.threads: int = self._team.threads if self._team else 1
-        self._by_hand = self._gradients_by_hand(self._team) if self._team else None
-        self.groups: Mapping[str, ParameterGroup] = self._make_groups()
-        self.stages: tuple[Stage, ...] = self._make_stages()
-        # What a stage leaves for those after it.
-        self._errors = torch.zeros(0)
-        """[M]: by how much the critics missed their targets in the last update, the mean over the critics."""
-        self._entropy: Tensor | float = 0.0
-        """The mean entropy of the policy in the states of the last update."""
+        by_hand = spec.action.kind == "box" and device == "cpu"
+        self._team = Team(2 if threads > 1 else 1) if by_hand else None
+        self.threads = self._team.threads if self._team else 1
+        super().__init__(config, spec, seed=seed, device=device, storage=storage)
 
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
@@ -310,6 +287,21 @@ class SAC:
                 "for the actions of a box alone, between 2 threads at most: leave it out"
             )
         return algorithm
+
+    def _make(self, generator: torch.Generator, storage: Storage) -> None:
+        self._uniform = storage.keep("uniform", torch.ones(1))
+        """1 until the policy has learned."""
+        self._flags = {"uniform": self._uniform}
+        self._make_networks(generator, storage)
+        self._make_temperature(storage)
+        self._by_hand = self._gradients_by_hand(self._team) if self._team else None
+        self.groups = self._make_groups()
+        self.stages = self._make_stages()
+        # What a stage leaves for those after it.
+        self._errors = torch.zeros(0)
+        """[M]: by how much the critics missed their targets in the last update, the mean over the critics."""
+        self._entropy: Tensor | float = 0.0
+        """The mean entropy of the policy in the states of the last update."""
 
     def _make_networks(self, generator: torch.Generator, storage: Storage) -> None:
         config, spec = self._config, self._spec
@@ -326,9 +318,9 @@ class SAC:
         self._policy = FlatParameters(policy, POLICY, storage)
         self._critics = FlatParameters(critics, CRITIC, storage)
         self._ema = storage.keep("ema_critics", self._critics.values.clone())
-        frozen = _frozen(critics, self._critics.arrays())
-        ema = _frozen(critics, self._critics.layout.views(self._ema))
-        networks = _Networks(policy, critics, frozen, ema)
+        frozen_critics = frozen(critics, self._critics.arrays())
+        ema = frozen(critics, self._critics.layout.views(self._ema))
+        networks = _Networks(policy, critics, frozen_critics, ema)
         self._heads: _Heads = _BoxHeads(networks, spec.action_size) if box else _ChoiceHeads(networks)
 
     def _make_temperature(self, storage: Storage) -> None:
@@ -372,9 +364,6 @@ class SAC:
         )
         return tuple(stage for stage in stages if stage.group in self.groups)
 
-    def fields(self) -> list[Field]:
-        return []
-
     def begin(self, progress: float) -> dict[str, float]:  # noqa: ARG002
         config = self._config
         rates = {
@@ -384,21 +373,14 @@ class SAC:
         }
         return {group: rates[group] or config.learning_rate for group in self.groups}
 
-    @torch.no_grad()
     def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:
         """Flatten and normalise observations to [M, inputs] and actions to [M, action_size]; draw the noise."""
-        rows = {name: sampled[name] for name in ("action", "reward", "discount", "weight") if name in sampled}
+        rows = super().minibatch(sampled, random)
+        action = rows["action"]
         if self._spec.action.kind == "box":
-            rows["action"] = rows["action"].reshape(-1, self._spec.action_size)
-        rows["observation"] = self._statistics.normalized(self._flatten(sampled, ""))
-        rows["next_observation"] = self._statistics.normalized(self._flatten(sampled, "next/"))
+            action = action.reshape(-1, self._spec.action_size)
         noise = self._heads.noise(len(rows["reward"]), random)
-        return {**rows, **{name: drawn.to(self._device) for name, drawn in noise.items()}}
-
-    def _flatten(self, rows: Batch, prefix: str) -> Tensor:
-        """Join the leaves into [M, inputs] float32."""
-        leaves = [rows[prefix + leaf.name].to(torch.float32).reshape(-1, leaf.size) for leaf in self._spec.observation]
-        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=1)
+        return {**rows, "action": action, **{name: drawn.to(self._device) for name, drawn in noise.items()}}
 
     # --- the stages -----------------------------------------------------------------------------------------
 
@@ -452,57 +434,18 @@ class SAC:
         errors: Array = self._errors.cpu().numpy()
         return errors
 
-    def finish(self, observations: Batch) -> dict[str, float]:
-        if self._spec.normalize:
-            rows = self._flatten(observations, "")
-            self._statistics.update(rows, rows.new_empty(0))
-        return {}
-
-    # --- what is published and kept -------------------------------------------------------------------------
-
-    def write_published(self, vector: NDArray[np.float32]) -> None:
-        vector[: self._policy.layout.size] = self._policy.values.cpu().numpy()
-        arrays = self._layout.views(vector)
-        for name, values in self._statistics.published.items():
-            arrays[name][:] = values
-        arrays["uniform"][:] = self._uniform.numpy()
+    # --- what is kept -----------------------------------------------------------------------------------------
 
     def _arrays(self) -> dict[str, Tensor]:
-        """Return views of all that is learned, by the names of a checkpoint; the policy's as `PolicySpec` has them."""
         ema = self._critics.layout.views(self._ema)
         return {
             **self._policy.arrays(),
             **{f"critics.{name}": view for name, view in self._critics.arrays().items()},
             **{f"ema_critics.{name}": view for name, view in ema.items()},
             **({} if self._log_alpha is None else self._flat_log_alpha.arrays()),
-            "uniform": self._uniform,
+            **self._flags,
         }
-
-    def weights(self) -> Tree:
-        return {name: view.cpu().numpy() for name, view in self._arrays().items()} | self._statistics.arrays()
-
-    @torch.no_grad()
-    def load_weights(self, weights: Mapping[str, Array]) -> None:
-        for name, view in self._arrays().items():
-            view.copy_(torch.from_numpy(weights[name]))
-
-    def state(self) -> dict[str, Any]:
-        return self._statistics.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.restore_statistics(state)
-
-    def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        self._statistics.restore(state)
 
     def close(self) -> None:
         if self._team:
             self._team.close()
-
-
-def _frozen(critics: Critics, values: Mapping[str, Tensor]) -> Critics:
-    """Return critics of the same shape that live on these values, and gather no gradients."""
-    frozen = deepcopy(critics).requires_grad_(False)
-    for name, parameter in frozen.named_parameters():
-        parameter.data = values[name]
-    return frozen

@@ -108,19 +108,17 @@ def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registrat
             raise unknown("argument", key, _REGISTRATION, "`help(gymnasium.register)` explains them.")
     _require_maker(env_id, entry_point)
     _require_limit(env_id, registration.get("max_episode_steps"))
-    there = gym.registry.pop(env_id, None)
+    if env_id in gym.registry:
+        there = gym.registry[env_id].entry_point
+        if not _same(there, entry_point):
+            raise ConfigError(f"{env_id} is registered already, with {there}: give yours another id")
+        del gym.registry[env_id]  # Gymnasium would warn of it
     try:
-        if there is not None and not _same(there.entry_point, entry_point):
-            raise ConfigError(f"{env_id} is registered already, with {there.entry_point}: give yours another id")
         gym.register(env_id, entry_point, **registration)
-        there = gym.registry.pop(env_id)
     except gym.error.Error as error:
         raise ConfigError(
             f"{env_id!r} cannot be the id of your env ({error}): give one such as 'MyEnv-v0' or 'my_env/MyEnv-v0'"
         ) from None
-    finally:
-        if there is not None:
-            gym.registry[env_id] = there
 
 
 _REGISTRATION = tuple(inspect.signature(gym.register).parameters)[2:]

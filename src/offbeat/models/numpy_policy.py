@@ -44,6 +44,9 @@ class NumpyPolicy:
         if self._uniform is not None and self._uniform[0]:
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.uniform(self.spec, columns, random), {})
+        if self.spec.distribution == "epsilon_greedy":
+            epsilon = self._arrays["epsilon"][0]
+            return Acted(sampling.sample_epsilon_greedy(self.spec, self.forward(observation), epsilon, random), {})
         if not self.spec.records_log_prob:
             return Acted(sampling.sample_unrecorded(self.spec, self.forward(observation), random), {})
         log_std = self._arrays.get("log_std")

@@ -1,7 +1,7 @@
 """From the parameters of an action distribution to actions, in NumPy: the same for every policy network.
 
-Parameters are [N, P] float32: logits of all components side by side (categorical), means (gaussian, squashed), or
-means and then log standard deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its
+Parameters are [N, P] float32: logits of all components side by side (categorical), values of all choices
+(epsilon_greedy), means (gaussian, squashed), or means and then log standard deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its
 density is well conditioned; a tanh_gaussian's after it, as what is recorded is what a critic is given.
 """
 
@@ -40,6 +40,15 @@ def uniform(spec: PolicySpec, columns: int, random: np.random.Generator) -> Arra
         return drawn
     choices: Array = random.integers(0, spec.action.nvec, (columns, len(spec.action.nvec)))
     return choices.reshape(columns, *spec.action.shape)
+
+
+def sample_epsilon_greedy(spec: PolicySpec, values: F32, epsilon: np.float32, random: np.random.Generator) -> Array:
+    """Take the choice of the highest value, or any with probability epsilon, for each column.
+
+    As many numbers are drawn whatever becomes of them, so that the stream goes on alike.
+    """
+    explores = random.random(len(values), dtype=np.float32) < epsilon
+    return np.where(explores, uniform(spec, len(values), random), greedy(spec, values))
 
 
 def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
