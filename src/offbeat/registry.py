@@ -180,9 +180,8 @@ def _require_free(kind: str, name: str, code: object, taken: object) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"{name!r} names no {kind}: give a name of small letters, digits and _, such as 'my_{kind}'")
     if taken is not None and _place(taken) != _place(code):
-        raise ConfigError(
-            f"{name!r} is the name of {_place(taken)}, and cannot be that of {_place(code)}: give another"
-        )
+        of = _place(taken)
+        raise ConfigError(f"{name!r} is the name of {of}, and cannot be that of {_place(code)}: give another")
 
 
 def _place(code: object) -> str:

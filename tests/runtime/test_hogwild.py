@@ -31,7 +31,6 @@ from offbeat.models.spec import PolicySpec
 from offbeat.training import Run, resume
 from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 
-
 ON_A_REPLAY = ("sac", "dqn")
 
 

@@ -1,8 +1,9 @@
 """From the parameters of an action distribution to actions, in NumPy: the same for every policy network.
 
 Parameters are [N, P] float32: logits of all components side by side (categorical), values of all choices
-(epsilon_greedy), means (gaussian, squashed), or means and then log standard deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its
-density is well conditioned; a tanh_gaussian's after it, as what is recorded is what a critic is given.
+(epsilon_greedy), means (gaussian, squashed), or means and then log standard deviations (tanh_gaussian). A squashed
+action is recorded before its tanh, where its density is well conditioned; a tanh_gaussian's after it, as what is
+recorded is what a critic is given.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class PolicySpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: logits or values, or means (tanh_gaussian: then as many log deviations)."""
+        """Numbers that the last layer gives: logits, values, or means (tanh_gaussian: then as many log deviations)."""
         if self.action.kind != "box":
             return sum(self.action.nvec)
         return 2 * self.action_size if self.distribution == "tanh_gaussian" else self.action_size
