@@ -13,6 +13,7 @@ import pytest
 import torch
 from tests.reference import own_code
 from tests.reference.own_code import CarefulConfig, CarefulDQN, Pole, Rows, make_pole
+from tests.reference.registries import registries_kept
 from tests.reference.runs import Said, offbeat, weights_of
 
 from offbeat import config as configs
@@ -40,15 +41,9 @@ TYPED = ["--set", *(f"{key}={value if key != 'hidden_sizes' else 8}" for key, va
 
 
 @pytest.fixture(autouse=True)
-def _nothing_registered() -> Iterator[None]:
-    """Leave the registries as they were, and let the module be imported anew."""
-    registries: list[dict[str, Any]] = [registry.ALGORITHMS, registry.ENCODERS, gym.registry]
-    kept = [dict(names) for names in registries]
-    yield
-    for names, before in zip(registries, kept, strict=True):
-        names.clear()
-        names.update(before)
-    sys.modules.pop(NAMES, None)
+def _registries() -> Iterator[None]:
+    with registries_kept(NAMES):
+        yield
 
 
 def forget() -> None:

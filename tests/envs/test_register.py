@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.reference import own_code
 from tests.reference.own_code import Pole, make_pole
+from tests.reference.registries import registries_kept
 
 import offbeat
 from offbeat.envs.make import make_envs, registered
@@ -20,11 +21,9 @@ PLACE = "tests.reference.own_code:Pole"
 
 
 @pytest.fixture(autouse=True)
-def _registry_as_it_was() -> Iterator[None]:
-    before = dict(gym.registry)
-    yield
-    gym.registry.clear()
-    gym.registry.update(before)
+def _registries() -> Iterator[None]:
+    with registries_kept():
+        yield
 
 
 def first_observation(env_id: str) -> Any:
