@@ -251,6 +251,6 @@ def import_modules(names: tuple[str, ...]) -> None:
             import_module(name)
         except Exception as error:
             raise ConfigError(
-                f"--import {name} failed ({type(error).__name__}: {error}): "
-                "check the name, and that the module's folder is on PYTHONPATH or is the current folder"
+                f"the module {name} cannot be imported ({type(error).__name__}: {error}): check the name, and that its "
+                "folder is on PYTHONPATH or is the current folder"
             ) from error

@@ -150,7 +150,8 @@ def test_an_update_that_was_refused_changes_neither_epsilon_nor_the_count_of_upd
     algorithm = new_dqn(SMALL)
     minibatch = {**prepared(algorithm, 4, 0), "reward": torch.full((4,), math.nan)}
     assert not Updates(algorithm).apply(0, minibatch, algorithm.begin(0.5), Figures())
-    assert (algorithm.weights()["epsilon"], algorithm.weights()["updates"]) == ([1], [0])
+    kept = algorithm.weights()
+    assert (float(kept["epsilon"][0]), int(kept["updates"][0])) == (1, 0)
 
 
 # --- what is published and kept -----------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_what_would_go_wrong_later_is_refused(env_id, entry_point, registration,
     [
         ("tests.reference.own_code:Nothing", r"unknown env 'tests.reference.own_code:Nothing'.*my_module:MyEnv"),
         ("tests.reference.own_code:__name__", "unknown env"),
-        ("no_module:Pole", "no_module failed"),
+        ("no_module:Pole", "the module no_module cannot be imported"),
     ],
 )
 def test_what_is_not_there_is_unknown(env_id, words):

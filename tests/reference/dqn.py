@@ -81,7 +81,7 @@ class Twin:
             error = (value - goal).abs()
             losses.append(weight * (error**2 / 2 if error <= 1 else error - 0.5))
         self.optimizer.zero_grad()
-        (torch.stack(losses).sum() / len(losses)).backward()  # type: ignore[no-untyped-call]
+        (torch.stack(losses).sum() / len(losses)).backward()
         if self.config.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_grad_norm)
         self.optimizer.step()

@@ -37,9 +37,9 @@ SMALL_SAC: dict[str, Any] = {
 """The replay is full before the end, so that rows leave it."""
 
 
-def small_sac(path: Path, env: str = "Pendulum-v1", *, algorithm: str = "sac", **settings: Any) -> Run:
-    """Train as `SMALL_SAC` says, with changes, also with another algorithm on a replay."""
-    callbacks = settings.pop("callbacks", ())
+def small_sac(path: Path, env: str = "Pendulum-v1", **settings: Any) -> Run:
+    """Train as `SMALL_SAC` says, with changes; `algorithm` among them, another one on a replay."""
+    callbacks, algorithm = settings.pop("callbacks", ()), settings.pop("algorithm", "sac")
     return train(algorithm, env, run_dir=path, callbacks=callbacks, **{**SMALL_SAC, **settings})
 
 
