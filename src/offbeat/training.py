@@ -16,7 +16,7 @@ from offbeat import config as configs
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
-from offbeat.registry import import_modules
+from offbeat.registry import import_modules, place_of
 from offbeat.run_directory import RunDirectory, default_path, hold
 from offbeat.runtime.signals import StopSignals, TooLate
 from offbeat.threads import blas_kernels, limit, place, usable_core_numbers
@@ -52,8 +52,8 @@ class Run:
 
 
 def train(
-    algorithm: str,
-    env: str,
+    algorithm: str | type[Any],
+    env: str | Callable[..., Any],
     *,
     preset: str | None = None,
     run_dir: Path | str | None = None,
@@ -64,8 +64,9 @@ def train(
     """Train an agent and return the run.
 
     Args:
-        algorithm: name, such as 'ppo'.
-        env: Gymnasium id, or an id with an adapter's prefix.
+        algorithm: name, such as 'ppo', or a class of your own at the top of a module.
+        env: Gymnasium id, or an id with an adapter's prefix; or a class of your own, or a function that makes one of
+            your envs, at the top of a module.
         preset: name of a preset; None takes the one for this algorithm and env, if there is one.
         run_dir: a directory that does not exist yet; None makes one under runs/.
         callbacks: each is called with every metrics line, and may return 'stop'.
@@ -76,8 +77,19 @@ def train(
         ConfigError: bad input; nothing has been begun.
         RunFailed: the run could not go on.
     """
+    algorithm = _named("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", it)')
+    env = _named("env", env, 'offbeat.register_env("my_env/MyEnv-v0", it)')
     config = configs.resolve(algorithm, env, preset=preset, flags=settings)
     return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
+
+
+def _named(kind: str, given: object, remedy: str) -> str:
+    """Return the name of what is to be trained, or to be trained on: that of code of the user's says where it is."""
+    if isinstance(given, str):
+        return given
+    if not callable(given):
+        raise ConfigError(f"{kind} is {given!r}, but its name, or the class or function that makes it, is expected")
+    return place_of(given, f"{remedy}, and train by that name")
 
 
 def start(

@@ -54,7 +54,7 @@ class ReplayCell(NamedTuple):
 
     def run(self, path: Path, **changes: Any) -> Run:
         layout = {"max_ahead": self.max_ahead, "actors": self.actors, "lag": "exact", "utd_ratio": "1/2"}
-        return small_sac(path, self.env, **layout, **self.more, **changes)
+        return small_sac(path, self.env, algorithm=self.algorithm, **layout, **self.more, **changes)
 
 
 WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16}
@@ -84,6 +84,8 @@ CELLS = [
 ]
 
 
+SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
+COPIED = {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True}
 REPLAY_CELLS = [
     ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
     ReplayCell("sac", "Pendulum-v1", 1, 1, "threads", "processes", {"prioritized": True}),
@@ -91,6 +93,8 @@ REPLAY_CELLS = [
     ReplayCell("sac", "Pendulum-v1", 6, 3, "serial", "processes", {"policy_delay": 2, "learner_threads": 2}),
     ReplayCell("sac", "CartPole-v1", 3, 2, "processes", "threads", {"prioritized": True, "n_step": 2}),
     ReplayCell("sac", "runs/Doors-v0", 1, 2, "processes", "serial", {"imports": (ENVS,)}),  # masks in infos
+    ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
+    ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
 ]
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import numpy_gradients
+from offbeat.algorithms.kept import Kept
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
 from offbeat.algorithms.statistics import Statistics
@@ -46,7 +47,7 @@ from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.pace import OnPolicyPace
 from offbeat.seeding import derive_seed
-from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
+from offbeat.types import Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage
 
 GROUP = "actor_critic"
 HIDDEN_SIZES = (64, 64)
@@ -183,7 +184,7 @@ class OnPolicyConfig(NetworkConfig):
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
 
-class OnPolicy(Generic[Settings]):
+class OnPolicy(Kept, Generic[Settings]):
     """See the module's docstring. One parameter group, one stage."""
 
     def __init__(
@@ -260,7 +261,7 @@ class OnPolicy(Generic[Settings]):
         rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
         if self._spec.mask:
             rows["mask"] = batch[self._spec.mask][:-1]
-        raw = self._flatten(batch)
+        raw = flatten_tensors(self._spec.vectors, batch)
         observation = self._statistics.normalized(raw)
         behavior = batch["behavior_log_prob"][:-1]
         prepared = {
@@ -279,11 +280,6 @@ class OnPolicy(Generic[Settings]):
             return {**prepared, **self._targets(prepared)}
         prepared["proximal_log_prob"], values = self._log_prob_and_values(prepared)
         return {**prepared, **self._targets(prepared, values)}
-
-    def _flatten(self, batch: Batch) -> Tensor:
-        if self._spec.vectors:
-            return flatten_tensors(self._spec.vectors, batch)
-        return torch.empty(*batch["reward"].shape, 0, device=batch["reward"].device)
 
     def _log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the current policy's log-probabilities of the recorded actions, [T, B], and values as `_values`."""
@@ -484,26 +480,8 @@ class OnPolicy(Generic[Settings]):
         policy = vector[: self._policy_size]
         policy[:] = self._flat.values[: self._policy_size].cpu().numpy()
 
-    def weights(self) -> Tree:
-        trained = {name: view.cpu().numpy() for name, view in self._flat.arrays().items()}
-        return trained | self._statistics.arrays()
-
-    @torch.no_grad()
-    def load_weights(self, weights: Mapping[str, Array]) -> None:
-        for name, view in self._flat.arrays().items():
-            view.copy_(torch.from_numpy(weights[name]))
-
-    def state(self) -> dict[str, Any]:
-        return self._statistics.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.restore_statistics(state)
-
-    def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        self._statistics.restore(state)
-
-    def close(self) -> None:
-        """Nothing was started."""
+    def _arrays(self) -> dict[str, Tensor]:
+        return self._flat.arrays()
 
 
 def scheduled(start: float, schedule: str, progress: float) -> float:

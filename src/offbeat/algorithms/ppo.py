@@ -76,6 +76,8 @@ class PPOConfig(OnPolicyConfig):
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
 
+    config_class = PPOConfig
+
     def _keep(self, storage: Storage) -> None:
         config = self._config
         self._clip = config.clip

@@ -45,6 +45,9 @@ class ActingPolicy(ABC):
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.uniform(self.spec, columns, random, self._allowed(observation)), {})
         parameters = self._parameters(observation, state)
+        if self.spec.distribution == "epsilon_greedy":
+            epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
+            return Acted(sampling.sample_epsilon_greedy(self.spec, parameters, epsilon, random, allowed), {})
         if not self.spec.records_log_prob:
             return Acted(sampling.sample_unrecorded(self.spec, parameters, random), {})
         action, log_prob = sampling.sample(self.spec, parameters, self._arrays.get("log_std"), random)

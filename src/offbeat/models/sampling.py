@@ -1,9 +1,9 @@
 """From the parameters of an action distribution to actions, in NumPy: the same for every policy network.
 
-Parameters are [N, P] float32: logits of all components side by side (categorical), means (gaussian, squashed), logits
-and then means (mixed actions), or means and then log standard deviations (tanh_gaussian). A squashed action is recorded
-before its tanh, where its density is well conditioned; a tanh_gaussian's after it, as what is recorded is what a critic
-is given.
+Parameters are [N, P] float32: logits of all components side by side (categorical), values of all choices
+(epsilon_greedy), means (gaussian, squashed), logits and then means (mixed actions), or means and then log standard
+deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its density is well conditioned; a
+tanh_gaussian's after it, as what is recorded is what a critic is given.
 """
 
 from __future__ import annotations
@@ -62,6 +62,17 @@ def uniform(
         drawn: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
         return drawn
     return draw_choices(spec.action.nvec, columns, random, mask).reshape(columns, *spec.action.shape)
+
+
+def sample_epsilon_greedy(
+    spec: PolicySpec, values: F32, epsilon: np.float32, random: np.random.Generator, mask: NDArray[np.bool_] | None
+) -> Array:
+    """Take the choice of the highest value, or any with probability epsilon, for each column.
+
+    As many numbers are drawn whatever becomes of them, so that the stream goes on alike.
+    """
+    explores = random.random(len(values), dtype=np.float32) < epsilon
+    return np.where(explores, uniform(spec, len(values), random, mask), greedy(spec, values))
 
 
 def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generator) -> tuple[Array, F32]:

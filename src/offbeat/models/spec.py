@@ -12,7 +12,7 @@ from offbeat.models.layout import Layout
 from offbeat.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
-Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian"]
+Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "epsilon_greedy"]
 CoreName = Literal["none", "gru", "lstm"]
 Precision = Literal["fp32", "bf16"]
 ENCODERS = ("flat", "nature_cnn", "impala_resnet")
@@ -36,7 +36,8 @@ class PolicySpec:
     distribution: Distribution
     """Of boxes, as choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds
     smoothly, and recorded before it; tanh_gaussian: one whose deviations are outputs of the network as its means are,
-    and recorded after it."""
+    and recorded after it. epsilon_greedy: the choice of the highest value, but with the published probability epsilon
+    any choice."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
     uniform_start: bool = False
@@ -93,8 +94,8 @@ class PolicySpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: logits of all choices, then means of boxes' numbers (tanh_gaussian: and
-        as many log deviations after).
+        """Numbers that the last layer gives: logits or values of all choices, then means of boxes' numbers
+        (tanh_gaussian: and as many log deviations after).
         """
         means = self.box_size
         return self.logits + (2 * means if self.distribution == "tanh_gaussian" else means)
@@ -117,7 +118,7 @@ class PolicySpec:
     @property
     def records_log_prob(self) -> bool:
         """Whether log-probabilities are recorded: not of actions after a tanh, nor of what may be uniform."""
-        return not self.uniform_start and self.distribution != "tanh_gaussian"
+        return not self.uniform_start and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
 
     def layer_names(self) -> list[str]:
         """Return the names of the linear layers, the head last."""
@@ -142,12 +143,14 @@ class PolicySpec:
         return shapes
 
     def layout(self) -> Layout:
-        """Return the layout of what is published: the policy's parameters, the observation statistics, the flag."""
+        """Return the layout of what is published: the policy's parameters, the observation statistics, the flags."""
         shapes = self.parameter_shapes()
         if self.normalize:
             shapes += [("observation_mean", (self.inputs,)), ("observation_scale", (self.inputs,))]
         if self.uniform_start:
             shapes.append(("uniform", (1,)))
+        if self.distribution == "epsilon_greedy":
+            shapes.append(("epsilon", (1,)))
         return Layout.of(shapes)
 
     def to_json(self) -> dict[str, Any]:

@@ -12,7 +12,12 @@ from offbeat.types import Leaf
 
 
 def flatten_tensors(leaves: Sequence[Leaf], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
-    """Join the leaves, [..., *shape] each under its name after `prefix`, into [..., inputs] float32."""
+    """Join the leaves, [..., *shape] each under its name after `prefix`, into [..., inputs] float32.
+
+    Where there is none, it is as long as the rewards are.
+    """
+    if not leaves:
+        return torch.empty(*rows["reward"].shape, 0, device=rows["reward"].device)
     parts = [_flat(leaf, rows[prefix + leaf.name]) for leaf in leaves]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
