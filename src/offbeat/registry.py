@@ -246,6 +246,7 @@ def import_modules(names: tuple[str, ...]) -> None:
     """
     if names and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    forbid_spinning()  # one of them may load torch
     for name in names:
         try:
             import_module(name)

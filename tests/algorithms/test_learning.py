@@ -30,6 +30,6 @@ def test_it_balances_the_pole_several_times_as_long_as_chance(tmp_path, algorith
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_dqn_does_so_in_a_fifth_of_the_env_steps(tmp_path, seed):
-    quiet = {"eval_every": 0, "checkpoint_every": 0}
+    quiet: dict[str, Any] = {"eval_every": 0, "checkpoint_every": 0}
     run = train("dqn", "CartPole-v1", run_dir=tmp_path / "run", seed=seed, steps=8_000, **quiet)
     assert run.metrics["episode_return_mean"] > 2 * RANDOM
