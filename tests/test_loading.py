@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from tests.reference.env_zoo import MASKED, SOUND, zoo_id
-from tests.reference.models import random_vector
+from tests.reference.models import policy_spec, random_vector
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.envs.check import preflight
 from offbeat.loading import LoadedPolicy, Trained
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.numpy_policy import NumpyPolicy, make_policy
+from offbeat.types import Array
 
 SIZES = (4,)
 
@@ -74,3 +76,34 @@ def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> 
     observation = gym.make("zoo/TreeObservations-v0").reset(seed=0)[0]
     with pytest.raises(ValueError, match=r"observation/card is \[3\], which is not one of the choices"):
         loaded("zoo/TreeObservations-v0")({**observation, "card": 3})
+
+
+def recurrent() -> LoadedPolicy:
+    spec = replace(policy_spec("discrete"), core="gru", core_size=6)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)) * 3)
+    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
+
+
+def answers(policy: LoadedPolicy, observations: Array, envs: slice = slice(None)) -> list[Any]:
+    return [policy(rows[envs]).tolist() for rows in observations]
+
+
+def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
+    policy = recurrent()
+    observations = np.random.default_rng(1).normal(size=(30, 4, 3)).astype(np.float32)
+    first = answers(policy, observations)
+    assert answers(policy, observations) != first  # it remembers the first time
+    policy.begin()
+    assert answers(policy, observations) == first
+    policy.begin(np.array([True, False, True, True]))
+    third = np.array(answers(policy, observations))
+    np.testing.assert_array_equal(third[:, [0, 2, 3]], np.array(first)[:, [0, 2, 3]])
+    assert (third[:, 1] != np.array(first)[:, 1]).any()
+
+
+def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> None:
+    policy = recurrent()
+    policy(np.zeros((4, 3), np.float32))
+    with pytest.raises(ValueError, match=r"3 observations, but the policy remembers 4 envs: call begin\(\)"):
+        policy(np.zeros((3, 3), np.float32))

@@ -36,12 +36,23 @@ class Trained:
 
 
 class LoadedPolicy:
-    """Call it with an observation, or a batch of them, to get the action to hand to the env."""
+    """Call it with an observation, or a batch of them, to get the action to hand to the env.
+
+    With a recurrent core it remembers what it was called with: `begin` lets it forget, where an episode begins.
+    """
 
     def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
         self.policy = policy
         self.trained = trained
         self._encode = action_encoder(policy.spec.action)
+        self.begin()
+
+    def begin(self, ended: Any = None) -> None:
+        """Begin a new episode: in every env, or where `ended`, [N] bool, is true."""
+        if ended is None:
+            self._state: Array | None = None
+        elif self._state is not None:
+            self._state[np.asarray(ended, bool)] = 0
 
     def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
         """Choose an action.
@@ -59,10 +70,21 @@ class LoadedPolicy:
             ValueError: the observation or the mask is not of the shape that the policy was trained on.
         """
         leaves, single = self._leaves({**self._found(observation), INFO_MASK: action_mask})
-        action = self.policy.greedy(leaves) if random is None else self.policy.act(leaves, random).action
+        state = self._remembered(len(next(iter(leaves.values()))))
+        action = self.policy.greedy(leaves, state) if random is None else self.policy.act(leaves, random, state).action
         spec = self.policy.spec.action
         chosen = self._encode(self.policy.to_env(action))
         return _single(next(iter(apart(spec, chosen)))) if single else chosen
+
+    def _remembered(self, envs: int) -> Array:
+        """Return the state of so many envs: as the last call left it, zero in the first."""
+        if self._state is None or not self.policy.state_size:
+            self._state = np.zeros((envs, self.policy.state_size), np.float32)
+        if len(self._state) != envs:
+            raise ValueError(
+                f"{envs} observations, but the policy remembers {len(self._state)} envs: call begin() before others"
+            )
+        return self._state
 
     def _found(self, observation: Any) -> Tree:
         """Return the parts of an observation by the names of leaves."""

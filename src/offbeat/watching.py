@@ -53,6 +53,7 @@ class _Episode:
 
     def frames(self) -> Iterator[Any]:
         """Play the episode, yielding what is drawn at each env step."""
+        self._policy.begin()
         observation, info = self._drawn(self._env.reset, seed=self._seed)
         ended = False
         yield self._drawn(self._env.render)
