@@ -19,6 +19,7 @@ from offbeat.errors import ConfigError
 from offbeat.fields import build
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
+from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.seeding import stream
 from offbeat.types import EnvSpec, Minibatch
 from offbeat.workers.updates import Figures, Updates
@@ -176,7 +177,7 @@ def test_what_is_published_values_choices_as_the_network_does():
     observation = random_observation(algorithm._spec, 6, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(leaf) for name, leaf in observation.items()}
     algorithm.finish(tensors)
-    seen = algorithm._statistics.normalized(algorithm._flatten(tensors, ""))
+    seen = algorithm._statistics.normalized(flatten_tensors(algorithm._spec.vectors, tensors))
     values = algorithm._network(seen).detach().numpy()
     np.testing.assert_allclose(published(algorithm).forward(observation), values, atol=1e-5)
     np.testing.assert_array_equal(published(algorithm).greedy(observation), values.argmax(1))

@@ -52,7 +52,13 @@ class Twin:
 
     def __init__(self, config: DQNConfig, weights: Mapping[str, Rows]) -> None:
         self.config, self.made = config, 0
-        names = [*(f"policy_body.{i}" for i in range(len(config.hidden_sizes))), "policy_head"]
+        names = [
+            *(
+                f"policy_body.{i}"
+                for i in range(len((256, 256) if config.hidden_sizes is None else config.hidden_sizes))
+            ),
+            "policy_head",
+        ]
         self.network = self._stack(weights, names)
         self.ema = self._stack(weights, [f"ema_{name}" for name in names])
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate, eps=config.adam_eps)
