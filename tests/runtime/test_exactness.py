@@ -95,6 +95,8 @@ REPLAY_CELLS = [
     ReplayCell("sac", "runs/Doors-v0", 1, 2, "processes", "serial", {"imports": (ENVS,)}),  # masks in infos
     ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
     ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
+    ReplayCell("sac", "offbeat/PixelsGoal-v0", 2, 2, "processes", "serial", {"steps": 130}),
+    ReplayCell("dqn", "offbeat/Pixels-v0", 1, 1, "serial", "processes", {"steps": 130, "prioritized": True}),
 ]
 
 

@@ -35,4 +35,5 @@ def flatten(leaves: Sequence[Leaf], observation: Mapping[str, Array]) -> NDArray
 
 def one_hot_inputs(leaves: Sequence[Leaf]) -> NDArray[np.bool_]:
     """Return which of the joined inputs are choices, [inputs]."""
-    return np.repeat([bool(leaf.choices) for leaf in leaves], [leaf.inputs for leaf in leaves])
+    chosen = np.array([bool(leaf.choices) for leaf in leaves], np.bool_)
+    return np.repeat(chosen, np.array([leaf.inputs for leaf in leaves], np.int64))
