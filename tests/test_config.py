@@ -147,7 +147,7 @@ values = st.fixed_dictionaries(
         "stop_at": st.none() | st.integers(1, 2**40),
         "time": st.none() | st.floats(1e-3, 1e9),
         "seed": st.integers(0, 2**62),
-        "imports": st.lists(st.sampled_from(["my_envs", "other.module"]), max_size=2),
+        "imports": st.lists(st.sampled_from(["colorsys", "json.decoder"]), max_size=2),
         "unrolls_per_batch": st.none() | st.integers(1, 5),
         "max_lag": st.integers(0, 3),
         "lag": st.sampled_from(["bounded", "exact"]),

@@ -60,3 +60,54 @@ def test_the_preset_solves_cartpole(tmp_path, seed, layout: dict[str, Any]):
     train("ppo", "CartPole-v1", run_dir=path, **settings)
     said = offbeat("eval", path, "--episodes", 20, "--json")
     assert json.loads(said.out)["return_mean"] >= 475
+
+
+# --- memory and images --------------------------------------------------------------------------------------
+
+REMEMBERS: dict[str, Any] = {
+    "steps": 26_000,
+    "envs_per_actor": 64,
+    "unroll_length": 16,
+    "learning_rate": 2e-3,
+    "learning_rate_schedule": "constant",
+    "minibatch_size": 256,
+    "entropy_coef": 0.01,
+    "gamma": 0.95,
+    "hidden_sizes": (32,),
+    "eval_episodes": 200,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_what_was_shown_first_is_recalled_with_a_core(tmp_path, core, seed):
+    run = train("ppo", "offbeat/Recall-v0", run_dir=tmp_path / "run", seed=seed, core=core, core_size=32, **REMEMBERS)
+    assert run.metrics["eval_return_mean"] > 0.95  # of 1, see docs/envs.md
+
+
+def test_and_not_without_one(tmp_path):
+    run = train("ppo", "offbeat/Recall-v0", run_dir=tmp_path / "run", **REMEMBERS)
+    assert run.metrics["eval_return_mean"] < 0.4  # at most 1 / 4 on average, whatever the policy
+
+
+SEES: dict[str, Any] = {
+    "seed": 1,
+    "envs_per_actor": 32,
+    "unroll_length": 16,
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "constant",
+    "minibatch_size": 128,
+    "gamma": 0.5,
+    "eval_episodes": 50,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env", "encoder", "steps"),
+    [("PixelsGoal", "nature_cnn", 10_000), ("Pixels", "nature_cnn", 3_000), ("Pixels", "impala_resnet", 3_000)],
+)
+def test_images_are_read_and_joined_with_vectors(tmp_path, env, encoder, steps):
+    run = train("ppo", f"offbeat/{env}-v0", run_dir=tmp_path / "run", steps=steps, encoder=encoder, **SEES)
+    assert run.metrics["eval_return_mean"] > 7.5  # of 8; 4 without the image, or without the goal

@@ -12,12 +12,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offbeat.envs.make import register_env
     from offbeat.errors import ConfigError, OffbeatError, RunFailed
     from offbeat.loading import LoadedPolicy, load
+    from offbeat.registry import register_algorithm, register_encoder
     from offbeat.training import Run, resume, train
 
 __version__ = "0.1.0"
-__all__ = ["ConfigError", "LoadedPolicy", "OffbeatError", "Run", "RunFailed", "load", "resume", "train"]
+__all__ = [
+    "ConfigError",
+    "LoadedPolicy",
+    "OffbeatError",
+    "Run",
+    "RunFailed",
+    "load",
+    "register_algorithm",
+    "register_encoder",
+    "register_env",
+    "resume",
+    "train",
+]
 
 _HOMES = {
     "ConfigError": "offbeat.errors",
@@ -25,6 +39,9 @@ _HOMES = {
     "RunFailed": "offbeat.errors",
     "LoadedPolicy": "offbeat.loading",
     "load": "offbeat.loading",
+    "register_algorithm": "offbeat.registry",
+    "register_encoder": "offbeat.registry",
+    "register_env": "offbeat.envs.make",
     "Run": "offbeat.training",
     "resume": "offbeat.training",
     "train": "offbeat.training",

@@ -103,7 +103,7 @@ class CheckpointStore:
         temporary = self._directory / f"{_TEMPORARY}{final.name}"
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            _write(temporary, checkpoint)
+            write(temporary, checkpoint)
             self._put(temporary, final)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -253,7 +253,12 @@ def _damaged(path: Path, what: str) -> ConfigError:
 # --- writing ------------------------------------------------------------------------------------------------
 
 
-def _write(directory: Path, checkpoint: Checkpoint) -> None:
+def write(directory: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint into a directory, which is made; all of it is on the disk when this returns.
+
+    Raises:
+        OSError: it could not be written.
+    """
     directory.mkdir()
     _dump_arrays(directory / WEIGHTS, checkpoint.weights)
     _dump(directory / POLICY, checkpoint.policy)

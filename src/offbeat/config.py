@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from offbeat.errors import ConfigError, unknown
 from offbeat.fields import Count, Natural, Nice, Positive, build, hints_of, read
-from offbeat.registry import ALGORITHMS, algorithm_entry
+from offbeat.registry import ALGORITHMS, algorithm_entry, import_modules
 from offbeat.threads import usable_core_numbers, usable_cores
 
 
@@ -26,9 +26,9 @@ class RunConfig:
     """What is trained, for how long, and what is kept of it."""
 
     algorithm: str
-    """Name of the algorithm, as `offbeat list algorithms` shows it."""
+    """Name of the algorithm, as `offbeat list algorithms` shows it, or where it is: my_module:MyAlgorithm."""
     env: str
-    """Gymnasium id, or an id with an adapter's prefix (envpool:)."""
+    """Gymnasium id, an id with an adapter's prefix (envpool:), or where the env is: my_module:MyEnv."""
     steps: Count = 1_000_000
     """Env steps to learn from; schedules run over them."""
     stop_at: Count | None = None
@@ -46,7 +46,9 @@ class RunConfig:
     checkpoints_kept: Count = 3
     """Newest checkpoints to resume from that are kept, the latest included; the best is kept besides."""
     imports: tuple[str, ...] = ()
-    """Python modules to import first: they may register envs."""
+    """Python modules to import first: they may register envs, algorithms and encoders."""
+    tracker: Literal["wandb", "trackio"] | None = None
+    """Also send each metrics line, and the config, to Weights & Biases or Trackio; none: to neither."""
     preset: str | None = None
     """Name of the preset that the values began from."""
     init_from: str | None = None
@@ -349,12 +351,13 @@ def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
 
 def _from_tables(tables: Mapping[str, Any], where: str) -> Config:
     run = _run_of(tables, where)
-    entry = algorithm_entry(run.algorithm)
+    import_modules(run.imports)
+    settings_class = _settings_class(run.algorithm)
     for name in tables:
         if name not in ("run", "runtime", run.algorithm):
             raise unknown("table", name, ("run", "runtime", run.algorithm), f"See {where}.")
     runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
-    settings = build(entry.config_class(), tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
+    settings = build(settings_class, tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
     return Config(run, runtime, settings)
 
 
@@ -378,11 +381,14 @@ def resolve(
     """
     if not isinstance(env, str):
         raise ConfigError(f"env is {env!r}, but the id of an env is expected, such as 'CartPole-v1': register yours")
-    entry = algorithm_entry(algorithm)
     _check_run_flags(flags or {})
+    given_imports = {**(assignments or {}), **(flags or {})}.get("imports", ())
+    import_modules(read("imports", given_imports, hints_of(RunConfig)["imports"]))
+    algorithm_entry(algorithm)
     tables = _preset_tables(algorithm, env, preset)
+    settings_class = _settings_class(algorithm)
     homes = {
-        **dict.fromkeys(hints_of(entry.config_class()), algorithm),
+        **dict.fromkeys(hints_of(settings_class), algorithm),
         **dict.fromkeys(hints_of(RuntimeConfig), "runtime"),
         **dict.fromkeys(hints_of(RunConfig), "run"),
     }
@@ -399,11 +405,11 @@ def resolve(
             tables.setdefault(homes[key], {})[key] = value
     tables["run"].update(algorithm=algorithm, env=env)
     tables.setdefault("runtime", {})
-    _refuse_unused(entry.config_class(), algorithm, given)
+    _refuse_unused(settings_class, algorithm, given)
     _leave_out_other_runtimes(tables["runtime"], given)
     if tables["runtime"].get("runtime") == "hogwild":
         _suit_hogwild(tables["runtime"], tables.setdefault(algorithm, {}), given)
-    elif entry.config_class().learns_from == "replay":
+    elif settings_class.learns_from == "replay":
         _suit_replay(tables["runtime"], tables.setdefault(algorithm, {}), given)
     else:
         _suit_runtime(tables["runtime"], given)
@@ -420,8 +426,24 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
 
 def setting_names() -> set[str]:
     """Return every key that `--set` knows, of all algorithms."""
-    tables = [RunConfig, RuntimeConfig, *(entry.config_class() for entry in ALGORITHMS.values())]
+    tables = [RunConfig, RuntimeConfig, *map(_settings_class, ALGORITHMS)]
     return {name for table in tables for name in hints_of(table)}
+
+
+def _settings_class(algorithm: str) -> type[Any]:
+    """Return the class of an algorithm's settings.
+
+    Raises:
+        ConfigError: there is no such algorithm, or a key of its settings has another meaning already.
+    """
+    settings = algorithm_entry(algorithm).config_class()
+    taken = hints_of(RunConfig).keys() | hints_of(RuntimeConfig).keys()
+    for key in hints_of(settings):
+        if key in taken:
+            raise ConfigError(
+                f"{algorithm} has a setting {key}, which every run has: give the one of yours another name"
+            )
+    return settings
 
 
 def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.checkpoint import MANIFEST, POLICY, WEIGHTS, Checkpoint
+from offbeat.checkpoint import load as read_checkpoint
+from offbeat.envs.encoding import action_encoder, apart
+from offbeat.errors import ConfigError
+from offbeat.models.numpy_policy import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory import RunDirectory
-from offbeat.types import Array, Tree
+from offbeat.types import INFO_MASK, Array, Leaf, Tree
+
+HUB = "hf://"
+"""What the name of a policy on the Hugging Face hub begins with."""
 
 
 @dataclass(frozen=True)
@@ -27,80 +36,171 @@ class Trained:
 
 
 class LoadedPolicy:
-    """Call it with an observation, or a batch of them, to get the action to hand to the env."""
+    """Call it with an observation, or a batch of them, to get the action to hand to the env.
 
-    def __init__(self, policy: NumpyPolicy, trained: Trained) -> None:
+    With a recurrent core it remembers what it was called with: `begin` lets it forget, where an episode begins.
+    """
+
+    def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
         self.policy = policy
         self.trained = trained
+        self._encode = action_encoder(policy.spec.action)
+        self.begin()
 
-    def __call__(self, observation: Any, *, random: np.random.Generator | None = None) -> Any:
+    def begin(self, ended: Any = None) -> None:
+        """Begin a new episode: in every env, or where `ended`, [N] bool, is true."""
+        if ended is None:
+            self._state: Array | None = None
+        elif self._state is not None:
+            self._state[np.asarray(ended, bool)] = 0
+
+    def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
         """Choose an action.
 
         Args:
-            observation: as the env gives it, for one env or for N: an array, or a dict of arrays.
+            observation: as the env gives it, for one env or for N: an array, or dicts and tuples of arrays.
+            action_mask: what the env's info has under this name, where the policy was trained with it.
             random: sample with this generator; None takes the most likely action.
 
         Returns:
-            The action of one env ([*shape], an int for Discrete), or [N, *shape].
+            The action of one env as it accepts it (an int for Discrete), or that of N: [N, *shape], in the dicts and
+            tuples of the env.
 
         Raises:
-            ValueError: the observation does not have the shape that the policy was trained on.
+            ValueError: the observation or the mask is not of the shape that the policy was trained on.
         """
-        leaves, single = self._leaves(observation)
-        action = self.policy.greedy(leaves) if random is None else self.policy.act(leaves, random).action
-        chosen = self._numbered(self.policy.to_env(action))
-        return _single(chosen) if single else chosen.copy()
+        leaves, single = self._leaves({**self._found(observation), INFO_MASK: action_mask})
+        state = self._remembered(len(next(iter(leaves.values()))))
+        action = self.policy.greedy(leaves, state) if random is None else self.policy.act(leaves, random, state).action
+        spec = self.policy.spec.action
+        chosen = self._encode(self.policy.to_env(action))
+        return _single(next(iter(apart(spec, chosen)))) if single else chosen
 
-    def _numbered(self, action: Array) -> Array:
-        """Count discrete choices as the env does."""
-        start = self.policy.spec.action.start
-        return action + np.array(start).reshape(self.policy.spec.action.shape) if start else action
+    def _remembered(self, envs: int) -> Array:
+        """Return the state of so many envs: as the last call left it, zero in the first."""
+        if self._state is None or not self.policy.state_size:
+            self._state = np.zeros((envs, self.policy.state_size), np.float32)
+        if len(self._state) != envs:
+            raise ValueError(
+                f"{envs} observations, but the policy remembers {len(self._state)} envs: call begin() before others"
+            )
+        return self._state
 
-    def _leaves(self, observation: Any) -> tuple[Tree, bool]:
+    def _found(self, observation: Any) -> Tree:
+        """Return the parts of an observation by the names of leaves."""
+        return dict(_named("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
+
+    def _leaves(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
         """Return the leaves with a column axis, and whether that axis was added here."""
-        given = observation if isinstance(observation, Mapping) else {"": observation}
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
-            key = leaf.name.partition("/")[2]
-            if key not in given:
-                raise ValueError(f"the observation lacks {key!r}: it has {', '.join(map(repr, given))}")
-            array = np.asarray(given[key])
+            if given.get(leaf.name) is None:
+                raise ValueError(_lacks(leaf, given))
+            array = np.asarray(given[leaf.name])
             single = array.shape == leaf.shape
             if not single and array.shape[1:] != leaf.shape:
                 raise ValueError(
                     f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
                 )
-            leaves[leaf.name] = array[None] if single else array
+            leaves[leaf.name] = _kept(leaf, array[None] if single else array)
         return leaves, single
 
 
-def _single(actions: Array) -> Any:
-    action = actions[0]
+def _named(name: str, observation: Any, leaves: AbstractSet[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what is found under the names of leaves, in dicts and tuples of any depth."""
+    if name in leaves or not isinstance(observation, Mapping | tuple | list):
+        yield name, observation
+        return
+    for key, part in observation.items() if isinstance(observation, Mapping) else enumerate(observation):
+        yield from _named(f"{name}/{key}", part, leaves)
+
+
+def _lacks(leaf: Leaf, given: Mapping[str, Any]) -> str:
+    if leaf.name == INFO_MASK:
+        return "this policy chooses among allowed actions: pass action_mask=info['action_mask'], as the env gave it"
+    key = leaf.name.partition("/")[2]
+    there = (name.partition("/")[2] for name, part in given.items() if part is not None)
+    return f"the observation lacks {key!r}: it has {', '.join(map(repr, there))}"
+
+
+def _kept(leaf: Leaf, values: Array) -> Array:
+    """Return values [N, *shape] as they are kept in training."""
+    if leaf.is_mask:
+        allowed: Array = values != 0
+        return allowed
+    if not leaf.choices:
+        return values
+    numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
+    if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
+        raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices that the policy knows")
+    return numbers
+
+
+def _single(action: Any) -> Any:
+    """Return one env's action, with Python's own numbers for choices."""
+    if isinstance(action, dict):
+        return {key: _single(part) for key, part in action.items()}
+    if isinstance(action, tuple):
+        return tuple(_single(part) for part in action)
     return action.copy() if isinstance(action, np.ndarray) else action.item()
 
 
 def load(run: Path | str, name: str = "latest") -> LoadedPolicy:
-    """Load the policy of a run.
+    """Load the policy of a run, or one that `offbeat push` put on the Hugging Face hub.
 
     Args:
-        run: a run directory.
-        name: latest, best or step-<12 digits>.
+        run: a run directory; or, as text, "hf://USER/NAME".
+        name: latest, best or step-<12 digits>. On the hub there is one alone.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or it is damaged.
     """
-    saved = RunDirectory.open(Path(run)).read_checkpoint(name)
+    if isinstance(run, str) and run.startswith(HUB):
+        return loaded_from(read_checkpoint(_downloaded(run.removeprefix(HUB))))
+    return loaded_from(RunDirectory.open(Path(run)).read_checkpoint(name))
+
+
+def loaded_from(saved: Checkpoint) -> LoadedPolicy:
+    """Return the policy of a checkpoint."""
     data = dict(saved.policy)
     spec = PolicySpec.from_json(data.pop("policy"))
     return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data))
 
 
-def policy_of(spec: PolicySpec, weights: Tree) -> NumpyPolicy:
+def require_hub() -> None:
+    """Raise ConfigError if huggingface_hub is missing."""
+    if find_spec("huggingface_hub") is None:
+        raise ConfigError('the hub needs huggingface_hub, which is not installed: type pip install "offbeat[hub]"')
+
+
+def _downloaded(repo: str) -> Path:
+    """Return the folder of a policy from the hub, in huggingface_hub's cache.
+
+    Raises:
+        ConfigError: there is no such policy, or the hub cannot be reached.
+    """
+    require_hub()
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(repo, allow_patterns=[MANIFEST, WEIGHTS, POLICY]))
+    except Exception as error:
+        words = " ".join(str(error).split())
+        raise ConfigError(
+            f"{HUB}{repo} cannot be loaded ({type(error).__name__}: {words}): give USER/NAME as `offbeat push` was "
+            "given it; a private one needs hf auth login"
+        ) from error
+    if not (folder / MANIFEST).is_file():
+        raise ConfigError(f"{HUB}{repo} has no {MANIFEST}: give a repository that `offbeat push` has made")
+    return folder
+
+
+def policy_of(spec: PolicySpec, weights: Tree) -> ActingPolicy:
     """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out."""
     layout = spec.layout()
     vector = np.zeros(layout.size, np.float32)
     for name, view in layout.views(vector).items():
         view[...] = weights[name]
-    policy = NumpyPolicy(spec)
+    policy = make_policy(spec)
     policy.load(vector)
     return policy

@@ -149,8 +149,8 @@ def _now() -> str:
 
 def default_path(config: Config) -> Path:
     """Return runs/<algorithm>-<env>-s<seed>-<time>, which does not exist yet."""
-    env = config.run.env.replace("/", "-").replace(":", "-")
-    stem = f"{config.run.algorithm}-{env}-s{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = f"{config.run.algorithm}-{config.run.env}".replace("/", "-").replace(":", "-")
+    stem = f"{names}-s{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, again = Path("runs") / stem, 1
     while path.exists():
         again += 1

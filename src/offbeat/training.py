@@ -16,14 +16,17 @@ from offbeat import config as configs
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
-from offbeat.registry import import_modules
+from offbeat.registry import import_modules, place_of
 from offbeat.run_directory import RunDirectory, default_path, hold
 from offbeat.runtime.signals import StopSignals, TooLate
 from offbeat.threads import blas_kernels, limit, place, usable_core_numbers
+from offbeat.tracking.tracker import begin as begin_tracking
+from offbeat.tracking.tracker import require_package
 from offbeat.types import ActionSpec, Leaf
 
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
+    from offbeat.metrics.sinks import Sink
     from offbeat.runtime.child import Child
     from offbeat.runtime.conductor import Callback, Conductor, Ending, Watchers
     from offbeat.runtime.crew import LockFreeParts
@@ -49,8 +52,8 @@ class Run:
 
 
 def train(
-    algorithm: str,
-    env: str,
+    algorithm: str | type[Any],
+    env: str | Callable[..., Any],
     *,
     preset: str | None = None,
     run_dir: Path | str | None = None,
@@ -61,8 +64,9 @@ def train(
     """Train an agent and return the run.
 
     Args:
-        algorithm: name, such as 'ppo'.
-        env: Gymnasium id, or an id with an adapter's prefix.
+        algorithm: name, such as 'ppo', or a class of your own at the top of a module.
+        env: Gymnasium id, or an id with an adapter's prefix; or a class of your own, or a function that makes one of
+            your envs, at the top of a module.
         preset: name of a preset; None takes the one for this algorithm and env, if there is one.
         run_dir: a directory that does not exist yet; None makes one under runs/.
         callbacks: each is called with every metrics line, and may return 'stop'.
@@ -73,8 +77,19 @@ def train(
         ConfigError: bad input; nothing has been begun.
         RunFailed: the run could not go on.
     """
+    algorithm = _named("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", it)')
+    env = _named("env", env, 'offbeat.register_env("my_env/MyEnv-v0", it)')
     config = configs.resolve(algorithm, env, preset=preset, flags=settings)
     return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
+
+
+def _named(kind: str, given: object, remedy: str) -> str:
+    """Return the name of what is to be trained, or to be trained on: that of code of the user's says where it is."""
+    if isinstance(given, str):
+        return given
+    if not callable(given):
+        raise ConfigError(f"{kind} is {given!r}, but its name, or the class or function that makes it, is expected")
+    return place_of(given, f"{remedy}, and train by that name")
 
 
 def start(
@@ -90,6 +105,7 @@ def start(
     view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
+    require_package(config.run.tracker)
     config, reason = _settled(config, view)
     parts = _prepare(config, view)
     try:
@@ -134,6 +150,7 @@ def resume(
         _require_same_kind(state, runtime or config.runtime.runtime)
         config = config if runtime is None else config.in_runtime(runtime)
         _require_layout(state, config)
+        require_package(config.run.tracker)
         learned = state["counters"]["learning_step"]
         parts = _prepare(config, view)
         try:
@@ -243,7 +260,7 @@ def _brief(value: object) -> str:
     if isinstance(value, ActionSpec):
         return f"{value.kind} {list(value.nvec or value.shape)}"
     if isinstance(value, tuple) and value and isinstance(value[0], Leaf):
-        return ", ".join(f"{leaf.name} {list(leaf.shape)}" for leaf in value)
+        return ", ".join(f"{leaf.name} {list(leaf.choices or leaf.shape)}" for leaf in value)
     return str(value)
 
 
@@ -385,7 +402,12 @@ def _conduct(
     runtime = parts.config.runtime
     with ExitStack() as closing:
         closing.callback(place, usable_core_numbers(), None)
-        conductor = _joined(closing, parts, directory, progress, callbacks, signals, learned)
+        closing.callback(progress.close, "")
+        progress.start(_about(parts.config, directory))
+        tracker = begin_tracking(parts.config, directory, partial(_tell, directory, progress))
+        if tracker is not None:
+            closing.callback(tracker.close)
+        conductor = _joined(closing, parts, directory, progress, callbacks, signals, learned, tracker)
         try:
             message = beginning(parts, conductor)
             if message:
@@ -402,6 +424,8 @@ def _conduct(
             signals.disarm()
             conductor.salvage()
             raise
+        if tracker is not None:
+            tracker.state = ending.state
     return ending, conductor.line
 
 
@@ -413,10 +437,11 @@ def _joined(
     callbacks: Sequence[Callback],
     signals: StopSignals,
     learned: int,
+    tracker: Sink | None,
 ) -> Conductor:
     """Make the other side, of actors or workers, and the conductor; leave to `closing` what must be closed at last."""
     from offbeat.metrics.recorder import Recorder
-    from offbeat.metrics.sinks import JsonLines, Sink, TensorBoard
+    from offbeat.metrics.sinks import JsonLines, TensorBoard
     from offbeat.runtime.conductor import Watchers
     from offbeat.runtime.wiring import layout_of
 
@@ -426,9 +451,9 @@ def _joined(
         directory.write_status("running", children=[child.process.pid for child in children], role=role)
 
     tell = partial(_tell, directory, progress)
-    closing.callback(progress.close, "")
-    progress.start(_about(parts.config, directory))
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
+    if tracker is not None:  # last: it is told when a line has been written
+        sinks.append(tracker)
     recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell)
     closing.callback(recorder.close)
     store = directory.store(parts.config.run.checkpoints_kept)

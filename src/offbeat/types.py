@@ -12,8 +12,8 @@ and B = S * N the columns of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Tree = dict[str, Array]
-"""Named leaves. A Box observation is one leaf, 'observation'; a Dict observation has 'observation/<key>' each."""
+"""Named leaves. A Box observation is one leaf, 'observation'; a Dict observation has 'observation/<key>' each, a Tuple
+'observation/0' and so on, and trees of these 'observation/<key>/<key>'."""
+
+OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
+"""The leaf that says which choices are allowed: of a Dict observation, or from the env's infos."""
 
 
 # --- what an env looks like ---------------------------------------------------------------------------------
@@ -42,7 +46,11 @@ class Leaf:
     dtype: str
     """A NumPy dtype name; floating-point observations are kept in float32."""
     choices: tuple[int, ...] = ()
-    """Of choices, such as those of a Discrete: how many each number has, counted from 0. A network sees them one-hot."""
+    """How many each number has, where they are choices, as those of a Discrete; counted from 0. Seen one-hot."""
+    start: tuple[int, ...] = ()
+    """The env's own number of each first choice, where it is not 0."""
+    stack: int = 1
+    """Arrays of successive rows that a policy sees at once, [stack, *shape]; memory keeps one a row."""
 
     @property
     def size(self) -> int:
@@ -50,29 +58,64 @@ class Leaf:
         return prod(self.shape)
 
     @property
+    def is_mask(self) -> bool:
+        """Whether it says which actions are allowed, all choices side by side; no network sees it."""
+        return self.name in (OBSERVED_MASK, INFO_MASK)
+
+    @property
     def inputs(self) -> int:
         """Numbers that a network on vectors sees of it."""
-        return sum(self.choices) if self.choices else self.size
+        if self.is_mask:
+            return 0
+        return self.stack * (sum(self.choices) if self.choices else self.size)
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """The shape that a policy sees."""
+        return (self.stack, *self.shape) if self.stack > 1 else self.shape
+
+
+def mask_of(leaves: Sequence[Leaf]) -> str | None:
+    """Return the name of the leaf that says which choices are allowed; None where all always are."""
+    return next((leaf.name for leaf in leaves if leaf.is_mask), None)
 
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What an env accepts as an action, without the column axis."""
+    """What an env accepts as an action, and how it is recorded, without the column axis.
 
-    kind: Literal["discrete", "multidiscrete", "box"]
+    An action of several parts (a Dict or Tuple, nested or not) is 'mixed': it is recorded as one row of numbers, first
+    the choices of all parts, then the numbers of all boxes, each in the order of the parts; and `nvec`, `low` and
+    `high` are those of all parts in that order. A choice is a small whole number, which float32 holds exactly.
+    """
+
+    kind: Literal["discrete", "multidiscrete", "box", "mixed"]
+    """multidiscrete: a MultiDiscrete, or a MultiBinary, whose components have 2 choices each."""
     shape: tuple[int, ...]
-    """() for discrete, (components,) for multidiscrete, the Box's own shape for box."""
+    """As recorded: () for discrete, (choices + numbers of boxes,) for mixed, else the space's own shape."""
     nvec: tuple[int, ...] = ()
-    """Number of choices of each component (discrete: one component)."""
+    """Number of choices of each component, flattened (discrete: one component)."""
     start: tuple[int, ...] = ()
     """The env's own number of each component's first choice, where it is not 0: recorded choices count from 0."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """Bounds of a box, flattened; infinite where there is none."""
+    parts: tuple[ActionSpec, ...] = ()
+    """Of a mixed action; a part may be mixed itself."""
+    keys: tuple[str, ...] = ()
+    """Of the parts, in a Dict; none in a Tuple."""
+    env_dtype: str = field(default="", compare=False)
+    """What the env is handed, where it is not the dtype that is recorded."""
 
     @property
     def dtype(self) -> str:
-        return "float32" if self.kind == "box" else "int64"
+        """What is recorded."""
+        return "float32" if self.kind in ("box", "mixed") else "int64"
+
+    @property
+    def size(self) -> int:
+        """Numbers in one action."""
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -86,6 +129,11 @@ class EnvSpec:
     """Envs per actor, N."""
     frame_skip: int = 1
     """Simulated frames per env step, as far as the env says so."""
+
+    @property
+    def mask(self) -> str | None:
+        """The leaf that says which choices are allowed, [N, sum(nvec)] bool; None where all always are."""
+        return mask_of(self.observation)
 
 
 # --- what is recorded ---------------------------------------------------------------------------------------
@@ -130,14 +178,17 @@ class Acted(NamedTuple):
 class Policy(Protocol):
     """Chooses actions. Evaluation, export and leagues need a Policy, not an Algorithm."""
 
+    state_size: int
+    """Numbers that it remembers of each column; 0 without a recurrent core."""
+
     def load(self, vector: NDArray[np.float32]) -> None:
         """Take the published weights, normaliser included."""
 
-    def act(self, observation: Tree, random: np.random.Generator) -> Acted:
-        """Sample an action for each column."""
+    def act(self, observation: Tree, random: np.random.Generator, state: NDArray[np.float32] | None = None) -> Acted:
+        """Sample an action for each column; with a core, `state` [N, state_size] is moved on in place."""
 
-    def greedy(self, observation: Tree) -> Array:
-        """Return the most likely action (Gaussian: the mean) for each column."""
+    def greedy(self, observation: Tree, state: NDArray[np.float32] | None = None) -> Array:
+        """Return the most likely action (Gaussian: the mean) for each column; `state` is moved on in place."""
 
     def to_env(self, action: Array) -> Array:
         """Turn recorded actions into what the env accepts (bounds, squashing, shape)."""

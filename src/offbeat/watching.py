@@ -14,6 +14,7 @@ from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
 from offbeat.envs.make import registered
 from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy
+from offbeat.types import INFO_MASK
 
 DEFAULT_FPS = 30
 
@@ -52,11 +53,13 @@ class _Episode:
 
     def frames(self) -> Iterator[Any]:
         """Play the episode, yielding what is drawn at each env step."""
-        observation, _ = self._drawn(self._env.reset, seed=self._seed)
+        self._policy.begin()
+        observation, info = self._drawn(self._env.reset, seed=self._seed)
         ended = False
         yield self._drawn(self._env.render)
         while not ended:
-            observation, reward, terminated, truncated, _ = self._drawn(self._env.step, self._policy(observation))
+            action = self._policy(observation, action_mask=info.get(INFO_MASK))
+            observation, reward, terminated, truncated, info = self._drawn(self._env.step, action)
             self.total += float(reward)
             self.length += 1
             ended = bool(terminated or truncated)

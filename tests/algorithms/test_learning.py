@@ -1,4 +1,4 @@
-"""A2C and IMPALA learn: a score within a small budget. PPO's scores are in tests/test_learning.py."""
+"""A2C, IMPALA and DQN learn: a score within a small budget. PPO's scores are in tests/test_learning.py."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ SETTINGS: dict[str, Any] = {
 def test_it_balances_the_pole_several_times_as_long_as_chance(tmp_path, algorithm, max_lag, seed):
     run = train(algorithm, "CartPole-v1", run_dir=tmp_path / "run", seed=seed, max_lag=max_lag, **SETTINGS)
     assert run.metrics["episode_return_mean"] > 5 * RANDOM
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_dqn_does_so_in_a_fifth_of_the_env_steps(tmp_path, seed):
+    quiet: dict[str, Any] = {"eval_every": 0, "checkpoint_every": 0}
+    run = train("dqn", "CartPole-v1", run_dir=tmp_path / "run", seed=seed, steps=8_000, **quiet)
+    assert run.metrics["episode_return_mean"] > 2 * RANDOM

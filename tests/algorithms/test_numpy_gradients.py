@@ -35,7 +35,12 @@ configs: st.SearchStrategy[OnPolicyConfig] = st.one_of(
 
 
 def algorithm_of(config: OnPolicyConfig, action: str, **spec: Any) -> tuple[OnPolicy[Any], PolicySpec]:
-    policy = policy_spec(action, hidden_sizes=config.hidden_sizes, activation=config.activation, **spec)
+    policy = policy_spec(
+        action,
+        hidden_sizes=(64, 64) if config.hidden_sizes is None else config.hidden_sizes,
+        activation=config.activation,
+        **spec,
+    )
     algorithm = ALGORITHMS[type(config)](config, policy, seed=0, corrected=False)
     perturb(algorithm, 0.3)
     return algorithm, policy

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.update import Network, Twin
+from tests.reference.update import Network, Twin, observation_of
 from tests.reference.update_rows import Bench, bench
 
 from offbeat.algorithms.a2c import A2CConfig
@@ -36,6 +36,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "Gaussian, lagging": ("box", 1, {"value_coef": 2.0, "entropy_coef": 0.0, "activation": "relu"}),
     "squashed, lagging": ("box", 1, {"action_distribution": "squashed", "gae_lambda": 0.9}),
     "several components": ("multidiscrete", 0, {"hidden_sizes": ()}),
+    "a tree, masked, lagging": ("tree", 1, NORMALIZED),
 }
 
 
@@ -44,7 +45,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
 def test_learning_steps_are_those_of_a_plain_loop_over_rows(small, name):
     action, max_lag, changes = SETTINGS[name]
     config = replace(small, **changes)
-    side = bench(config, action, max_lag=max_lag, observation="dict" if action == "discrete" else "vector")
+    side = bench(config, action, max_lag=max_lag, observation=observation_of(name, action))
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
     network = Network(side.spec, weights, shared=config.shared_trunk)
     twin = Twin(config, network, corrected=max_lag > 0, weighs=max_lag > 0 or isinstance(config, IMPALAConfig))
@@ -141,7 +142,7 @@ def behavior_and_target_log_prob(side: Bench, batch: Tree) -> tuple[torch.Tensor
     valid = torch.from_numpy(batch["valid"][:-1])
     observation = torch.from_numpy(batch["observation"][:-1])[valid]
     with torch.no_grad():
-        distribution, _ = side.algorithm._model(observation)
+        distribution, _ = side.algorithm._model.both(observation)
         target = distribution.log_prob(torch.from_numpy(batch["action"][:-1])[valid])
     return torch.from_numpy(batch["behavior_log_prob"][:-1])[valid], target
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
-from tests.reference.update import Network, PPOTwin
+from tests.reference.update import Network, PPOTwin, observation_of
 from tests.reference.update_rows import bench, perturb, random_minibatch
 
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
@@ -48,6 +48,16 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
         {"action_distribution": "squashed", "recompute_advantages": True, "value_coef": 2.0},
     ),
     "several components, corrected": ("multidiscrete", 1, {"entropy_coef": 0.01, "hidden_sizes": ()}),
+    "masked, observed choices, symmetric KL": (
+        "multidiscrete",
+        0,
+        {**NORMALIZED, "exploration": "symmetric_kl", "entropy_coef": 0.1},
+    ),
+    "masked, one choice, corrected": ("discrete", 1, {"entropy_coef": 0.05}),
+    "a tree, masked, corrected": ("tree", 1, {**NORMALIZED, "entropy_coef": 0.05}),
+    "a tree, squashed": ("tree", 0, {"action_distribution": "squashed", "entropy_coef": 0.05}),
+    "a tree of choices": ("choice tree", 0, {"entropy_coef": 0.05}),
+    "switches": ("switches", 0, {"entropy_coef": 0.05}),
 }
 
 
@@ -55,9 +65,9 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
 def test_two_learning_steps_are_those_of_a_plain_loop_over_rows(name):
     action, max_lag, changes = SETTINGS[name]
     config = replace(SMALL, **changes)
-    side = bench(config, action, max_lag=max_lag, observation="dict" if action == "discrete" else "vector")
+    side = bench(config, action, max_lag=max_lag, observation=observation_of(name, action))
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
-    network = Network(side.spec, weights, shared=config.shared_trunk)
+    network = Network(side.spec, weights, shared=config.shared_trunk is True)
     twin = PPOTwin(config, network, corrected=max_lag > 0, weighs=max_lag > 0)
     for step in range(max_lag + 2):  # the last step learns from rows that other weights acted
         batch = side.fill(step, seed=11)
@@ -305,7 +315,7 @@ def test_the_clip_follows_its_schedule(schedule, clip):
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 200, 0)
     ppo.begin(0.75)
     loss = ppo.stages[0].loss(minibatch).metrics["policy_loss"]
-    ratio = torch.distributions.Categorical(logits=ppo._model.parameters_of_distribution(minibatch["observation"]))
+    ratio = torch.distributions.Categorical(logits=ppo._model(minibatch["observation"]))
     ratio = (ratio.log_prob(minibatch["action"]) - minibatch["proximal_log_prob"]).exp().detach()
     gain = torch.minimum(ratio * minibatch["advantage"], ratio.clamp(1 - clip, 1 + clip) * minibatch["advantage"])
     assert float(loss) == pytest.approx(-gain.mean().item(), rel=1e-5)
@@ -338,7 +348,9 @@ UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
     [
         (ACTIONS["discrete"], {"action_distribution": "squashed"}, "has discrete actions"),
         (UNBOUNDED, {"action_distribution": "squashed"}, "actions without bounds"),
-        (ACTIONS["box"], {"exploration": "symmetric_kl"}, "--set exploration=entropy"),
+        (ACTIONS["box"], {"exploration": "symmetric_kl"}, "box actions.*--set exploration=entropy"),
+        (ACTIONS["tree"], {"exploration": "symmetric_kl"}, "with boxes in them.*--set exploration=entropy"),
+        (ACTIONS["choice tree"], {"action_distribution": "squashed"}, "has mixed actions"),
     ],
 )
 def test_actions_that_do_not_suit_the_settings_are_refused(action, changes, words):
@@ -354,6 +366,9 @@ def test_actions_that_do_not_suit_the_settings_are_refused(action, changes, word
         ("multidiscrete", "auto", "categorical"),
         ("box", "auto", "gaussian"),
         ("box", "squashed", "squashed"),
+        ("choice tree", "auto", "categorical"),
+        ("tree", "auto", "gaussian"),
+        ("tree", "squashed", "squashed"),
     ],
 )
 def test_the_distribution_suits_the_actions(action, distribution, expected):

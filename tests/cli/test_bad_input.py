@@ -69,6 +69,7 @@ VALUES = [
     train("--runtime threds", 2, "runtime", "'threds'", "serial, threads, processes"),
     train("--set actor_nice=-1", 2, "actor_nice", "at least 0"),
     train("--set actor_nice=20", 2, "actor_nice", "at most 19"),
+    train("--set tracker=wandbb", 2, "tracker", "'wandbb'", "wandb, trackio or none"),
     train("--set split=best", 2, "split", "given, measured"),
     train("--set step_timeout_s=0", 2, "step_timeout_s", "more than 0"),
     train("--set restart_budget=-1", 2, "restart_budget", "at least 0"),
@@ -288,8 +289,8 @@ LOCK_FREE = [
     train(f"{FREE} --set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
 ]
 ENVIRONMENTS = [
-    train_on("runs/TupleActions-v0", ENVS, 2, "runs/TupleActions-v0", "Tuple"),
-    train_on("zoo/DictActions-v0", ZOO, 2, "zoo/DictActions-v0", "Dict"),
+    train_on("zoo/TextActions-v0", ZOO, 2, "zoo/TextActions-v0", "Text"),
+    train_on("zoo/MaskOfAnotherSize-v0", ZOO, 2, "zoo/MaskOfAnotherSize-v0", "a flag for each of the 3 choices"),
     train_on("zoo/TextObservations-v0", ZOO, 2, "zoo/TextObservations-v0", "Text"),
     train_on("zoo/CannotBeMade-v0", ZOO, 2, "zoo/CannotBeMade-v0", "level.json"),
     train_on("runs/RaisesInReset-v0", ENVS, 2, "runs/RaisesInReset-v0", "reset()", "wave.dat"),

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import product
 from pathlib import Path
@@ -16,10 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.reference.dqn import new_dqn
 from tests.reference.pages import ROOT
+from tests.reference.registries import registries_kept
+from tests.reference.sac import random_samples
 
+from offbeat.errors import ConfigError
 from offbeat.losses.advantages import vtrace
 from offbeat.pace import OnPolicyPace
+from offbeat.seeding import stream
 
 EXAMPLES = ROOT / "examples"
 FROM_SCRATCH = EXAMPLES / "async_ppo_from_scratch.py"
@@ -260,3 +267,32 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+@pytest.fixture
+def own_algorithm(monkeypatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    with registries_kept("own_algorithm"):
+        yield import_module("own_algorithm")
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.9])
+def test_an_algorithm_of_ones_own_learns_towards_the_targets_of_its_paper(own_algorithm, weight):
+    config = own_algorithm.MunchausenConfig(hidden_sizes=(4,), temperature=0.2, munchausen_weight=weight)
+    algorithm = own_algorithm.MunchausenDQN(config, new_dqn(config)._spec, seed=0)
+    sampled = random_samples(algorithm._spec, 20, 0)
+    minibatch = algorithm.minibatch(sampled, stream(0, "test"))
+    rows = ("reward", "discount", "action", "observation", "next_observation")
+    expected = []
+    for reward, discount, action, observation, following in zip(*(minibatch[name] for name in rows), strict=True):
+        values, after = (algorithm._ema_network(seen).double().detach().numpy() for seen in (observation, following))
+        policy, policy_after = (np.exp(v / 0.2) / np.exp(v / 0.2).sum() for v in (values, after))
+        sure = max(-1.0, 0.2 * np.log(policy[action]))
+        soft = sum(p * (v - 0.2 * np.log(p)) for p, v in zip(policy_after, after, strict=True))
+        expected.append(float(reward) + weight * sure + float(discount) * soft)
+    torch.testing.assert_close(algorithm._targets(minibatch).double(), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_it_refuses_a_setting_that_its_formula_has_no_room_for(own_algorithm):
+    with pytest.raises(ConfigError, match=r"n_step is 3.*leave it out"):
+        own_algorithm.MunchausenConfig(n_step=3)

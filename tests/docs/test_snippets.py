@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from tests.reference.pages import PAGES, ROOT, Block, blocks, shortened
+from tests.reference.registries import registries_kept
 
 import offbeat
 
+OWN = ("my_env", "own_algorithm")
+"""Modules of the user's, which pages speak of."""
 WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page))]
 
 
@@ -27,14 +30,17 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs/my-run", symlinks=True)
-    shutil.copy(ROOT / "examples/my_env.py", tmp_path)
+    for module in OWN:
+        shutil.copy(ROOT / f"examples/{module}.py", tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
-    for block in blocks(page):
-        if block.runs and block.language == "python":
-            exec(compile(shortened(block.text), page, "exec"), names)
-        elif block.runs:
-            run_console(block, tmp_path)
+    with registries_kept(*OWN):
+        for block in blocks(page):
+            if block.runs and block.language == "python":
+                exec(compile(shortened(block.text), page, "exec"), names)
+            elif block.runs:
+                run_console(block, tmp_path)
 
 
 def run_console(block: Block, folder: Path) -> None:

@@ -6,13 +6,18 @@ from tests.reference.env_zoo import SOUND, zoo_id
 from offbeat.envs.check import check_env, preflight
 from offbeat.errors import ConfigError
 
+BAD_TREES = [*("WrongKeys", "WrongInnerTuple", "NoSuchChoice", "HalfAChoice"), *("NothingAllowed", "TupleOfMasks")]
 KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]
 
 QUESTIONS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
 
 
 @pytest.mark.parametrize(
-    "env_id", ["CartPole-v1", "Pendulum-v1", *KNOWN, *QUESTIONS, *map(zoo_id, SOUND), "zoo/Limited-v0"]
+    "env_id",
+    [
+        *("CartPole-v1", "Pendulum-v1", *KNOWN, *QUESTIONS, *map(zoo_id, SOUND), "zoo/Limited-v0"),
+        *("zoo/TreesVector-v0", "Taxi-v4"),
+    ],
 )
 def test_nothing_is_found_in_a_sound_env(env_id: str) -> None:
     assert check_env(env_id, steps=250) == []
@@ -34,6 +39,18 @@ def test_nothing_is_found_in_a_sound_env(env_id: str) -> None:
         ("OldStep", "error", "step() returned a tuple of 4"),
         ("NeverEnds", "warning", "no episode ended in 200 steps"),
         ("Raises", "error", "raised ZeroDivisionError: the cart has no mass"),
+        ("WrongKeys", "error", "not a dict with the keys"),
+        (
+            "WrongInnerTuple",
+            "error",
+            "the observation 'table' is a tuple of 1, but the observation space says a tuple of 2",
+        ),
+        ("NoSuchChoice", "error", "the observation 'card' is none of the choices of its space, Discrete(5, start=-2)"),
+        ("HalfAChoice", "error", "the observation 'card' is of float64, but the observation space says whole numbers"),
+        ("NothingAllowed", "error", "allows none of the choices"),
+        ("MaskVanishes", "error", "info has no action_mask"),
+        ("MaskTooShort", "error", "shape (4,) where (5,)"),
+        ("TupleOfMasks", "error", "a tuple, where one flat array of flags is expected"),
     ],
 )
 def test_a_broken_env_is_told_what_is_wrong_and_what_to_do(name: str, severity: str, seen: str) -> None:
@@ -43,7 +60,9 @@ def test_a_broken_env_is_told_what_is_wrong_and_what_to_do(name: str, severity: 
     assert findings[0].remedy
 
 
-@pytest.mark.parametrize("name", ["NaNReward", "WrongShape", "WrongDtype", "OldReset", "OldStep", "Raises"])
+@pytest.mark.parametrize(
+    "name", [*("NaNReward", "WrongShape", "WrongDtype", "OldReset", "OldStep", "Raises"), *BAD_TREES]
+)
 def test_a_run_does_not_begin_on_an_env_that_is_broken_at_once(name: str) -> None:
     with pytest.raises(ConfigError, match=f"offbeat check zoo/{name}-v0"):
         preflight(f"zoo/{name}-v0")

@@ -7,9 +7,10 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
-from tests.reference.env_zoo import ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
+from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
 
 from offbeat.envs.contract import Envs, Snapshots
+from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FiniteCheck, empty_rows
 from offbeat.envs.spaces import random_actions
@@ -20,7 +21,7 @@ KNOWN = ["ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep"]
 LOOPED = [
     "Pendulum-v1",
     *(f"offbeat/{name}-v0" for name in KNOWN),
-    *(zoo_id(kind) for kind in (DictObservations, ManyChoices, ChoicesFromFive, Unbounded)),
+    *(zoo_id(kind) for kind in (DictObservations, ManyChoices, ChoicesFromFive, Unbounded, *TREES)),
     pytest.param("HalfCheetah-v5", marks=pytest.mark.skipif(not find_spec("mujoco"), reason="needs mujoco")),
 ]
 """Envs of which one column is one Gymnasium env, with a stream of its own."""
@@ -221,16 +222,17 @@ def test_an_env_that_breaks_while_it_is_advanced_is_named_with_its_column(name: 
 # --- against Gymnasium itself --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("env_id", LOOPED)
+@pytest.mark.parametrize("env_id", [*LOOPED, "FrozenLake-v1", "Blackjack-v1"])
 def test_rows_are_those_of_gymnasium_itself(env_id: str) -> None:
     """So the row after an end is the reset row, its observation before it the true final one."""
     envs = made(env_id)
     first = {name: leaf.copy() for name, leaf in envs.reset().items()}
     actions = actions_of(envs, 300)
     rows = collect(envs, actions)
-    start = 5 if env_id == zoo_id(ChoicesFromFive) else 0
+    encode = action_encoder(envs.spec.action)
+    handed = [list(apart(envs.spec.action, encode(action))) for action in actions]
     for column in range(COLUMNS):
-        taken = [action[column] + start if start else action[column] for action in actions]
+        taken = [columns[column] for columns in handed]
         observation, plain = plain_rows(env_id, derive_seed(3, "env", 0, 0, column), taken)
         assert_same({name: leaf[column] for name, leaf in first.items()}, observation)
         assert_same({name: part[:, column] for name, part in rows.items()}, plain)

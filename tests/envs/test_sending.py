@@ -87,6 +87,8 @@ def register_at_run_time() -> None:
         ("sent/Text-v0", ()),
         ("sent/Class-v0", ()),
         ("sent/Function-v0", ()),
+        ("tests.reference.env_zoo:Wanderer", ()),
+        ("tests.reference.env_zoo:make_wanderer", ()),
         pytest.param(
             "envpool:CartPole-v1", (), marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool")
         ),
@@ -149,6 +151,12 @@ def test_what_a_program_defines_itself_is_refused_before_it_is_sent(tmp_path: Pa
     assert errors.startswith(f"refused: Boat-v0 cannot be sent to another process, because of {says} ")
     assert "the program that was started" in errors
     assert 'type --import my_env (in Python: imports=("my_env",)); or type --runtime threads or --runtime' in errors
+
+
+def test_a_class_of_the_program_itself_is_not_sent_by_its_place_either(tmp_path: Path) -> None:
+    code, sent, errors = run_python(program(tmp_path, "class Boat(PendulumEnv):\n    pass", "__main__:Boat"))
+    assert (code, sent) == (1, b"")
+    assert "refused: __main__:Boat cannot be sent to another process, because of its entry_point: the class B" in errors
 
 
 LAMBDA = "import gymnasium as gym\nfrom gymnasium.envs.classic_control import PendulumEnv\n"

@@ -70,6 +70,11 @@ def test_a_spec_survives_json(spec):
     assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
+def test_what_the_env_is_handed_survives_json_too():
+    spec = policy_spec("switches")
+    assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))).action.env_dtype == "int8"
+
+
 def test_a_spec_without_a_word_of_uniform_actions_has_none():
     data = policy_spec("discrete").to_json()
     del data["uniform_start"]

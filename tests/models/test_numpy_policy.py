@@ -16,6 +16,7 @@ from tests.reference.models import (
     random_observation,
     random_vector,
 )
+from torch.nn import functional
 
 from offbeat.models import sampling
 from offbeat.models.numpy_policy import NumpyPolicy
@@ -26,9 +27,16 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def torch_inputs(spec: PolicySpec, vector: np.ndarray, observation: Tree) -> torch.Tensor:
-    """Flatten, join, shift, scale and clip in the words of the specification."""
-    leaves = [torch.from_numpy(observation[leaf.name]).float() for leaf in spec.observation]
-    x = torch.cat([leaf.reshape(len(leaf), -1) for leaf in leaves], dim=1)
+    """Make choices one-hot, flatten, join, shift, scale and clip in the words of the specification."""
+    parts = []
+    for leaf in spec.observation:
+        values = torch.from_numpy(observation[leaf.name])
+        values = values.reshape(len(values), -1)
+        if leaf.choices:
+            parts += [functional.one_hot(values[:, i].long(), n).float() for i, n in enumerate(leaf.choices)]
+        elif not leaf.is_mask:
+            parts.append(values.float())
+    x = torch.cat(parts, dim=1)
     if not spec.normalize:
         return x
     arrays = spec.layout().views(torch.from_numpy(vector))
@@ -46,7 +54,7 @@ def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, see
     for rows in row_counts:  # buffers are kept from call to call
         observation = random_observation(spec, rows, random)
         with torch.no_grad():
-            expected = model.parameters_of_distribution(torch_inputs(spec, vector, observation)).numpy()
+            expected = model(torch_inputs(spec, vector, observation)).numpy()
         tolerance = 1e-5 * max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(policy.forward(observation), expected, rtol=0, atol=tolerance)
 
@@ -62,7 +70,8 @@ def test_what_is_recorded_is_torchs_log_probability_of_the_action(spec, seed):
     observation = random_observation(spec, 7, random)
     acted = policy.act(observation, random)
     with torch.no_grad():
-        distribution, _ = model(torch_inputs(spec, vector, observation))
+        mask = torch.from_numpy(observation[spec.mask]) if spec.mask else None
+        distribution, _ = model.both(torch_inputs(spec, vector, observation), mask=mask)
         expected = distribution.log_prob(torch.from_numpy(acted.action))
     assert acted.action.shape == (7, *spec.action.shape)
     np.testing.assert_allclose(acted.recorded["behavior_log_prob"], expected, rtol=1e-4, atol=1e-4)

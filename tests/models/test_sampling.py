@@ -22,23 +22,19 @@ seeds = st.integers(0, 2**32 - 1)
 
 def torch_log_prob(spec: PolicySpec, parameters: np.ndarray, log_std: np.ndarray, action: np.ndarray) -> torch.Tensor:
     """By torch's own distributions in float64; a squashed action is recorded before its tanh."""
-    given, recorded = torch.from_numpy(parameters).double(), torch.from_numpy(action)
-    if spec.distribution == "categorical":
-        parts = torch.split(given, list(spec.action.nvec), dim=1)
-        choices = recorded.reshape(len(given), -1).unbind(1)
-        return sum(
-            (
-                distributions.Categorical(logits=part).log_prob(choice)
-                for part, choice in zip(parts, choices, strict=True)
-            ),
-            torch.zeros(len(given)),
-        )
-    base = distributions.Normal(given, torch.from_numpy(log_std).double().exp())
-    u = recorded.double().reshape(given.shape)
+    given, recorded = torch.from_numpy(parameters).double(), torch.from_numpy(action).reshape(len(parameters), -1)
+    *logits, means = torch.split(given, [*spec.action.nvec, len(spec.action.low)], dim=1)
+    choices, u = recorded[:, : len(logits)].unbind(1), recorded[:, len(logits) :].double()
+    total = torch.zeros(len(given)).double()
+    for part, choice in zip(logits, choices, strict=True):
+        total = total + distributions.Categorical(logits=part).log_prob(choice)
+    if not len(spec.action.low):
+        return total
+    base = distributions.Normal(means, torch.from_numpy(log_std).double().exp())
     if spec.distribution == "gaussian":
-        return base.log_prob(u).sum(1)
+        return total + base.log_prob(u).sum(1)
     tanh = distributions.TanhTransform(cache_size=1)
-    return distributions.TransformedDistribution(base, tanh).log_prob(tanh(u)).sum(1)
+    return total + distributions.TransformedDistribution(base, tanh).log_prob(tanh(u)).sum(1)
 
 
 @settings(max_examples=100, deadline=None)
@@ -46,7 +42,7 @@ def torch_log_prob(spec: PolicySpec, parameters: np.ndarray, log_std: np.ndarray
 def test_log_probabilities_are_those_of_both_torch_twins(spec, seed, rows):
     random = np.random.default_rng(seed)
     parameters = random.normal(scale=2, size=(rows, spec.outputs)).astype(np.float32)
-    log_std = random.uniform(-2, 0.3, spec.outputs).astype(np.float32)
+    log_std = random.uniform(-2, 0.3, spec.box_size).astype(np.float32)
     used = None if spec.distribution == "categorical" else log_std
     action, log_prob = sampling.sample(spec, parameters, used, random)
     assert action.shape == (rows, *spec.action.shape)

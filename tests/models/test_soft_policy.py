@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from tests.reference.sac import BOUNDED, sac_spec, sac_specs, tanh_gaussian
 from offbeat.algorithms.sac import SACConfig
 from offbeat.models.distributions import TanhGaussian
 from offbeat.models.flat import FlatParameters
-from offbeat.models.numpy_policy import NumpyPolicy, flatten
+from offbeat.models.inputs import flatten
+from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import PolicySpec
 
@@ -48,7 +50,7 @@ class Noise:
 
 
 def seen(spec: PolicySpec, policy: NumpyPolicy, observation: dict[str, np.ndarray]) -> torch.Tensor:
-    x = torch.from_numpy(flatten(spec, observation))
+    x = torch.from_numpy(flatten(spec.vectors, observation))
     if spec.normalize:
         arrays = policy._arrays
         x = ((x - torch.from_numpy(arrays["observation_mean"])) * torch.from_numpy(arrays["observation_scale"])).clamp(
@@ -95,7 +97,8 @@ def test_it_begins_as_torchs_layers_do_whatever_torchs_own_generator_says():
     before = torch.get_rng_state()
     module = soft_policy(spec)
     assert torch.equal(torch.get_rng_state(), before)
-    for layer in (*module.policy_body, module.policy_head):
+    layers: list[Any] = [*module.policy_body.children(), module.policy_head]
+    for layer in layers:
         bound = 1 / math.sqrt(layer.weight.shape[1])
         assert max(layer.weight.abs().max(), layer.bias.abs().max()) <= bound
         assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)

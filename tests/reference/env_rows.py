@@ -66,7 +66,8 @@ def episodes_under_way(rows: Tree) -> tuple[Array, Array]:
 def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tree]:
     """Return the first observation and the rows of one column, by Gymnasium alone, for its own actions."""
     env = gym.make(env_id)
-    first = _leaves(env.reset(seed=seed)[0])
+    space = env.observation_space
+    first = _leaves(space, env.reset(seed=seed)[0])
     rows, begins = [], False
     for action in actions:
         if begins:
@@ -80,21 +81,21 @@ def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tr
             "truncated": kept,
             "valid": not begins,
         }
-        rows.append({**_leaves(observation), **{name: np.array(part) for name, part in scalars.items()}})
+        rows.append({**_leaves(space, observation), **{name: np.array(part) for name, part in scalars.items()}})
         begins = terminated or truncated
     env.close()
     return first, stacked(rows)
 
 
-def _leaves(observation: Any) -> Tree:
-    if isinstance(observation, dict):
-        return {f"observation/{key}": _kept(part) for key, part in observation.items()}
-    return {"observation": _kept(observation)}
-
-
-def _kept(part: Any) -> Array:
-    array = np.array(part)
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+def _leaves(space: gym.Space[Any], observation: Any, name: str = "observation") -> Tree:
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        named_parts: Any = space.items() if isinstance(space, gym.spaces.Dict) else enumerate(space)
+        parts = [_leaves(part, observation[key], f"{name}/{key}") for key, part in named_parts]
+        return {name: leaf for part in parts for name, leaf in part.items()}
+    array = np.array(observation)
+    if isinstance(space, gym.spaces.Box):
+        return {name: array.astype(np.float32) if array.dtype.kind == "f" else array}
+    return {name: array - getattr(space, "start", 0)}
 
 
 def assert_same(left: Tree, right: Tree) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.algorithms.ppo import PPO
 from offbeat.registry import AlgorithmEntry
 from offbeat.types import Batch
 
-__all__ = ["FAILING", "FailingPPO", "PPOConfig"]
+__all__ = ["FAILING", "FailingPPO"]
 
-FAILING = AlgorithmEntry(__name__, "PPOConfig", "FailingPPO", "fails in its eighth learning step")
+FAILING = AlgorithmEntry(f"{__name__}:FailingPPO", "fails in its eighth learning step")
 
 
 class FailingPPO(PPO):

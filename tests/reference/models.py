@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.types import ActionSpec, Array, Leaf, Tree
 
 F32 = NDArray[np.float32]
@@ -24,13 +25,56 @@ OBSERVATIONS = {
         Leaf("observation/image", (2, 2, 1), "uint8"),
         Leaf("observation/height", (), "float32"),
     ),
+    "choices": (
+        Leaf("observation/card", (), "uint8", (4,), (-2,)),
+        Leaf("observation/dice", (2, 2), "int16", (3, 300, 2, 5)),
+        Leaf("observation/place", (3,), "float32"),
+    ),
+    "masked": (Leaf("observation", (3,), "float32"), Leaf("action_mask", (0,), "bool")),
+    "masked choices": (
+        Leaf("observation/action_mask", (0,), "bool"),
+        Leaf("observation/card", (), "uint8", (4,)),
+        Leaf("observation/place", (3,), "float32"),
+    ),
 }
+"""The size of a mask is that of the action, see `leaves`."""
 ACTIONS = {
     "discrete": ActionSpec("discrete", (), nvec=(3,)),
     "multidiscrete": ActionSpec("multidiscrete", (3,), nvec=(2, 4, 3)),
     "box": ActionSpec("box", (2,), low=(-1.0, -1.0), high=(1.0, 1.0)),
     "matrix": ActionSpec("box", (2, 2), low=(-inf, 0.0, -2.0, -inf), high=(inf, inf, 1.0, 5.0)),
+    "switches": ActionSpec("multidiscrete", (2, 2), nvec=(2,) * 4, env_dtype="int8"),
 }
+ACTIONS["choice tree"] = ActionSpec(
+    "mixed", (4,), nvec=(2, 4, 3, 3), parts=(ACTIONS["multidiscrete"], ACTIONS["discrete"]), keys=("a", "b")
+)
+ACTIONS["tree"] = ActionSpec(
+    "mixed",
+    (7,),
+    nvec=(3, 2, 4, 3, 3),
+    low=(-1.0, -1.0),
+    high=(1.0, 1.0),
+    parts=(
+        ACTIONS["discrete"],
+        ActionSpec(
+            "mixed",
+            (6,),
+            (2, 4, 3, 3),
+            low=(-1.0, -1.0),
+            high=(1.0, 1.0),
+            parts=(ACTIONS["box"], ACTIONS["choice tree"]),
+        ),
+    ),
+    keys=("first", "second"),
+)
+
+
+def leaves(observation: str, action: ActionSpec) -> tuple[Leaf, ...]:
+    """Return the leaves of an observation, with a mask that suits the action; with none, where it has no choices."""
+    given = OBSERVATIONS[observation]
+    if not action.nvec:
+        return tuple(leaf for leaf in given if not leaf.is_mask)
+    return tuple(replace(leaf, shape=(sum(action.nvec),)) if leaf.is_mask else leaf for leaf in given)
 
 
 def policy_spec(
@@ -42,13 +86,13 @@ def policy_spec(
     squashed: bool = False,
     normalize: bool = False,
 ) -> PolicySpec:
-    kind = ACTIONS[action].kind
+    gaussian: Distribution = "squashed" if squashed else "gaussian"
     return PolicySpec(
-        observation=OBSERVATIONS[observation],
+        observation=leaves(observation, ACTIONS[action]),
         action=ACTIONS[action],
         hidden_sizes=hidden_sizes,
         activation="relu" if activation == "relu" else "tanh",
-        distribution="categorical" if kind != "box" else "squashed" if squashed else "gaussian",
+        distribution=gaussian if ACTIONS[action].low else "categorical",
         normalize=normalize,
     )
 
@@ -79,12 +123,27 @@ def random_vector(spec: PolicySpec, random: np.random.Generator) -> F32:
 
 def random_observation(spec: PolicySpec, rows: int, random: np.random.Generator) -> Tree:
     """Return leaves [rows, *shape]; floats go far enough to be clipped where they are normalised."""
-    return {
-        leaf.name: random.integers(0, 4, (rows, *leaf.shape)).astype(leaf.dtype)
-        if leaf.dtype == "uint8"
-        else random.normal(scale=4, size=(rows, *leaf.shape)).astype(leaf.dtype)
-        for leaf in spec.observation
-    }
+    return {leaf.name: _random_leaf(spec, leaf, rows, random) for leaf in spec.observation}
+
+
+def _random_leaf(spec: PolicySpec, leaf: Leaf, rows: int, random: np.random.Generator) -> Array:
+    if leaf.is_mask:
+        return random_mask(spec.action.nvec, rows, random)
+    if leaf.choices:
+        return random.integers(0, leaf.choices, (rows, leaf.size)).astype(leaf.dtype).reshape(rows, *leaf.shape)
+    if leaf.dtype == "uint8":
+        return random.integers(0, 4, (rows, *leaf.shape)).astype(leaf.dtype)
+    return random.normal(scale=4, size=(rows, *leaf.shape)).astype(leaf.dtype)
+
+
+def random_mask(nvec: tuple[int, ...], rows: int, random: np.random.Generator) -> NDArray[np.bool_]:
+    """Return a mask [rows, sum(nvec)] that allows something of each component."""
+    parts = []
+    for choices in nvec:
+        part = random.random((rows, choices)) < 0.4
+        part[np.arange(rows), random.integers(choices, size=rows)] = True
+        parts.append(part)
+    return np.concatenate(parts, axis=1)
 
 
 def random_action(spec: PolicySpec, rows: int, random: np.random.Generator) -> Array:

@@ -1,4 +1,4 @@
-"""Small runs of SAC, and what must hold of every such run and of its replay."""
+"""Small runs of SAC and DQN, and what must hold of every such run and of its replay."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ SMALL_SAC: dict[str, Any] = {
 
 
 def small_sac(path: Path, env: str = "Pendulum-v1", **settings: Any) -> Run:
-    """Train as `SMALL_SAC` says, with changes."""
-    callbacks = settings.pop("callbacks", ())
-    return train("sac", env, run_dir=path, callbacks=callbacks, **{**SMALL_SAC, **settings})
+    """Train as `SMALL_SAC` says, with changes; `algorithm` among them, another one on a replay."""
+    callbacks, algorithm = settings.pop("callbacks", ()), settings.pop("algorithm", "sac")
+    return train(algorithm, env, run_dir=path, callbacks=callbacks, **{**SMALL_SAC, **settings})
 
 
 def sac_arguments(path: Path, env: str = "Pendulum-v1", **settings: Any) -> list[str]:

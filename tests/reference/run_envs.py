@@ -105,10 +105,63 @@ class Unhurried(Wave):
         return super().step(action)
 
 
-class TupleActions(Wave):
-    """Actions that PPO cannot choose."""
+class Locks(gym.Env[Any, Any]):
+    """Which key is the best of those on the table, and how far to turn it? One step is an episode.
 
-    action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)))
+    Keys earn 0, 1/2 and 1; one of the three, the same chance each, is not there. Turning it to where the lamp says, 1/2
+    or -1/2, earns 1, less the further it is from there. So the best that can be earned is 5/6 + 1 on average.
+    """
+
+    BEST = 5 / 6 + 1
+    observation_space: gym.Space[Any] = spaces.Dict(
+        {
+            "action_mask": spaces.MultiBinary(5),
+            "door": spaces.Tuple((spaces.MultiBinary(1), spaces.Box(0, 1, (1,), np.float32))),
+            "missing": spaces.Discrete(3, start=1),
+        }
+    )
+    action_space: gym.Space[Any] = spaces.Dict(
+        {"key": spaces.Discrete(3), "side": spaces.Discrete(2), "turn": spaces.Box(-1, 1, (1,), np.float32)}
+    )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self.missing, self.lamp = int(self.np_random.integers(3)), int(self.np_random.integers(2))
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        if action["key"] == self.missing or action["side"] == 1:
+            raise ValueError(f"{action} is not allowed")
+        off = abs(float(action["turn"][0]) - (self.lamp - 0.5))
+        return self.observe(), action["key"] / 2 + 1 - off, True, False, {}
+
+    def observe(self) -> Any:
+        mask = np.array([*(key != self.missing for key in range(3)), 1, 0], np.int8)
+        door = (np.array([self.lamp], np.int8), np.array([self.np_random.random()], np.float32))
+        return {"action_mask": mask, "door": door, "missing": self.missing + 1}
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"missing": self.missing, "lamp": self.lamp}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.missing, self.lamp = state["missing"], state["lamp"]
+
+
+class Doors(Locks):
+    """Keys alone, and the mask is in the infos: 5/6 is the best."""
+
+    BEST = 5 / 6
+    observation_space = spaces.Tuple((spaces.MultiBinary(1), spaces.Box(0, 1, (1,), np.float32)))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, **arguments: Any) -> Any:
+        observation, _ = super().reset(**arguments)
+        return observation["door"], {"action_mask": observation["action_mask"][:3]}
+
+    def step(self, action: Any) -> Any:
+        turned = {"key": action, "side": 0, "turn": [self.lamp - 0.5]}
+        observation, reward, *ends, _ = super().step(turned)
+        return observation["door"], reward - 1, *ends, {"action_mask": observation["action_mask"][:3]}
 
 
 # --- envs that fail while actors act ------------------------------------------------------------------------
@@ -278,7 +331,7 @@ class OverflowingForAWhile(Overflowing):
 
 
 def register() -> None:
-    kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, TupleActions]
+    kinds: list[Any] = [Wave, RaisesLate, NaNLate, RaisesInReset, Sleeper, SleepsInReset, Unhurried, Locks, Doors]
     kinds += [Numbered, RaisesOnce, RaisesUntilMended, Exits, ExitsAtOnce, HangsOnce, HangsHoldingTheInterpreter]
     kinds += [HangsInReset, HangsInFirstReset, CannotBeMadeInActors, Irregular, SlowToReset, Overflowing]
     kinds += [OverflowingForAWhile, HangsInConstructor]

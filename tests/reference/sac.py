@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.reference.models import OBSERVATIONS, random_observation
+from tests.reference.models import leaves, random_observation
 from torch import Tensor, distributions, nn
 
 from offbeat.algorithms.sac import SAC, SACConfig
+from offbeat.choices import draw_choices
 from offbeat.models.spec import PolicySpec
 from offbeat.types import ActionSpec, Array, EnvSpec
 
@@ -22,13 +23,15 @@ Rows = NDArray[Any]
 
 BOUNDED = {
     "discrete": ActionSpec("discrete", (), nvec=(3,)),
+    "masked": ActionSpec("discrete", (), nvec=(4,)),
     "box": ActionSpec("box", (2,), low=(-1.0, 0.0), high=(1.0, 10.0)),
     "matrix": ActionSpec("box", (2, 2), low=(-2.0,) * 4, high=(1.0, 2.0, 3.0, 4.0)),
 }
 
 
 def sac_spec(action: str, config: SACConfig, observation: str = "vector") -> PolicySpec:
-    return config.policy_spec(EnvSpec("Test-v0", OBSERVATIONS[observation], BOUNDED[action], 4))
+    observation = "masked choices" if action == "masked" else observation
+    return config.policy_spec(EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], 4))
 
 
 def sac_specs(*actions: str) -> st.SearchStrategy[PolicySpec]:
@@ -40,7 +43,10 @@ def sac_specs(*actions: str) -> st.SearchStrategy[PolicySpec]:
         normalize_observations=st.booleans(),
     )
     return st.builds(
-        sac_spec, st.sampled_from(actions or sorted(BOUNDED)), configs, st.sampled_from(["vector", "dict"])
+        sac_spec,
+        st.sampled_from(actions or ("box", "discrete", "matrix")),
+        configs,
+        st.sampled_from(["vector", "dict"]),
     )
 
 
@@ -76,7 +82,8 @@ def random_samples(spec: PolicySpec, rows: int, seed: int, *, weighted: bool = F
     if spec.action.kind == "box":
         arrays["action"] = random.uniform(-1, 1, (rows, *spec.action.shape)).astype(np.float32)
     else:
-        arrays["action"] = random.integers(0, spec.action.nvec[0], rows)
+        mask = first[spec.mask] if spec.mask else None
+        arrays["action"] = draw_choices(spec.action.nvec, rows, random, mask)[:, 0]
     if weighted:
         arrays["weight"] = random.uniform(0.1, 1, rows).astype(np.float32)
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -118,12 +125,17 @@ def discrete_policy_row(log_probs: Sequence[float], values: Sequence[Sequence[fl
 # --- the update ---------------------------------------------------------------------------------------------
 
 
+def noiseless(row: Mapping[str, Tensor]) -> bool:
+    """Whether the row's actions are choices, of which none is drawn."""
+    return "noise" not in row
+
+
 class Twin:
     """SAC in float64: a list of critics, each an ordinary module, and an optimizer of torch's for each group."""
 
     def __init__(self, config: SACConfig, spec: PolicySpec, weights: Mapping[str, Rows]) -> None:
         self.config, self.spec = config, spec
-        layers = len(config.hidden_sizes) + 1
+        layers = len((256, 256) if config.hidden_sizes is None else config.hidden_sizes) + 1
         names = [*(f"policy_body.{i}" for i in range(layers - 1)), "policy_head"]
         self.policy = self._stack([(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names])
         self.critics = self._ensemble(weights, "critics", layers)
@@ -161,7 +173,7 @@ class Twin:
         if self.config.target_entropy is not None:
             return self.config.target_entropy
         action = self.spec.action
-        return 0.7 * log(action.nvec[0]) if action.kind == "discrete" else -float(np.prod(action.shape))
+        return 0.7 * self._most if action.kind == "discrete" else -float(np.prod(action.shape))
 
     def update(self, number: int, minibatch: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
         """Make an update from a prepared minibatch, one row after the other."""
@@ -180,6 +192,10 @@ class Twin:
             return
         results = [self._policy_loss(row) for row in rows]
         entropy = sum(entropy.item() for _, entropy in results) / len(rows)
+        allowed = [
+            int(row["mask"].sum()) if "mask" in row else self.spec.action.nvec[0] for row in rows if noiseless(row)
+        ]
+        self._most = sum(log(count) for count in allowed) / len(rows)
         self._step("policy", sum(loss for loss, _ in results) / len(rows), rates)
         if self.config.temperature is None:
             self._step("temperature", self.log_alpha * (entropy - self.target_entropy), rates)
@@ -196,7 +212,8 @@ class Twin:
 
     def _critic_loss(self, row: Mapping[str, Tensor]) -> Tensor:
         with torch.no_grad():
-            following = self._soft_value(row["next_observation"], row.get("next_noise"), self.ema)
+            next_row = (row["next_observation"], row.get("next_noise"), row.get("next_mask"))
+            following = self._soft_value(*next_row, self.ema)
         goal = row["reward"] + row["discount"] * following
         loss = torch.zeros(())
         for critic in self.critics:
@@ -209,15 +226,18 @@ class Twin:
 
     def _policy_loss(self, row: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         critics = deepcopy(self.critics).requires_grad_(requires_grad=False)
-        loss = -self._soft_value(row["observation"], row.get("noise"), critics)
+        loss = -self._soft_value(row["observation"], row.get("noise"), row.get("mask"), critics)
         return loss, self._entropy
 
-    def _soft_value(self, observation: Tensor, noise: Tensor | None, critics: nn.ModuleList) -> Tensor:
+    def _soft_value(
+        self, observation: Tensor, noise: Tensor | None, mask: Tensor | None, critics: nn.ModuleList
+    ) -> Tensor:
         """min Q - alpha log pi, of an action or in expectation over them; keeps the entropy."""
         output = self.policy(observation)
         if noise is None:
-            choices = distributions.Categorical(logits=output)
-            least = torch.stack([critic(observation) for critic in critics]).min(dim=0).values
+            allowed = torch.ones(len(output), dtype=torch.bool) if mask is None else mask
+            choices = distributions.Categorical(logits=output[allowed])
+            least = torch.stack([critic(observation)[allowed] for critic in critics]).min(dim=0).values
             self._entropy = choices.entropy()
             return (choices.probs * least).sum() + self.alpha * self._entropy
         mean, log_std = output[: len(noise)], output[len(noise) :].clamp(-20, 2)

@@ -16,11 +16,18 @@ from torch import Tensor, distributions, nn
 from offbeat.algorithms.on_policy import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Tree
+from offbeat.types import Leaf, Tree
 
 Rows = NDArray[Any]
 Place = tuple[int, int]
 """Row and column."""
+
+
+def observation_of(case: str, action: str) -> str:
+    """Return the observations, of `reference/models.py`, that a case named in words is learned from."""
+    if "masked" in case:
+        return "masked choices" if action != "discrete" else "masked"
+    return "dict" if action == "discrete" else "vector"
 
 
 class Network(nn.Module):
@@ -34,31 +41,32 @@ class Network(nn.Module):
         if "log_std" in weights:
             self.log_std = nn.Parameter(torch.from_numpy(weights["log_std"].copy()).double())
 
-    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
-        """The log-probability of one action; a squashed one is recorded before its tanh."""
-        if self.spec.distribution == "categorical":
-            components = self._components(observation)
-            return sum((c.log_prob(a) for c, a in zip(components, action.reshape(-1), strict=True)), torch.zeros(()))
-        normal = distributions.Normal(self.policy(observation), self.log_std.exp())
-        u = action.double().reshape(-1)
-        log_prob: Tensor = normal.log_prob(u).sum()
-        if self.spec.distribution == "squashed":
-            log_prob = log_prob - (1 - torch.tanh(u) ** 2).log().sum()
-        return log_prob
-
-    def entropy(self, observation: Tensor) -> Tensor:
-        if self.spec.distribution == "categorical":
-            return sum((component.entropy() for component in self._components(observation)), torch.zeros(()))
-        normal = distributions.Normal(self.policy(observation), self.log_std.exp())
-        entropy: Tensor = normal.entropy().sum()
-        if self.spec.distribution == "squashed":
-            entropy = entropy + _mean_log_slope(normal)
-        return entropy
-
-    def symmetric_kl(self, observation: Tensor) -> Tensor:
-        """Half of both directions' divergence from the uniform policy."""
+    def log_prob(self, observation: Tensor, action: Tensor, mask: Rows | None) -> Tensor:
+        """The log-probability of one action: choices, then numbers of boxes; a squashed one is as before its tanh."""
+        chosen, u = action.reshape(-1).split([len(self.spec.action.nvec), len(self.spec.action.low)])
         total = torch.zeros(())
-        for component in self._components(observation):
+        for (component, allowed), choice in zip(self._components(observation, mask), chosen, strict=True):
+            total = total + component.log_prob(torch.tensor(allowed.index(int(choice))))
+        for normal in self._normal(observation):
+            total = total + normal.log_prob(u.double()).sum()
+            if self.spec.distribution == "squashed":
+                total = total - (1 - torch.tanh(u.double()) ** 2).log().sum()
+        return total
+
+    def entropy(self, observation: Tensor, mask: Rows | None) -> Tensor:
+        total = torch.zeros(())
+        for component, _ in self._components(observation, mask):
+            total = total + component.entropy()
+        for normal in self._normal(observation):
+            total = total + normal.entropy().sum()
+            if self.spec.distribution == "squashed":
+                total = total + _mean_log_slope(normal)
+        return total
+
+    def symmetric_kl(self, observation: Tensor, mask: Rows | None) -> Tensor:
+        """Half of both directions' divergence from the uniform policy over what is allowed."""
+        total = torch.zeros(())
+        for component, _ in self._components(observation, mask):
             log_uniform = -log(component.probs.numel())
             uniform = torch.full_like(component.logits, log_uniform).exp()
             there = (component.probs * (component.logits - log_uniform)).sum()
@@ -70,9 +78,22 @@ class Network(nn.Module):
         value: Tensor = self.critic(observation)[0]
         return value
 
-    def _components(self, observation: Tensor) -> list[distributions.Categorical]:
-        parts = torch.split(self.policy(observation), list(self.spec.action.nvec))
-        return [distributions.Categorical(logits=part) for part in parts]
+    def _components(self, observation: Tensor, mask: Rows | None) -> list[tuple[distributions.Categorical, list[int]]]:
+        """Return the distribution of each component over its allowed choices, and which these are."""
+        logits, components, first = self.policy(observation), [], 0
+        for count in self.spec.action.nvec:
+            allowed = [i for i in range(count) if mask is None or mask[first + i]]
+            part = torch.stack([logits[first + i] for i in allowed])
+            components.append((distributions.Categorical(logits=part), allowed))
+            first += count
+        return components
+
+    def _normal(self, observation: Tensor) -> list[distributions.Normal]:
+        """Return the distribution of the numbers of boxes, if there are any."""
+        if not self.spec.action.low:
+            return []
+        means = self.policy(observation)[sum(self.spec.action.nvec) :]
+        return [distributions.Normal(means, self.log_std.exp())]
 
     def array(self, name: str) -> Rows:
         """Return a parameter by the name that a checkpoint gives it."""
@@ -136,7 +157,9 @@ class Twin:
         if not self.config.normalize_observations:
             return torch.from_numpy(raw)
         seen = np.array(self.seen_observations or [raw * 0 - 1, raw * 0 + 1])
-        return torch.from_numpy(np.clip((raw - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8), -10, 10))
+        normalized = np.clip((raw - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8), -10, 10)
+        one_hot = [flag for leaf in self.network.spec.vectors for flag in [bool(leaf.choices)] * leaf.inputs]
+        return torch.from_numpy(np.where(one_hot, raw, normalized))
 
     @property
     def return_std(self) -> float:
@@ -147,6 +170,7 @@ class Twin:
     def learn(self, batch: Tree, rate: float, random: np.random.Generator) -> list[float]:
         """Learn from [T + 1, B, ...] arrays; return the gradients' norms before clipping."""
         rows = _Rows(batch, self.network.spec)
+        self.masks = rows.masks
         self.observations = {where: self.normalized(raw) for where, raw in rows.raw.items()}
         valid = [where for where in rows.inner if batch["valid"][where]]
         self._prepare(batch, rows)
@@ -163,12 +187,7 @@ class Twin:
     @torch.no_grad()
     def _prepare(self, batch: Tree, rows: _Rows) -> None:
         behavior = {where: float(batch["behavior_log_prob"][where]) for where in rows.inner}
-        now = {
-            where: float(
-                self.network.log_prob(self.observations[where], torch.from_numpy(np.array(batch["action"][where])))
-            )
-            for where in rows.inner
-        }
+        now = {where: float(self._log_prob(where, batch)) for where in rows.inner}
         self.proximal = now if self.corrected else behavior
         self.log_ratio = {where: now[where] - behavior[where] for where in rows.inner}
         self._target(batch, rows)
@@ -207,12 +226,18 @@ class Twin:
 
     def _row_loss(self, where: Place, advantage: float, batch: Tree) -> Tensor:
         config, observation = self.config, self.observations[where]
-        log_prob = self.network.log_prob(observation, torch.from_numpy(np.array(batch["action"][where])))
+        log_prob = self._log_prob(where, batch)
         loss = self._policy_loss(where, log_prob, advantage)
         loss = loss + config.value_coef * self._value_loss(where, self.network.value(observation))
         if config.exploration == "symmetric_kl":
-            return loss + config.entropy_coef * self.network.symmetric_kl(observation)
-        return loss - config.entropy_coef * self.network.entropy(observation) if config.entropy_coef else loss
+            return loss + config.entropy_coef * self.network.symmetric_kl(observation, self.masks[where])
+        if not config.entropy_coef:
+            return loss
+        return loss - config.entropy_coef * self.network.entropy(observation, self.masks[where])
+
+    def _log_prob(self, where: Place, batch: Tree) -> Tensor:
+        action = torch.from_numpy(np.array(batch["action"][where]))
+        return self.network.log_prob(self.observations[where], action, self.masks[where])
 
     # --- what PPO does in another way ------------------------------------------------------------------------
 
@@ -252,6 +277,13 @@ class PPOTwin(Twin):
         return torch.maximum(loss, (before + (value - before).clamp(-clip, clip) - target) ** 2 / 2)
 
 
+def _inputs(leaf: Leaf, value: Rows) -> Rows:
+    if not leaf.choices:
+        return np.ravel(value).astype(np.float64)
+    pairs = zip(np.ravel(value), leaf.choices, strict=True)
+    return np.array([float(i == number) for number, count in pairs for i in range(count)])
+
+
 class _Rows:
     """The places of a batch and the raw observation in each, leaves flattened and joined."""
 
@@ -260,9 +292,9 @@ class _Rows:
         places = [(t, b) for t in range(length) for b in range(columns)]
         self.inner = [(t, b) for t, b in places if t < length - 1]
         self.raw = {
-            where: np.concatenate([np.ravel(batch[leaf.name][where]).astype(np.float64) for leaf in spec.observation])
-            for where in places
+            where: np.concatenate([_inputs(leaf, batch[leaf.name][where]) for leaf in spec.vectors]) for where in places
         }
+        self.masks = {where: batch[spec.mask][where] if spec.mask else None for where in places}
 
     def grid(self, numbers: Mapping[tuple[int, int], float]) -> Rows:
         """Return [rows, columns] from numbers by place."""

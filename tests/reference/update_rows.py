@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.numpy_policy import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import OnPolicyPace
 from offbeat.types import EnvSpec, Tree, env_fields
@@ -44,7 +44,7 @@ class Bench:
     def fill(self, step: int, seed: int) -> Tree:
         """Write random rows into a batch, acted with the version that the pace names; return its arrays."""
         version = self.pace.learned_before_act(self.pace.tickets_of(step).start)
-        policy = NumpyPolicy(self.spec)
+        policy = make_policy(self.spec)
         policy.load(self.weights.read(version))
         for ticket in self.pace.tickets_of(step):
             fill_slot(self.unrolls.open(ticket), policy, version, np.random.default_rng([seed, ticket]))
@@ -59,12 +59,13 @@ class Bench:
 def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0, **spec: Any) -> Bench:
     policy = policy_spec(
         action,
-        hidden_sizes=config.hidden_sizes,
+        hidden_sizes=(64, 64) if config.hidden_sizes is None else config.hidden_sizes,
         activation=config.activation,
         squashed=config.action_distribution == "squashed",
         normalize=config.normalize_observations,
         **spec,
     )
+    policy = replace(policy, core=config.core, core_size=0 if config.core == "none" else config.core_size)
     pace = OnPolicyPace(UNROLLS, max_lag)
     algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=max_lag > 0)
     env = EnvSpec("test", policy.observation, policy.action, COLUMNS)
@@ -88,7 +89,7 @@ def perturb(algorithm: OnPolicy[Any], scale: float, seed: int = 0) -> None:
         view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
 
 
-def fill_slot(slot: Tree, policy: NumpyPolicy, version: int, random: np.random.Generator) -> None:
+def fill_slot(slot: Tree, policy: ActingPolicy, version: int, random: np.random.Generator) -> None:
     """Write an unroll of rows in NEXT_STEP order: a reset row follows each end."""
     spec, rows = policy.spec, UNROLL_LENGTH + 1
     for name, leaf in random_observation(spec, rows * COLUMNS, random).items():
@@ -103,8 +104,12 @@ def fill_slot(slot: Tree, policy: NumpyPolicy, version: int, random: np.random.G
         truncated[row] &= valid[row]
     slot["terminated"][...], slot["truncated"][...], slot["valid"][...] = terminated, truncated, valid
     slot["reward"][...] = np.where(valid, random.normal(2, 3, valid.shape), 0)
+    state = random.normal(size=(COLUMNS, policy.state_size)).astype(np.float32)
+    if policy.state_size:
+        slot["initial_state"][...] = state
     for row in range(rows):
-        acted = policy.act({leaf.name: slot[leaf.name][row] for leaf in spec.observation}, random)
+        acted = policy.act({leaf.name: slot[leaf.name][row] for leaf in spec.observation}, random, state)
+        state[~valid[row]] = 0
         slot["action"][row], slot["behavior_log_prob"][row] = acted.action, acted.recorded["behavior_log_prob"]
 
 
@@ -116,7 +121,7 @@ def random_minibatch(
     observation = torch.from_numpy(random.normal(size=(rows, spec.inputs)).astype(np.float32))
     action = torch.from_numpy(random_action(spec, rows, random))
     with torch.no_grad():
-        distribution, values = algorithm._model(observation)
+        distribution, values = algorithm._model.both(observation)
         log_prob = distribution.log_prob(action)
     noise = torch.from_numpy(random.normal(scale=drift, size=(2, rows)).astype(np.float32))
     drawn = torch.from_numpy(random.normal(size=(2, rows)).astype(np.float32))

@@ -64,6 +64,7 @@ CASES = [
     ),
     Case("sac", "Pendulum-v1", {**ON_A_REPLAY, "policy_delay": 3}, SOFT),
     Case("sac", "CartPole-v1", ON_A_REPLAY, SOFT),
+    Case("dqn", "CartPole-v1", {**ON_A_REPLAY, "ema_every": 3}, adam("q") | {"ema_q", "epsilon", "updates"}),
 ]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.algorithm}-{case.env}")
 separately = pytest.mark.parametrize("hogwild", ["shared", "synced"])

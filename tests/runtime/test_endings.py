@@ -56,7 +56,7 @@ def signal_from(env_steps: int) -> Any:
 
 def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> None:
     """Let a save take twice as long as the grace after a signal, which may come in the middle of the first."""
-    write, signalled = checkpoint._write, [not and_is_signalled]
+    write, signalled = checkpoint.write, [not and_is_signalled]
 
     def slowly(*arguments: Any) -> None:
         if not signalled[0]:
@@ -66,7 +66,7 @@ def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> 
         write(*arguments)
 
     monkeypatch.setattr(signals, "GRACE_S", 0.3)
-    monkeypatch.setattr(checkpoint, "_write", slowly)
+    monkeypatch.setattr(checkpoint, "write", slowly)
 
 
 def test_a_last_save_that_takes_longer_than_the_grace_after_a_signal_is_not_given_up(tmp_path, monkeypatch):

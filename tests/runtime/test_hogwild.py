@@ -31,6 +31,8 @@ from offbeat.models.spec import PolicySpec
 from offbeat.training import Run, resume
 from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 
+ON_A_REPLAY = ("sac", "dqn")
+
 
 def log_of(run: Run | Path) -> str:
     return ((run.path if isinstance(run, Run) else run) / "log.txt").read_text()
@@ -41,8 +43,8 @@ def stop_from(env_steps: int) -> Any:
 
 
 def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
-    if algorithm == "sac":
-        return small_sac(path, env, **settings)
+    if algorithm in ON_A_REPLAY:
+        return small_sac(path, env, algorithm=algorithm, **settings)
     return small_run(path, env, algorithm=algorithm, **settings)
 
 
@@ -59,6 +61,7 @@ class Cell(NamedTuple):
     more: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
+SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
 CELLS = [
     Cell("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
@@ -69,9 +72,11 @@ CELLS = [
     Cell("sac", "Pendulum-v1", "synced", "per_worker", False, {"policy_delay": 2, "n_step": 3}),
     Cell("sac", "CartPole-v1", "synced", "shared", True, {"prioritized": True, "utd_ratio": "1/2"}),
     Cell("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
+    Cell("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
+    Cell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
 ]
-SHORT = {"a2c": 2048, "ppo": 2048, "sac": 300}
-LONG = {"a2c": 12_000, "ppo": 4096, "sac": 600}
+SHORT = {"a2c": 2048, "ppo": 2048, "sac": 300, "dqn": 300}
+LONG = {"a2c": 12_000, "ppo": 4096, "sac": 600, "dqn": 600}
 """Env steps that take so long that the run is not over before it can be stopped."""
 COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused", "episodes", "episode_return_mean")
 
@@ -94,7 +99,7 @@ def test_one_worker_that_is_stopped_and_goes_on_has_the_bits_of_a_serial_run_tha
     for name in COUNTED:
         assert resumed.metrics[name] == serial.metrics[name], name
     assert "episodes under way go on where they were" in log_of(resumed)
-    assert ("the replay restored" in log_of(resumed)) == (cell.algorithm == "sac")
+    assert ("the replay restored" in log_of(resumed)) == (cell.algorithm in ON_A_REPLAY)
     assert {line["hogwild_lag_max"] for line in lines_of(resumed.path)} <= {None, 0}
 
 

@@ -64,6 +64,7 @@ ENVS = ("links/Linked-v0", "CartPole-v1", "Pendulum-v1")
 class Case(NamedTuple):
     """A run with settings drawn at random, and the runtimes that it goes through."""
 
+    algorithm: str
     env: str
     ratio: Fraction
     settings: dict[str, Any]
@@ -81,18 +82,21 @@ def drawn(number: int) -> Case:
     samples = {"batch_size": 16, "n_step": random.randint(1, 3), "prioritized": random.random() < 0.5}
     settings = {key: text, "max_ahead": max_ahead, **layout, **lengths, **samples, **LINKS}
     shift = number % 3
-    return Case(ENVS[number // 3], ratio, settings, RUNTIMES[shift:] + RUNTIMES[:shift])
+    env = ENVS[number // 3]
+    algorithm = "dqn" if env == "CartPole-v1" and number % 2 else "sac"
+    return Case(algorithm, env, ratio, settings, RUNTIMES[shift:] + RUNTIMES[:shift])
 
 
 CASES = [drawn(number) for number in range(len(RATIOS))]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.env.split('/')[-1]}-{case.ratio}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.algorithm}-{case.env.split('/')[-1]}-{case.ratio}")
 def test_the_ratio_is_exact_in_every_line_through_a_stop_a_signal_an_end_and_what_follows_it(tmp_path, case):
     path, warmup = tmp_path / "run", case.settings["warmup"]
     first, second, third = case.runtimes
     with learning_steps() as taken:
-        stopped = small_sac(path, case.env, **case.settings, runtime=first, stop_at=warmup + 20)
+        begun: dict[str, Any] = {"algorithm": case.algorithm, "runtime": first, "stop_at": warmup + 20}
+        stopped = small_sac(path, case.env, **case.settings, **begun)
         signalled = resume(path, runtime=second, callbacks=[signal_from(warmup + 70)])
         finished = resume(path, runtime=third)
         extended = resume(path, runtime=first, steps=warmup + 200)
@@ -111,6 +115,7 @@ def test_the_cases_have_invalid_rows_several_actors_and_all_runtimes_first():
     assert {case.runtimes[0] for case in CASES} == set(RUNTIMES)
     assert {case.settings["actors"] for case in CASES} == {1, 2, 3}
     assert {case.settings["prioritized"] for case in CASES} == {True, False}
+    assert {case.algorithm for case in CASES} == {"sac", "dqn"}
     assert sum(case.env == ENVS[0] for case in CASES) >= 3
 
 

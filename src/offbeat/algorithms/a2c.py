@@ -30,3 +30,5 @@ class A2CConfig(OnPolicyConfig):
 
 class A2C(OnPolicy[A2CConfig]):
     """See the module's docstring: all of it is in the base class."""
+
+    config_class = A2CConfig

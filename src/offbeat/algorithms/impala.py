@@ -51,5 +51,7 @@ class IMPALAConfig(OnPolicyConfig):
 class IMPALA(OnPolicy[IMPALAConfig]):
     """See the module's docstring."""
 
+    config_class = IMPALAConfig
+
     def _estimate(self, batch: Batch, values: Tensor) -> Targets:
         return self._vtrace(batch, values)

@@ -46,7 +46,8 @@ class Coefficients(NamedTuple):
 
 def applies(spec: PolicySpec, parameters: FlatParameters, *, shared: bool, exploration: str) -> bool:
     """Whether these settings have their derivatives above."""
-    simple = spec.action.kind == "discrete" or spec.distribution == "gaussian"
+    box = spec.action.kind == "box" and spec.distribution == "gaussian"
+    simple = spec.plain and (box or (spec.action.kind == "discrete" and spec.mask is None))
     return simple and not shared and exploration == "entropy" and parameters.values.device.type == "cpu"
 
 

@@ -1,19 +1,33 @@
-"""What algorithms that learn from a replay share: the settings of the replay, and of the ratio that it is held to."""
+"""What algorithms that learn from a replay share: settings of the replay and its ratio; the frame of an algorithm."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Generic, Literal, Self, TypeVar
 
-from offbeat.config import RuntimeConfig
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offbeat.algorithms.kept import Kept
+from offbeat.algorithms.statistics import Statistics
+from offbeat.config import Config, RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.memory.priorities import Exponents
 from offbeat.memory.replay import Replay
 from offbeat.memory.rings import Rings, RingShape
+from offbeat.models.flat import FlatParameters
+from offbeat.models.spec import PolicySpec
+from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.pace import ReplayPace
+from offbeat.seeding import derive_seed
 from offbeat.threads import usable_cores
+from offbeat.types import Batch, Field, Minibatch, ParameterGroup, Stage
 
 
 @dataclass(frozen=True)
@@ -165,3 +179,78 @@ class ReplayConfig:
                 f"each of {workers} workers has its share of capacity and warmup, {own.capacity} and {own.warmup}, but "
                 f"of one {error}. What is typed for capacity or warmup is shared out: type {workers} times as much"
             ) from error
+
+
+Settings = TypeVar("Settings", bound=ReplayConfig)
+
+
+class OffPolicy(Kept, Generic[Settings]):
+    """All of `types.ReplayAlgorithm` but `begin`, `priorities` and what an algorithm makes in `_make`."""
+
+    groups: Mapping[str, ParameterGroup]
+    stages: tuple[Stage, ...]
+    threads: int = 0
+
+    _policy: FlatParameters
+    """What acts, with the names and the order of `PolicySpec.parameter_shapes`."""
+    _flags: dict[str, Tensor]
+    """What else is published with it, by the names of `PolicySpec.layout`."""
+
+    def __init__(
+        self, config: Settings, spec: PolicySpec, *, seed: int, device: str = "cpu", storage: Storage | None = None
+    ) -> None:
+        """Make new networks.
+
+        Args:
+            config: the settings.
+            spec: the policy, from `config.policy_spec`.
+            seed: keys the initial weights.
+            device: where the learner's tensors live.
+            storage: where what is learned lies; None: in this process.
+        """
+        self._config, self._spec, self._device = config, spec, device
+        storage = storage or PrivateStorage()
+        self._layout = spec.layout()
+        self._statistics = Statistics(spec, storage, returns=False, device=device)
+        self._make(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
+
+    def _make(self, generator: torch.Generator, storage: Storage) -> None:
+        """Make networks, `groups`, `stages` and the rest; all that learning changes goes to `storage`."""
+        raise NotImplementedError
+
+    @classmethod
+    def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
+        """Make the algorithm of a run."""
+        return cls(config.settings, spec, seed=config.run.seed, device=device, storage=storage)
+
+    def fields(self) -> list[Field]:
+        return []
+
+    @torch.no_grad()
+    def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:  # noqa: ARG002
+        """Flatten and normalise observations to [M, inputs]; images, and the rest, stay as they were sampled."""
+        rows = {name: sampled[name] for name in ("action", "reward", "discount", "weight") if name in sampled}
+        for name, prefix in (("observation", ""), ("next_observation", "next/")):
+            rows[name] = self._statistics.normalized(flatten_tensors(self._spec.vectors, sampled, prefix))
+            rows |= {f"{name}/{leaf.name}": sampled[prefix + leaf.name] for leaf in self._spec.encoded}
+        if self._spec.mask:
+            rows["mask"], rows["next_mask"] = sampled[self._spec.mask], sampled["next/" + self._spec.mask]
+        return rows
+
+    def _seen(self, minibatch: Minibatch, name: str) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what networks are given of 'observation' or 'next_observation'."""
+        return minibatch[name], {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self._spec.encoded}
+
+    def finish(self, observations: Batch) -> dict[str, float]:
+        if self._spec.normalize:
+            rows = flatten_tensors(self._spec.vectors, observations)
+            self._statistics.update(rows, rows.new_empty(0))
+        return {}
+
+    def write_published(self, vector: NDArray[np.float32]) -> None:
+        vector[: self._policy.layout.size] = self._policy.values.cpu().numpy()
+        arrays = self._layout.views(vector)
+        for name, values in self._statistics.published.items():
+            arrays[name][:] = values
+        for name, flag in self._flags.items():
+            arrays[name][:] = flag.cpu().numpy()

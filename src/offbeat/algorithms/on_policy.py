@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import numpy_gradients
+from offbeat.algorithms.kept import Kept
+from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config import Config, RuntimeConfig
 from offbeat.errors import ConfigError
-from offbeat.fields import Count, NonNegative, Positive, Share
+from offbeat.fields import NonNegative, Positive, Share
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
@@ -39,19 +41,26 @@ from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import Layout
-from offbeat.models.spec import Activation, Distribution, PolicySpec
+from offbeat.models.policy_network import Remembered
+from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.pace import OnPolicyPace
 from offbeat.seeding import derive_seed
-from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
+from offbeat.types import Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage
 
 GROUP = "actor_critic"
+HIDDEN_SIZES = (64, 64)
+"""Units of each hidden layer, unless the settings say otherwise."""
+ROWS_AT_ONCE = 1024
+"""Rows of images whose values are computed together: what lies between the layers stays within the caches' reach."""
+ENCODED = "encoded/"
 ROUNDING = 1e-5
 """How far from 1 a ratio of two equal policies may be, when one has acted in NumPy and the other is recomputed."""
 
 
 @dataclass(frozen=True)
-class OnPolicyConfig:
+class OnPolicyConfig(NetworkConfig):
     """The settings that all on-policy actor-critics have."""
 
     learning_rate: Positive = 3e-4
@@ -76,12 +85,8 @@ class OnPolicyConfig:
     """V-trace's bound on the weight of an error; used with max_lag > 0."""
     c_clip: Positive = 1.0
     """V-trace's bound on the weight of later errors; used with max_lag > 0."""
-    hidden_sizes: tuple[Count, ...] = (64, 64)
-    """Units of each hidden layer."""
-    activation: Activation = "tanh"
-    """Between the layers."""
-    shared_trunk: bool = False
-    """One body for policy and critic instead of one each."""
+    shared_trunk: bool | None = None
+    """One body for policy and critic instead of one each; none: where there are images or a core."""
     action_distribution: Literal["auto", "squashed"] = "auto"
     """auto: categorical or Gaussian, as the actions are; squashed: a Gaussian through tanh (bounded boxes)."""
     log_std_init: float = 0.0
@@ -142,15 +147,16 @@ class OnPolicyConfig:
         Raises:
             ConfigError: the env's actions do not suit these settings.
         """
-        discrete = env.action.kind != "box"
-        if discrete and self.action_distribution == "squashed":
+        boxes, choices = bool(env.action.low), bool(env.action.nvec)
+        if not boxes and self.action_distribution == "squashed":
             raise ConfigError(
                 f"action_distribution is squashed, but {env.id} has {env.action.kind} actions, which cannot pass "
                 "through a tanh: type --set action_distribution=auto"
             )
-        if not discrete and self.exploration == "symmetric_kl":
+        if boxes and self.exploration == "symmetric_kl":
+            what = "actions with boxes in them" if choices else "box actions"
             raise ConfigError(
-                f"exploration is symmetric_kl, but {env.id} has box actions, over which no policy is uniform: "
+                f"exploration is symmetric_kl, but {env.id} has {what}, over which no policy is uniform: "
                 "type --set exploration=entropy"
             )
         if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
@@ -158,21 +164,27 @@ class OnPolicyConfig:
                 f"action_distribution is squashed, but {env.id} has actions without bounds: "
                 "type --set action_distribution=auto"
             )
+        if self.core != "none" and self.shared_trunk is False:
+            raise ConfigError(
+                f"core is {self.core}, and shared_trunk is false, but a critic has no memory of its own: leave "
+                "shared_trunk out"
+            )
         gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
         return PolicySpec(
-            observation=env.observation,
-            action=env.action,
-            hidden_sizes=self.hidden_sizes,
-            activation=self.activation,
-            distribution="categorical" if discrete else gaussian,
+            **self.network(env, HIDDEN_SIZES),
+            distribution=gaussian if boxes else "categorical",
             normalize=self.normalize_observations,
         )
+
+    def shares_trunk(self, spec: PolicySpec) -> bool:
+        """Whether policy and critic have one body."""
+        return bool(spec.encoded or spec.recurrent) if self.shared_trunk is None else self.shared_trunk
 
 
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
 
-class OnPolicy(Generic[Settings]):
+class OnPolicy(Kept, Generic[Settings]):
     """See the module's docstring. One parameter group, one stage."""
 
     def __init__(
@@ -199,16 +211,13 @@ class OnPolicy(Generic[Settings]):
         storage = storage or PrivateStorage()
         self._keep(storage)
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
-        self._model = ActorCritic(
-            spec, shared=config.shared_trunk, log_std_init=config.log_std_init, generator=generator
-        ).to(device)
+        shared = config.shares_trunk(spec)
+        self._model = ActorCritic(spec, shared=shared, log_std_init=config.log_std_init, generator=generator).to(device)
         self._flat = FlatParameters(self._model, GROUP, storage)
         self._layout = spec.layout()
         self._policy_size = Layout.of(spec.parameter_shapes()).size
-        self._statistics = Statistics(
-            spec.inputs, storage, observations=spec.normalize, returns=config.normalize_returns, device=device
-        )
-        self._by_hand = self._numpy_gradients()
+        self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
+        self._by_hand = self._numpy_gradients(shared=shared)
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
             GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
@@ -226,18 +235,17 @@ class OnPolicy(Generic[Settings]):
         corrected = config.runtime.max_lag > 0
         return cls(config.settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
-    def _numpy_gradients(self) -> NumpyGradients | None:
+    def _numpy_gradients(self, *, shared: bool) -> NumpyGradients | None:
         """Return the quicker path through the loss, where there is one."""
         config = self._config
         weigh = Coefficients(config.value_coef, config.entropy_coef, config.normalize_advantages)
-        if not numpy_gradients.applies(
-            self._spec, self._flat, shared=config.shared_trunk, exploration=config.exploration
-        ):
+        if not numpy_gradients.applies(self._spec, self._flat, shared=shared, exploration=config.exploration):
             return None
         return NumpyGradients(self._spec, self._flat, weigh)
 
     def fields(self) -> list[Field]:
-        return [Field("behavior_log_prob", (), "float32")]
+        remembered = [Field("initial_state", (self._spec.state_size,), "float32", per="unroll")]
+        return [Field("behavior_log_prob", (), "float32"), *(remembered if self._spec.recurrent else [])]
 
     def begin(self, progress: float) -> dict[str, float]:
         return {GROUP: self._rate_at(progress)}
@@ -249,40 +257,74 @@ class OnPolicy(Generic[Settings]):
 
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Batch:
-        """Add normalised observations [T + 1, B, inputs], proximal log-probabilities and targets [T, B]."""
+        """Add normalised observations [T + 1, B, inputs], what else the network needs of them, and targets [T, B]."""
         rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
-        raw = self._flatten(batch)
+        if self._spec.mask:
+            rows["mask"] = batch[self._spec.mask][:-1]
+        raw = flatten_tensors(self._spec.vectors, batch)
         observation = self._statistics.normalized(raw)
         behavior = batch["behavior_log_prob"][:-1]
-        prepared = {**rows, "raw_observation": raw, "observation": observation, "behavior_log_prob": behavior}
-        prepared["proximal_log_prob"] = self._log_prob(prepared) if self._corrected else behavior
-        return {**prepared, **self._targets(prepared)}
+        prepared = {
+            **rows,
+            **{ENCODED + leaf.name: batch[leaf.name] for leaf in self._spec.encoded},
+            "raw_observation": raw,
+            "observation": observation,
+            "behavior_log_prob": behavior,
+            "proximal_log_prob": behavior,
+        }
+        if self._spec.recurrent:
+            prepared |= {"initial_state": batch["initial_state"], "resets": ~batch["valid"]}  # reset rows
+        if self._in_one_pass(rows["valid"]):
+            return prepared
+        if not self._corrected:
+            return {**prepared, **self._targets(prepared)}
+        prepared["proximal_log_prob"], values = self._log_prob_and_values(prepared)
+        return {**prepared, **self._targets(prepared, values)}
 
-    def _flatten(self, batch: Batch) -> Tensor:
-        leaves = [
-            batch[leaf.name].to(torch.float32).reshape(*batch["reward"].shape, -1) for leaf in self._spec.observation
-        ]
-        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=2)
-
-    def _log_prob(self, batch: Batch) -> Tensor:
-        """Return the current policy's log-probabilities of the recorded actions, [T, B]."""
-        observation, action = batch["observation"][:-1].flatten(0, 1), batch["action"].flatten(0, 1)
+    def _log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the current policy's log-probabilities of the recorded actions, [T, B], and values as `_values`."""
+        shape, action = batch["reward"].shape, batch["action"]
         if self._by_hand:
-            log_prob = torch.from_numpy(self._by_hand.log_prob(observation.numpy(), action.numpy()))
-        else:
-            log_prob = self._model(observation)[0].log_prob(action)
-        return log_prob.reshape(batch["reward"].shape)
+            observation = batch["observation"][:-1].flatten(0, 1).numpy()
+            log_prob = self._by_hand.log_prob(observation, action.flatten(0, 1).numpy())
+            return torch.from_numpy(log_prob).reshape(shape), self._values(batch)
+        actions, masks = _padded(action), _padded(batch["mask"]) if "mask" in batch else None
+        log_probs, values = [], []
+        for rows in self._pieces(batch):
+            mask = None if masks is None else masks[rows]
+            distribution, of_rows = self._model.both(*self._seen(batch, rows), mask=mask)
+            log_probs.append(distribution.log_prob(actions[rows]))
+            values.append(of_rows)
+        return torch.cat(log_probs)[: shape.numel()].reshape(shape), self._in_units_of_reward(batch, values)
 
-    def _values(self, observation: Tensor) -> Tensor:
+    def _values(self, batch: Batch) -> Tensor:
         """Return the critic's values in units of reward, [T + 1, B]."""
-        rows = observation.flatten(0, 1)
-        values = torch.from_numpy(self._by_hand.values(rows.numpy())) if self._by_hand else self._model.value(rows)
-        return values.reshape(observation.shape[:2]) * self._statistics.return_std
+        if self._by_hand:
+            values = [torch.from_numpy(self._by_hand.values(batch["observation"].flatten(0, 1).numpy()))]
+        else:
+            values = [self._model.value(*self._seen(batch, rows)) for rows in self._pieces(batch)]
+        return self._in_units_of_reward(batch, values)
+
+    def _in_units_of_reward(self, batch: Batch, values: list[Tensor]) -> Tensor:
+        joined: Tensor = torch.cat(values).reshape(batch["observation"].shape[:2]) * self._statistics.return_std
+        return joined
+
+    def _pieces(self, batch: Batch) -> list[slice]:
+        """Return the rows, flattened to [(T + 1) * B], that are looked at together."""
+        rows = batch["observation"].shape[:2].numel()
+        at_once = ROWS_AT_ONCE if self._spec.encoded and not self._spec.recurrent else rows
+        return [slice(first, first + at_once) for first in range(0, rows, at_once)]
+
+    def _seen(self, batch: Batch, rows: slice) -> tuple[Tensor, Mapping[str, Tensor], Remembered | None]:
+        """Return what the network is given of rows flattened to [(T + 1) * B]; of a core's, all."""
+        encoded = {leaf.name: batch[ENCODED + leaf.name].flatten(0, 1)[rows] for leaf in self._spec.encoded}
+        remembered = Remembered(batch["initial_state"], batch["resets"]) if self._spec.recurrent else None
+        return batch["observation"].flatten(0, 1)[rows], encoded, remembered
 
     @torch.no_grad()
-    def _targets(self, batch: Batch) -> dict[str, Tensor]:
+    def _targets(self, batch: Batch, values: Tensor | None = None) -> dict[str, Tensor]:
         """Return advantages, values and value targets, [T, B]; values in units of the normalised return."""
-        values = self._values(batch["observation"])
+        values = self._values(batch) if values is None else values
         targets = self._estimate(batch, values)
         return_std = self._statistics.return_std
         return {
@@ -309,11 +351,67 @@ class OnPolicy(Generic[Settings]):
         """Yield the valid rows of the batch, all at once: one update."""
         valid = valid_rows(batch)
         if len(valid):  # a small batch may be reset rows alone
-            yield gathered(batch, valid)
+            yield batch if self._in_one_pass(batch["valid"]) else self._of_rows(batch, valid)
+
+    def _in_one_pass(self, valid: Tensor) -> bool:  # noqa: ARG002
+        """Whether one pass of the batch, [T, B], through the network gives the targets and the loss.
+
+        It does where a batch is one update; by hand, two are quicker.
+        """
+        return self._by_hand is None
+
+    def _of_rows(self, batch: Batch, order: Tensor) -> dict[str, Tensor]:
+        """Return the rows at `order` [M] of what a loss needs: one gather per array."""
+        names = (*_LEARNED_FROM, "observation", *(ENCODED + leaf.name for leaf in self._spec.encoded))
+        rows = len(batch["reward"])
+        return {name: batch[name][:rows].flatten(0, 1)[order] for name in names if name in batch}
+
+    def _of_columns(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
+        """Return whole columns, of which the losses see the valid rows, [M]; the network sees all, [T * b, ...]."""
+        rows = len(batch["reward"])
+        valid = batch["valid"][:, columns].flatten().nonzero().squeeze(1)
+        seen = ("observation", *(ENCODED + leaf.name for leaf in self._spec.encoded))
+        return {
+            **{name: batch[name][:rows, columns].flatten(0, 1)[valid] for name in _LEARNED_FROM if name in batch},
+            **{name: batch[name][:rows, columns].flatten(0, 1) for name in seen},
+            "initial_state": batch["initial_state"][columns],
+            "resets": batch["resets"][:rows, columns],
+            "rows": valid,
+        }
+
+    def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
+        """Return the action distribution and the values of a minibatch's M rows."""
+        encoded = {leaf.name: minibatch[ENCODED + leaf.name] for leaf in self._spec.encoded}
+        if not self._spec.recurrent:
+            return self._model.both(minibatch["observation"], encoded, mask=minibatch.get("mask"))
+        remembered, rows = Remembered(minibatch["initial_state"], minibatch["resets"]), minibatch["rows"]
+        mask = minibatch.get("mask")
+        distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
+        return distribution, values[rows]
+
+    def _looked_at(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
+        """Return the same of a whole batch's valid rows, and these rows: targets come from the same pass.
+
+        The targets are left in `batch`.
+        """
+        shape, valid = batch["reward"].shape, valid_rows(batch)
+        everything = slice(0, batch["observation"].shape[:2].numel())
+        mask = batch["mask"].flatten(0, 1)[valid] if "mask" in batch else None
+        distribution, values = self._model.both(*self._seen(batch, everything), rows=valid, mask=mask)
+        if self._corrected:
+            log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
+            proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
+            batch["proximal_log_prob"] = proximal
+        batch |= self._targets(batch, self._in_units_of_reward(batch, [values.detach()]))
+        seen = {name: batch[name].flatten(0, 1)[valid] for name in _LEARNED_FROM if name in batch}
+        return distribution, values[valid], seen
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
         config = self._config
-        distribution, values = self._model(minibatch["observation"])
+        if "advantage" in minibatch:
+            distribution, values = self._evaluated(minibatch)
+        else:
+            distribution, values, minibatch = self._looked_at(minibatch)
         log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
         if config.normalize_advantages:
             advantages = normalized(advantages)
@@ -382,26 +480,8 @@ class OnPolicy(Generic[Settings]):
         policy = vector[: self._policy_size]
         policy[:] = self._flat.values[: self._policy_size].cpu().numpy()
 
-    def weights(self) -> Tree:
-        trained = {name: view.cpu().numpy() for name, view in self._flat.arrays().items()}
-        return trained | self._statistics.arrays()
-
-    @torch.no_grad()
-    def load_weights(self, weights: Mapping[str, Array]) -> None:
-        for name, view in self._flat.arrays().items():
-            view.copy_(torch.from_numpy(weights[name]))
-
-    def state(self) -> dict[str, Any]:
-        return self._statistics.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.restore_statistics(state)
-
-    def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        self._statistics.restore(state)
-
-    def close(self) -> None:
-        """Nothing was started."""
+    def _arrays(self) -> dict[str, Tensor]:
+        return self._flat.arrays()
 
 
 def scheduled(start: float, schedule: str, progress: float) -> float:
@@ -411,7 +491,8 @@ def scheduled(start: float, schedule: str, progress: float) -> float:
 
 # --- rows ---------------------------------------------------------------------------------------------------
 
-_GATHERED = ("observation", "action", "proximal_log_prob", "advantage", "value_target", "proximal_value")
+_LEARNED_FROM = ("action", "mask", "proximal_log_prob", "advantage", "value_target", "proximal_value")
+"""What the losses see of a row, beside what the network makes of its observation; a mask only where there is one."""
 
 
 def valid_rows(batch: Batch) -> Tensor:
@@ -420,10 +501,9 @@ def valid_rows(batch: Batch) -> Tensor:
     return valid
 
 
-def gathered(batch: Batch, order: Tensor) -> dict[str, Tensor]:
-    """Return the rows at `order` [M] of what a loss needs: one gather per array."""
-    rows = len(batch["reward"])
-    return {name: batch[name][:rows].flatten(0, 1)[order] for name in _GATHERED}
+def _padded(rows: Tensor) -> Tensor:
+    """Return rows [T, B, ...] with zeros for the row after the last, which has none, as [(T + 1) * B, ...]."""
+    return torch.cat((rows, torch.zeros_like(rows[:1]))).flatten(0, 1)
 
 
 def _rows(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from offbeat.algorithms import ppo_numpy
 from offbeat.algorithms.numpy_gradients import F32, Figures, Rows
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, gathered, scheduled, valid_rows
+from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled, valid_rows
 from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Positive
@@ -76,6 +76,8 @@ class PPOConfig(OnPolicyConfig):
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
 
+    config_class = PPOConfig
+
     def _keep(self, storage: Storage) -> None:
         config = self._config
         self._clip = config.clip
@@ -99,14 +101,33 @@ class PPO(OnPolicy[PPOConfig]):
         valid = valid_rows(batch)
         self._first = True
         parts = -(-len(valid) // self._config.minibatch_size)
+        if self._in_one_pass(batch["valid"]):
+            yield from super().minibatches(batch, random)
+            return
         for epoch in range(self._config.epochs if parts else 0):
             if epoch and self._config.recompute_advantages:
                 proximal_value = batch["proximal_value"]  # of the learning step's start, as value_clip means it
                 batch = {**batch, **self._targets(batch), "proximal_value": proximal_value}
             self._epoch_kl.clear()
-            yield from _shuffled(batch, valid, parts, random)
+            yield from self._shuffled(batch, valid, parts, random)
             if self._drifted():
                 return
+
+    def _in_one_pass(self, valid: Tensor) -> bool:
+        one = self._config.epochs == 1 and valid.numel() <= self._config.minibatch_size
+        return one and super()._in_one_pass(valid)
+
+    def _shuffled(self, batch: Batch, valid: Tensor, parts: int, random: np.random.Generator) -> Iterator[Minibatch]:
+        """Yield `parts` equal minibatches: of the valid rows, or with a core of whole columns."""
+        if self._spec.recurrent:
+            columns = _permuted(torch.arange(batch["reward"].shape[1], device=valid.device), random)
+            yield from (self._of_columns(batch, some) for some in columns.tensor_split(min(parts, len(columns))))
+        elif self._spec.encoded:  # images are gathered when they are needed: all of an epoch would take gigabytes
+            yield from (self._of_rows(batch, rows) for rows in _permuted(valid, random).tensor_split(parts))
+        else:  # one gather per array and epoch, then slices of it
+            chunks = self._of_rows(batch, _permuted(valid, random))
+            split = {name: rows.tensor_split(parts) for name, rows in chunks.items()}
+            yield from ({name: chunk[part] for name, chunk in split.items()} for part in range(parts))
 
     def _drifted(self) -> bool:
         """Whether the last epoch took the policy far enough from the proximal one to stop."""
@@ -191,9 +212,5 @@ def _figures(log_ratio: Tensor, clip: float) -> dict[str, Tensor]:
     }
 
 
-def _shuffled(batch: Batch, valid: Tensor, parts: int, random: np.random.Generator) -> Iterator[Minibatch]:
-    """Yield `parts` equal minibatches of the valid rows: one gather per array and epoch, then slices of it."""
-    order = valid[torch.from_numpy(random.permutation(len(valid))).to(valid.device)]
-    chunks = {name: rows.tensor_split(parts) for name, rows in gathered(batch, order).items()}
-    for part in range(parts):
-        yield {name: chunk[part] for name, chunk in chunks.items()}
+def _permuted(indices: Tensor, random: np.random.Generator) -> Tensor:
+    return indices[torch.from_numpy(random.permutation(len(indices))).to(indices.device)]

@@ -11,34 +11,35 @@ Until the first update of the policy, actions are uniform over all there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol, Self
+from typing import Annotated, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.algorithms.network import NetworkConfig
+from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
 from offbeat.algorithms.sac_gradients import SACGradients
-from offbeat.algorithms.statistics import Statistics
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.fields import Bound, Count, NonNegative, Positive
 from offbeat.losses import sac as losses
 from offbeat.models.critics import Critics
-from offbeat.models.distributions import TanhGaussian
-from offbeat.models.flat import FlatParameters
+from offbeat.models.distributions import TanhGaussian, masked
+from offbeat.models.encoders import Encoders
+from offbeat.models.flat import FlatParameters, frozen
+from offbeat.models.policy_network import uniform
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
-from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.models.storage import Storage
 from offbeat.models.team import Team
-from offbeat.seeding import derive_seed
-from offbeat.types import Array, Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage, Tree
+from offbeat.types import Array, Batch, EnvSpec, LossResult, Minibatch, ParameterGroup, Stage
 
+HIDDEN_SIZES = (256, 256)
+"""Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""
 CRITIC, POLICY, TEMPERATURE = "critic", "policy", "temperature"
 SHARE_OF_ENTROPY = 0.7
 """Of the uniform policy's entropy: the default target over choices. arXiv:1910.07207 has 0.98, which a policy of two
@@ -46,7 +47,7 @@ choices that is any good cannot keep; its author and github.com/toshikwa/sac-dis
 
 
 @dataclass(frozen=True)
-class SACConfig(ReplayConfig):
+class SACConfig(ReplayConfig, NetworkConfig):
     """The settings of SAC; the defaults are those of arXiv:1812.05905, appendix D, unless noted."""
 
     policy_learning_rate: Positive | None = None
@@ -66,11 +67,10 @@ class SACConfig(ReplayConfig):
     initial_temperature: Positive = 1.0
     """What a learned temperature begins at."""
     target_entropy: float | None = None
-    """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what n choices have at most."""
-    hidden_sizes: tuple[Count, ...] = (256, 256)
-    """Units of each hidden layer, of the policy and of each critic."""
+    """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what the choices, those allowed
+    in a state if there are masks, have at most."""
     activation: Activation = "relu"
-    """Between the layers."""
+    """Between the hidden layers; encoders have ReLU."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     max_grad_norm: Positive | None = None
@@ -86,11 +86,12 @@ class SACConfig(ReplayConfig):
         """
         _require_actions(env)
         self._require_use_of_temperature()
+        self.refuse_core("SAC")
+        for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
+            if given:
+                raise ConfigError(f"{key} is {getattr(self, key)}, which SAC's critics do not have: leave it out")
         spec = PolicySpec(
-            observation=env.observation,
-            action=env.action,
-            hidden_sizes=self.hidden_sizes,
-            activation=self.activation,
+            **self.network(env, HIDDEN_SIZES),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
             normalize=self.normalize_observations,
             uniform_start=True,
@@ -141,10 +142,11 @@ def _require_actions(env: EnvSpec) -> None:
         ConfigError: with the actions that there are.
     """
     action = env.action
-    if action.kind == "multidiscrete":
+    if action.kind in ("multidiscrete", "mixed"):
+        boxes = f" and {len(action.low)} numbers" if action.low else ""
         raise ConfigError(
-            f"{env.id} has multidiscrete actions of {list(action.nvec)} choices, but SAC expects a bounded box or one "
-            f"discrete action: type `offbeat train ppo {env.id}`"
+            f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded box "
+            f"or one discrete action: type `offbeat train ppo {env.id}`"
         )
     if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
         raise ConfigError(
@@ -164,6 +166,10 @@ class _Networks(NamedTuple):
     frozen: Critics
     """The critics on the same values, but without gradients: through them, the policy alone is differentiated."""
     ema: Critics
+
+
+Seen = Callable[[Minibatch, str], tuple[Tensor, Mapping[str, Tensor]]]
+"""Returns what networks are given of 'observation' or 'next_observation'."""
 
 
 class _Heads(Protocol):
@@ -189,8 +195,8 @@ class _Heads(Protocol):
 class _BoxHeads:
     """One action is drawn from the policy in each state; critics are given it after the observation."""
 
-    def __init__(self, networks: _Networks, action_size: int) -> None:
-        self._networks, self._action_size = networks, action_size
+    def __init__(self, networks: _Networks, seen: Seen, action_size: int) -> None:
+        self._networks, self._seen, self._action_size = networks, seen, action_size
 
     def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
         shape = (2, rows, self._action_size)
@@ -198,55 +204,57 @@ class _BoxHeads:
         return {"noise": noise, "next_noise": following}
 
     def values(self, minibatch: Minibatch) -> Tensor:
-        values: Tensor = self._networks.critics(torch.cat([minibatch["observation"], minibatch["action"]], 1))
+        values: Tensor = self._networks.critics(*self._seen(minibatch, "observation"), minibatch["action"])
         return values
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
-        observation = minibatch["next_observation"]
-        action, log_prob = TanhGaussian(self._networks.policy(observation)).sample(minibatch["next_noise"])
-        following = self._networks.ema(torch.cat([observation, action], 1))
+        observation = self._seen(minibatch, "next_observation")
+        action, log_prob = TanhGaussian(self._networks.policy(*observation)).sample(minibatch["next_noise"])
+        following = self._networks.ema(*observation, action)
         return losses.soft_targets(minibatch["reward"], minibatch["discount"], following, log_prob, temperature)
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        observation = minibatch["observation"]
-        action, log_prob = TanhGaussian(self._networks.policy(observation)).sample(minibatch["noise"])
-        values = self._networks.frozen(torch.cat([observation, action], 1))
+        observation = self._seen(minibatch, "observation")
+        action, log_prob = TanhGaussian(self._networks.policy(*observation)).sample(minibatch["noise"])
+        values = self._networks.frozen(*observation, action)
         return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
 
 
 class _ChoiceHeads:
     """All actions are valued in each state, and weighed with their probabilities: nothing is drawn."""
 
-    def __init__(self, networks: _Networks) -> None:
-        self._networks = networks
+    def __init__(self, networks: _Networks, seen: Seen) -> None:
+        self._networks, self._seen = networks, seen
 
     def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:  # noqa: ARG002
         return {}
 
     def values(self, minibatch: Minibatch) -> Tensor:
-        values: Tensor = self._networks.critics(minibatch["observation"])
+        values: Tensor = self._networks.critics(*self._seen(minibatch, "observation"))
         chosen = minibatch["action"][:, None].expand(*values.shape[:2], 1)
         return values.gather(2, chosen).squeeze(2)
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
-        observation = minibatch["next_observation"]
-        log_probs, following = self._log_probs(observation), self._networks.ema(observation)
+        observation = self._seen(minibatch, "next_observation")
+        log_probs = self._log_probs(*observation, minibatch.get("next_mask"))
+        following = self._networks.ema(*observation)
         return losses.discrete_soft_targets(
             minibatch["reward"], minibatch["discount"], following, log_probs, temperature
         )
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        observation = minibatch["observation"]
-        log_probs = self._log_probs(observation)
+        observation = self._seen(minibatch, "observation")
+        log_probs = self._log_probs(*observation, minibatch.get("mask"))
         with torch.no_grad():
-            values = self._networks.frozen(observation)
+            values = self._networks.frozen(*observation)
             entropy = losses.entropy_of(log_probs)
         return losses.discrete_policy_loss(log_probs, values, temperature), entropy
 
-    def _log_probs(self, observation: Tensor) -> Tensor:
-        return functional.log_softmax(self._networks.policy(observation), dim=1)
+    def _log_probs(self, vector: Tensor, encoded: Mapping[str, Tensor], mask: Tensor | None) -> Tensor:
+        logits = self._networks.policy(vector, encoded)
+        return functional.log_softmax(logits if mask is None else masked(logits, mask), dim=1)
 
 
 class _Temperature(nn.Module):
@@ -257,8 +265,10 @@ class _Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(initial)))
 
 
-class SAC:
+class SAC(OffPolicy[SACConfig]):
     """See the module's docstring. Up to three parameter groups, each with its stage."""
+
+    config_class = SACConfig
 
     def __init__(
         self,
@@ -270,34 +280,14 @@ class SAC:
         device: str = "cpu",
         storage: Storage | None = None,
     ) -> None:
-        """Make new networks.
+        """Make new networks: as `OffPolicy`, with the number of threads that share an update.
 
-        Args:
-            config: the settings.
-            spec: the policy, from `config.policy_spec`.
-            seed: keys the initial weights.
-            threads: that share an update, where its gradients are computed by hand; the bits are the same with 1.
-            device: where the learner's tensors live.
-            storage: where what is learned lies; None: in this process.
+        They do where its gradients are computed by hand; the bits are the same with 1.
         """
-        self._config, self._spec, self._device = config, spec, device
-        storage = storage or PrivateStorage()
-        self._layout = spec.layout()
-        self._statistics = Statistics(spec.inputs, storage, observations=spec.normalize, returns=False, device=device)
-        self._uniform = storage.keep("uniform", torch.ones(1))
-        """1 until the policy has learned."""
-        self._make_networks(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
-        self._make_temperature(storage)
-        self._team = Team(2 if threads > 1 else 1) if spec.action.kind == "box" and device == "cpu" else None
-        self.threads: int = self._team.threads if self._team else 1
-        self._by_hand = self._gradients_by_hand(self._team) if self._team else None
-        self.groups: Mapping[str, ParameterGroup] = self._make_groups()
-        self.stages: tuple[Stage, ...] = self._make_stages()
-        # What a stage leaves for those after it.
-        self._errors = torch.zeros(0)
-        """[M]: by how much the critics missed their targets in the last update, the mean over the critics."""
-        self._entropy: Tensor | float = 0.0
-        """The mean entropy of the policy in the states of the last update."""
+        by_hand = spec.plain and spec.action.kind == "box" and device == "cpu"
+        self._team = Team(2 if threads > 1 else 1) if by_hand else None
+        self.threads = self._team.threads if self._team else 1
+        super().__init__(config, spec, seed=seed, device=device, storage=storage)
 
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
@@ -311,25 +301,45 @@ class SAC:
             )
         return algorithm
 
+    def _make(self, generator: torch.Generator, storage: Storage) -> None:
+        self._uniform = storage.keep("uniform", torch.ones(1))
+        """1 until the policy has learned."""
+        self._flags = {"uniform": self._uniform}
+        self._make_networks(generator, storage)
+        self._make_temperature(storage)
+        self._by_hand = self._gradients_by_hand(self._team) if self._team else None
+        self.groups = self._make_groups()
+        self.stages = self._make_stages()
+        # What a stage leaves for those after it.
+        self._errors = torch.zeros(0)
+        """[M]: by how much the critics missed their targets in the last update, the mean over the critics."""
+        self._entropy: Tensor | float = 0.0
+        """The mean entropy of the policy in the states of the last update."""
+
     def _make_networks(self, generator: torch.Generator, storage: Storage) -> None:
         config, spec = self._config, self._spec
         box = spec.action.kind == "box"
         policy = SoftPolicy(spec, generator=generator).to(self._device)
+        encoders = Encoders(spec.encoded, spec.encoder, uniform(generator)) if spec.encoded else None
+        seen = spec.inputs + (encoders.features if encoders else 0)
         critics = Critics(
-            spec.inputs + spec.action_size if box else spec.inputs,
-            config.hidden_sizes,
-            config.activation,
+            seen + spec.action_size if box else seen,
+            spec.hidden_sizes,
+            spec.activation,
             critics=config.critics,
             choices=None if box else spec.action.nvec[0],
             generator=generator,
+            encoders=encoders,
         ).to(self._device)
         self._policy = FlatParameters(policy, POLICY, storage)
         self._critics = FlatParameters(critics, CRITIC, storage)
         self._ema = storage.keep("ema_critics", self._critics.values.clone())
-        frozen = _frozen(critics, self._critics.arrays())
-        ema = _frozen(critics, self._critics.layout.views(self._ema))
-        networks = _Networks(policy, critics, frozen, ema)
-        self._heads: _Heads = _BoxHeads(networks, spec.action_size) if box else _ChoiceHeads(networks)
+        frozen_critics = frozen(critics, self._critics.arrays())
+        ema = frozen(critics, self._critics.layout.views(self._ema))
+        networks = _Networks(policy, critics, frozen_critics, ema)
+        self._heads: _Heads = (
+            _BoxHeads(networks, self._seen, spec.action_size) if box else _ChoiceHeads(networks, self._seen)
+        )
 
     def _make_temperature(self, storage: Storage) -> None:
         """Make a parameter of it, unless it is fixed."""
@@ -372,9 +382,6 @@ class SAC:
         )
         return tuple(stage for stage in stages if stage.group in self.groups)
 
-    def fields(self) -> list[Field]:
-        return []
-
     def begin(self, progress: float) -> dict[str, float]:  # noqa: ARG002
         config = self._config
         rates = {
@@ -384,21 +391,14 @@ class SAC:
         }
         return {group: rates[group] or config.learning_rate for group in self.groups}
 
-    @torch.no_grad()
     def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:
         """Flatten and normalise observations to [M, inputs] and actions to [M, action_size]; draw the noise."""
-        rows = {name: sampled[name] for name in ("action", "reward", "discount", "weight") if name in sampled}
+        rows = super().minibatch(sampled, random)
+        action = rows["action"]
         if self._spec.action.kind == "box":
-            rows["action"] = rows["action"].reshape(-1, self._spec.action_size)
-        rows["observation"] = self._statistics.normalized(self._flatten(sampled, ""))
-        rows["next_observation"] = self._statistics.normalized(self._flatten(sampled, "next/"))
+            action = action.reshape(-1, self._spec.action_size)
         noise = self._heads.noise(len(rows["reward"]), random)
-        return {**rows, **{name: drawn.to(self._device) for name, drawn in noise.items()}}
-
-    def _flatten(self, rows: Batch, prefix: str) -> Tensor:
-        """Join the leaves into [M, inputs] float32."""
-        leaves = [rows[prefix + leaf.name].to(torch.float32).reshape(-1, leaf.size) for leaf in self._spec.observation]
-        return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=1)
+        return {**rows, "action": action, **{name: drawn.to(self._device) for name, drawn in noise.items()}}
 
     # --- the stages -----------------------------------------------------------------------------------------
 
@@ -431,11 +431,19 @@ class SAC:
     def _end_uniform_start(self) -> None:
         self._uniform.zero_()
 
-    def _temperature_loss(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
+    def _temperature_loss(self, minibatch: Minibatch) -> LossResult:
         """Return the loss for the entropy that the policy stage has found: it is linear in it, so the mean will do."""
         assert self._log_alpha is not None
-        loss = losses.temperature_loss(self._log_alpha, self._entropy, self._target_entropy)
+        loss = losses.temperature_loss(self._log_alpha, self._entropy, self._entropy_target(minibatch))
         return LossResult(loss, {"temperature_loss": loss.detach(), "temperature": self._temperature()})
+
+    def _entropy_target(self, minibatch: Minibatch) -> float:
+        """Return the entropy to keep to. By default it is a share of what the choices allowed in each state can have:
+        where few are, that of all choices would be out of reach, and the temperature would grow for ever.
+        """
+        if "mask" not in minibatch or self._config.target_entropy is not None:
+            return self._target_entropy
+        return SHARE_OF_ENTROPY * float(minibatch["mask"].sum(dim=1).log().mean())
 
     def _temperature_by_hand(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
         gap = float(self._entropy) - self._target_entropy
@@ -452,57 +460,18 @@ class SAC:
         errors: Array = self._errors.cpu().numpy()
         return errors
 
-    def finish(self, observations: Batch) -> dict[str, float]:
-        if self._spec.normalize:
-            rows = self._flatten(observations, "")
-            self._statistics.update(rows, rows.new_empty(0))
-        return {}
-
-    # --- what is published and kept -------------------------------------------------------------------------
-
-    def write_published(self, vector: NDArray[np.float32]) -> None:
-        vector[: self._policy.layout.size] = self._policy.values.cpu().numpy()
-        arrays = self._layout.views(vector)
-        for name, values in self._statistics.published.items():
-            arrays[name][:] = values
-        arrays["uniform"][:] = self._uniform.cpu().numpy()
+    # --- what is kept -----------------------------------------------------------------------------------------
 
     def _arrays(self) -> dict[str, Tensor]:
-        """Return views of all that is learned, by the names of a checkpoint; the policy's as `PolicySpec` has them."""
         ema = self._critics.layout.views(self._ema)
         return {
             **self._policy.arrays(),
             **{f"critics.{name}": view for name, view in self._critics.arrays().items()},
             **{f"ema_critics.{name}": view for name, view in ema.items()},
             **({} if self._log_alpha is None else self._flat_log_alpha.arrays()),
-            "uniform": self._uniform,
+            **self._flags,
         }
-
-    def weights(self) -> Tree:
-        return {name: view.cpu().numpy() for name, view in self._arrays().items()} | self._statistics.arrays()
-
-    @torch.no_grad()
-    def load_weights(self, weights: Mapping[str, Array]) -> None:
-        for name, view in self._arrays().items():
-            view.copy_(torch.from_numpy(weights[name]))
-
-    def state(self) -> dict[str, Any]:
-        return self._statistics.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.restore_statistics(state)
-
-    def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        self._statistics.restore(state)
 
     def close(self) -> None:
         if self._team:
             self._team.close()
-
-
-def _frozen(critics: Critics, values: Mapping[str, Tensor]) -> Critics:
-    """Return critics of the same shape that live on these values, and gather no gradients."""
-    frozen = deepcopy(critics).requires_grad_(False)
-    for name, parameter in frozen.named_parameters():
-        parameter.data = values[name]
-    return frozen

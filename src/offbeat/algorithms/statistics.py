@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offbeat.models.inputs import one_hot_inputs
 from offbeat.models.numpy_policy import OBSERVATION_CLIP
+from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
 from offbeat.types import Tree
 
@@ -24,8 +26,10 @@ class Statistics:
     return_std: float
     """What the critic's values are multiplied with, to be in units of reward; 1 without normalisation."""
 
-    def __init__(self, inputs: int, storage: Storage, *, observations: bool, returns: bool, device: str) -> None:
-        self._of_observations, self._of_returns, self._device = observations, returns, device
+    def __init__(self, spec: PolicySpec, storage: Storage, *, returns: bool, device: str) -> None:
+        """Normalise what `spec` sees, if it says so, and returns, if they are to be."""
+        self._of_observations, self._of_returns, self._device = spec.normalize, returns, device
+        self._one_hot, inputs = one_hot_inputs(spec.vectors), spec.inputs
         self._observations, self._returns = storage.statistics("observations", inputs), storage.statistics("returns", 1)
         self._fix()
 
@@ -47,6 +51,7 @@ class Statistics:
     def _fix(self) -> None:
         """Fix the statistics that the next learning step, and whoever acts with it, will use."""
         mean, scale = self._observations.published()
+        mean[self._one_hot], scale[self._one_hot] = 0, 1  # they stay as they are, see models/inputs.py
         self.published: Tree = {"observation_mean": mean, "observation_scale": scale} if self._of_observations else {}
         """What is published beside the policy's parameters."""
         self._mean, self._scale = torch.from_numpy(mean).to(self._device), torch.from_numpy(scale).to(self._device)

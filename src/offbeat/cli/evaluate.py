@@ -34,39 +34,13 @@ class Eval:
     """Print one JSON object and nothing else."""
 
     def run(self) -> int:
-        from offbeat.envs.make import make_envs
-        from offbeat.threads import limit_blas
-        from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
+        from offbeat.scoring import score
 
-        _at_least("episodes", self.episodes, 1)
-        _at_least("seed", self.seed, 0)
+        at_least("episodes", self.episodes, 1)
+        at_least("seed", self.seed, 0)
         loaded = _load(self.run_directory, self.checkpoint)
-        limit_blas(1)
-        columns = min(self.episodes, EVALUATION_ENVS)
-        envs = make_envs(loaded.trained.env, columns, seed=self.seed, role="eval")
-        try:
-            with _bar(self.episodes, shown=not self.json) as on_step:
-                result = evaluate(
-                    loaded.policy,
-                    envs,
-                    episodes=self.episodes,
-                    seed=self.seed,
-                    sampled=self.sampled,
-                    on_step=on_step,
-                )
-        finally:
-            envs.close()
-        figures = {
-            "episodes": self.episodes,
-            "return_mean": result.return_mean,
-            "return_std": result.return_std,
-            "return_min": float(result.returns.min()),
-            "return_max": float(result.returns.max()),
-            "length_mean": result.length_mean,
-            "env_steps": loaded.trained.env_steps,
-            "learning_step": loaded.trained.learning_step,
-            "updates": loaded.trained.updates,
-        }
+        with _bar(self.episodes, shown=not self.json) as on_step:
+            figures = score(loaded, episodes=self.episodes, seed=self.seed, sampled=self.sampled, on_step=on_step)
         print(json.dumps(figures) if self.json else self._sentence(loaded.trained.env, figures))
         return 0
 
@@ -90,7 +64,8 @@ def _load(run_directory: Path, checkpoint: str) -> LoadedPolicy:
     return load(run_directory, checkpoint)
 
 
-def _at_least(name: str, value: int, least: int) -> None:
+def at_least(name: str, value: int, least: int) -> None:
+    """Refuse a flag's value that is too small."""
     if value < least:
         raise ConfigError(f"{name} is {value}, but at least {least} is expected: type --{name} {least} or more")
 

@@ -20,7 +20,7 @@ class Check:
     """Step an env and say in words what is wrong with it: offbeat check ENV."""
 
     env: Annotated[Positional[str], arg(metavar="ENV")]
-    """Gymnasium id, or envpool:ID."""
+    """Gymnasium id, envpool:ID, or my_module:MyEnv."""
     imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
     """Python module to import first; it may register envs."""
 
@@ -45,8 +45,13 @@ class List:
 
     what: Positional[Literal["envs", "algorithms", "presets"]]
     """Which names."""
+    imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
+    """Python module to import first; what it registers is listed too."""
 
     def run(self) -> int:
+        from offbeat.registry import import_modules
+
+        import_modules(self.imports)
         if self.what == "envs":
             from offbeat.envs.make import list_envs
 
@@ -54,7 +59,7 @@ class List:
         elif self.what == "algorithms":
             from offbeat.registry import ALGORITHMS
 
-            print("\n".join(f"{name}  {entry.summary}" for name, entry in ALGORITHMS.items()))
+            print("\n".join(f"{name}  {entry.summary}".rstrip() for name, entry in ALGORITHMS.items()))
         else:
             from offbeat.config import preset_names
 
@@ -79,6 +84,9 @@ _EXTRAS = {
     "atari": "ale_py",
     "envpool": "envpool",
     "video": "imageio_ffmpeg",
+    "wandb": "wandb",
+    "trackio": "trackio",
+    "hub": "huggingface_hub",
 }
 
 

@@ -18,6 +18,7 @@ from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.inspect import Check, Doctor, List
 from offbeat.cli.plot import Plot
+from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.config import setting_names
@@ -29,6 +30,7 @@ COMMANDS = {
     "eval": Eval,
     "watch": Watch,
     "plot": Plot,
+    "push": Push,
     "bench": Bench,
     "run": RunSpec,
     "check": Check,
@@ -41,6 +43,7 @@ Command = (
     | Annotated[Eval, tyro.conf.subcommand("eval")]
     | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
+    | Annotated[Push, tyro.conf.subcommand("push")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[RunSpec, tyro.conf.subcommand("run")]
     | Annotated[Check, tyro.conf.subcommand("check")]

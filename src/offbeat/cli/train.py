@@ -29,9 +29,9 @@ class RunArguments:
     """What `train` and `bench` share: everything that makes a config."""
 
     algo: Annotated[Positional[str], arg(metavar="ALGO")]
-    """Algorithm; `offbeat list algorithms` shows them."""
+    """Algorithm; `offbeat list algorithms` shows them. One of your own: my_module:MyAlgorithm."""
     env: Annotated[Positional[str], arg(metavar="ENV")]
-    """Gymnasium id, or envpool:ID; `offbeat list envs` shows them."""
+    """Gymnasium id, or envpool:ID; `offbeat list envs` shows them. One of your own: my_module:MyEnv."""
     preset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """Preset to begin from; without it, the one for ALGO and ENV, if there is one."""
     steps: Number = None
@@ -61,16 +61,14 @@ class RunArguments:
     init_from: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Begin with the weights of another run."""
     imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
-    """Python module to import first; it may register envs."""
+    """Python module to import first; it may register envs, algorithms and encoders."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Any setting; docs/options.md lists them."""
 
     def config(self) -> Config:
         """Put the config together and check it."""
         from offbeat.config import parse_assignments, resolve
-        from offbeat.registry import import_modules
 
-        import_modules(self.imports)
         assignments = parse_assignments([item for group in self.set for item in group])
         return resolve(self.algo, self.env, preset=self.preset, flags=self._flags(), assignments=assignments)
 

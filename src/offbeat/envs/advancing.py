@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from offbeat.envs.contract import Outcome
 from offbeat.envs.spaces import random_actions
-from offbeat.types import Array, EnvSpec
+from offbeat.types import Array, EnvSpec, Tree
 
 
 class Part(NamedTuple):
@@ -23,6 +23,7 @@ class Part(NamedTuple):
 
 def walk(
     spec: EnvSpec,
+    observation: Tree,
     parts: Sequence[Part],
     steps: NDArray[np.int64],
     random: np.random.Generator,
@@ -30,19 +31,29 @@ def walk(
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Step each part as often as the largest of its columns' `steps`, [N], with random actions.
 
-    The actions are drawn part by part, for all steps of a part at once; `before_step` is called before each step.
+    The actions are drawn part by part, for all steps of a part at once; step by step where the leaf of `observation`
+    that is a mask, [N, ...], says which are allowed. `before_step` is called before each step.
 
     Returns:
         Return and length so far of the episode under way in each column, [N].
     """
     returns, lengths = np.zeros(spec.columns, np.float32), np.zeros(spec.columns, np.int32)
     for part in parts:
-        of_columns = steps[part.columns]
-        drawn = random_actions(spec.action, int(of_columns.max()) * len(of_columns), random)
-        for actions in drawn.reshape(-1, len(of_columns), *spec.action.shape):
+        for actions in _drawn(spec, observation, part, int(steps[part.columns].max()), random):
             before_step()
             _count(part.step(actions), returns[part.columns], lengths[part.columns])
     return returns, lengths
+
+
+def _drawn(spec: EnvSpec, observation: Tree, part: Part, steps: int, random: np.random.Generator) -> Iterator[Array]:
+    """Yield the actions of each step of a part, [n, *shape]."""
+    columns = part.columns.stop - part.columns.start
+    if spec.mask is None:
+        yield from random_actions(spec.action, steps * columns, random).reshape(-1, columns, *spec.action.shape)
+        return
+    mask = observation[spec.mask][part.columns]
+    for _ in range(steps):
+        yield random_actions(spec.action, columns, random, mask)
 
 
 def _count(outcome: Outcome, returns: NDArray[np.float32], lengths: NDArray[np.int32]) -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 
+from offbeat.choices import allows_each
 from offbeat.envs.contract import Envs
-from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
+from offbeat.envs.encoding import action_encoder, apart
+from offbeat.envs.gymnasium import GymnasiumEnvs, make_scalar, mujoco_warnings_once
 from offbeat.envs.make import ENVPOOL, make_envs, registered
-from offbeat.envs.rows import named
-from offbeat.envs.spaces import random_actions
+from offbeat.envs.rows import mask_writer, named
+from offbeat.envs.spaces import children, choices_of, random_actions
 from offbeat.errors import ConfigError, EnvFailed
 from offbeat.seeding import stream
-from offbeat.types import Array, EnvSpec, Tree
+from offbeat.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
 
 SEED = 0
 """Of the actions and the envs of a check: the same faults are found every time."""
@@ -65,14 +68,24 @@ def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int =
     Raises:
         ConfigError: the env cannot be made, raises, or returns NaN or a wrong shape at once.
     """
-    envs = make_envs(env_id, 1, seed=SEED, role="preflight", kwargs=kwargs)
     try:
-        _walk(envs, steps)
+        with _begun(env_id, 1, "preflight", kwargs) as (envs, first):
+            _walk(envs, first, steps)
+            return envs.spec
     except EnvFailed as error:
         raise ConfigError(str(error)) from error
-    finally:
-        envs.close()
-    return envs.spec
+
+
+@contextmanager
+def _begun(env_id: str, columns: int, role: str, kwargs: Mapping[str, Any] | None) -> Iterator[tuple[Envs, Tree]]:
+    """Make envs and reset them; once more, with a leaf for the mask, where their infos turn out to have one."""
+    with closing(make_envs(env_id, columns, seed=SEED, role=role, kwargs=kwargs)) as envs:
+        first = envs.reset()
+        if not (isinstance(envs, GymnasiumEnvs) and envs.offers_mask):
+            yield envs, first
+            return
+    with closing(make_envs(env_id, columns, seed=SEED, role=role, kwargs=kwargs, info_mask=True)) as envs:
+        yield envs, envs.reset()
 
 
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------
@@ -82,11 +95,12 @@ def _check_single(env_id: str, steps: int, kwargs: Mapping[str, Any]) -> Iterato
     entry = registered(env_id)
     if entry.entry_point is None:
         return
-    make_envs(env_id, 1, seed=SEED, kwargs=kwargs).close()  # refuses what cannot be made or acted in
+    with closing(make_envs(env_id, 1, seed=SEED, kwargs=kwargs)) as envs:  # refuses what cannot be made or acted in
+        spec = envs.spec
     with mujoco_warnings_once(entry):  # without a TimeLimit, which would unpack what it is given
         env = make_scalar(replace(entry, max_episode_steps=None), kwargs)
     try:
-        ends = yield from _check_steps(env, steps)
+        ends = yield from _check_steps(env, spec, steps)
     finally:
         env.close()
     if ends == 0 and entry.max_episode_steps is None and "max_episode_steps" not in kwargs:
@@ -97,13 +111,13 @@ def _check_single(env_id: str, steps: int, kwargs: Mapping[str, Any]) -> Iterato
         )
 
 
-def _check_steps(env: gym.Env[Any, Any], steps: int) -> Generator[Finding, None, int | None]:
+def _check_steps(env: gym.Env[Any, Any], spec: EnvSpec, steps: int) -> Generator[Finding, None, int | None]:
     """Yield what is wrong with each call; return how many episodes ended, None where stepping had to stop."""
-    env.action_space.seed(SEED)
+    actions, masks = _Actions(spec.action), _Masks(spec)
     begins, ends = True, 0
     for step in range(steps):
         try:
-            returned = env.reset(seed=None if step else SEED) if begins else env.step(env.action_space.sample())
+            returned = env.reset(seed=None if step else SEED) if begins else env.step(actions.draw(masks.mask))
         except Exception as error:  # noqa: BLE001 - whatever an env raises is what the user wants to read
             yield _raised("reset()" if begins else "step()", step, error)
             return None
@@ -113,10 +127,67 @@ def _check_steps(env: gym.Env[Any, Any], steps: int) -> Generator[Finding, None,
             call = "reset()" if begins else "step()"
             yield Finding("error", f"{call} returned {_kind(returned)}", f"return {expected}")
             return None
-        yield from _check_parts(env.observation_space, dict(zip(parts, returned, strict=True)))
+        named_parts = dict(zip(parts, returned, strict=True))
+        yield from _check_parts(env.observation_space, named_parts)
         begins = not begins and any(np.any(end) for end in returned[2:4])
         ends += begins
+        wrong = None if begins else masks.take(named_parts)
+        if wrong is not None:
+            yield wrong
+            return None
     return ends
+
+
+class _Actions:
+    """Draws the actions that are handed to a single env."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self._spec, self._encode, self._random = spec, action_encoder(spec), stream(SEED, "check actions of one env")
+
+    def draw(self, mask: Array | None) -> Any:
+        drawn = random_actions(self._spec, 1, self._random, None if mask is None else mask[None])
+        return next(iter(apart(self._spec, self._encode(drawn))))
+
+
+class _Masks:
+    """Reads the masks of a single env, where it has any."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.mask: Array | None = None
+        """[sum(nvec)] bool: of the next action."""
+        self._name, self._nvec = spec.mask, spec.action.nvec
+        self._begun = False
+
+    def take(self, parts: Mapping[str, Any]) -> Finding | None:
+        """Keep the mask of the next decision; return what is wrong with it, None for nothing."""
+        info = parts["info"] if isinstance(parts["info"], dict) else {}
+        if not self._begun and self._name is None and self._nvec and INFO_MASK in info:
+            self._name = INFO_MASK
+        self._begun = True
+        if self._name is None:
+            return None
+        given = info.get(INFO_MASK) if self._name == INFO_MASK else _observed(parts["observation"])
+        return self._read(given)
+
+    def _read(self, given: Any) -> Finding | None:
+        size = sum(self._nvec)
+        if given is None:
+            return Finding("error", "info has no action_mask, which it had at the first reset", "give it in every step")
+        mask = np.zeros(size, np.bool_)
+        try:
+            mask_writer(mask)(given)
+        except (TypeError, ValueError) as error:
+            remedy = f"return a NumPy array of {size} flags, those of all components side by side"
+            return Finding("error", f"action_mask: {error}", remedy)
+        if not allows_each(mask[None], self._nvec).all():
+            seen = "action_mask allows none of the choices of an action in a state that goes on"
+            return Finding("error", seen, "allow one at least, or end the episode there")
+        self.mask = mask
+        return None
+
+
+def _observed(observation: Any) -> Any:
+    return observation.get(INFO_MASK) if isinstance(observation, Mapping) else None
 
 
 def _raised(call: str, step: int, error: Exception) -> Finding:
@@ -136,16 +207,50 @@ def _check_parts(space: gym.Space[Any], parts: Mapping[str, Any]) -> Iterator[Fi
         yield Finding("warning", f"info is {_kind(parts['info'])}, not a dict", "return a dict: {} where it is empty")
 
 
-def _check_observation(space: gym.Space[Any], observation: Any, name: str = "") -> Iterator[Finding]:
-    if isinstance(space, gym.spaces.Dict):
-        if not isinstance(observation, Mapping) or set(observation) != set(space):
-            seen = "the observation is not a dict with the keys that the observation space says"
-            yield Finding("error", seen, f"return a dict with exactly the keys {sorted(space)}")
+def _check_observation(space: gym.Space[Any], observation: Any, name: str = "the observation") -> Iterator[Finding]:
+    parts, choices = children(space), choices_of(space)
+    if parts is not None:
+        wrong = _wrong_parts(space, observation, name)
+        if wrong is not None:
+            yield wrong
             return
-        for key, part in space.items():
-            yield from _check_observation(part, observation[key], f" {key!r}")
+        for key, part in parts:
+            yield from _check_observation(part, observation[key], f"{name} {key!r}")
+    elif choices is not None:
+        yield from _check_choices(space, np.asarray(observation), *choices, name)
     elif isinstance(space, gym.spaces.Box):
-        yield from _check_box(space, np.asarray(observation), f"the observation{name}")
+        yield from _check_box(space, np.asarray(observation), name)
+
+
+def _wrong_parts(space: gym.Space[Any], observation: Any, name: str) -> Finding | None:
+    """Return in what an observation is not the dict or tuple that its space says."""
+    if isinstance(space, gym.spaces.Dict):
+        if isinstance(observation, Mapping) and set(observation) == set(space):
+            return None
+        seen = f"{name} is not a dict with the keys that the observation space says"
+        return Finding("error", seen, f"return a dict with exactly the keys {sorted(space)}")
+    expected = len(children(space) or ())
+    if isinstance(observation, tuple) and len(observation) == expected:
+        return None
+    seen = f"{name} is {_kind(observation)}, but the observation space says a tuple of {expected}"
+    return Finding("error", seen, f"return a tuple of {expected}")
+
+
+def _check_choices(
+    space: gym.Space[Any], value: Array, choices: tuple[int, ...], start: tuple[int, ...], name: str
+) -> Iterator[Finding]:
+    if value.shape != space.shape:
+        seen = f"{name} has shape {value.shape}, but the observation space says {space.shape}"
+        yield Finding("error", seen, "return what the space declares, or declare what is returned")
+    elif value.dtype.kind not in "iub":
+        seen = f"{name} is of {value.dtype}, but the observation space says whole numbers, {space}"
+        yield Finding("error", seen, "return whole numbers, or declare a Box")
+    else:
+        first = np.array(start or [0] * len(choices))
+        numbers = value.reshape(-1) - first
+        if ((numbers < 0) | (numbers >= np.array(choices))).any():
+            remedy = "return numbers from the first choice on (start, or 0), or declare as many choices as there are"
+            yield Finding("error", f"{name} is none of the choices of its space, {space}", remedy)
 
 
 def _check_box(space: gym.spaces.Box, value: Array, name: str) -> Iterator[Finding]:
@@ -187,14 +292,12 @@ def _kind(value: Any) -> str:
 def _check_columns(env_id: str, columns: int, steps: int, kwargs: Mapping[str, Any] | None) -> Iterator[Finding]:
     walks = []
     for _ in range(2):
-        envs = make_envs(env_id, columns, seed=SEED, role="check", kwargs=kwargs)
         try:
-            walks.append(_walk(envs, steps))
+            with _begun(env_id, columns, "check", kwargs) as (envs, begun):
+                walks.append(_walk(envs, begun, steps))
         except EnvFailed as error:
             yield Finding("error", str(error), "correct what it names")
             return
-        finally:
-            envs.close()
     first, second = walks
     draw = "draw every random number from self.np_random, and begin reset() with super().reset(seed=seed)"
     if any(not np.array_equal(first[name], second[name]) for name in first):
@@ -204,14 +307,23 @@ def _check_columns(env_id: str, columns: int, steps: int, kwargs: Mapping[str, A
         yield Finding("warning", seen, f"{draw}, unless the env is meant to be deterministic")
 
 
-def _walk(envs: Envs, steps: int) -> Tree:
-    """Return what became of the same random actions in all columns, name -> [steps + 1, N, ...]."""
+def _walk(envs: Envs, first: Tree, steps: int) -> Tree:
+    """Return what became of the same random actions in all columns, name -> [steps + 1, N, ...], the first included."""
     random = stream(SEED, "check actions")
-    rows = [{name: leaf.copy() for name, leaf in envs.reset().items()}]
+    rows = [{name: leaf.copy() for name, leaf in first.items()}]
     zeros = np.zeros(envs.spec.columns, np.float32)
     rows[0] |= {"reward": zeros, "terminated": zeros, "truncated": zeros}
     for _ in range(steps):
-        envs.send(np.repeat(random_actions(envs.spec.action, 1, random), envs.spec.columns, axis=0))
+        envs.send(_same_actions(envs.spec, rows[-1], random))
         outcome = envs.recv()
         rows.append({name: part.copy() for name, part in named(outcome).items() if name != "valid"})
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _same_actions(spec: EnvSpec, row: Tree, random: np.random.Generator) -> Array:
+    """Return one random action for all columns, [N, *shape]; under masks, the same for columns with the same mask."""
+    if spec.mask is None:
+        return np.repeat(random_actions(spec.action, 1, random), spec.columns, axis=0)
+    seed = int(random.integers(2**32))
+    draws = (random_actions(spec.action, 1, np.random.default_rng(seed), mask[None]) for mask in row[spec.mask])
+    return np.concatenate(list(draws))

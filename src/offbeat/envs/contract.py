@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     """
 
     observation: Tree
-    """name -> [n, *shape], the next row's."""
+    """name -> [n, *shape], the next row's. A mask, if there is one, allows something in every row."""
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -63,7 +63,8 @@ class Envs(Protocol):
     def advance(
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
-        """Right after `reset`, step column c by itself `steps[c]` times, [N], with uniform random actions.
+        """Right after `reset`, step column c by itself `steps[c]` times, [N], with uniform random actions that
+        are allowed.
 
         So columns whose episodes last equally long do not end them all in one row. These steps are rows like any
         others, but nobody's: they are counted nowhere. Where a column's last one ends an episode, the next row is
@@ -79,7 +80,7 @@ class Envs(Protocol):
         ...
 
     def send(self, actions: Array, group: int = 0) -> None:
-        """Hand a group its actions, [n, *shape]. May return before they have been carried out."""
+        """Hand a group its actions as they are recorded, [n, *shape]. May return before they have been carried out."""
         ...
 
     def recv(self, group: int = 0) -> Outcome:

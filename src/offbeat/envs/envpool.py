@@ -16,18 +16,21 @@ from numpy.typing import NDArray
 
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
+from offbeat.envs.encoding import action_encoder
 from offbeat.envs.rows import (
     FiniteCheck,
+    MaskCheck,
     copy_exactly,
     empty_rows,
     failed,
     let_termination_win,
     mark_reset_rows,
     observation_writer,
+    require_choices,
     require_finite,
     rows_of,
 )
-from offbeat.envs.spaces import action_encoder, action_spec, observation_leaves
+from offbeat.envs.spaces import action_spec, observation_leaves
 from offbeat.errors import ConfigError, unknown
 from offbeat.types import Array, EnvSpec, Tree
 
@@ -35,14 +38,15 @@ from offbeat.types import Array, EnvSpec, Tree
 class Pool:
     """The columns of one group, in synchronous order: a batch is always the whole pool."""
 
-    def __init__(self, env_id: str, pool: Any, rows: Outcome, first: int) -> None:
+    def __init__(self, spec: EnvSpec, pool: Any, rows: Outcome, first: int) -> None:
         self.envs = pool
-        self._id = env_id
+        self._id = spec.id
         self._rows = rows
         self._first = first
-        self._encode = action_encoder(pool.action_space)
-        self._store = observation_writer(pool.observation_space, list(rows.observation.values()))
+        self._encode = action_encoder(spec.action)
+        self._store = observation_writer(pool.observation_space, spec.observation, list(rows.observation.values()))
         self._check = FiniteCheck(rows)
+        self._mask_check = MaskCheck(rows, spec.mask, spec.action.nvec) if spec.mask else None
 
     def reset(self) -> None:
         self._rows.terminated[:] = self._rows.truncated[:] = False
@@ -72,6 +76,7 @@ class Pool:
         except (ValueError, KeyError) as error:
             raise failed(self._id, self._first, f"the pool that begins here gave {error}") from error
         require_finite(self._check, self._id, self._first)
+        require_choices(self._mask_check, self._id, self._first)
 
 
 class EnvPoolEnvs:
@@ -82,8 +87,7 @@ class EnvPoolEnvs:
         self.groups = tuple(groups)
         self._rows = empty_rows(spec.observation, spec.columns)
         self._pools = [
-            Pool(spec.id, pool, rows_of(self._rows, group), group.start)
-            for pool, group in zip(pools, groups, strict=True)
+            Pool(spec, pool, rows_of(self._rows, group), group.start) for pool, group in zip(pools, groups, strict=True)
         ]
 
     def reset(self) -> Tree:
@@ -97,7 +101,9 @@ class EnvPoolEnvs:
     ) -> Advanced:
         """Step each pool as often as the largest of its columns' `steps`."""
         parts = [Part(group, pool.step) for group, pool in zip(self.groups, self._pools, strict=True)]
-        return Advanced(self._rows.observation, *walk(self.spec, parts, steps, random, before_step))
+        return Advanced(
+            self._rows.observation, *walk(self.spec, self._rows.observation, parts, steps, random, before_step)
+        )
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Let the group's pool begin to step; returns at once."""
@@ -137,10 +143,11 @@ def make_envpool(
         _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **kwargs)
         for group in groups
     ]
+    action = action_spec(pools[0].action_space, env_id)
     spec = EnvSpec(
         id=env_id,
-        observation=observation_leaves(pools[0].observation_space, env_id),
-        action=action_spec(pools[0].action_space, env_id),
+        observation=observation_leaves(pools[0].observation_space, env_id, action),
+        action=action,
         columns=len(seeds),
         frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
     )

@@ -7,7 +7,7 @@ cost more than many an env. Rows are written once, into arrays that are allocate
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -22,22 +22,27 @@ from numpy.typing import NDArray
 from offbeat.envs import snapshots
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
+from offbeat.envs.encoding import ActionEncoder, action_encoder, apart
 from offbeat.envs.rows import (
     FAILURES,
     FiniteCheck,
+    MaskCheck,
+    Writer,
     copy_exactly,
     empty_rows,
     failed,
+    info_mask_writer,
     let_termination_win,
     mark_reset_rows,
     named,
     observation_writer,
+    require_choices,
     require_finite,
     rows_of,
 )
-from offbeat.envs.spaces import action_encoder, action_spec, observation_leaves
+from offbeat.envs.spaces import action_spec, observation_leaves
 from offbeat.errors import ConfigError, EnvFailed
-from offbeat.types import Array, EnvSpec, Tree
+from offbeat.types import INFO_MASK, Array, EnvSpec, Tree
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 AnyEnv = gym.Env[Any, Any]
@@ -57,9 +62,18 @@ class Columns(Protocol):
         """Which of the actor's columns these are."""
         ...
 
+    @property
+    def offers_mask(self) -> bool:
+        """Whether the infos of the last reset had an action_mask."""
+        ...
+
     def reset(self, seeds: Sequence[int] | None) -> None: ...
 
-    def step(self, actions: Array) -> Outcome: ...
+    def encode(self, action: ActionEncoder, actions: Array) -> Any:
+        """Turn recorded actions [n, *shape] into a copy that `step` takes."""
+        ...
+
+    def step(self, actions: Any) -> Outcome: ...
 
     def apart(self) -> Sequence[Columns]:
         """Return the same columns, in as many parts as can be stepped without each other."""
@@ -69,101 +83,151 @@ class Columns(Protocol):
 class ScalarColumns:
     """One env a column, stepped in a loop, in NEXT_STEP order."""
 
-    def __init__(self, env_id: str, envs: Sequence[AnyEnv], rows: Outcome, first: int) -> None:
+    def __init__(self, spec: EnvSpec, envs: Sequence[AnyEnv], rows: Outcome, first: int) -> None:
         self.envs = envs
-        self._id = env_id
+        self.offers_mask = False
+        self._spec = spec
         self._rows = rows
         self.place = slice(first, first + len(envs))
-        self._check = FiniteCheck(rows)
-        space = envs[0].observation_space
-        self._writers = [
-            # A view even of a leaf without axes: `leaf[column]` would be a number that cannot be written to.
-            observation_writer(space, [leaf[column, ...] for leaf in rows.observation.values()])
-            for column in range(len(envs))
-        ]
+        self._checks = _Checks(spec, rows, first)
+        self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
+
+    def _writers_of(self, column: int) -> tuple[Writer, Writer | None]:
+        # A view even of a leaf without axes: `leaf[column]` would be a number that cannot be written to.
+        row = {name: leaf[column, ...] for name, leaf in self._rows.observation.items()}
+        return _writers(self._spec, self.envs[0].observation_space, row)
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         column = 0
         try:
-            for column, (env, write) in enumerate(zip(self.envs, self._writers, strict=True)):
-                observation, _ = env.reset(seed=None if seeds is None else seeds[column])
+            for column, (env, write, write_mask) in enumerate(
+                zip(self.envs, self._writers, self._mask_writers, strict=True)
+            ):
+                observation, info = env.reset(seed=None if seeds is None else seeds[column])
                 write(observation)
+                if write_mask is not None:
+                    write_mask(info)
+            self.offers_mask = _has_mask(info)
         except FAILURES as error:
             raise self._failed(column, "reset", error) from error
-        require_finite(self._check, self._id, self.place.start)
+        self._checks.require()
 
-    def step(self, actions: Array) -> Outcome:
+    def step(self, actions: Iterable[Any]) -> Outcome:
         _, rewards, terminations, truncations, valid = self._rows
         mark_reset_rows(self._rows)
-        columns = zip(self.envs, self._writers, valid.tolist(), actions, strict=True)
+        columns = zip(self.envs, self._writers, self._mask_writers, valid.tolist(), actions, strict=True)
         column = 0
         try:
-            for column, (env, write, goes_on, action) in enumerate(columns):
+            for column, (env, write, write_mask, goes_on, action) in enumerate(columns):
                 if goes_on:
-                    observation, reward, terminated, truncated, _ = env.step(action)
+                    observation, reward, terminated, truncated, info = env.step(action)
                 else:
-                    observation, _ = env.reset()
+                    observation, info = env.reset()
                     reward, terminated, truncated = 0.0, False, False
                 write(observation)
+                if write_mask is not None:
+                    write_mask(info)
                 rewards[column] = reward
                 terminations[column] = terminated
                 truncations[column] = truncated
         except FAILURES as error:
             raise self._failed(column, "step", error) from error
         let_termination_win(self._rows)
-        require_finite(self._check, self._id, self.place.start)
+        self._checks.require()
         return self._rows
+
+    def encode(self, action: ActionEncoder, actions: Array) -> Iterable[Any]:
+        return apart(self._spec.action, action(actions))
 
     def apart(self) -> Sequence[Columns]:
         return [
-            ScalarColumns(self._id, [env], rows_of(self._rows, slice(column, column + 1)), self.place.start + column)
+            ScalarColumns(self._spec, [env], rows_of(self._rows, slice(column, column + 1)), self.place.start + column)
             for column, env in enumerate(self.envs)
         ]
 
     def _failed(self, column: int, call: str, error: BaseException) -> EnvFailed:
-        return failed(self._id, self.place.start + column, f"{call}() gave {type(error).__name__}: {error}")
+        return failed(self._spec.id, self.place.start + column, f"{call}() gave {type(error).__name__}: {error}")
 
 
 class VectorColumns:
     """A vector env that resets itself in NEXT_STEP order. Its columns draw from one random stream."""
 
-    def __init__(self, env_id: str, env: AnyVectorEnv, rows: Outcome, first: int) -> None:
+    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, first: int) -> None:
         self.envs = (env,)
-        self._id = env_id
+        self.offers_mask = False
+        self._spec = spec
         self._env = env
         self._rows = rows
         self.place = slice(first, first + len(rows.reward))
-        self._check = FiniteCheck(rows)
-        self._write = observation_writer(env.single_observation_space, list(rows.observation.values()))
+        self._checks = _Checks(spec, rows, first)
+        self._write, self._write_mask = _writers(spec, env.single_observation_space, rows.observation)
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         try:
-            observation, _ = self._env.reset(seed=None if seeds is None else seeds[0])
-            self._write(observation)
+            observation, info = self._env.reset(seed=None if seeds is None else seeds[0])
+            self._write_row(observation, info)
+            self.offers_mask = _has_mask(info)
         except FAILURES as error:
             raise self._failed("reset", error) from error
-        require_finite(self._check, self._id, self.place.start)
+        self._checks.require()
 
-    def step(self, actions: Array) -> Outcome:
+    def step(self, actions: Any) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
         try:
-            observation, *parts, _ = self._env.step(actions)
-            self._write(observation)
+            observation, *parts, info = self._env.step(actions)
+            self._write_row(observation, info)
             for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
                 copy_exactly(target, part)
         except FAILURES as error:
             raise self._failed("step", error) from error
         let_termination_win(rows)
-        require_finite(self._check, self._id, self.place.start)
+        self._checks.require()
         return rows
+
+    def _write_row(self, observation: Any, info: Mapping[str, Any]) -> None:
+        self._write(observation)
+        if self._write_mask is not None:
+            self._write_mask(info)
+
+    def encode(self, action: ActionEncoder, actions: Array) -> Any:
+        return action(actions)
 
     def apart(self) -> Sequence[Columns]:
         return [self]
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:
         what = f"{call}() of the vector env that begins here gave {type(error).__name__}: {error}"
-        return failed(self._id, self.place.start, what)
+        return failed(self._spec.id, self.place.start, what)
+
+
+class _Checks:
+    """What is looked for in each row."""
+
+    def __init__(self, spec: EnvSpec, rows: Outcome, first: int) -> None:
+        self._id, self._first = spec.id, first
+        self._finite = FiniteCheck(rows)
+        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec) if spec.mask else None
+
+    def require(self) -> None:
+        """Refuse rows with NaN or infinity, or in which nothing may be done.
+
+        Raises:
+            EnvFailed: with the column.
+        """
+        require_finite(self._finite, self._id, self._first)
+        require_choices(self._mask, self._id, self._first)
+
+
+def _writers(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Writer, Writer | None]:
+    """Return what writes an observation, and what writes the mask in an info, where the spec says that there is one."""
+    leaves = [leaf for leaf in spec.observation if leaf.name != INFO_MASK]
+    write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
+    return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
+
+
+def _has_mask(info: Any) -> bool:
+    return isinstance(info, Mapping) and INFO_MASK in info
 
 
 # --- the adapter --------------------------------------------------------------------------------------------
@@ -184,16 +248,21 @@ class GymnasiumEnvs:
         self._seeds: Sequence[int] | None = seeds
         self._rows = empty_rows(spec.observation, spec.columns)
         self._columns = [
-            _columns(spec.id, source, rows_of(self._rows, group), group.start)
+            _columns(spec, source, rows_of(self._rows, group), group.start)
             for source, group in zip(sources, groups, strict=True)
         ]
-        self._encode = action_encoder(_spaces(sources[0])[1])
-        self._sent: list[Array | None] = [None] * len(groups)
+        self._encode = action_encoder(spec.action)
+        self._sent: list[Any] = [None] * len(groups)
 
     @property
     def observation(self) -> Tree:
         """The observations that the next actions answer, [N, *shape]."""
         return self._rows.observation
+
+    @property
+    def offers_mask(self) -> bool:
+        """Whether the infos say which choices are allowed, and nobody asks them yet."""
+        return self.spec.mask is None and bool(self.spec.action.nvec) and self._columns[0].offers_mask
 
     def reset(self) -> Tree:
         """Begin a new episode in every column: the first time from the seeds, then on from there."""
@@ -208,11 +277,11 @@ class GymnasiumEnvs:
     ) -> Advanced:
         """Step each column by itself `steps[c]` times; those of a vector env together, by the largest of theirs."""
         parts = [self._part(alone) for columns in self._columns for alone in columns.apart()]
-        return Advanced(self.observation, *walk(self.spec, parts, steps, random, before_step))
+        return Advanced(self.observation, *walk(self.spec, self.observation, parts, steps, random, before_step))
 
     def send(self, actions: Array, group: int = 0) -> None:
         """Keep a copy of the group's actions, [n, *shape]."""
-        self._sent[group] = self._encode(actions)
+        self._sent[group] = self._columns[group].encode(self._encode, actions)
 
     def recv(self, group: int = 0) -> Outcome:
         """Step the group with the actions last sent; its arrays are the same ones every time.
@@ -237,7 +306,7 @@ class GymnasiumEnvs:
         return [env for columns in self._columns for env in columns.envs]
 
     def _part(self, columns: Columns) -> Part:
-        return Part(columns.place, lambda actions: columns.step(self._encode(actions)))
+        return Part(columns.place, lambda actions: columns.step(columns.encode(self._encode, actions)))
 
 
 class SnapshotEnvs(GymnasiumEnvs):
@@ -282,6 +351,8 @@ def make_gymnasium(
     groups: Sequence[slice],
     seeds: Sequence[int],
     kwargs: Mapping[str, Any],
+    *,
+    info_mask: bool = False,
 ) -> Envs:
     """Make the envs of one actor; they are `Snapshots` where the state of every one is known.
 
@@ -291,15 +362,17 @@ def make_gymnasium(
         groups: the columns of each group.
         seeds: one a column; a vector env takes that of its first.
         kwargs: for the env's constructor.
+        info_mask: whether the infos say which choices are allowed.
     """
     with mujoco_warnings_once(registered):
         sources = [_source(registered, group.stop - group.start, kwargs) for group in groups]
     first = sources[0][0] if isinstance(sources[0], list) else sources[0]
-    observation, action = _spaces(sources[0])
+    observation, actions = _spaces(sources[0])
+    action = action_spec(actions, env_id)
     spec = EnvSpec(
         id=env_id,
-        observation=observation_leaves(observation, env_id),
-        action=action_spec(action, env_id),
+        observation=observation_leaves(observation, env_id, action, info_mask=info_mask),
+        action=action,
         columns=len(seeds),
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
     )
@@ -354,10 +427,10 @@ def _source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any]) 
     return [make_scalar(registered, kwargs) for _ in range(columns)]
 
 
-def _columns(env_id: str, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, first: int) -> Columns:
+def _columns(spec: EnvSpec, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, first: int) -> Columns:
     if isinstance(source, list):
-        return ScalarColumns(env_id, source, rows, first)
-    return VectorColumns(env_id, source, rows, first)
+        return ScalarColumns(spec, source, rows, first)
+    return VectorColumns(spec, source, rows, first)
 
 
 def _spaces(source: AnyVectorEnv | list[AnyEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:

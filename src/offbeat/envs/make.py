@@ -1,8 +1,11 @@
-"""`make_envs`: from what the user typed to the columns of one actor."""
+"""`make_envs`: from what the user typed to the columns of one actor; `register_env`: what else may be typed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,8 +31,7 @@ _NEEDS = {
 """Where an env's code begins with this, it needs that module, and this brings it."""
 
 _UNUSABLE = (
-    "gymnasium.envs.toy_text",  # observations are single numbers or tuples, which nothing can be learned from
-    "gymnasium.envs.tabular",  # likewise
+    "gymnasium.envs.tabular",  # in JAX, and untried
     "gymnasium.envs.mujoco.pusher_v4",  # needs a MuJoCo older than the one that the others need
 )
 """What registered envs' code begins with that cannot be used, whatever is installed."""
@@ -45,6 +47,7 @@ def make_envs(
     groups: int = 1,
     role: str = "env",
     kwargs: Mapping[str, Any] | None = None,
+    info_mask: bool = False,
 ) -> Envs:
     """Make the envs of one actor; what they look like is in `.spec`.
 
@@ -52,7 +55,8 @@ def make_envs(
     of a group share one where the env brings a vector env of its own (CartPole).
 
     Args:
-        env_id: 'envpool:ID', or any id of Gymnasium, 'module:ID' included.
+        env_id: 'envpool:ID', any id of Gymnasium, 'module:ID' included, or 'module:Class', an env's class there (or a
+            function that makes one).
         columns: envs of this actor, N.
         seed: of the run.
         actor: whose envs these are.
@@ -60,6 +64,7 @@ def make_envs(
         groups: parts of equal size that are stepped in turn.
         role: what they are for; evaluation has streams of its own.
         kwargs: for the env's constructor.
+        info_mask: whether a leaf 'action_mask' is read from the env's infos; `preflight` finds out.
 
     Returns:
         Envs, which are `Snapshots` too where the whole state is known.
@@ -73,7 +78,7 @@ def make_envs(
     try:
         if env_id.startswith(ENVPOOL):
             return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
-        return make_gymnasium(env_id, registered(env_id), slices, seeds, arguments)
+        return make_gymnasium(env_id, registered(env_id), slices, seeds, arguments, info_mask=info_mask)
     except OffbeatError:
         raise
     except Exception as error:
@@ -87,8 +92,70 @@ def list_envs() -> list[str]:
     return sorted(here) + [ENVPOOL + name for name in envpool.ids()]
 
 
+def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registration: Any) -> None:
+    """Register an env of your own with Gymnasium, where all that could go wrong later is refused at once.
+
+    Args:
+        env_id: 'MyEnv-v0', or 'namespace/MyEnv-v0'.
+        entry_point: the env's class, a function that makes one env, or where either is, 'my_module:MyEnv'. For actor
+            processes it must be at the top of a module; see docs/envs.md.
+        registration: what else `gymnasium.register` takes: max_episode_steps, kwargs (for the constructor), ...
+
+    Raises:
+        ConfigError: the id is none or stands for another env, or what was given makes no env.
+    """
+    for key in registration:
+        if key not in _REGISTRATION:
+            raise unknown("argument", key, _REGISTRATION, "`help(gymnasium.register)` explains them.")
+    _require_maker(env_id, entry_point)
+    _require_limit(env_id, registration.get("max_episode_steps"))
+    if env_id in gym.registry:
+        there = gym.registry[env_id].entry_point
+        if not _same(there, entry_point):
+            raise ConfigError(f"{env_id} is registered already, with {there}: give yours another id")
+        del gym.registry[env_id]  # Gymnasium would warn of it
+    try:
+        gym.register(env_id, entry_point, **registration)
+    except gym.error.Error as error:
+        raise ConfigError(
+            f"{env_id!r} cannot be the id of your env ({error}): give one such as 'MyEnv-v0' or 'my_env/MyEnv-v0'"
+        ) from None
+
+
+_REGISTRATION = tuple(inspect.signature(gym.register).parameters)[2:]
+"""What `gymnasium.register` takes beside id and entry point."""
+
+
+def _require_maker(env_id: str, entry_point: Any) -> None:
+    """Refuse what makes no env."""
+    if isinstance(entry_point, str):
+        if not all(entry_point.partition(":")):
+            raise ConfigError(f"{env_id} has entry_point {entry_point!r}: write 'my_module:MyEnv', or give the class")
+    elif not callable(entry_point):
+        raise ConfigError(
+            f"{env_id} has entry_point {entry_point!r}, but the class of an env, or a function that makes one, is "
+            "expected, as each column has an env of its own"
+        )
+    elif isinstance(entry_point, type) and not issubclass(entry_point, gym.Env):
+        raise ConfigError(f"{env_id} is of the class {entry_point.__name__}, which must extend gymnasium.Env")
+
+
+def _require_limit(env_id: str, steps: Any) -> None:
+    if steps is not None and (not isinstance(steps, int) or steps < 1):
+        raise ConfigError(f"{env_id} has max_episode_steps {steps!r}, but a whole number of at least 1 is expected")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether both are the same code, as when the cell of a notebook runs again."""
+    places = [
+        code if isinstance(code, str) else (getattr(code, "__module__", None), getattr(code, "__qualname__", code))
+        for code in (one, other)
+    ]
+    return bool(places[0] == places[1])
+
+
 def registered(env_id: str) -> RegisteredEnv:
-    """Return an env's entry in Gymnasium's registry.
+    """Return an env's entry in Gymnasium's registry, or for 'module:Class' a new one.
 
     Raises:
         ConfigError: it has none, or its module cannot be imported.
@@ -98,6 +165,8 @@ def registered(env_id: str) -> RegisteredEnv:
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
+    if (maker := _maker_in(module, name)) is not None:
+        return RegisteredEnv(env_id, maker)
     try:
         return gym.spec(name)
     except gym.error.Error as error:
@@ -105,8 +174,28 @@ def registered(env_id: str) -> RegisteredEnv:
             raise ConfigError(
                 f'{env_id} needs the Arcade Learning Environment: pip install "offbeat[atari]"'
             ) from error
-        remedy = "`offbeat list envs` shows them; for one of your own type --import my_module, which registers it"
+        remedy = (
+            "`offbeat list envs` shows them; for one of your own type --import my_module, which registers it, or "
+            "my_module:MyEnv"
+        )
         raise unknown("env", env_id, list_envs(), remedy) from error
+
+
+def is_known(env_id: str) -> bool:
+    """Whether there is such an env, once its modules have been imported."""
+    module, _, name = env_id.rpartition(":")
+    return name in gym.registry or _maker_in(module, name) is not None
+
+
+def _maker_in(module: str, name: str) -> Callable[..., Any] | None:
+    """Return what makes an env of this name in a module, unless the name is that of a registered one."""
+    if name in gym.registry or module not in sys.modules:
+        return None
+    try:
+        maker = reduce(getattr, name.split("."), sys.modules[module])
+    except AttributeError:
+        return None
+    return maker if callable(maker) else None
 
 
 def _groups(columns: int, groups: int) -> tuple[slice, ...]:

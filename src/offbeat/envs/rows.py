@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from offbeat.choices import allows_each
 from offbeat.envs.contract import Outcome
-from offbeat.envs.spaces import declared_dtypes, dict_keys
+from offbeat.envs.spaces import children, single_spaces
 from offbeat.errors import EnvFailed
-from offbeat.types import Array, Leaf, Tree
+from offbeat.types import INFO_MASK, Array, Leaf, Tree
 
 Writer = Callable[[Any], None]
-"""Copies one observation to where it is kept."""
+"""Copies one observation, or what an info says, to where it is kept."""
 
 
 def empty_rows(leaves: Sequence[Leaf], columns: int) -> Outcome:
@@ -52,24 +53,37 @@ def copy_exactly(target: Array, part: Array) -> None:
     target[...] = part
 
 
-def observation_writer(space: gym.Space[Any], targets: Sequence[Array]) -> Writer:
+def observation_writer(space: gym.Space[Any], leaves: Sequence[Leaf], targets: Sequence[Array]) -> Writer:
     """Return the function that copies an observation to where its leaves are kept; floats become float32.
 
-    It raises ValueError at another shape or kind of dtype than the space says.
+    It raises ValueError at another shape or kind of dtype than the space says, and at a choice that there is not.
     """
-    writers = [_leaf_writer(*pair) for pair in zip(targets, declared_dtypes(space), strict=True)]
-    keys = dict_keys(space)
-    if keys is None:
-        return writers[0]
+    given = zip(leaves, targets, single_spaces(space), strict=True)
+    return _tree_writer(space, iter([_leaf_writer(*one) for one in given]))
 
-    def write_leaves(observation: Any) -> None:
-        for key, write in zip(keys, writers, strict=True):
+
+def _tree_writer(space: gym.Space[Any], writers: Iterator[Writer]) -> Writer:
+    parts = children(space)
+    if parts is None:
+        return next(writers)
+    keyed = [(key, _tree_writer(part, writers)) for key, part in parts]
+
+    def write_parts(observation: Any) -> None:
+        for key, write in keyed:
             write(observation[key])
 
-    return write_leaves
+    return write_parts
 
 
-def _leaf_writer(target: Array, declared: np.dtype[Any]) -> Writer:
+def _leaf_writer(leaf: Leaf, target: Array, space: gym.Space[Any]) -> Writer:
+    if leaf.is_mask:
+        return mask_writer(target)
+    if leaf.choices:
+        return _choices_writer(leaf, target)
+    return _box_writer(target, np.dtype(space.dtype))
+
+
+def _box_writer(target: Array, declared: np.dtype[Any]) -> Writer:
     shape, kept = target.shape, target.dtype
 
     def write(part: Any) -> None:
@@ -81,6 +95,96 @@ def _leaf_writer(target: Array, declared: np.dtype[Any]) -> Writer:
         target[...] = value
 
     return write
+
+
+def _choices_writer(leaf: Leaf, target: Array) -> Writer:
+    shape = target.shape
+    start = np.array(leaf.start or 0, np.int64).reshape(leaf.shape if leaf.start else ())
+    count = np.array(leaf.choices, np.int64).reshape(leaf.shape)
+
+    def write(part: Any) -> None:
+        value = np.asarray(part)
+        if value.shape != shape:
+            raise ValueError(f"an observation of shape {value.shape} where its space says {shape}")
+        if value.dtype.kind not in "iub":
+            raise ValueError(f"an observation of {value.dtype} where its space says whole numbers")
+        number = value - start
+        if ((number < 0) | (number >= count)).any():
+            raise ValueError(f"{leaf.name} is {value.tolist()}, which is not one of the choices of its space")
+        target[...] = number
+
+    return write
+
+
+def mask_writer(target: Array) -> Writer:
+    """Return the function that copies flags, of any dtype, to the mask at `target`.
+
+    It raises ValueError at another shape, and TypeError at a tuple of masks.
+    """
+    shape = target.shape
+
+    def write(flags: Any) -> None:
+        value = flags if isinstance(flags, np.ndarray) else _as_flags(flags)
+        if value.shape != shape or value.dtype.kind not in "biuf":
+            raise ValueError(
+                f"an action_mask of {value.dtype} and shape {value.shape} where {shape}, a flag for each choice side "
+                "by side, is expected"
+            )
+        np.not_equal(value, 0, out=target)
+
+    return write
+
+
+def _as_flags(flags: Any) -> Array:
+    """Return a list of flags as an array.
+
+    Raises:
+        TypeError: it is a tuple of masks, one a component.
+    """
+    if isinstance(flags, tuple):
+        raise TypeError("an action_mask that is a tuple, where one flat array of flags is expected: join it")
+    return np.asarray(flags)
+
+
+def info_mask_writer(target: Array) -> Writer:
+    """Return the function that copies the mask in the infos of one env, or of a vector env, to `target`.
+
+    Where there is none, nothing is allowed: `MaskCheck` then says so, unless an episode has ended there.
+    """
+    write = mask_writer(target)
+
+    def write_mask(info: Mapping[str, Any]) -> None:
+        if INFO_MASK not in info:
+            target[...] = False
+            return
+        write(info[INFO_MASK])
+        present = info.get(f"_{INFO_MASK}")  # a vector env's word on which of its envs gave one
+        if present is not None:
+            target[~np.asarray(present, np.bool_)] = False
+
+    return write_mask
+
+
+class MaskCheck:
+    """Looks for decisions of which nothing is allowed, by one sum over a group's masks."""
+
+    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...]) -> None:
+        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect."""
+        self.name = name
+        self._mask, self._nvec = rows.observation[name], nvec
+        self._terminated, self._truncated = rows.terminated, rows.truncated
+
+    def column(self) -> int | None:
+        """Return the first column whose next action has no choice; None where all have.
+
+        Where an episode has ended, the next action is ignored, and may be any if the env has not said which.
+        """
+        some = allows_each(self._mask, self._nvec).all(axis=1)
+        if some.all():
+            return None
+        self._mask[~some & (self._terminated | self._truncated)] = True
+        wrong = ~some & ~(self._terminated | self._truncated)
+        return int(wrong.argmax()) if wrong.any() else None
 
 
 class FiniteCheck:
@@ -108,6 +212,16 @@ def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
     if found is not None:
         column, name = found
         raise failed(env_id, first + column, f"{name} is NaN or infinite")
+
+
+def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:
+    """Raise EnvFailed where a mask, if there is one, allows nothing in a row that is a decision."""
+    column = None if check is None else check.column()
+    if check is not None and column is not None:
+        what = "or its info has none, so" if check.name == INFO_MASK else "so that"
+        raise failed(
+            env_id, first + column, f"{check.name} is 0 for all choices of an action, {what} nothing is allowed"
+        )
 
 
 def mark_reset_rows(rows: Outcome) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.envs.make import ENVPOOL, registered
+from offbeat.envs.make import ENVPOOL, is_known, registered
 from offbeat.errors import ConfigError
 from offbeat.registry import import_modules
 
@@ -36,6 +36,25 @@ def package(env_id: str, imports: tuple[str, ...]) -> bytes:
     return pickle.dumps((env_id, modules, None if env_id.startswith(ENVPOOL) else _entry(env_id, modules)))
 
 
+def require_importable(name: str, code: type) -> None:
+    """Refuse a class that another process does not find.
+
+    Args:
+        name: of what it is the class.
+        code: the class.
+
+    Raises:
+        ConfigError: with why, and the remedy.
+    """
+    try:
+        _Pickler(io.BytesIO()).dump(code)
+    except (_NotImportable, pickle.PicklingError) as error:
+        raise ConfigError(
+            f"{name} cannot be sent to another process: {error}. Put it into a module, my_module, and type "
+            f"my_module:{code.__name__}; or type --runtime threads or --runtime serial"
+        ) from error
+
+
 def unpack(data: bytes) -> None:
     """Import the user's modules, and register the env as it is registered where `package` was called.
 
@@ -47,7 +66,7 @@ def unpack(data: bytes) -> None:
     if sent is not None:
         entry = _unpickled(env_id, sent)
         gym.registry[entry.id] = entry  # also where an import registered another one under its id
-    elif not env_id.startswith(ENVPOOL) and env_id.rpartition(":")[2] not in gym.registry:
+    elif not env_id.startswith(ENVPOOL) and not is_known(env_id):
         raise ConfigError(
             f"{env_id} is not registered by importing {', '.join(modules)}: call gymnasium.register where the "
             "module is imported, not in a function; or type --runtime threads or --runtime serial"
@@ -55,9 +74,9 @@ def unpack(data: bytes) -> None:
 
 
 def _module_of(env_id: str) -> tuple[str, ...]:
-    """Return the module of 'module:ID'."""
+    """Return the module of 'module:ID', for another process to import."""
     module = "" if env_id.startswith(ENVPOOL) else env_id.rpartition(":")[0]
-    return (module,) if module else ()
+    return (module,) if module not in ("", MAIN) else ()
 
 
 def _entry(env_id: str, modules: tuple[str, ...]) -> bytes | None:

@@ -20,7 +20,6 @@ from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, read_spec
 from offbeat.experiments.table import row_of, write_table
 from offbeat.experiments.trials import Trial, require_sound, trial_of, trials_of, whole_keys
-from offbeat.registry import import_modules
 from offbeat.threads import usable_cores
 
 
@@ -54,7 +53,6 @@ class Experiment:
         self._text = spec_file.read_bytes()
         self.directory = ExperimentDirectory(path)
         self.directory.require_for(self.spec)
-        import_modules(self.spec.imports)
         self.trials = self._by_optuna() if self.chosen_by_optuna else trials_of(self.spec)
         """All of them; in a search by Optuna those that have been begun."""
         require_sound(self.trials or _examples(self.spec))

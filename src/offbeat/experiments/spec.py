@@ -11,7 +11,7 @@ from typing import Any
 from offbeat.errors import ConfigError, unknown
 from offbeat.experiments.search import Search, expect, read_search, refuse_twice
 from offbeat.fields import Count, Natural
-from offbeat.registry import algorithm_entry
+from offbeat.registry import algorithm_entry, import_modules
 
 _KEYS = {
     "algorithm": str,
@@ -69,7 +69,7 @@ def read_spec(path: Path) -> Spec:
     """Read a spec file.
 
     Raises:
-        ConfigError: it is missing, no TOML, or has a key or value that is not accepted.
+        ConfigError: it is missing, no TOML, or has a key or value that is not accepted; or an import fails.
     """
     try:
         return spec_of(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
@@ -88,6 +88,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     top = {key: expect(where, key, tables[key], hint) for key, hint in _KEYS.items() if key in tables}
     if "algorithm" not in top:
         raise ConfigError(f'{where} names no algorithm: write for example algorithm = "ppo" at its top')
+    import_modules(top.get("imports", ()))
     algorithm_entry(top["algorithm"])
     settings = _table(where, tables, "settings")
     search = read_search(where, _table(where, tables, "search")) if "search" in tables else None

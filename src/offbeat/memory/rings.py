@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import Slab, arena_bytes
 from offbeat.pace import ReplayPace
-from offbeat.types import Array, Field, Tree
+from offbeat.types import INFO_MASK, Array, Field, Tree
 
 PREFIX = "replay/"
 
@@ -165,7 +165,7 @@ class Rings:
         self.fields = tuple(fields)
         self._steps = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "step"}
         self._tickets = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "unroll"}
-        self.leaves = [name for name in self._steps if name.split("/")[0] == "observation"]
+        self.leaves = [name for name in self._steps if name == INFO_MASK or name.split("/")[0] == "observation"]
 
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).

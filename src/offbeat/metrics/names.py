@@ -77,8 +77,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "learning_rate": "learning rate of the optimizer",
         "effective_sample_size": "effective fraction of the batch after the correction for policy lag",
     },
+    "dqn": {
+        "epsilon": "share of actions that are random",
+    },
     "sac": {
-        "critic_loss": "loss of the critics, summed over them",
+        "critic_loss": "loss of the critics, summed over them (DQN: of the network)",
         "q_mean": "mean value that the critics give to what was done",
         "temperature": "weight of the entropy (SAC's alpha)",
         "temperature_loss": "loss of the temperature",

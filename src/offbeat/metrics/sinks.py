@@ -1,4 +1,4 @@
-"""Where the lines of metrics go: a JSON Lines file, TensorBoard, or a sink of your own."""
+"""Where the lines of metrics go: a JSON Lines file, TensorBoard, or a sink of your own (trackers: tracking/)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class TensorBoard:
     def write(self, line: Line) -> None:
         """Write all figures that are known, at this line's env_steps."""
         values = [
-            self._summary.Value(tag=_tag(name), simple_value=value) for name, value in line.items() if value is not None
+            self._summary.Value(tag=tag_of(name), simple_value=value)
+            for name, value in line.items()
+            if value is not None
         ]
         event = self._event(
             wall_time=time.time(), step=int(line["env_steps"] or 0), summary=self._summary(value=values)
@@ -69,7 +71,8 @@ class TensorBoard:
         self._writer.close()
 
 
-def _tag(name: str) -> str:
+def tag_of(name: str) -> str:
+    """Return a metric's name with its group before it, by which viewers make sections: 'speed/sps'."""
     return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.models.soft_policy import uniform_
+from offbeat.models.encoders import Encoders
+from offbeat.models.policy_network import NONE_ENCODED, uniform_
 from offbeat.models.spec import Activation
 
 
@@ -29,18 +30,22 @@ class Critics(nn.Module):
         critics: int,
         choices: int | None,
         generator: torch.Generator,
+        encoders: Encoders | None = None,
     ) -> None:
         """Make a new ensemble.
 
         Args:
-            inputs: numbers that a critic sees: of the observation, and of the action after them where it is given one.
+            inputs: numbers that a critic sees: of the observation, of what encoders make of it, and of the action after
+                them where it is given one.
             hidden_sizes: units of each hidden layer.
             activation: between the layers.
             critics: E.
             choices: how many actions there are, if the critics value them all; None: they value the one given.
             generator: for the initial parameters.
+            encoders: of images, which all critics share.
         """
         super().__init__()
+        self.encoders = encoders
         layers = list(pairwise((inputs, *hidden_sizes, choices or 1)))
         self.weights = nn.ParameterList(
             uniform_(torch.empty(critics, outputs, fan_in), fan_in, generator) for fan_in, outputs in layers
@@ -51,8 +56,19 @@ class Critics(nn.Module):
         self._one = choices is None
         self._activation = torch.tanh if activation == "tanh" else functional.relu
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the values [E, M] of x [M, inputs], or those of all choices, [E, M, choices]."""
+    def forward(
+        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, action: Tensor | None = None
+    ) -> Tensor:
+        """Return the values [E, M] of the actions [M, action_size], or those of all choices, [E, M, choices].
+
+        Args:
+            vector: as for `PolicyNetwork.forward`, like the next.
+            encoded: leaf -> [M, *seen].
+            action: where critics are given one.
+        """
+        features = self.encoders(encoded) if self.encoders is not None else None
+        parts = [part for part in (vector, features, action) if part is not None and part.shape[1]]
+        x = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         x = x.expand(len(self.biases[0]), *x.shape)
         last = len(self.weights) - 1
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):

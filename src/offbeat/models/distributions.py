@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
+from offbeat.models.spec import LOG_STD_RANGE, MASKED_LOGIT, PolicySpec
 
 
 class ActionDistribution(Protocol):
@@ -28,11 +28,15 @@ class ActionDistribution(Protocol):
 class Categorical:
     """Independent categorical components; logits [M, sum(nvec)]."""
 
-    def __init__(self, logits: Tensor, nvec: tuple[int, ...]) -> None:
+    def __init__(self, logits: Tensor, nvec: tuple[int, ...], mask: Tensor | None = None) -> None:
+        """Take the logits of all components side by side, and which of the choices are allowed, of the same shape."""
+        if mask is not None:
+            logits = masked(logits, mask)
+        self._masks = None if mask is None else torch.split(mask, list(nvec), dim=-1)
         self._log_probs = [functional.log_softmax(part, dim=-1) for part in torch.split(logits, list(nvec), dim=-1)]
 
     def log_prob(self, action: Tensor) -> Tensor:
-        actions = action.reshape(len(action), len(self._log_probs))
+        actions = action.reshape(len(action), len(self._log_probs)).long()
         parts = [log_probs.gather(1, actions[:, i : i + 1]).squeeze(1) for i, log_probs in enumerate(self._log_probs)]
         return _total(parts)
 
@@ -40,14 +44,22 @@ class Categorical:
         return _total([-(log_probs.exp() * log_probs).sum(dim=-1) for log_probs in self._log_probs])
 
     def symmetric_kl_to_uniform(self) -> Tensor:
-        """Return (KL(p || u) + KL(u || p)) / 2 against the uniform prior u, [M]: less is more exploration."""
-        return _total([_symmetric_kl_to_uniform(log_probs) for log_probs in self._log_probs])
+        """Return (KL(p || u) + KL(u || p)) / 2, [M], against u, which is uniform: less is more exploration."""
+        parts = zip(self._log_probs, self._masks or [None] * len(self._log_probs), strict=True)
+        return _total([_symmetric_kl_to_uniform(*part) for part in parts])
 
 
-def _symmetric_kl_to_uniform(log_probs: Tensor) -> Tensor:
-    log_uniform = -math.log(log_probs.shape[-1])
+def masked(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return logits [..., n] such that what the mask [..., n] does not allow has probability 0, and no gradient."""
+    return torch.where(mask, logits, MASKED_LOGIT)
+
+
+def _symmetric_kl_to_uniform(log_probs: Tensor, mask: Tensor | None) -> Tensor:
+    allowed = torch.ones_like(log_probs) if mask is None else mask.to(log_probs.dtype)
+    uniform = allowed / allowed.sum(dim=-1, keepdim=True)
     # sum over choices of (p - u) (log p - log u), halved
-    return 0.5 * ((log_probs.exp() - math.exp(log_uniform)) * (log_probs - log_uniform)).sum(dim=-1)
+    gap = torch.where(allowed > 0, log_probs - uniform.clamp_min(1e-30).log(), 0.0)
+    return 0.5 * ((log_probs.exp() - uniform) * gap).sum(dim=-1)
 
 
 def _total(parts: list[Tensor]) -> Tensor:
@@ -114,8 +126,28 @@ def _log_tanh_slope(u: Tensor) -> Tensor:
     return 2.0 * (math.log(2.0) - u - functional.softplus(-2.0 * u))
 
 
-def make_distribution(spec: PolicySpec, parameters: Tensor, log_std: Tensor | None) -> ActionDistribution:
-    """Return the distribution that `spec` names, from a network's output."""
+class Mixed:
+    """Choices and the numbers of boxes, independent of each other; an action has the choices first, [M, C + D]."""
+
+    def __init__(self, choices: Categorical, numbers: Gaussian) -> None:
+        self._choices, self._numbers = choices, numbers
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        chosen = action.shape[1] - self._numbers.mean.shape[1]
+        return self._choices.log_prob(action[:, :chosen]) + self._numbers.log_prob(action[:, chosen:])
+
+    def entropy(self) -> Tensor:
+        return self._choices.entropy() + self._numbers.entropy()
+
+
+def make_distribution(
+    spec: PolicySpec, parameters: Tensor, log_std: Tensor | None, mask: Tensor | None = None
+) -> ActionDistribution:
+    """Return the distribution that `spec` names, from a network's output [M, outputs] and a mask [M, logits]."""
     if log_std is None:
-        return Categorical(parameters, spec.action.nvec)
-    return (SquashedGaussian if spec.distribution == "squashed" else Gaussian)(parameters, log_std)
+        return Categorical(parameters, spec.action.nvec, mask)
+    gaussian = SquashedGaussian if spec.distribution == "squashed" else Gaussian
+    if not spec.logits:
+        return gaussian(parameters, log_std)
+    choices = Categorical(parameters[:, : spec.logits], spec.action.nvec, mask)
+    return Mixed(choices, gaussian(parameters[:, spec.logits :], log_std))

@@ -6,6 +6,10 @@ parameters become views of the buffer; nothing else about it changes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
@@ -68,6 +72,17 @@ class FlatParameters:
     def arrays(self) -> dict[str, Tensor]:
         """Return name -> view of the values."""
         return self.layout.views(self.values)
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def frozen(module: Module, values: Mapping[str, Tensor]) -> Module:
+    """Return a module like this one that lives on other values, by parameter, and gathers no gradients."""
+    copy = deepcopy(module).requires_grad_(False)
+    for name, parameter in copy.named_parameters():
+        parameter.data = values[name]
+    return copy
 
 
 class FlatAdam:

@@ -1,8 +1,9 @@
 """From the parameters of an action distribution to actions, in NumPy: the same for every policy network.
 
-Parameters are [N, P] float32: logits of all components side by side (categorical), means (gaussian, squashed), or
-means and then log standard deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its
-density is well conditioned; a tanh_gaussian's after it, as what is recorded is what a critic is given.
+Parameters are [N, P] float32: logits of all components side by side (categorical), values of all choices
+(epsilon_greedy), means (gaussian, squashed), logits and then means (mixed actions), or means and then log standard
+deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its density is well conditioned; a
+tanh_gaussian's after it, as what is recorded is what a critic is given.
 """
 
 from __future__ import annotations
@@ -12,18 +13,36 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
+from offbeat.choices import draw_choices
+from offbeat.models.spec import LOG_STD_RANGE, MASKED_LOGIT, PolicySpec
 from offbeat.types import Array
 
 F32 = NDArray[np.float32]
 _HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 
 
+def masked(parameters: F32, mask: NDArray[np.bool_]) -> F32:
+    """Return a copy of [N, P] in which the logits, which come first, of what a mask [N, logits] forbids are put down.
+
+    No such choice is ever drawn or the most likely one, and log-probabilities are those among what is allowed.
+    """
+    result = parameters.copy()
+    logits = result[:, : mask.shape[1]]
+    np.copyto(logits, np.float32(MASKED_LOGIT), where=~mask)
+    return result
+
+
 def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.random.Generator) -> tuple[Array, F32]:
     """Draw an action for each column; return the actions as recorded and their log-probabilities [N]."""
+    logits = spec.logits
     if log_std is None:
         return _sample_categorical(spec, parameters, random)
-    return _sample_gaussian(spec, parameters, log_std, random)
+    if not logits:
+        action, log_prob = _sample_gaussian(spec, parameters, log_std, random)
+        return action.reshape(len(action), *spec.action.shape), log_prob
+    choices, log_prob = _sample_choices(spec.action.nvec, parameters[:, :logits], random)
+    numbers, of_numbers = _sample_gaussian(spec, parameters[:, logits:], log_std, random)
+    return np.column_stack([*choices, numbers]).astype(np.float32, copy=False), log_prob + of_numbers
 
 
 def sample_unrecorded(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
@@ -33,25 +52,51 @@ def sample_unrecorded(spec: PolicySpec, parameters: F32, random: np.random.Gener
     return _sample_categorical(spec, parameters, random)[0]
 
 
-def uniform(spec: PolicySpec, columns: int, random: np.random.Generator) -> Array:
-    """Draw uniformly among all choices, or in [-1, 1], which is all of a bounded box; as recorded, [N, *shape]."""
+def uniform(
+    spec: PolicySpec, columns: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
+) -> Array:
+    """Draw evenly among all choices, or those that a mask [N, logits] allows, or in [-1, 1], which is all of a bounded
+    box; as recorded, [N, *shape].
+    """
     if spec.action.kind == "box":
         drawn: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
         return drawn
-    choices: Array = random.integers(0, spec.action.nvec, (columns, len(spec.action.nvec)))
-    return choices.reshape(columns, *spec.action.shape)
+    return draw_choices(spec.action.nvec, columns, random, mask).reshape(columns, *spec.action.shape)
+
+
+def sample_epsilon_greedy(
+    spec: PolicySpec, values: F32, epsilon: np.float32, random: np.random.Generator, mask: NDArray[np.bool_] | None
+) -> Array:
+    """Take the choice of the highest value, or any with probability epsilon, for each column.
+
+    As many numbers are drawn whatever becomes of them, so that the stream goes on alike.
+    """
+    explores = random.random(len(values), dtype=np.float32) < epsilon
+    return np.where(explores, uniform(spec, len(values), random, mask), greedy(spec, values))
 
 
 def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
+    choices, log_prob = _sample_choices(spec.action.nvec, logits, random)
+    return _recorded(spec, choices), log_prob
+
+
+def _sample_choices(nvec: tuple[int, ...], logits: F32, random: np.random.Generator) -> tuple[list[Array], F32]:
+    """Draw a choice [N] of each component; return the log-probabilities of all of them, [N]."""
     actions, log_probs, start = [], [], 0
-    for choices in spec.action.nvec:
+    for choices in nvec:
         action, log_prob = _sample_component(logits[:, start : start + choices], random)
         actions.append(action)
         log_probs.append(log_prob)
         start += choices
+    return actions, log_probs[0] if len(log_probs) == 1 else np.sum(log_probs, axis=0, dtype=np.float32)
+
+
+def _recorded(spec: PolicySpec, choices: list[Array]) -> Array:
+    """Return choices [N] of each component as an action is recorded, where there is nothing else in it."""
     if spec.action.kind == "discrete":
-        return actions[0], log_probs[0]
-    return np.stack(actions, axis=1), np.sum(log_probs, axis=0, dtype=np.float32)
+        return choices[0]
+    joined = np.stack(choices, axis=1)
+    return joined.reshape(len(joined), *spec.action.shape).astype(spec.action.dtype, copy=False)
 
 
 def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
@@ -65,13 +110,14 @@ def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, 
     return action, shifted[np.arange(len(logits)), action] - np.log(total)
 
 
-def _sample_gaussian(spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator) -> tuple[Array, F32]:
+def _sample_gaussian(spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator) -> tuple[F32, F32]:
+    """Draw numbers [N, D]; return their log-probabilities [N] too."""
     noise = random.standard_normal(mean.shape, dtype=np.float32)
-    action = mean + np.exp(log_std, dtype=np.float32) * noise
+    action = np.asarray(mean + np.exp(log_std, dtype=np.float32) * noise, np.float32)
     log_prob = -(0.5 * noise * noise + (log_std + _HALF_LOG_TAU)).sum(axis=1)
     if spec.distribution == "squashed":
-        log_prob -= log_tanh_slope(np.asarray(action, np.float32)).sum(axis=1)
-    return action.reshape(len(mean), *spec.action.shape), log_prob
+        log_prob -= log_tanh_slope(action).sum(axis=1)
+    return action, log_prob
 
 
 def _sample_tanh_gaussian(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
@@ -93,26 +139,30 @@ def greedy(spec: PolicySpec, parameters: F32) -> Array:
         return np.tanh(parameters[:, : spec.action_size]).reshape(len(parameters), *spec.action.shape)
     if spec.action.kind == "box":
         return parameters.reshape(len(parameters), *spec.action.shape).copy()  # the network overwrites its output
-    components, start = [], 0
-    for choices in spec.action.nvec:
-        components.append(parameters[:, start : start + choices].argmax(axis=1))
-        start += choices
-    return components[0] if spec.action.kind == "discrete" else np.stack(components, axis=1)
+    choices, start = [], 0
+    for count in spec.action.nvec:
+        choices.append(parameters[:, start : start + count].argmax(axis=1))
+        start += count
+    if spec.box_size:
+        return np.column_stack([*choices, parameters[:, start:]]).astype(np.float32, copy=False)
+    return _recorded(spec, choices)
 
 
 class ToEnv:
-    """Turns recorded actions into what the env accepts.
+    """Turns recorded actions into what the env accepts, but for its dtypes and the structure of mixed ones.
 
     Policies act in [-1, 1] where the env's box is bounded on both sides: squashed or clipped there, then scaled
-    to the box, so that one initial standard deviation suits all envs.
+    to the box, so that one initial standard deviation suits all envs. In a mixed action the numbers of boxes are the
+    last, and choices stay as they are.
     """
 
     def __init__(self, spec: PolicySpec) -> None:
-        self._box = spec.action.kind == "box"
         self._squash = spec.distribution == "squashed"
+        self._box, self._choices = bool(spec.box_size), len(spec.action.nvec)
         if self._box:
-            low = np.array(spec.action.low, np.float32).reshape(spec.action.shape)
-            high = np.array(spec.action.high, np.float32).reshape(spec.action.shape)
+            shape = (spec.box_size,) if self._choices else spec.action.shape
+            low = np.array(spec.action.low, np.float32).reshape(shape)
+            high = np.array(spec.action.high, np.float32).reshape(shape)
             bounded = np.isfinite(low) & np.isfinite(high)
             self._low, self._high = low, high
             self._inner_low, self._inner_high = np.where(bounded, -1, low), np.where(bounded, 1, high)
@@ -123,6 +173,11 @@ class ToEnv:
     def __call__(self, action: Array) -> Array:
         if not self._box:
             return action
+        if not self._choices:
+            return self._scaled(action)
+        return np.concatenate([action[:, : self._choices], self._scaled(action[:, self._choices :])], axis=1)
+
+    def _scaled(self, action: Array) -> Array:
         inner: Array = np.tanh(action) if self._squash else np.clip(action, self._inner_low, self._inner_high)
         if not self._scales:
             return inner

@@ -3,57 +3,122 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from itertools import pairwise
-from math import prod
 from typing import Any, Literal
 
 from offbeat.models.layout import Layout
-from offbeat.types import ActionSpec, Leaf
+from offbeat.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
-Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian"]
+Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "epsilon_greedy"]
+CoreName = Literal["none", "gru", "lstm"]
+Precision = Literal["fp32", "bf16"]
+ENCODERS = ("flat", "nature_cnn", "impala_resnet")
+SMALLEST_IMAGE = 16
+"""In pixels a side: what is smaller is a table of numbers rather than a picture, and not worth an encoder."""
 LOG_STD_RANGE = (-20.0, 2.0)
 """What a tanh_gaussian's log standard deviations are clipped to: else exp would overflow, or the density vanish."""
+MASKED_LOGIT = -1e9
+"""What stands for the logit of a choice that is not allowed: its probability is exactly 0, and times its logarithm too,
+where minus infinity would give NaN."""
 
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A multi-layer perceptron from observation leaves to the parameters of an action distribution."""
+    """From observation leaves to the parameters of an action distribution: encoders, hidden layers, a core, a head."""
 
     observation: tuple[Leaf, ...]
     action: ActionSpec
     hidden_sizes: tuple[int, ...]
     activation: Activation
     distribution: Distribution
-    """squashed: a Gaussian through tanh, so that actions keep within bounds smoothly, and recorded before it;
-    tanh_gaussian: one whose deviations are outputs of the network as its means are, and recorded after it."""
+    """Of boxes, as choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds
+    smoothly, and recorded before it; tanh_gaussian: one whose deviations are outputs of the network as its means are,
+    and recorded after it. epsilon_greedy: the choice of the highest value, but with the published probability epsilon
+    any choice."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
     uniform_start: bool = False
     """Whether a flag is published with the weights: while it is 1, sampled actions are uniform over all there are."""
 
+    encoder: str = "flat"
+    """Of images, one of ENCODERS; flat: their bytes are numbers like any others."""
+    layer_norm: bool = False
+    """Whether each hidden layer's outputs are normalised before the activation."""
+    core: CoreName = "none"
+    core_size: int = 0
+    """Units of the recurrent core."""
+    precision: Precision = "fp32"
+    """What matrix products and convolutions are computed in; parameters are float32."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a multi-layer perceptron and nothing else: these act in NumPy, without torch."""
+        return not (self.encoded or self.layer_norm or self.recurrent) and self.precision == "fp32"
+
+    @property
+    def recurrent(self) -> bool:
+        return self.core != "none"
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that the core remembers of a column; an LSTM its output and its cell."""
+        return {"none": 0, "gru": 1, "lstm": 2}[self.core] * self.core_size
+
+    @cached_property
+    def encoded(self) -> tuple[Leaf, ...]:
+        """The leaves that go through an encoder."""
+        return tuple(leaf for leaf in self.observation if self.encoder != "flat" and is_image(leaf))
+
+    @cached_property
+    def vectors(self) -> tuple[Leaf, ...]:
+        """The others, which are flattened and joined; a mask is no input."""
+        return tuple(leaf for leaf in self.observation if leaf not in self.encoded and not leaf.is_mask)
+
     @property
     def inputs(self) -> int:
-        """Numbers in one observation, all leaves flattened and joined."""
-        return sum(leaf.size for leaf in self.observation)
+        """Numbers in one observation that no encoder sees: all these leaves flattened and joined."""
+        return sum(leaf.inputs for leaf in self.vectors)
+
+    @property
+    def mask(self) -> str | None:
+        """The leaf that says which choices are allowed, [N, sum(nvec)] bool; None where all always are."""
+        return mask_of(self.observation)
+
+    @property
+    def info_mask(self) -> bool:
+        """Whether that leaf comes from the env's infos."""
+        return self.mask == INFO_MASK
 
     @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: logits, or means (tanh_gaussian: and as many log deviations after)."""
-        if self.action.kind != "box":
-            return sum(self.action.nvec)
-        return 2 * self.action_size if self.distribution == "tanh_gaussian" else self.action_size
+        """Numbers that the last layer gives: logits or values of all choices, then means of boxes' numbers
+        (tanh_gaussian: and as many log deviations after).
+        """
+        means = self.box_size
+        return self.logits + (2 * means if self.distribution == "tanh_gaussian" else means)
+
+    @property
+    def logits(self) -> int:
+        """Choices of all components of an action together."""
+        return sum(self.action.nvec)
+
+    @property
+    def box_size(self) -> int:
+        """Numbers of boxes in one action."""
+        return len(self.action.low)
 
     @property
     def action_size(self) -> int:
         """Numbers in one action: 1 for discrete."""
-        return prod(self.action.shape)
+        return self.action.size
 
     @property
     def records_log_prob(self) -> bool:
         """Whether log-probabilities are recorded: not of actions after a tanh, nor of what may be uniform."""
-        return not self.uniform_start and self.distribution != "tanh_gaussian"
+        return not self.uniform_start and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
 
     def layer_names(self) -> list[str]:
         """Return the names of the linear layers, the head last."""
@@ -66,20 +131,26 @@ class PolicySpec:
 
     def parameter_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Return name and shape of each trained array, in the order of the flat buffer."""
+        if not self.plain:
+            from offbeat.models.policy_network import shapes_of  # here, as it loads torch
+
+            return shapes_of(self)
         shapes: list[tuple[str, tuple[int, ...]]] = []
         for name, (inputs, outputs) in zip(self.layer_names(), self.layer_sizes(), strict=True):
             shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
         if self.distribution in ("gaussian", "squashed"):
-            shapes.append(("log_std", (self.outputs,)))
+            shapes.append(("log_std", (self.box_size,)))
         return shapes
 
     def layout(self) -> Layout:
-        """Return the layout of what is published: the policy's parameters, the observation statistics, the flag."""
+        """Return the layout of what is published: the policy's parameters, the observation statistics, the flags."""
         shapes = self.parameter_shapes()
         if self.normalize:
             shapes += [("observation_mean", (self.inputs,)), ("observation_scale", (self.inputs,))]
         if self.uniform_start:
             shapes.append(("uniform", (1,)))
+        if self.distribution == "epsilon_greedy":
+            shapes.append(("epsilon", (1,)))
         return Layout.of(shapes)
 
     def to_json(self) -> dict[str, Any]:
@@ -87,13 +158,41 @@ class PolicySpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PolicySpec:
-        action: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
-        return cls(
-            observation=tuple(Leaf(leaf["name"], tuple(leaf["shape"]), leaf["dtype"]) for leaf in data["observation"]),
-            action=ActionSpec(**action),
-            hidden_sizes=tuple(data["hidden_sizes"]),
-            activation=data["activation"],
-            distribution=data["distribution"],
-            normalize=data["normalize"],
-            uniform_start=data.get("uniform_start", False),  # older checkpoints have no word of it
-        )
+        """Take what `to_json` returned; older checkpoints have fewer keys, whose defaults they mean."""
+        given = {key: _as_tuple(value) for key, value in data.items() if key in {field.name for field in fields(cls)}}
+        leaves = tuple(Leaf(**_with_tuples(leaf)) for leaf in data["observation"])
+        return cls(**{**given, "observation": leaves, "action": _action(data["action"])})
+
+
+def _action(data: Mapping[str, Any]) -> ActionSpec:
+    parts = tuple(_action(part) for part in data.get("parts", ()))
+    return ActionSpec(**{**_with_tuples(data), "parts": parts})
+
+
+def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _as_tuple(value) for name, value in data.items()}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+# --- images -------------------------------------------------------------------------------------------------
+
+
+def is_image(leaf: Leaf) -> bool:
+    """Whether a leaf is of bytes and has two sides that an encoder for images could look at."""
+    return leaf.dtype == "uint8" and not leaf.choices and min(image_sides(leaf)) >= SMALLEST_IMAGE
+
+
+def image_sides(leaf: Leaf) -> tuple[int, int]:
+    """Return height and width; 0 where there are none."""
+    if len(leaf.shape) not in (2, 3):
+        return 0, 0
+    first = 1 if len(leaf.shape) == 3 and not channels_last(leaf) else 0
+    return leaf.shape[first], leaf.shape[first + 1]
+
+
+def channels_last(leaf: Leaf) -> bool:
+    """Whether an image is [H, W, C]: channels are fewer than pixels a side."""
+    return len(leaf.shape) == 3 and leaf.shape[2] < leaf.shape[0]

@@ -11,7 +11,7 @@ from offbeat.envs.make import make_envs
 from offbeat.memory.arena import Slab
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.live_policy import LivePolicy, Renew
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.numpy_policy import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import Pace
 from offbeat.runtime.gate import board_slabs, first_ticket
@@ -162,9 +162,10 @@ class Plan:
             origin=origin,
             groups=runtime.env_groups,
             role=f"env, attempt {attempt}" if attempt else "env",
+            info_mask=self.policy.info_mask,
         )
-        policy = LivePolicy(self.policy, renew) if renew else NumpyPolicy(self.policy)
-        return Actor(index, run.seed, envs, policy, watch)
+        policy = make_policy(self.policy)
+        return Actor(index, run.seed, envs, LivePolicy(policy, renew) if renew else policy, watch)
 
     def begin(self, actor: Actor, origin: int, snapshot: Snapshot) -> None:
         """Let an actor go on from a snapshot, or begin new episodes."""

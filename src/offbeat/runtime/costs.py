@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.envs.contract import Advanced, Envs, Outcome
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.numpy_policy import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.wiring import Parts
 from offbeat.seeding import stream
@@ -92,12 +92,13 @@ class Stepping:
         self._envs, self._policy, self._random = envs, policy, stream(seed, "measure")
         self._clocks = read_clocks()
         self._observation = {name: leaf.copy() for name, leaf in envs.reset().items()}
+        self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
 
     def cost(self, seconds: float) -> Cost:
         """Step all columns, at least once, for so long."""
         meter, env_steps, until = Meter(), 0, perf_counter() + seconds
         while not env_steps or perf_counter() < until:
-            actions = self._policy.to_env(self._policy.act(self._observation, self._random).action)
+            actions = self._policy.to_env(self._policy.act(self._observation, self._random, self._state).action)
             with meter:
                 outcomes = self._step(actions)
             for columns, outcome in zip(self._envs.groups, outcomes, strict=True):
@@ -155,7 +156,7 @@ def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.f
     """Act unrolls, at least two, on envs that only play back `slot`: choosing, recording and counting are left."""
     slot = {name: array.copy() for name, array in slot.items()}
     env_steps = int(slot["valid"][:-1].sum())
-    actor = Actor(0, 0, PlayedBack(env, slot), NumpyPolicy(policy))
+    actor = Actor(0, 0, PlayedBack(env, slot), make_policy(policy))
     actor.begin(0)
     actor.act(0, 0, weights, slot)
     meter, unrolls, until = Meter(), 0, perf_counter() + seconds

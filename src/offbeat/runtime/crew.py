@@ -161,9 +161,13 @@ class Crew:
             show: is given the processes, whenever they have changed.
 
         Raises:
-            ConfigError: the env cannot be sent to another process.
+            ConfigError: the env or the algorithm cannot be sent to another process.
         """
-        self._env = sending.package(parts.config.run.env, parts.config.run.imports)  # first, as it may refuse
+        run = parts.config.run
+        self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
+        self._env = sending.package(run.env, run.imports)  # first, as it may refuse
+        for code in (self._algorithm, type(parts.config.settings)):
+            sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
         self._bell = Bell.make()
         self._bells = [Bell.make() for _ in parts.plans]
@@ -212,6 +216,7 @@ class Crew:
             attempt=attempt,
             state=self._state(index, attempt),
             env=self._env,
+            algorithm=self._algorithm,
             parent=os.getpid(),
             cores=self._cores,
             arenas=arenas,

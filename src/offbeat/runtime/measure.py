@@ -21,7 +21,7 @@ from offbeat.config import Config
 from offbeat.envs.make import make_envs
 from offbeat.errors import ConfigError, RunFailed
 from offbeat.metrics.verdict import Layout, gain_max, lock_free_gain_max
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.numpy_policy import make_policy
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
 from offbeat.runtime.crew import Crew, build_lock_free
@@ -214,10 +214,17 @@ def _sampled(parts: Parts, acting: Acting) -> Iterator[_Step]:
 def _costs(parts: Parts, step: int) -> Costs:
     """Measure each part alone, with the weights that are published after `step` and the data of its batch."""
     run, runtime = parts.config.run, parts.config.runtime
-    policy, weights = NumpyPolicy(parts.policy), parts.weights.read(step + 1).copy()
+    policy, weights = make_policy(parts.policy), parts.weights.read(step + 1).copy()
     policy.load(weights)
     slot = parts.slots.open(_newest_with_decisions(parts, step))
-    envs = make_envs(run.env, runtime.envs_per_actor, seed=run.seed, groups=runtime.env_groups, role="measure")
+    envs = make_envs(
+        run.env,
+        runtime.envs_per_actor,
+        seed=run.seed,
+        groups=runtime.env_groups,
+        role="measure",
+        info_mask=parts.policy.info_mask,
+    )
     with closing(envs):
         measures = (
             partial(_as_actor, parts.config, Stepping(envs, policy, run.seed).cost),

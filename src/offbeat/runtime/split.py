@@ -16,7 +16,7 @@ import numpy as np
 from offbeat.config import Config, RuntimeConfig
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.numpy_policy import make_policy
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.costs import Cost, PlayedBack, Stepping, act_cost, learn_cost, limits
 from offbeat.runtime.wiring import Parts, build
@@ -148,7 +148,7 @@ def _measure(parts: Parts) -> list[Option]:
 
 def _record(parts: Parts, weights: F32) -> None:
     """Fill batch 0 by acting on random rows: real envs would take as long as they like."""
-    policy = NumpyPolicy(parts.policy)
+    policy = make_policy(parts.policy)
     envs = PlayedBack(parts.env, _random_slot(parts.plan, parts.env))
     actor = Actor(0, parts.config.run.seed, envs, policy)
     actor.begin(0)
@@ -186,7 +186,7 @@ class _EnvCosts:
 
     def __init__(self, parts: Parts, weights: F32) -> None:
         self._config = parts.config
-        self._policy = NumpyPolicy(parts.policy)
+        self._policy = make_policy(parts.policy)
         self._policy.load(weights)
         self._until = perf_counter() + ENVS_S
         self._setup_s = 0.0
@@ -200,7 +200,9 @@ class _EnvCosts:
 
     def _measure(self, columns: int, groups: int) -> Cost:
         run, begun = self._config.run, perf_counter()
-        with closing(make_envs(run.env, columns, seed=run.seed, groups=groups, role="measure")) as envs:
+        info_mask = self._policy.spec.info_mask
+        envs = make_envs(run.env, columns, seed=run.seed, groups=groups, role="measure", info_mask=info_mask)
+        with closing(envs):
             stepping = Stepping(envs, self._policy, run.seed)
             self._setup_s = (perf_counter() - begun) / columns
             return stepping.cost(STEPS_S)

@@ -19,7 +19,6 @@ from offbeat.envs import sending
 from offbeat.errors import Closed
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
-from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.block import open_block
 from offbeat.runtime.child import Report
@@ -78,6 +77,8 @@ class Orders:
     """What it goes on from; None where it begins, or follows one that died."""
     env: bytes
     """From `sending.package`."""
+    algorithm: type[Any]
+    """Its class."""
     parent: int
     cores: set[int]
     """Where it may run, unless `actor_cores` says otherwise."""
@@ -98,9 +99,8 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     """Be a worker until everything is closed."""
     place(turn(orders.runtime.actor_cores, orders.index) or orders.cores, orders.runtime.actor_nice)
     sending.unpack(orders.env)
-    algorithm_class = algorithm_entry(orders.config.run.algorithm).algorithm_class()  # loads torch
     limit(orders.config.blas_threads)
-    worker = Worker(orders, connection, algorithm_class)
+    worker = Worker(orders, connection)
     try:
         worker.begin(orders.state)
         worker.work()
@@ -111,7 +111,7 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
 class Worker:
     """One worker: an actor, a learner, and the loop that lets them take turns."""
 
-    def __init__(self, orders: Orders, connection: Connection[Report, Orders], algorithm_class: type[Any]) -> None:
+    def __init__(self, orders: Orders, connection: Connection[Report, Orders]) -> None:
         plan, index = orders.plan, orders.index
         commons = _attached(orders)
         arrays = attach(orders.arenas[1], plan.slabs())
@@ -119,7 +119,7 @@ class Worker:
         self._board = WorkersBoard(commons, orders.commons.workers)
         self._bell, self._conductors_bell = Bell(orders.own_bell, -1), Bell(-1, orders.conductors_bell)
         storage = SharedStorage(orders.commons, commons, index)
-        self._algorithm = algorithm_class.for_run(orders.config, plan.policy, device_of(orders.config), storage)
+        self._algorithm = orders.algorithm.for_run(orders.config, plan.policy, device_of(orders.config), storage)
         self._slots, self._weights, self._timings = plan.slots(arrays), plan.weights(arrays), Timings()
         tally = WorkerTally(self._board, index, separate=storage.separate)
         self._learner: Learner = learner_of(

@@ -75,6 +75,8 @@ class Actor:
         """The observation that follows the last ticket: row 0 of the next."""
         self._returns = np.zeros(envs.spec.columns, np.float32)
         self._lengths = np.zeros(envs.spec.columns, np.int32)
+        self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
+        """What the policy remembers of each column's episode."""
         self._resets = [True] * len(envs.groups)
         """Whether a column of the group may begin an episode in the next row."""
         self._cut = False
@@ -93,7 +95,7 @@ class Actor:
         self._cut = cut
         self._watch.enter(resets=True)
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
-        self._returns[:], self._lengths[:] = 0, 0
+        self._returns[:], self._lengths[:], self._state[:] = 0, 0, 0
         if spread:
             random = stream(self._seed, "decorrelate", self.index, origin)
             steps = random.integers(spread, size=len(self._returns))
@@ -121,6 +123,8 @@ class Actor:
         """Act one ticket into `slot` ([T + 1, N, ...] by field name) with one version of the weights."""
         self._policy.load(weights)
         slot["behavior_version"][:] = version
+        if self._policy.state_size:
+            slot["initial_state"][:] = self._state
         random = stream(self._seed, "act", ticket)
         first, length = self._begin_rows(slot), len(slot["reward"]) - 1
         for row in range(first, length):
@@ -146,7 +150,8 @@ class Actor:
     def _decide(self, slot: Tree, row: int, group: int, columns: slice, random: np.random.Generator) -> None:
         """Choose and record the actions of a row, and send them."""
         begun = clock()
-        acted = self._policy.act({name: slot[name][row, columns] for name in self._leaves}, random)
+        observation = {name: slot[name][row, columns] for name in self._leaves}
+        acted = self._policy.act(observation, random, self._state[columns])
         slot["action"][row, columns] = acted.action
         for name, values in acted.recorded.items():
             slot[name][row, columns] = values
@@ -171,6 +176,8 @@ class Actor:
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
+        if self._policy.state_size and not outcome.valid.all():
+            self._state[columns][~outcome.valid] = 0  # after its reset row an episode is forgotten
         self._resets[group] = self._count_episodes(slot, row, columns, outcome)
         self._called_env(begun, received)
         self.timings.add("act", clock() - received)
@@ -207,6 +214,7 @@ class Actor:
             "following": dict(self._following),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
+            "state": self._state.copy(),
             "cut": self._cut,
         }
 
@@ -218,6 +226,7 @@ class Actor:
         self._envs.restore(state["envs"])
         self._following = dict(state["following"])
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
+        self._state[:] = state["state"]
         self._cut = state["cut"]
         self._watch.leave()
 

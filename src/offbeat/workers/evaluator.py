@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.envs.contract import Envs
+from offbeat.envs.contract import Envs, Outcome
 from offbeat.seeding import stream
-from offbeat.types import Array, Policy, Tree
+from offbeat.types import Array, Policy
 
 EVALUATION_ENVS = 32
 """Envs that an evaluation steps at once, at most."""
@@ -65,20 +65,22 @@ def evaluate(
     columns = envs.spec.columns
     random = stream(seed, "evaluate")
     tally = _Tally(episodes, columns)
+    state = np.zeros((columns, policy.state_size), np.float32)
     observation = envs.reset()
     while tally.ended < episodes:
-        action = policy.act(observation, random).action if sampled else policy.greedy(observation)
-        observation = _step(envs, policy.to_env(action), tally)
+        action = policy.act(observation, random, state).action if sampled else policy.greedy(observation, state)
+        outcome = _step(envs, policy.to_env(action), tally)
+        observation, state[~outcome.valid] = outcome.observation, 0
         if on_step is not None:
             on_step(tally.ended)
     return Evaluation(tally.returns, tally.lengths)
 
 
-def _step(envs: Envs, action: Array, tally: _Tally) -> Tree:
+def _step(envs: Envs, action: Array, tally: _Tally) -> Outcome:
     envs.send(action)
     outcome = envs.recv()
     tally.add(outcome.reward, outcome.valid, outcome.terminated | outcome.truncated)
-    return outcome.observation
+    return outcome
 
 
 class _Tally:

@@ -1,0 +1,72 @@
+"""Recurrent cores: what a policy remembers of an episode.
+
+A state is one vector a column, [B, state_size], which moves on row by row and is zero at the first row of an episode.
+Acting goes through one row at a time, learning through all rows of an unroll: the products with the inputs, most of the
+work, are then made for all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from offbeat.models.dense import Dense, Initializer
+
+
+class GRU(nn.Module):
+    """Gated recurrent unit (arXiv:1406.1078), with the reset gate after the product, as cuDNN has it."""
+
+    def __init__(self, inputs: int, size: int, init: Initializer) -> None:
+        super().__init__()
+        self.size = self.state_size = size
+        self.input, self.hidden = Dense(inputs, 3 * size, init, 1.0), Dense(size, 3 * size, init, 1.0)
+
+    def forward(self, x: Tensor, state: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
+        """Go through T rows in order.
+
+        Args:
+            x: [T, B, inputs].
+            state: [B, state_size], before the first row.
+            resets: [T, B], bool: the row is the last of its episode, after which the state is zero.
+
+        Returns:
+            [T, B, size], and the state after the last row, [B, state_size].
+        """
+        given, keep = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
+        outputs = []
+        for row in range(len(x)):
+            reset, update, new = given[row].chunk(3, dim=1)
+            reset_h, update_h, new_h = self.hidden(state).chunk(3, dim=1)
+            reset = torch.sigmoid(reset + reset_h)
+            new = torch.tanh(new + reset * new_h)
+            state = torch.lerp(new, state, torch.sigmoid(update + update_h))
+            outputs.append(state)
+            state = state * keep[row]
+        return torch.stack(outputs), state
+
+
+class LSTM(nn.Module):
+    """Long short-term memory with a forget gate (doi:10.1162/089976600300015015); its state is (output, cell)."""
+
+    def __init__(self, inputs: int, size: int, init: Initializer) -> None:
+        super().__init__()
+        self.size, self.state_size = size, 2 * size
+        self.input, self.hidden = Dense(inputs, 4 * size, init, 1.0), Dense(size, 4 * size, init, 1.0)
+
+    def forward(self, x: Tensor, state: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
+        """Go through T rows in order; shapes as in `GRU.forward`."""
+        given, keep = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
+        output, cell = state.chunk(2, dim=1)
+        outputs = []
+        for row in range(len(x)):
+            enter, forget, new, leave = (given[row] + self.hidden(output)).chunk(4, dim=1)
+            cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
+            output = torch.sigmoid(leave) * torch.tanh(cell)
+            outputs.append(output)
+            output, cell = output * keep[row], cell * keep[row]
+        return torch.stack(outputs), torch.cat((output, cell), dim=1)
+
+
+CORES: Mapping[str, type[GRU | LSTM]] = {"gru": GRU, "lstm": LSTM}

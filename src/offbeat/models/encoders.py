@@ -1,0 +1,161 @@
+"""Encoders: from an image, or from whatever a user's own module takes, to a vector of features.
+
+Convolutions keep their weights as [outputs, height, width, inputs], so that weights and images are both laid out
+channels last without a copy: on a CPU a quarter less time an update (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from offbeat.errors import ConfigError
+from offbeat.models.dense import Dense, Initializer
+from offbeat.models.spec import channels_last, image_sides
+from offbeat.types import Leaf
+
+# --- images -------------------------------------------------------------------------------------------------
+
+
+class Images(nn.Module):
+    """Brings bytes of any layout, [M, (stack,) ...], into floats of 0 to 1, [M, channels, height, width]."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__()
+        height, width = image_sides(leaf)
+        self.channels = leaf.stack * (leaf.size // (height * width))
+        self.size = height, width
+        self._to_front = channels_last(leaf)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self._to_front:
+            images = images.movedim(-1, -3)
+        images = images.reshape(len(images), self.channels, *self.size)
+        return images.to(torch.float32, memory_format=torch.channels_last).mul_(1 / 255)
+
+
+class Convolution(nn.Module):
+    """A 2-D convolution whose weights lie channels last, as its images do."""
+
+    def __init__(
+        self, inputs: int, outputs: int, size: int, init: Initializer, *, stride: int = 1, padding: int = 0
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, size, size, inputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+        self._stride, self._padding = stride, padding
+        init(self.weight.data, self.bias.data, inputs * size * size, math.sqrt(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [M, outputs, height, width] for x [M, inputs, ...]."""
+        return functional.conv2d(x, self.weight.permute(0, 3, 1, 2), self.bias, self._stride, self._padding)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """Return [M, height * width * channels] of [M, channels, height, width]: a view, as channels lie last."""
+    return x.permute(0, 2, 3, 1).flatten(1)
+
+
+class NatureCNN(nn.Module):
+    """Three convolutions and a layer of 512 units, with ReLU (Mnih et al. 2015, doi:10.1038/nature14236)."""
+
+    features = 512
+
+    def __init__(self, leaf: Leaf, init: Initializer) -> None:
+        """Make it for one leaf of images.
+
+        Raises:
+            ConfigError: they are too small.
+        """
+        super().__init__()
+        self._images = Images(leaf)
+        sides = [(((side - 8) // 4 + 1) - 4) // 2 + 1 - 2 for side in self._images.size]
+        if min(sides) < 1:
+            raise ConfigError(
+                f"{leaf.name} has images of {self._images.size[0]} x {self._images.size[1]} pixels, but nature_cnn "
+                "needs 36 x 36 at least: type --set encoder=impala_resnet, or --set encoder=flat"
+            )
+        self.conv1 = Convolution(self._images.channels, 32, 8, init, stride=4)
+        self.conv2 = Convolution(32, 64, 4, init, stride=2)
+        self.conv3 = Convolution(64, 64, 3, init)
+        self.dense = Dense(64 * sides[0] * sides[1], self.features, init)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return [M, 512] for images [M, (stack,) ...] of bytes."""
+        x = self._images(images)
+        for layer in (self.conv1, self.conv2, self.conv3):
+            x = functional.relu(layer(x))
+        return functional.relu(self.dense(_flat(x)))
+
+
+class _Residual(nn.Module):
+    """Two convolutions, each after a ReLU, and what went in is added to what comes out."""
+
+    def __init__(self, channels: int, init: Initializer) -> None:
+        super().__init__()
+        self.conv1 = Convolution(channels, channels, 3, init, padding=1)
+        self.conv2 = Convolution(channels, channels, 3, init, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        passed: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x))))
+        return x + passed
+
+
+class ImpalaResNet(nn.Module):
+    """Three times a convolution, a max-pooling and two residual blocks; then 256 units (arXiv:1802.01561, figure 3)."""
+
+    features = 256
+
+    def __init__(self, leaf: Leaf, init: Initializer) -> None:
+        super().__init__()
+        self._images = Images(leaf)
+        channels, (height, width) = self._images.channels, self._images.size
+        sections = []
+        for outputs in (16, 32, 32):
+            blocks = (_Residual(outputs, init), _Residual(outputs, init))
+            sections.append(nn.Sequential(Convolution(channels, outputs, 3, init, padding=1), _Halve(), *blocks))
+            channels, height, width = outputs, (height + 1) // 2, (width + 1) // 2
+        self.sections = nn.ModuleList(sections)
+        self.dense = Dense(channels * height * width, self.features, init)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return [M, 256] for images [M, (stack,) ...] of bytes."""
+        x = self._images(images)
+        for section in self.sections:
+            x = section(x)
+        return functional.relu(self.dense(_flat(functional.relu(x))))
+
+
+class _Halve(nn.Module):
+    """Max-pooling of 3 x 3 pixels, at each second one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.max_pool2d(x, 3, stride=2, padding=1)
+
+
+# --- by name ------------------------------------------------------------------------------------------------
+
+IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], NatureCNN | ImpalaResNet]] = {
+    "nature_cnn": NatureCNN,
+    "impala_resnet": ImpalaResNet,
+}
+
+
+class Encoders(nn.Module):
+    """An encoder for each leaf that needs one, their features side by side."""
+
+    def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
+        super().__init__()
+        self._names = [leaf.name for leaf in leaves]
+        encoders = [IMAGE_ENCODERS[name](leaf, init) for leaf in leaves]
+        self.of_leaf = nn.ModuleList(encoders)
+        self.features = sum(encoder.features for encoder in encoders)
+
+    def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
+        """Return [M, features] for leaf -> [M, *seen]."""
+        features = [encoder(encoded[name]) for name, encoder in zip(self._names, self.of_leaf, strict=True)]
+        return features[0] if len(features) == 1 else torch.cat(features, dim=1)

@@ -1,0 +1,155 @@
+"""A policy's network in torch: encoders, hidden layers, a core and a head, as a `PolicySpec` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from offbeat.models.cores import CORES
+from offbeat.models.dense import Dense, Initializer
+from offbeat.models.encoders import Encoders
+from offbeat.models.spec import PolicySpec
+
+NONE_ENCODED: Mapping[str, Tensor] = MappingProxyType({})
+
+
+class Remembered(NamedTuple):
+    """What a core needs beside its inputs."""
+
+    state: Tensor
+    """[B, state_size], before the first row."""
+    resets: Tensor
+    """[T, B], bool: the row is the last of its episode."""
+
+
+class Body(nn.Module):
+    """From observations to features: encoders, then the joined vector through hidden layers, then the core.
+
+    Hidden layer i is `{i}`, so that a plain multi-layer perceptron has the names that it has in NumPy.
+    """
+
+    def __init__(self, spec: PolicySpec, init: Initializer) -> None:
+        super().__init__()
+        self.encoders = Encoders(spec.encoded, spec.encoder, init) if spec.encoded else None
+        size = spec.inputs + (self.encoders.features if self.encoders else 0)
+        self._depth = len(spec.hidden_sizes)
+        for i, units in enumerate(spec.hidden_sizes):
+            self.add_module(str(i), Dense(size, units, init))
+            size = units
+        self.norms = nn.ModuleList([nn.LayerNorm(units) for units in spec.hidden_sizes]) if spec.layer_norm else None
+        self.core = CORES[spec.core](size, spec.core_size, init) if spec.recurrent else None
+        self.features = spec.core_size if spec.recurrent else size
+        self._activation: Callable[[Tensor], Tensor] = torch.tanh if spec.activation == "tanh" else functional.relu
+
+    def forward(
+        self, vector: Tensor, encoded: Mapping[str, Tensor], remembered: Remembered | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return features [M, F], and with a core its state after the last row; arguments as in `PolicyNetwork`."""
+        x = vector
+        if self.encoders is not None:
+            x = torch.cat((vector, self.encoders(encoded)), dim=1) if vector.shape[1] else self.encoders(encoded)
+        for i in range(self._depth):
+            x = getattr(self, str(i))(x)
+            x = self._activation(self.norms[i](x) if self.norms is not None else x)
+        if self.core is None:
+            return x, None
+        assert remembered is not None
+        rows = remembered.resets.shape
+        outputs, state = self.core(x.reshape(*rows, -1), remembered.state, remembered.resets)
+        return outputs.flatten(0, 1), state
+
+
+class PolicyNetwork(nn.Module):
+    """The policy alone. Its parameters have the names and order of `PolicySpec.parameter_shapes`."""
+
+    def __init__(self, spec: PolicySpec, init: Initializer, *, head_gain: float, log_std_init: float = 0.0) -> None:
+        super().__init__()
+        self.spec = spec
+        self.policy_body = Body(spec, init)
+        self.policy_head = Dense(self.policy_body.features, spec.outputs, init, head_gain)
+        has_std = spec.distribution in ("gaussian", "squashed")
+        self.log_std = nn.Parameter(torch.full((spec.box_size,), float(log_std_init))) if has_std else None
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the policy's parameters first, in the order of the published layout."""
+        by_name = dict(super().named_parameters(*args, **kwargs))
+        first = [name for name, _ in self.spec.parameter_shapes()]
+        yield from ((name, by_name.pop(name)) for name in first)
+        yield from by_name.items()
+
+    def forward(
+        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, remembered: Remembered | None = None
+    ) -> Tensor:
+        """Return the parameters of the action distribution, [M, outputs].
+
+        Args:
+            vector: [M, inputs], the leaves without an encoder, normalised and joined.
+            encoded: leaf -> [M, *seen], as the env gave it.
+            remembered: for a core: M is then T * B rows in the order of time.
+        """
+        return self.moved_on(vector, encoded, remembered)[0]
+
+    def moved_on(
+        self, vector: Tensor, encoded: Mapping[str, Tensor], remembered: Remembered | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the same, and with a core its state after the last row, [B, state_size]."""
+        with self.precision():
+            features, state = self.policy_body(vector, encoded, remembered)
+            head: Tensor = self.policy_head(features)
+        return head.float(), None if state is None else state.float()
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Let matrix products and convolutions be computed as the spec says."""
+        if self.spec.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.policy_head.weight.device.type, dtype=torch.bfloat16)
+
+
+# --- first weights ------------------------------------------------------------------------------------------
+
+
+def orthogonal(generator: torch.Generator) -> Initializer:
+    """Return the initialiser to orthogonal weights (arXiv:1312.6120), as long as the gain, and no bias."""
+
+    def fill(weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:  # noqa: ARG001
+        nn.init.orthogonal_(weight, gain, generator=generator)
+        nn.init.zeros_(bias)
+
+    return fill
+
+
+def uniform(generator: torch.Generator) -> Initializer:
+    """Return the initialiser of torch's own layers: uniform within 1 / sqrt(inputs), whatever the gain."""
+
+    def fill(weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:  # noqa: ARG001
+        uniform_(weight, fan_in, generator)
+        uniform_(bias, fan_in, generator)
+
+    return fill
+
+
+def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tensor:
+    """Fill a parameter of a layer of so many inputs with what torch's own layers begin with; return it."""
+    bound = 1 / math.sqrt(inputs)
+    return nn.init.uniform_(parameter, -bound, bound, generator=generator)
+
+
+@lru_cache(maxsize=64)
+def _shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    with torch.device("meta"):
+        network = PolicyNetwork(spec, lambda *_: None, head_gain=1.0)
+    named = nn.Module.named_parameters(network)
+    return tuple((name, tuple(parameter.shape)) for name, parameter in named)
+
+
+def shapes_of(spec: PolicySpec) -> list[tuple[str, tuple[int, ...]]]:
+    """Return name and shape of each of a policy's parameters: those of the body, of the head, then log_std."""
+    return list(_shapes_of(spec))

@@ -1,0 +1,34 @@
+"""From the leaves of observations to what a network on vectors sees, in torch: as ``inputs.py`` does in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from offbeat.choices import Choices, firsts
+from offbeat.types import Leaf
+
+
+def flatten_tensors(leaves: Sequence[Leaf], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
+    """Join the leaves, [..., *shape] each under its name after `prefix`, into [..., inputs] float32.
+
+    Where there is none, it is as long as the rewards are.
+    """
+    if not leaves:
+        return torch.empty(*rows["reward"].shape, 0, device=rows["reward"].device)
+    parts = [_flat(leaf, rows[prefix + leaf.name]) for leaf in leaves]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
+def _flat(leaf: Leaf, values: Tensor) -> Tensor:
+    values = values.reshape(*values.shape[: values.ndim - len(leaf.shape)], leaf.size)
+    return one_hot(values, leaf.choices) if leaf.choices else values.to(torch.float32)
+
+
+def one_hot(numbers: Tensor, choices: Choices) -> Tensor:
+    """Return choices [..., components], counted from 0, as a 1 among zeros each: [..., sum(choices)] float32."""
+    where = numbers.long() + torch.from_numpy(firsts(choices)).to(numbers.device)
+    zeros = torch.zeros(*numbers.shape[:-1], sum(choices), device=numbers.device)
+    return zeros.scatter_(-1, where, 1.0)

@@ -1,0 +1,180 @@
+"""What trains speaks to a tracker here: it begins its process, rings for each line, and ends it in time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from offbeat.config import Config
+from offbeat.errors import ConfigError
+from offbeat.metrics.sinks import Line
+from offbeat.run_directory import RunDirectory, RunState
+from offbeat.runtime.child import Child, spawn, tell
+from offbeat.runtime.gate import NAP_S
+from offbeat.tracking.follower import RING, STATES
+from offbeat.tracking.services import BEGIN_S, Orders
+
+END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
+"""Seconds that a tracker gets to send the rest, by how the run has ended."""
+_REMEDIES = {
+    "wandb": "type wandb login, or set WANDB_MODE=offline to send it later, or leave tracker out",
+    "trackio": "put that right, or leave tracker out",
+}
+
+
+def require_package(name: str | None) -> None:
+    """Refuse a tracker whose package is missing.
+
+    Raises:
+        ConfigError: with what to type.
+    """
+    if name is not None and not is_installed(name):
+        raise ConfigError(
+            f'tracker is {name}, which is not installed: type pip install "offbeat[{name}]", or leave tracker out'
+        )
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a folder of its name, such as wandb leaves behind, is none."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+class Tracker:
+    """A sink whose lines are sent on by a process of its own; see `begin`."""
+
+    def __init__(self, name: str, child: Child, bell: int, told: Callable[[str], None]) -> None:
+        self._name, self._child, self._bell, self._tell = name, child, bell, told
+        self._over = False
+        self.state: RunState = "failed"
+        """How the run has ended; set it before `close`."""
+
+    def write(self, line: Line) -> None:  # noqa: ARG002 - the process reads it from metrics.jsonl
+        """Ring for a line that has been written to metrics.jsonl; takes no time, whatever the tracker does."""
+        if self._over:
+            return
+        self._child.listen()
+        if self._child.gave_up or self._child.failure or not self._child.alive():
+            self._end(f"{self._name} has failed ({why(self._child)}): the run goes on without it")
+        else:
+            self._ring(RING)
+
+    def close(self) -> None:
+        """Say how the run has ended, and wait until the tracker has sent the rest, but not for ever."""
+        if self._over:
+            return
+        self._ring(STATES.index(self.state))
+        os.close(self._bell)
+        self._bell = -1
+        seconds = END_S[self.state]
+        if not _ended(self._child, seconds):
+            self._end(f"{self._name} has not sent the rest within {seconds:.0f} seconds, and was stopped")
+        elif self._child.process.returncode:
+            self._end(f"{self._name} has failed ({why(self._child)}): not all was sent")
+        else:
+            self._end("")
+
+    def _ring(self, number: int) -> None:
+        with suppress(BlockingIOError, BrokenPipeError):  # it has rung often enough; nobody listens any more
+            os.write(self._bell, bytes([number]))
+
+    def _end(self, told: str) -> None:
+        """Let nothing of it be left, and say what there is to say, once."""
+        self._over = True
+        self._child.kill()
+        self._child.connection.close()
+        if self._bell >= 0:
+            os.close(self._bell)
+        if told:
+            self._tell(f"{told}. All lines are in metrics.jsonl")
+
+
+def begin(config: Config, directory: RunDirectory, told: Callable[[str], None]) -> Tracker | None:
+    """Begin the run's tracker, if it has one, and go on with the run that it knows, if it does.
+
+    Raises:
+        ConfigError: it could not begin, with its own words.
+    """
+    name = config.run.tracker
+    if name is None:
+        return None
+    kept = directory.path / "tracker.json"
+    known = _known(kept, name)
+    heard, bell = _Heard(), os.pipe()
+    os.set_blocking(bell[1], False)
+    position = directory.metrics.stat().st_size if known and directory.metrics.exists() else 0
+    process, connection = spawn("offbeat.tracking.follower", [bell[0]], threads=1)
+    os.close(bell[0])
+    child = Child(0, process, connection, heard)
+    path = directory.path.resolve()
+    orders = Orders(name, os.getpid(), path, _name_of(path), config.tables(), known, position, bell[0])
+    try:
+        tell(connection, orders)
+        _wait_for_begin(child, heard, name)
+    except BaseException:
+        child.kill()
+        connection.close()
+        os.close(bell[1])
+        raise
+    known, where = heard.begun
+    kept.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n")
+    told(f"tracked by {name}: {where}")
+    return Tracker(name, child, bell[1], told)
+
+
+class _Heard:
+    """Keeps what the process says when its tracker has begun."""
+
+    def __init__(self) -> None:
+        self.begun: Any = None
+
+    def __call__(self, report: Any) -> None:
+        self.begun = report.content
+
+
+def _wait_for_begin(child: Child, heard: _Heard, name: str) -> None:
+    deadline = monotonic() + BEGIN_S
+    while heard.begun is None:
+        alive = child.alive()  # first: what it said before it died is read then
+        child.listen(NAP_S)
+        if child.failure or (heard.begun is None and (not alive or monotonic() > deadline)):
+            raise ConfigError(f"tracker is {name}, which could not begin ({why(child)}): {_REMEDIES[name]}")
+
+
+def why(child: Child) -> str:
+    """Say in words why a tracker's process has ended, or seems to hang."""
+    child.listen()
+    if child.alive() and not child.gave_up:
+        return "it does not answer"
+    return child.gave_up or child.failure or f"its process {child.how_it_ended()}"
+
+
+def _ended(child: Child, seconds: float) -> bool:
+    """Whether a process ends in time; what it reports meanwhile is heard, so that it can."""
+    deadline = monotonic() + seconds
+    while child.alive():
+        if monotonic() > deadline:
+            return False
+        child.listen(NAP_S)
+    child.listen()
+    return True
+
+
+def _known(path: Path, name: str) -> dict[str, str]:
+    """Return what this tracker calls the run; empty for a run that is new to it."""
+    with suppress(OSError, ValueError):
+        known: dict[str, str] = json.loads(path.read_text())
+        if known.pop("tracker") == name:
+            return known
+    return {}
+
+
+def _name_of(run: Path) -> str:
+    """Return the name of a run's directory; of a session of an experiment, with those of its trial and experiment."""
+    return "/".join(run.parts[-3:]) if (run.parent / "trial.toml").is_file() else run.name

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference import dqn as slow
+from tests.reference.dqn import Twin, new_dqn, perturb
+from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
+from tests.reference.sac import random_samples
+
+from offbeat import loading
+from offbeat.algorithms.dqn import DQN, DQNConfig
+from offbeat.errors import ConfigError
+from offbeat.fields import build
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.spec import PolicySpec
+from offbeat.models.tensor_inputs import flatten_tensors
+from offbeat.seeding import stream
+from offbeat.types import EnvSpec, Minibatch
+from offbeat.workers.updates import Figures, Updates
+
+SMALL = DQNConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3, exploration_fraction=0.5)
+
+
+def prepared(algorithm: DQN, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
+    samples = random_samples(algorithm._spec, rows, seed, weighted=weighted)
+    return algorithm.minibatch(samples, stream(seed, "learn", 0))
+
+
+def update(algorithm: DQN, seed: int = 0, progress: float = 0.0) -> dict[str, float]:
+    """Make one update; return the figures."""
+    figures = Figures()
+    Updates(algorithm).apply(0, prepared(algorithm, 8, seed), algorithm.begin(progress), figures)
+    return figures.summed_up()
+
+
+def published(algorithm: DQN) -> NumpyPolicy:
+    policy = NumpyPolicy(algorithm._spec)
+    vector = np.full(algorithm._spec.layout().size, np.nan, np.float32)
+    algorithm.write_published(vector)
+    policy.load(vector)
+    return policy
+
+
+# --- the update ---------------------------------------------------------------------------------------------
+
+configs = st.builds(
+    replace,
+    st.just(SMALL),
+    hidden_sizes=st.sampled_from([(), (4,), (6, 5)]),
+    activation=st.sampled_from(["tanh", "relu"]),
+    double=st.booleans(),
+    ema_rate=st.sampled_from([0.1, 1.0]),
+    ema_every=st.integers(1, 3),
+    max_grad_norm=st.sampled_from([None, 0.05]),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(configs, st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
+def test_updates_are_those_of_plain_modules_with_torchs_adam(config, weighted, rows, seed):
+    algorithm = new_dqn(config, seed=seed)
+    perturb(algorithm, 0.3, seed)
+    twin, updates, rates = Twin(config, algorithm.weights()), Updates(algorithm), algorithm.begin(0.5)
+    for number in range(4):
+        minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
+        assert updates.apply(number, minibatch, rates, Figures())
+        twin.update(minibatch)
+        np.testing.assert_allclose(algorithm.priorities(minibatch), twin.errors, rtol=1e-3, atol=1e-5)
+    ours, theirs = algorithm.weights(), twin.arrays()
+    assert ours.keys() == {*theirs, "epsilon", "updates"}
+    for name, array in theirs.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert ours["updates"] == [4]
+
+
+def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation():
+    algorithm = new_dqn(SMALL)
+    perturb(algorithm, 0.3)
+    samples = random_samples(algorithm._spec, 6, 0)
+    terminated = torch.tensor([True, False] * 3)
+    samples["discount"] = torch.where(terminated, 0.0, 0.9)
+
+    def errors() -> np.ndarray:
+        minibatch = algorithm.minibatch(samples, stream(0, "test"))
+        algorithm.stages[0].loss(minibatch)
+        return algorithm.priorities(minibatch).copy()
+
+    before = errors()
+    samples["next/observation"] = samples["next/observation"] + 1
+    np.testing.assert_array_equal(errors() != before, ~terminated.numpy())
+
+
+def test_it_learns_which_choice_pays():
+    algorithm = new_dqn(replace(SMALL, hidden_sizes=(32,), adam_eps=1e-8))
+    updates = Updates(algorithm)
+    for number in range(100):
+        samples = random_samples(algorithm._spec, 64, number)
+        samples["discount"], samples["reward"] = torch.zeros(64), (samples["action"] == 2).float()
+        updates.apply(number, algorithm.minibatch(samples, stream(number, "test")), algorithm.begin(0.0), Figures())
+    policy = published(algorithm)
+    seen = random_observation(algorithm._spec, 50, np.random.default_rng(0))
+    assert (policy.greedy(seen) == 2).all()
+
+
+def test_figures_are_those_of_the_update():
+    algorithm = new_dqn(SMALL)
+    minibatch = prepared(algorithm, 8, 0)
+    chosen = algorithm._network(minibatch["observation"]).gather(1, minibatch["action"][:, None])
+    figures = update(algorithm, progress=0.25)
+    assert figures["q_mean"] == pytest.approx(chosen.mean().item(), rel=1e-5)
+    assert figures["epsilon"] == pytest.approx(1 - 0.95 / 2)
+    assert {"critic_loss", "grad_norm"} < figures.keys()
+
+
+# --- exploring ----------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 1), st.sampled_from([0.0, 0.04, 1.0]), st.sampled_from([0.0, 0.16, 1.0]))
+def test_epsilon_falls_on_a_line_and_stays_at_its_end(progress, final, fraction):
+    config = replace(SMALL, final_epsilon=final, exploration_fraction=fraction)
+    assert config.epsilon(progress) == pytest.approx(slow.epsilon(config, progress))
+    assert config.epsilon(1.0) == pytest.approx(final)
+
+
+def test_actions_are_random_until_the_first_update_and_as_often_as_epsilon_says_after_it():
+    algorithm = new_dqn(SMALL)
+    perturb(algorithm, 1.0)
+    observation = {"observation": np.ones((20_000, 3), np.float32)}
+
+    def shares() -> np.ndarray:
+        action = published(algorithm).act(observation, stream(0, "test")).action
+        return np.bincount(action, minlength=3) / len(action)
+
+    algorithm.begin(0.4)
+    assert np.abs(shares() - 1 / 3).max() < 0.02
+    update(algorithm, progress=0.4)
+    epsilon = 1 - 0.95 * 0.8
+    best = published(algorithm).greedy(observation)[0]
+    expected = np.full(3, epsilon / 3)
+    expected[best] += 1 - epsilon
+    assert np.abs(shares() - expected).max() < 0.02
+
+
+def test_an_update_that_was_refused_changes_neither_epsilon_nor_the_count_of_updates():
+    algorithm = new_dqn(SMALL)
+    minibatch = {**prepared(algorithm, 4, 0), "reward": torch.full((4,), math.nan)}
+    assert not Updates(algorithm).apply(0, minibatch, algorithm.begin(0.5), Figures())
+    kept = algorithm.weights()
+    assert (float(kept["epsilon"][0]), int(kept["updates"][0])) == (1, 0)
+
+
+# --- what is published and kept -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_checkpoint_acts_as_what_is_published_does(normalize):
+    algorithm = new_dqn(replace(SMALL, normalize_observations=normalize), observation="dict")
+    observation = random_observation(algorithm._spec, 6, np.random.default_rng(0))
+    algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
+    for _ in range(2):  # before the first update and after it
+        loaded = loading.policy_of(PolicySpec.from_json(algorithm._spec.to_json()), algorithm.weights())
+        policy = published(algorithm)
+        np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
+        ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))
+        np.testing.assert_array_equal(ours, theirs)
+        update(algorithm)
+
+
+def test_what_is_published_values_choices_as_the_network_does():
+    algorithm = new_dqn(replace(SMALL, normalize_observations=True), observation="dict")
+    observation = random_observation(algorithm._spec, 6, np.random.default_rng(0))
+    tensors = {name: torch.from_numpy(leaf) for name, leaf in observation.items()}
+    algorithm.finish(tensors)
+    seen = algorithm._statistics.normalized(flatten_tensors(algorithm._spec.vectors, tensors))
+    values = algorithm._network(seen).detach().numpy()
+    np.testing.assert_allclose(published(algorithm).forward(observation), values, atol=1e-5)
+    np.testing.assert_array_equal(published(algorithm).greedy(observation), values.argmax(1))
+
+
+def test_weights_and_state_are_all_that_the_next_update_depends_on():
+    config = replace(SMALL, normalize_observations=True, ema_every=2)
+    first, second = new_dqn(config, seed=1), new_dqn(config, seed=2)
+    seen = random_observation(first._spec, 30, np.random.default_rng(0))
+    first.finish({name: torch.from_numpy(leaf) for name, leaf in seen.items()})
+    update(first)
+    second.load_weights({name: array.copy() for name, array in first.weights().items()})
+    second.restore(first.state())
+    assert update(first, seed=7) == update(second, seed=7)
+    ours, theirs = first.weights(), second.weights()
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def test_the_seed_alone_decides_the_initial_weights():
+    same, again, other = (new_dqn(SMALL, seed=seed).weights() for seed in (1, 1, 2))
+    assert all(np.array_equal(array, again[name]) for name, array in same.items())
+    assert not np.array_equal(same["policy_head.weight"], other["policy_head.weight"])
+    for name in (name for name in same if name.startswith("policy_")):
+        np.testing.assert_array_equal(same[f"ema_{name}"], same[name])
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("box", "box actions, but DQN expects one discrete action.*`offbeat train sac Test-v0`"),
+        ("multidiscrete", "multidiscrete actions, but DQN.*`offbeat train ppo Test-v0`"),
+    ],
+)
+def test_other_actions_than_one_choice_are_refused(action, words):
+    with pytest.raises(ConfigError, match=words):
+        SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS[action], 4))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"ema_rate": 0}, {"ema_rate": 1.5}, {"ema_every": 0}, {"final_epsilon": 1.1}, {"exploration_fraction": -1}],
+)
+def test_settings_out_of_bounds_are_refused(values):
+    [name] = values
+    with pytest.raises(ConfigError, match=name):
+        build(DQNConfig, values, "[dqn]")

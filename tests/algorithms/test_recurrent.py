@@ -1,0 +1,113 @@
+"""Learning with a recurrent core: backpropagation through the unroll is that of a plain loop over time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.recurrent_update import RecurrentNetwork, RecurrentTwin
+from tests.reference.update_rows import bench
+
+from offbeat.algorithms.on_policy import GROUP
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.config import resolve
+from offbeat.errors import ConfigError
+from offbeat.seeding import stream
+from offbeat.types import ActionSpec, EnvSpec, Leaf
+
+SMALL = PPOConfig(
+    hidden_sizes=(6,),
+    core="gru",
+    core_size=4,
+    epochs=2,
+    minibatch_size=13,
+    learning_rate=0.01,
+    learning_rate_schedule="constant",
+    entropy_coef=0.01,
+)
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "gru": (0, {}),
+    "lstm": (0, {"core": "lstm", "normalize_observations": True}),
+    "gru, corrected": (1, {"c_clip": 0.9, "hidden_sizes": ()}),
+    "gru, in one pass": (0, {"epochs": 1, "minibatch_size": 1000}),
+    "lstm, in one pass, corrected": (
+        1,
+        {"core": "lstm", "epochs": 1, "minibatch_size": 1000, "normalize_returns": True},
+    ),
+    "lstm, corrected, clipped": (2, {"core": "lstm", "max_grad_norm": 0.05, "value_clip": 0.1}),
+}
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+@pytest.mark.parametrize("name", CASES)
+def test_learning_steps_are_those_of_a_plain_loop_over_time(name, action):
+    max_lag, changes = CASES[name]
+    config = replace(SMALL, **changes)
+    side = bench(config, action, max_lag=max_lag)
+    weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
+    twin = RecurrentTwin(config, RecurrentNetwork(side.spec, weights), corrected=max_lag > 0, weighs=max_lag > 0)
+    for step in range(max_lag + 2):
+        batch = side.fill(step, seed=11)
+        assert not batch["valid"][:-1].all(), "no reset row to go wrong"
+        learned = side.learner.learn(step, progress=0.0)
+        norms = twin.learn(batch, config.learning_rate, stream(5, "learn", step))
+        assert learned.updates == len(norms)
+        assert learned.metrics["grad_norm"] == pytest.approx(np.mean(norms), rel=1e-3)
+    for key, array in side.algorithm.weights().items():
+        if key in ("observation_mean", "observation_scale", "return_std"):
+            continue
+        assert np.abs(array - weights[key]).max() > config.learning_rate / 4, f"{key} did not learn"
+        tolerance = 0.02 * config.learning_rate
+        np.testing.assert_allclose(array, twin.network.array(key), rtol=0, atol=tolerance, err_msg=key)
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_losses_and_gradients_are_the_loops_to_five_digits(core):
+    side = bench(replace(SMALL, core=core))
+    arrays = side.fill(0, seed=11)
+    weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
+    twin = RecurrentTwin(side.algorithm._config, RecurrentNetwork(side.spec, weights), corrected=False, weighs=False)
+    batch = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in arrays.items()})
+    minibatch = side.algorithm._of_columns(batch, torch.arange(batch["reward"].shape[1]))
+    flat = side.algorithm.groups[GROUP].parameters
+    flat.gradients.zero_()
+    loss = side.algorithm._loss(minibatch).loss
+    assert isinstance(loss, torch.Tensor)
+    torch.autograd.backward(loss)
+    network: Any = twin.network
+    setattr(twin, "optimizer", SimpleNamespace(zero_grad=network.zero_grad, step=lambda: None, param_groups=[{}]))  # noqa: B010
+    twin.config = replace(twin.config, epochs=1, minibatch_size=10_000, max_grad_norm=1e9)
+    twin.learn(arrays, 0.0, stream(0, "test"))
+    for name, gradient in flat.layout.views(flat.gradients).items():
+        expected = network.parameter(name).grad.numpy()
+        assert np.abs(expected).max() > 1e-3
+        np.testing.assert_allclose(gradient.numpy(), expected, atol=1e-5, rtol=1e-5, err_msg=name)
+
+
+def test_the_first_ratio_is_one_where_the_weights_are_those_that_acted():
+    side = bench(replace(SMALL, core="lstm"), max_lag=1)
+    side.fill(0, seed=11)
+    learned = side.learner.learn(0, progress=0.0)
+    assert learned.metrics["ratio_max_deviation_first"] < 1e-5
+    assert learned.metrics["effective_sample_size"] == pytest.approx(1.0, abs=1e-5)
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+ENV = EnvSpec("test", (Leaf("observation", (3,), "float32"),), ActionSpec("discrete", (), nvec=(2,)), 4)
+
+
+def test_a_core_without_a_shared_trunk_is_refused():
+    config = replace(SMALL, shared_trunk=False)
+    with pytest.raises(ConfigError, match=r"core is gru.*leave shared_trunk out"):
+        config.policy_spec(ENV)
+
+
+def test_a_size_without_a_core_is_refused():
+    config = resolve("ppo", "CartPole-v1", assignments={"core_size": "64"})
+    with pytest.raises(ConfigError, match=r"core_size is 64.*--set core=gru"):
+        config.settings.policy_spec(ENV)

@@ -1,0 +1,40 @@
+"""Trees of observations, mixed actions and masks, from env to weights: what can be earned is earned."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.reference.replay_runs import small_sac
+from tests.reference.run_envs import Doors, Locks
+from tests.reference.runs import offbeat, small_run
+
+ON_POLICY: dict[str, Any] = {"steps": 8_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
+ONE_PASS: dict[str, Any] = {**ON_POLICY, "steps": 16_000, "normalize_advantages": True}
+REPLAYED: dict[str, Any] = {"steps": 1_200, "warmup": 400, "capacity": 2_000, "batch_size": 64, "learning_rate": 3e-3}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "settings"),
+    [
+        ("ppo", Locks, ON_POLICY),
+        ("ppo", Doors, {**ON_POLICY, "max_lag": 1}),
+        ("a2c", Locks, ONE_PASS),
+        ("impala", Locks, {**ONE_PASS, "max_lag": 1}),
+        ("sac", Doors, REPLAYED),
+    ],
+)
+def test_the_best_of_what_is_allowed_is_learned(tmp_path, algorithm, kind, settings: dict[str, Any]):
+    """The envs refuse what is not allowed, so a run that took it would fail."""
+    env_id = f"runs/{kind.__name__}-v0"
+    start = small_sac if algorithm == "sac" else partial(small_run, algorithm=algorithm)
+    run = start(tmp_path / "run", env_id, **settings)
+    said = offbeat("eval", run.path, "--episodes", 400, "--json")
+    assert json.loads(said.out)["return_mean"] == pytest.approx(kind.BEST, abs=0.06)
+
+
+def test_masks_of_infos_are_kept_to_in_evaluations_on_the_way(tmp_path):
+    run = small_run(tmp_path / "run", "runs/Doors-v0", steps=256, eval_every=128)
+    assert run.metrics["eval_return_mean"] > 0

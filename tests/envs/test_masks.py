@@ -1,0 +1,109 @@
+"""Masks on their way from envs: read, respected by random actions, and missed where they are missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.reference.env_rows import stacked
+from tests.reference.env_zoo import MASKED, zoo_id
+
+from offbeat.choices import allows_each
+from offbeat.envs.check import preflight
+from offbeat.envs.contract import Envs
+from offbeat.envs.make import make_envs
+from offbeat.envs.rows import named
+from offbeat.envs.spaces import random_actions
+from offbeat.errors import EnvFailed
+from offbeat.seeding import stream
+from offbeat.types import Tree
+
+COLUMNS = 4
+ALL = [*map(zoo_id, MASKED), "zoo/TreesVector-v0", "Taxi-v4"]
+every_env = pytest.mark.parametrize("env_id", ALL)
+
+
+def made(env_id: str, groups: int = 1) -> Envs:
+    mask = preflight(env_id).mask
+    return make_envs(env_id, COLUMNS, seed=3, groups=groups, info_mask=mask == "action_mask")
+
+
+def played(envs: Envs, steps: int) -> Tree:
+    """Step with random allowed actions; return what `recv` said, name -> [steps, N, ...]."""
+    random, observation, rows = stream(0, "test"), envs.reset(), []
+    for _ in range(steps):
+        assert envs.spec.mask is not None
+        for group, columns in enumerate(envs.groups):
+            mask = observation[envs.spec.mask][columns]
+            envs.send(random_actions(envs.spec.action, len(mask), random, mask), group)
+        outcomes = [{name: part.copy() for name, part in named(envs.recv(i)).items()} for i in range(len(envs.groups))]
+        rows.append({name: np.concatenate([outcome[name] for outcome in outcomes]) for name in outcomes[0]})
+        observation = rows[-1]
+    return stacked(rows)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name", "size"),
+    [
+        ("zoo/Masked-v0", "observation/action_mask", 4),
+        ("zoo/MaskInInfo-v0", "action_mask", 5),
+        ("zoo/MaskedTree-v0", "observation/action_mask", 11),
+        ("zoo/TreesVector-v0", "action_mask", 3),
+        ("Taxi-v4", "action_mask", 6),
+    ],
+)
+def test_a_look_at_the_env_finds_the_mask(env_id: str, name: str, size: int) -> None:
+    spec = preflight(env_id)
+    assert spec.mask == name
+    [leaf] = [leaf for leaf in spec.observation if leaf.name == name]
+    assert (leaf.shape, leaf.dtype, leaf.inputs) == ((size,), "bool", 0)
+    assert sum(spec.action.nvec) == size
+
+
+def test_infos_without_a_mask_give_none() -> None:
+    assert preflight("zoo/ManyChoices-v0").mask is None
+
+
+@every_env
+@pytest.mark.parametrize("groups", [1, 2])
+def test_every_row_allows_something_and_envs_are_given_nothing_else(env_id: str, groups: int) -> None:
+    envs = made(env_id, groups)
+    rows = played(envs, 200)  # the envs themselves refuse what is not allowed
+    assert envs.spec.mask is not None
+    mask = rows[envs.spec.mask]
+    assert mask.dtype == np.bool_
+    assert allows_each(mask.reshape(-1, mask.shape[-1]), envs.spec.action.nvec).all()
+    assert not mask.all()
+
+
+@pytest.mark.parametrize("env_id", [env_id for env_id in ALL if env_id != "Taxi-v4"])
+def test_where_an_episode_ended_without_a_mask_all_is_allowed(env_id: str) -> None:
+    envs = made(env_id)
+    rows = played(envs, 100)
+    assert envs.spec.mask is not None
+    ended = rows["terminated"] | rows["truncated"]
+    assert ended.any()
+    assert rows[envs.spec.mask][ended].all()
+
+
+@every_env
+def test_columns_are_advanced_by_what_is_allowed(env_id: str) -> None:
+    envs = made(env_id)
+    envs.reset()
+    advanced = envs.advance(np.array([0, 17, 3, 60]), stream(0, "advance"))  # they refuse anything else
+    assert envs.spec.mask is not None
+    assert allows_each(advanced.observation[envs.spec.mask], envs.spec.action.nvec).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("NothingAllowed", "observation/action_mask is 0 for all choices of an action, so that nothing is allowed"),
+        ("MaskVanishes", "action_mask is 0 for all choices of an action, or its info has none"),
+        ("MaskTooShort", r"an action_mask of int8 and shape \(4,\) where \(5,\)"),
+        ("TupleOfMasks", "a tuple, where one flat array of flags is expected: join it"),
+    ],
+)
+def test_an_env_whose_mask_cannot_be_kept_to_is_named_with_its_column(name: str, says: str) -> None:
+    envs = make_envs(f"zoo/{name}-v0", 2, seed=0, info_mask=name != "NothingAllowed")
+    with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, column [01]: .*{says}"):
+        played(envs, 20)

@@ -1,0 +1,95 @@
+"""Envs of one's own: registered under an id, or found where they are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from tests.reference import own_code
+from tests.reference.own_code import Pole, make_pole
+from tests.reference.registries import registries_kept
+
+import offbeat
+from offbeat.envs.make import make_envs, registered
+from offbeat.errors import ConfigError
+
+PLACE = "tests.reference.own_code:Pole"
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    with registries_kept():
+        yield
+
+
+def first_observation(env_id: str) -> Any:
+    return make_envs(env_id, 2, seed=3).reset()["observation"]
+
+
+@pytest.mark.parametrize("entry_point", [Pole, make_pole, PLACE])
+def test_a_registered_env_is_gymnasiums_too_with_all_that_was_told_of_it(entry_point):
+    offbeat.register_env("own/Pole-v0", entry_point, max_episode_steps=7, kwargs={"sutton_barto_reward": True})
+    env = gym.make("own/Pole-v0")
+    env.reset(seed=0)
+    rows = [env.step(0) for _ in range(6)]
+    assert {row[1] for row in rows} == {0.0}, "as Sutton and Barto reward it"
+    entry = registered("own/Pole-v0")
+    assert (entry.max_episode_steps, entry.kwargs) == (7, {"sutton_barto_reward": True})
+    np.testing.assert_array_equal(first_observation("own/Pole-v0"), first_observation(PLACE))
+
+
+@pytest.mark.parametrize("name", ["Pole", "make_pole"])
+def test_an_env_is_found_where_it_is(name):
+    place = f"tests.reference.own_code:{name}"
+    assert registered(place).entry_point is getattr(own_code, name)
+    assert make_envs(place, 2, seed=3).spec.id == place
+
+
+def test_what_is_registered_under_a_name_wins_over_the_class_of_that_name():
+    offbeat.register_env("Pole", make_pole, max_episode_steps=9)
+    assert registered(PLACE).max_episode_steps == 9
+
+
+def test_the_same_may_be_registered_again_as_in_a_notebook_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for steps in (5, 6):
+            offbeat.register_env("own/Pole-v0", Pole, max_episode_steps=steps)
+    assert registered("own/Pole-v0").max_episode_steps == 6
+
+
+@pytest.mark.parametrize(
+    ("env_id", "entry_point", "registration", "words"),
+    [
+        ("own Pole", Pole, {}, "'own Pole' cannot be the id of your env.*'my_env/MyEnv-v0'"),
+        ("CartPole-v1", Pole, {}, "CartPole-v1 is registered already, with .*give yours another id"),
+        ("own/Pole-v0", Pole(), {}, "own/Pole-v0 has entry_point .*each column has an env of its own"),
+        ("own/Pole-v0", "Pole", {}, "own/Pole-v0 has entry_point 'Pole': write 'my_module:MyEnv', or give the class"),
+        ("own/Pole-v0", dict, {}, "own/Pole-v0 is of the class dict, which must extend gymnasium.Env"),
+        ("own/Pole-v0", Pole, {"max_steps": 5}, r"unknown argument 'max_steps'. Did you mean 'max_episode_steps'"),
+        ("own/Pole-v0", Pole, {"max_episode_steps": 0}, "max_episode_steps 0, but a whole number of at least 1"),
+        ("own/Pole-v0", Pole, {"max_episode_steps": "5"}, "max_episode_steps '5', but a whole number"),
+    ],
+)
+def test_what_would_go_wrong_later_is_refused(env_id, entry_point, registration, words):
+    before = dict(gym.registry)
+    with pytest.raises(ConfigError, match=words):
+        offbeat.register_env(env_id, entry_point, **registration)
+    assert dict(gym.registry) == before
+
+
+@pytest.mark.parametrize(
+    ("env_id", "words"),
+    [
+        ("tests.reference.own_code:Nothing", r"unknown env 'tests.reference.own_code:Nothing'.*my_module:MyEnv"),
+        ("tests.reference.own_code:__name__", "unknown env"),
+        ("no_module:Pole", "the module no_module cannot be imported"),
+    ],
+)
+def test_what_is_not_there_is_unknown(env_id, words):
+    with pytest.raises(ConfigError, match=words):
+        make_envs(env_id, 1, seed=0)

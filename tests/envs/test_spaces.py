@@ -1,0 +1,148 @@
+"""From spaces to specs and back to what envs accept. What adapters do with them is in test_contract.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offbeat.envs.encoding import action_encoder, apart
+from offbeat.envs.rows import observation_writer
+from offbeat.envs.spaces import action_spec, observation_leaves, random_actions
+from offbeat.types import ActionSpec, Leaf
+
+COIN = ActionSpec("discrete", (), nvec=(2,))
+
+choices = st.one_of(
+    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), st.integers(-3, 3)),
+    st.builds(
+        lambda nvec, start: spaces.MultiDiscrete(nvec, start=[start] * len(nvec)),
+        st.lists(st.integers(1, 4), min_size=1, max_size=3),
+        st.integers(-2, 2),
+    ),
+    st.just(spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), dtype=np.int32)),
+    st.builds(spaces.MultiBinary, st.sampled_from([1, 3, (2, 2)])),
+)
+boxes = st.sampled_from(
+    [
+        spaces.Box(-2, 1, (2,), np.float32),
+        spaces.Box(-np.inf, np.inf, (), np.float32),
+        spaces.Box(0, np.inf, (1, 3), np.float64),
+    ]
+)
+trees = st.recursive(
+    choices | boxes,
+    lambda parts: (
+        st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple)
+        | st.dictionaries(st.sampled_from("abc"), parts, min_size=1, max_size=3).map(spaces.Dict)
+    ),
+    max_leaves=6,
+)
+
+
+# --- actions ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(trees, st.integers(0, 2**32 - 1))
+def test_random_actions_are_in_the_space_they_are_encoded_for_column_by_column_and_batched(space, seed):
+    spec = action_spec(space, "Test-v0")
+    recorded = random_actions(spec, 3, np.random.default_rng(seed))
+    assert recorded.shape == (3, *spec.shape)
+    assert recorded.dtype == spec.dtype
+    batch = action_encoder(spec)(recorded)
+    columns = list(apart(spec, batch))
+    assert len(columns) == 3
+    for action in columns:
+        assert space.contains(action), f"{action!r} is not in {space}"
+    for column, action in enumerate(gym.vector.utils.iterate(gym.vector.utils.batch_space(space, 3), batch)):
+        assert list(leaves_of(action)) == list(leaves_of(columns[column]))
+
+
+def leaves_of(action: Any) -> Iterator[Any]:
+    """Yield dtype and numbers of each part."""
+    if isinstance(action, dict | tuple):
+        for part in action.values() if isinstance(action, dict) else action:
+            yield from leaves_of(part)
+    else:
+        yield np.asarray(action).dtype, np.asarray(action).tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees, st.integers(0, 2**32 - 1))
+def test_every_number_that_is_recorded_reaches_the_env_where_it_belongs(space, seed):
+    """A choice moved by one, or a number of a box halved, shows in one number of the action, and in nothing else."""
+    spec, random = action_spec(space, "Test-v0"), np.random.default_rng(seed)
+    recorded = random_actions(spec, 1, random)
+    before = [number for _, part in leaves_of(action_encoder(spec)(recorded)) for number in np.ravel(part).tolist()]
+    flat = recorded.reshape(-1)
+    for place in range(spec.size):
+        kept = flat[place]
+        flat[place] += 1
+        after = [number for _, part in leaves_of(action_encoder(spec)(recorded)) for number in np.ravel(part).tolist()]
+        assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
+        flat[place] = kept
+
+
+def test_a_mixed_action_has_choices_first_and_then_the_numbers_of_boxes():
+    box, deep = spaces.Box(-2, 1, (2,), np.float32), spaces.Box(0, np.inf, (1,), np.float64)
+    space = spaces.Dict(
+        {"aim": box, "gear": spaces.Discrete(3, start=1), "tools": spaces.Tuple((spaces.MultiBinary(2), deep))}
+    )
+    spec = action_spec(space, "Test-v0")
+    assert (spec.kind, spec.shape, spec.dtype, spec.nvec) == ("mixed", (6,), "float32", (3, 2, 2))
+    assert (spec.low, spec.high) == ((-2, -2, 0), (1, 1, np.inf))
+    [action] = apart(spec, action_encoder(spec)(np.array([[2, 0, 1, -1.5, 0.5, 9]], np.float32)))
+    assert list(action) == ["aim", "gear", "tools"]
+    assert action["aim"].tolist() == [-1.5, 0.5]
+    assert action["gear"] == 3
+    switches, number = action["tools"]
+    assert (switches.tolist(), switches.dtype, number.tolist(), number.dtype) == ([0, 1], np.int8, [9], np.float64)
+
+
+# --- observations -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(trees, st.integers(0, 2**31 - 1), st.booleans())
+def test_an_observation_is_kept_number_by_number_with_choices_counted_from_0(space, seed, batched):
+    leaves = observation_leaves(space, "Test-v0", COIN)
+    space.seed(seed)
+    samples = [space.sample() for _ in range(2)]
+    batch: Any = gym.vector.utils.create_empty_array(space, 2)
+    observation = gym.vector.utils.concatenate(space, samples, batch) if batched else samples[0]
+    lead = (2,) if batched else ()
+    targets = [np.zeros((*lead, *leaf.shape), leaf.dtype) for leaf in leaves]
+    observation_writer(space, leaves, targets)(observation)
+    for sample, column in zip(samples[: 2 if batched else 1], ([0], [1]), strict=False):
+        kept = [target[tuple(column)] if batched else target for target in targets]
+        parts = [np.array(numbers) for _, numbers in leaves_of(sample)]
+        for leaf, target, part in zip(leaves, kept, parts, strict=True):
+            start = np.array(leaf.start).reshape(leaf.shape) if leaf.start else 0
+            np.testing.assert_array_equal(target, (part - start).astype(leaf.dtype), err_msg=leaf.name)
+            if leaf.choices:
+                assert (target >= 0).all()
+                assert (target.reshape(-1) < leaf.choices).all()
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(2, "uint8"), (256, "uint8"), (257, "int16"), (40_000, "int32")])
+def test_choices_are_kept_in_the_smallest_dtype_that_holds_them(count, dtype):
+    [leaf] = observation_leaves(spaces.Discrete(count, start=-1), "Test-v0", COIN)
+    assert leaf == Leaf("observation", (), dtype, (count,), (-1,))
+    assert leaf.inputs == count
+
+
+def test_leaves_are_named_by_keys_and_places():
+    inner = spaces.Dict({"b": spaces.MultiBinary((2, 2)), "a": spaces.Box(-1, 1, (3,), np.float64)})
+    leaves = observation_leaves(spaces.Tuple((spaces.MultiDiscrete([2, 3]), inner)), "Test-v0", COIN)
+    assert leaves == (
+        Leaf("observation/0", (2,), "uint8", (2, 3)),
+        Leaf("observation/1/a", (3,), "float32"),
+        Leaf("observation/1/b", (2, 2), "uint8", (2, 2, 2, 2)),
+    )

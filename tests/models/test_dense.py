@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from offbeat.models import dense
+from offbeat.models.dense import Dense
+from offbeat.models.linear import WIDE, onednn_works
+from offbeat.models.policy_network import uniform
+
+SIZES = st.integers(1, 3 * WIDE)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, SIZES, SIZES, st.booleans(), st.integers(0, 2**31 - 1))
+def test_outputs_and_gradients_are_those_of_torchs_own_layer(rows, inputs, outputs, input_grad, seed):
+    generator = torch.Generator().manual_seed(seed)
+    layer = Dense(inputs, outputs, uniform(generator))
+    x = torch.randn(rows, inputs, generator=generator, requires_grad=input_grad)
+    weigh = torch.randn(rows, outputs, generator=generator)
+    leaves = [layer.weight, layer.bias, *([x] if input_grad else [])]
+    results = [
+        (output, *torch.autograd.grad((output * weigh).sum(), leaves))
+        for output in (layer(x), functional.linear(x, layer.weight, layer.bias))
+    ]
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.skipif(not onednn_works(), reason="torch has no such operator here")
+def test_wide_layers_are_onednns_and_all_others_torchs(monkeypatch):
+    taken: list[int] = []
+
+    def product(x, weight, bias):
+        taken.append(len(x))
+        return functional.linear(x, weight, bias)
+
+    def layer(outputs: int) -> Dense:
+        return Dense(WIDE, outputs, uniform(torch.Generator()))
+
+    monkeypatch.setattr(dense, "_product", product)
+    for each, rows, dtype, expected in [
+        (layer(WIDE), WIDE, torch.float32, [WIDE]),
+        (layer(WIDE), WIDE - 1, torch.float32, []),
+        (layer(WIDE - 1), WIDE, torch.float32, []),
+        (layer(WIDE).double(), WIDE, torch.float64, []),
+    ]:
+        taken.clear()
+        with torch.no_grad():
+            each(torch.zeros(rows, WIDE, dtype=dtype))
+        assert taken == expected
+    taken.clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(WIDE)(torch.zeros(WIDE, WIDE)).dtype is torch.bfloat16
+    assert not taken

@@ -1,0 +1,139 @@
+"""What is not allowed has no part in anything: slow twins that enumerate the choices that are."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats  # type: ignore[import-untyped]
+from tests.reference.models import flat_actor_critic, policy_spec, random_mask, random_observation, random_vector
+
+from offbeat.models import sampling
+from offbeat.models.distributions import Categorical, make_distribution
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.seeding import stream
+
+seeds = st.integers(0, 2**32 - 1)
+several = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+
+
+def enumerated(logits: np.ndarray, nvec: tuple[int, ...], mask: np.ndarray) -> dict[tuple[int, ...], float]:
+    """The probability of each joint choice in one row, by exponentials over those that are allowed throughout."""
+    firsts = np.cumsum((0, *nvec[:-1]))
+    weights = {
+        choice: np.exp(sum(float(logits[first + c]) for first, c in zip(firsts, choice, strict=True)))
+        for choice in product(*map(range, nvec))
+        if all(mask[first + c] for first, c in zip(firsts, choice, strict=True))
+    }
+    total = sum(weights.values())
+    return {choice: weight / total for choice, weight in weights.items()}
+
+
+@settings(max_examples=80, deadline=None)
+@given(several, seeds)
+def test_log_probabilities_entropy_and_symmetric_kl_are_those_over_allowed_choices(nvec, seed):
+    random = np.random.default_rng(seed)
+    mask, logits = random_mask(nvec, 3, random), random.normal(scale=3, size=(3, sum(nvec)))
+    ours = Categorical(torch.from_numpy(logits), nvec, torch.from_numpy(mask))
+    entropy, kl = ours.entropy(), ours.symmetric_kl_to_uniform()
+    for row in range(3):
+        probabilities = enumerated(logits[row], nvec, mask[row])
+        p, n = np.array(list(probabilities.values())), len(probabilities)
+        assert entropy[row].item() == pytest.approx(-(p * np.log(p)).sum(), abs=1e-9)
+        assert kl[row].item() == pytest.approx(((p - 1 / n) * np.log(p * n)).sum() / 2, abs=1e-9)
+        for choice, probability in probabilities.items():
+            actions = torch.tensor([choice] * 3)
+            assert ours.log_prob(actions)[row].item() == pytest.approx(np.log(probability), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(several, seeds)
+def test_gradients_are_finite_and_those_of_what_is_not_allowed_are_zero(nvec, seed):
+    random = np.random.default_rng(seed)
+    mask = torch.from_numpy(random_mask(nvec, 4, random))
+    logits = torch.from_numpy(random.normal(scale=30, size=(4, sum(nvec))).astype(np.float32)).requires_grad_()
+    ours = Categorical(logits, nvec, mask)
+    action = torch.stack([part.int().argmax(1) for part in torch.split(mask, list(nvec), dim=1)], dim=1)
+    (ours.log_prob(action) + ours.entropy() + ours.symmetric_kl_to_uniform()).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[~mask].any()
+
+
+def test_a_row_that_allows_nothing_gives_no_nan():
+    """It can only be a reset row, which no loss looks at; but NaN times 0 is NaN."""
+    logits = torch.randn(2, 3, requires_grad=True)
+    ours = Categorical(logits, (3,), torch.tensor([[False] * 3, [True, False, True]]))
+    (ours.log_prob(torch.tensor([1, 2])) * torch.tensor([0.0, 1.0]) + ours.entropy()).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["discrete", "multidiscrete", "switches", "tree", "choice tree"]), st.booleans(), seeds)
+def test_a_policy_acts_only_as_it_may_and_records_what_torch_says(action, squashed, seed):
+    spec = policy_spec(action, observation="masked choices", squashed=squashed)
+    random = np.random.default_rng(seed)
+    policy, vector, observation = NumpyPolicy(spec), random_vector(spec, random), random_observation(spec, 20, random)
+    policy.load(vector)
+    mask, components = observation["observation/action_mask"], len(spec.action.nvec)
+    acted = policy.act(observation, random)
+    firsts = np.cumsum((0, *spec.action.nvec[:-1]))
+    for chosen in (acted.action, policy.greedy(observation)):
+        assert chosen.shape == (20, *spec.action.shape)
+        assert chosen.dtype == spec.action.dtype
+        places = firsts + chosen.reshape(20, -1)[:, :components].astype(int)
+        assert mask[np.arange(20)[:, None], places].all()
+    model, _ = flat_actor_critic(spec, vector)
+    with torch.no_grad():
+        log_std = None if model.log_std is None else model.log_std
+        parameters = torch.from_numpy(policy.forward(observation).copy())
+        distribution = make_distribution(spec, parameters, log_std, torch.from_numpy(mask))
+        expected = distribution.log_prob(torch.from_numpy(acted.action))
+    np.testing.assert_allclose(acted.recorded["behavior_log_prob"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_allowed_choices_come_as_often_as_their_probability_among_them():
+    spec = policy_spec("multidiscrete", observation="masked")
+    random = np.random.default_rng(0)
+    logits, mask = random.normal(size=9), random_mask((2, 4, 3), 1, np.random.default_rng(4))[0]
+    parameters = np.tile(logits, (20_000, 1)).astype(np.float32)
+    put_down = sampling.masked(parameters, np.tile(mask, (20_000, 1)))
+    action, _ = sampling.sample(spec, put_down, None, stream(0, "test"))
+    expected = enumerated(logits, (2, 4, 3), mask)
+    observed = [int((action == choice).all(axis=1).sum()) for choice in expected]
+    assert sum(observed) == 20_000
+    assert len(expected) > 2
+    assert stats.chisquare(observed, 20_000 * np.array(list(expected.values()))).pvalue > 0.001
+
+
+def test_masking_leaves_what_the_network_gave_and_the_numbers_of_boxes():
+    parameters = np.arange(10, dtype=np.float32).reshape(2, 5)
+    put_down = sampling.masked(parameters, np.array([[True, False, True], [False, True, True]]))
+    assert parameters.tolist() == np.arange(10).reshape(2, 5).tolist()
+    np.testing.assert_array_equal(put_down[:, 3:], parameters[:, 3:])
+    assert (put_down[:, :3] < -1e8).tolist() == [[False, True, False], [True, False, False]]
+
+
+@pytest.mark.parametrize("action", ["tree", "choice tree"])
+def test_entropy_of_a_tree_is_the_sum_over_its_parts(action):
+    spec = policy_spec(action, observation="masked")
+    random = np.random.default_rng(0)
+    mask, parameters = random_mask(spec.action.nvec, 4, random), random.normal(size=(4, spec.outputs))
+    log_std = torch.tensor([-0.3, 0.4], dtype=torch.float64)[: len(spec.action.low)]
+    given = log_std if len(log_std) else None
+    ours = make_distribution(spec, torch.from_numpy(parameters), given, torch.from_numpy(mask)).entropy()
+    for row in range(4):
+        p = np.array(list(enumerated(parameters[row], spec.action.nvec, mask[row]).values()))
+        of_boxes = sum(float(s) + 0.5 * np.log(2 * np.pi * np.e) for s in log_std)
+        assert ours[row].item() == pytest.approx(-(p * np.log(p)).sum() + of_boxes)
+
+
+def test_the_numbers_of_a_trees_boxes_are_scaled_to_their_bounds_and_choices_stay():
+    spec = policy_spec("tree")
+    action = np.array([[2, 1, 3, 0, 1, -9.0, 0.25]], np.float32)
+    np.testing.assert_array_equal(sampling.ToEnv(spec)(action), [[2, 1, 3, 0, 1, -1, 0.25]])

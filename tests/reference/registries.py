@@ -1,0 +1,27 @@
+"""Registries as they were before a test that registers something."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+
+from offbeat import registry
+
+
+@contextmanager
+def registries_kept(*modules: str) -> Iterator[None]:
+    """Put back what was registered before, and forget the modules that register something when they are imported."""
+    registries: list[dict[str, Any]] = [registry.ALGORITHMS, registry.ENCODERS, gym.registry]
+    kept = [dict(names) for names in registries]
+    for module in modules:
+        sys.modules.pop(module, None)
+    yield
+    for names, before in zip(registries, kept, strict=True):
+        names.clear()
+        names.update(before)
+    for module in modules:
+        sys.modules.pop(module, None)

@@ -1,0 +1,109 @@
+"""What a loaded policy makes of observations as envs give them, and what it hands back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from tests.reference.env_zoo import MASKED, SOUND, zoo_id
+from tests.reference.models import policy_spec, random_vector
+
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.envs.check import preflight
+from offbeat.loading import LoadedPolicy, Trained
+from offbeat.models.numpy_policy import NumpyPolicy, make_policy
+from offbeat.types import Array
+
+SIZES = (4,)
+
+
+def loaded(env_id: str) -> LoadedPolicy:
+    """A policy for an env, with random weights."""
+    spec = PPOConfig(hidden_sizes=SIZES).policy_spec(preflight(env_id))
+    policy = NumpyPolicy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)))
+    return LoadedPolicy(policy, Trained(env_id, "ppo", 0, 0, 0))
+
+
+@pytest.mark.parametrize("env_id", [*map(zoo_id, SOUND), "Taxi-v4", "Blackjack-v1"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_it_plays_any_env_and_hands_it_what_it_accepts(env_id: str, sampled: bool) -> None:
+    policy, env = loaded(env_id), gym.make(env_id, disable_env_checker=True)
+    random = np.random.default_rng(0) if sampled else None
+    observation, info = env.reset(seed=0)
+    for _ in range(20):
+        action = policy(observation, action_mask=info.get("action_mask"), random=random)
+        assert env.action_space.contains(action)
+        observation, _, terminated, truncated, info = env.step(action)  # masked envs refuse what is not allowed
+        if terminated or truncated:
+            observation, info = env.reset()
+
+
+def batched(space: gym.Space[Any], observations: list[Any]) -> Any:
+    batch: Any = gym.vector.utils.create_empty_array(space, len(observations))
+    return gym.vector.utils.concatenate(space, observations, batch)
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_a_batch_of_observations_gives_the_batch_of_their_actions(kind: Any) -> None:
+    policy, env = loaded(zoo_id(kind)), gym.make(zoo_id(kind), disable_env_checker=True)
+    given = [env.reset(seed=seed) for seed in range(5)]
+    masks: list[Any] = [info.get("action_mask") for _, info in given]
+    many = policy(
+        batched(env.observation_space, [observation for observation, _ in given]),
+        action_mask=None if masks[0] is None else np.stack(masks),
+    )
+    one_by_one = [policy(observation, action_mask=mask) for (observation, _), mask in zip(given, masks, strict=True)]
+    for column, alone in enumerate(gym.vector.utils.iterate(gym.vector.utils.batch_space(env.action_space, 5), many)):
+        assert gym.spaces.utils.flatten(env.action_space, alone) == pytest.approx(
+            gym.spaces.utils.flatten(env.action_space, one_by_one[column]), abs=1e-5
+        )
+
+
+def test_a_policy_that_was_trained_with_masks_of_infos_asks_for_one() -> None:
+    policy = loaded("zoo/MaskInInfo-v0")
+    with pytest.raises(ValueError, match=r"pass action_mask=info\['action_mask'\]"):
+        policy(np.zeros(3, np.float32))
+
+
+def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> None:
+    assert MASKED
+    with pytest.raises(ValueError, match=r"action_mask has shape \(4,\)"):
+        loaded("zoo/MaskInInfo-v0")(np.zeros(3, np.float32), action_mask=np.ones(4))
+    observation = gym.make("zoo/TreeObservations-v0").reset(seed=0)[0]
+    with pytest.raises(ValueError, match=r"observation/card is \[3\], which is not one of the choices"):
+        loaded("zoo/TreeObservations-v0")({**observation, "card": 3})
+
+
+def recurrent() -> LoadedPolicy:
+    spec = replace(policy_spec("discrete"), core="gru", core_size=6)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)) * 3)
+    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
+
+
+def answers(policy: LoadedPolicy, observations: Array, envs: slice = slice(None)) -> list[Any]:
+    return [policy(rows[envs]).tolist() for rows in observations]
+
+
+def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
+    policy = recurrent()
+    observations = np.random.default_rng(1).normal(size=(30, 4, 3)).astype(np.float32)
+    first = answers(policy, observations)
+    assert answers(policy, observations) != first  # it remembers the first time
+    policy.begin()
+    assert answers(policy, observations) == first
+    policy.begin(np.array([True, False, True, True]))
+    third = np.array(answers(policy, observations))
+    np.testing.assert_array_equal(third[:, [0, 2, 3]], np.array(first)[:, [0, 2, 3]])
+    assert (third[:, 1] != np.array(first)[:, 1]).any()
+
+
+def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> None:
+    policy = recurrent()
+    policy(np.zeros((4, 3), np.float32))
+    with pytest.raises(ValueError, match=r"3 observations, but the policy remembers 4 envs: call begin\(\)"):
+        policy(np.zeros((3, 3), np.float32))

@@ -1,0 +1,375 @@
+"""A tracker is told all, and can do a run no harm: runs with one, real or strange, end as they do without."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.runs import (
+    OFFBEAT,
+    REPOSITORY,
+    Started,
+    is_alive,
+    lines_of,
+    offbeat,
+    small_arguments,
+    small_run,
+    status_of,
+    weights_of,
+)
+from tests.reference.wandb_files import written_in
+from tests.reference.wandb_server import wandb_server
+
+from offbeat import ConfigError, resume
+from offbeat.config import resolve
+from offbeat.metrics.sinks import tag_of
+from offbeat.run_directory import RunDirectory
+from offbeat.tracking import tracker
+
+STRANGE = str(REPOSITORY / "tests/reference/strange_trackers")
+SHORT: dict[str, Any] = {"steps": 640}
+FOR_EVER: dict[str, Any] = {"steps": 500_000}
+"""Longer than any test waits, with a metrics line every 2,500 env steps."""
+GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
+"""Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """W&B as on a machine without a network, and without an account."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("NETRC", raising=False)
+
+
+@pytest.fixture
+def strange(monkeypatch, tmp_path):
+    """A stand-in for Trackio; returns the folder of what it was told."""
+    monkeypatch.syspath_prepend(STRANGE)
+    monkeypatch.setenv("STRANGE_TRACKER_FOLDER", str(tmp_path))
+    monkeypatch.delenv("TRACKIO_PROJECT", raising=False)
+    return tmp_path
+
+
+def told(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def tagged(line: dict[str, Any]) -> dict[str, float]:
+    """What a tracker is to be told of a metrics line."""
+    return {tag_of(name): value for name, value in line.items() if value is not None}
+
+
+def by_step(lines: list[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
+    """What W&B makes of lines: those of one step become one."""
+    history: dict[int, dict[str, float]] = {}
+    for line in lines:
+        history.setdefault(line["env_steps"], {}).update(tagged(line))
+    return list(history.items())
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes that a process has started, and those that they have."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found: set[int] = set()
+    more = {pid}
+    while more := {child for child, parent in parents.items() if parent in more} - found:
+        found |= more
+    return found
+
+
+def assert_gone(pids: set[int]) -> None:
+    """All of these processes end within a few seconds."""
+    deadline = time.monotonic() + 30
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
+
+
+def logged(path: Path) -> str:
+    return (path / "log.txt").read_text()
+
+
+# --- Weights & Biases, for real -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_is_told_each_line_and_all_settings_and_a_resume_goes_on_in_the_same_run(tmp_path):
+    path = tmp_path / "run"
+    small_run(path, steps=1280, stop_at=640, tracker="wandb")
+    before = len(lines_of(path))
+    resume(path, steps=1920)
+    first, second = written_in(path)
+    lines = lines_of(path)
+    assert first.history == by_step(lines[:before])
+    assert second.history == by_step(lines[before:])
+    assert first.history[-1][0] < second.history[0][0]
+    assert (first.exit_code, second.exit_code) == (255, 0)  # interrupted, finished
+    assert first[:3] == second[:3] == (first.id, "run", "offbeat")
+    assert first.config["ppo"]["learning_rate_schedule"] == "linear"
+    assert (first.config["run"]["steps"], second.config["run"]["steps"]) == (1280, 1920)
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_that_is_disabled_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    run = small_run(tmp_path / "run", **SHORT, tracker="wandb")
+    assert run.state == "finished"
+    assert not (run.path / "wandb").exists()
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_without_an_account_is_refused_in_words_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    said = offbeat(*small_arguments(tmp_path / "run", **SHORT, tracker="wandb"))
+    assert said.code == 2
+    assert "wandb login" in said.err
+    assert "WANDB_MODE=offline" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+SAME = """
+import signal, sys, offbeat
+numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGWINCH]
+before = [signal.getsignal(number) for number in numbers], sys.excepthook, sys.exit, sys.stdout, sys.stderr
+offbeat.train("ppo", "CartPole-v1", steps=640, eval_every=0, run_dir=sys.argv[1], tracker="wandb")
+after = [signal.getsignal(number) for number in numbers], sys.excepthook, sys.exit, sys.stdout, sys.stderr
+print(before == after, "wandb" in sys.modules)
+"""
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_process_that_trains_is_left_as_it_was_and_the_environment_names_project_and_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_PROJECT", "walking")
+    monkeypatch.setenv("WANDB_NAME", "first steps")
+    said = Started([str(tmp_path / "run")], tmp_path, SAME).end()
+    assert said == (0, "True False\n", "")
+    assert "wandb" in (tmp_path / "run/tracker.log").read_text()
+    (written,) = written_in(tmp_path / "run")
+    assert (written.project, written.name) == ("walking", "first steps")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_ctrl_c_ends_wandb_too_and_it_is_told(tmp_path):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path, GROUP)
+    started.wait_until(lambda: len(lines_of(path)) > 0)
+    children = descendants(started.process.pid)
+    assert len(children) >= 2  # the process that follows the run, and W&B's own
+    os.killpg(started.process.pid, signal.SIGINT)
+    said = started.end()
+    assert said.code == 130
+    assert "Traceback" not in said.err
+    assert_gone(children)
+    (written,) = written_in(path)
+    assert written.exit_code == 255
+    assert written.history == by_step(lines_of(path))
+
+
+@pytest.mark.usefixtures("offline")
+def test_nothing_of_wandb_outlives_a_run_that_is_killed(tmp_path):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path)
+    started.wait_until(lambda: len(lines_of(path)) > 0)
+    children = descendants(started.process.pid)
+    started.end(signal.SIGKILL)
+    assert_gone(children)
+
+
+@pytest.mark.parametrize("victim", ["follower", "wandb-core"])
+@pytest.mark.usefixtures("offline")
+def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
+    path = tmp_path / "run"
+    started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path)
+    started.wait_until(lambda: len(lines_of(path)) > 0)
+    children = descendants(started.process.pid)
+    (found,) = [pid for pid in children if victim in Path(f"/proc/{pid}/cmdline").read_text().split("\0--")[0]]
+    os.kill(found, signal.SIGKILL)
+    since = len(lines_of(path))
+    started.wait_until(lambda: len(lines_of(path)) > since + 1)
+    said = started.end(signal.SIGINT)
+    assert said.code == 130
+    assert said.err.count("wandb has failed") == 1
+    assert_gone(children)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    with wandb_server() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path)
+        started.wait_until(lambda: len(lines_of(path)) > 0)
+    assert "tracked by wandb: http://127.0.0.1" in logged(path)
+    children, since = descendants(started.process.pid), len(lines_of(path))
+    started.wait_until(lambda: len(lines_of(path)) > since + 1)
+    said = started.end(signal.SIGINT)
+    assert said.code == 130
+    assert said.err.count("wandb has not sent the rest") == 1
+    assert_gone(children)
+
+
+# --- Trackio, for real where it is installed ----------------------------------------------------------------
+
+
+def test_trackio_is_told_each_line(tmp_path, monkeypatch):
+    pytest.importorskip("trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    run = small_run(tmp_path / "run", **SHORT, tracker="trackio")
+    assert "failed" not in logged(run.path)
+    kept = json.loads((run.path / "tracker.json").read_text())
+    assert (kept["project"], kept["name"]) == ("offbeat", "run")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trackio") is not None, reason="trackio is installed")
+def test_a_tracker_that_is_not_installed_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "trackio").mkdir()  # a folder of that name is no package
+    monkeypatch.syspath_prepend(tmp_path)
+    said = offbeat(*small_arguments(tmp_path / "run", tracker="trackio"))
+    assert said.code == 2
+    assert 'pip install "offbeat[trackio]"' in said.err
+    assert not (tmp_path / "run").exists()
+
+
+# --- a strange tracker --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"runtime": "threads", "actors": 2, "max_lag": 1},
+        {"runtime": "processes", "actors": 2, "max_lag": 1},
+        {"algorithm": "a2c", "runtime": "hogwild", "workers": 2},
+    ],
+    ids=lambda layout: layout["runtime"],
+)
+def test_in_each_runtime_a_tracker_is_told_each_line_and_the_end(tmp_path, strange, layout):
+    path = tmp_path / "run"
+    small_run(path, **SHORT, **layout, tracker="trackio")
+    began, *lines, ended = told(strange, "run")
+    assert (began["project"], began["resume"]) == ("offbeat", "never")
+    assert began["config"]["runtime"]["runtime"] == layout["runtime"]
+    assert lines == [{"step": line["env_steps"], **tagged(line)} for line in lines_of(path)]
+    assert ended == {"finished": True}
+
+
+def test_another_run_of_the_same_name_is_not_gone_on_with_but_ones_own_is(tmp_path, strange):
+    small_run(tmp_path / "a/run", **SHORT, tracker="trackio")
+    small_run(tmp_path / "b/run", **SHORT, tracker="trackio")
+    resume(tmp_path / "b/run", steps=1280)
+    assert [line["resume"] for line in told(strange, "run") if "resume" in line] == ["never"]
+    assert [line["resume"] for line in told(strange, "run-2") if "resume" in line] == ["never", "allow"]
+    assert [line["step"] for line in told(strange, "run-2") if "step" in line] == [
+        line["env_steps"] for line in lines_of(tmp_path / "b/run")
+    ]
+
+
+def test_a_tracker_that_a_run_gets_later_is_told_all_its_lines(tmp_path, strange):
+    path = tmp_path / "run"
+    small_run(path, **SHORT)
+    config = (path / "config.toml").read_text()
+    (path / "config.toml").write_text(config.replace('tracker = "none"', 'tracker = "trackio"'))
+    resume(path, steps=1280)
+    steps = [line["step"] for line in told(strange, "run") if "step" in line]
+    assert steps == [line["env_steps"] for line in lines_of(path)]
+
+
+@pytest.mark.parametrize("how", ["raise in log", "die in log", "hang in log", "raise in finish", "hang in finish"])
+@pytest.mark.usefixtures("strange")
+def test_a_tracker_that_fails_is_told_of_once_and_changes_nothing(tmp_path, monkeypatch, how):
+    monkeypatch.setenv("STRANGE_TRACKER", how)
+    monkeypatch.setitem(tracker.END_S, "finished", 1.0)
+    small_run(tmp_path / "without", **SHORT)
+    run = small_run(tmp_path / "run", **SHORT, tracker="trackio")
+    assert run.state == "finished"
+    assert weights_of(run.path) == weights_of(tmp_path / "without")
+    assert status_of(run.path)["state"] == "finished"
+    failures = [line for line in logged(run.path).splitlines() if "trackio has" in line]
+    assert len(failures) == 1
+    if how.startswith("raise"):
+        assert "ConnectionError: the network is gone" in failures[0]
+    assert not descendants(os.getpid()) & followers()
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_tracker_that_does_not_listen_holds_up_nobody(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRANGE_TRACKER", "hang in log")
+    monkeypatch.setitem(tracker.END_S, "failed", 0.5)
+    config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
+    directory = RunDirectory.create(tmp_path / "run", config)
+    begun = tracker.begin(config, directory, print)
+    assert begun is not None
+    directory.metrics.write_text('{"env_steps": 1}\n')
+    fcntl.fcntl(begun._bell, fcntl.F_SETPIPE_SZ, 4096)  # full at once
+
+    def write() -> None:
+        for _ in range(10_000):
+            begun.write({})
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    writing.join(60)
+    assert not writing.is_alive()
+    begun.close()
+
+
+def followers() -> set[int]:
+    return {
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if os.access(path, os.R_OK) and b"offbeat.tracking" in path.read_bytes()
+    }
+
+
+@pytest.mark.parametrize("how", ["raise in init", "die in init", "hang in init"])
+@pytest.mark.usefixtures("strange")
+def test_a_tracker_that_cannot_begin_is_refused_and_the_run_with_it(tmp_path, monkeypatch, how):
+    monkeypatch.setenv("STRANGE_TRACKER", how)
+    monkeypatch.setattr(tracker, "BEGIN_S", 5.0)
+    with pytest.raises(ConfigError, match="tracker is trackio, which could not begin"):
+        small_run(tmp_path / "run", **SHORT, tracker="trackio")
+    assert not (tmp_path / "run").exists()
+    assert not descendants(os.getpid()) & followers()
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_signal_while_a_tracker_begins_ends_both(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRANGE_TRACKER", "hang in init")
+    path = tmp_path / "run"
+    code = f"import sys; sys.path.insert(0, {STRANGE!r}); {OFFBEAT}"
+    started = Started(small_arguments(path, **FOR_EVER, tracker="trackio"), tmp_path, code)
+    started.wait_until((tmp_path / "run.jsonl").exists)
+    children = descendants(started.process.pid)
+    said = started.end(signal.SIGINT, seconds=30)
+    assert said.code == 130
+    assert status_of(path)["state"] == "interrupted"
+    assert "Traceback" not in said.err
+    assert_gone(children)
+
+
+@pytest.mark.usefixtures("strange")
+def test_what_a_tracker_prints_goes_to_a_file(tmp_path):
+    said = Started(
+        small_arguments(tmp_path / "run", **SHORT, tracker="trackio"),
+        tmp_path,
+        f"import sys; sys.path.insert(0, {STRANGE!r}); {OFFBEAT}",
+    ).end()
+    assert said.code == 0
+    assert "printed" not in said.out + said.err
+    assert "printed in log" in (tmp_path / "run/tracker.log").read_text()
