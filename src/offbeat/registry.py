@@ -134,6 +134,8 @@ EncoderFactory = Callable[[Any], Any]
 """From what is observed to a torch module whose forward(observations) returns features."""
 
 ENCODERS: dict[str, EncoderFactory | str] = {}
+OUR_ENCODERS = ("auto", "flat", "nature_cnn", "impala_resnet")
+"""Names that stand for what is in models/encoders.py."""
 
 
 def register_encoder(name: str, encoder: EncoderFactory | str) -> None:
@@ -147,6 +149,10 @@ def register_encoder(name: str, encoder: EncoderFactory | str) -> None:
     Raises:
         ConfigError: there is one of that name, or what was given makes no modules.
     """
+    if name in OUR_ENCODERS:
+        raise ConfigError(
+            f"{name!r} is the name of an encoder of offbeat's, and cannot be that of another: give another"
+        )
     _require_free("encoder", name, encoder, ENCODERS.get(name))
     if isinstance(encoder, str):
         _require_place("encoder", encoder)
@@ -166,7 +172,7 @@ def encoder_factory(name: str) -> EncoderFactory:
     """
     if name not in ENCODERS and ":" not in name:
         own = "for one of your own type --import my_module, which registers it, or my_module:MyEncoder"
-        raise unknown("encoder", name, ENCODERS, f"{own[0].upper()}{own[1:]}.")
+        raise unknown("encoder", name, (*OUR_ENCODERS, *ENCODERS), f"{own[0].upper()}{own[1:]}.")
     encoder = ENCODERS.get(name, name)
     factory: EncoderFactory = find(encoder) if isinstance(encoder, str) else encoder
     return factory

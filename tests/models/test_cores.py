@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from offbeat.models.cores import CORES, GRU, LSTM
-from offbeat.models.policy_network import orthogonal
+from offbeat.models.policy_network import Orthogonal
 
 INPUTS = 3
 NAMES = sorted(CORES)
@@ -17,7 +17,7 @@ NAMES = sorted(CORES)
 
 def core_of(name: str, size: int, seed: int = 0) -> GRU | LSTM:
     generator = torch.Generator().manual_seed(seed)
-    core = CORES[name](INPUTS, size, orthogonal(generator))
+    core = CORES[name](INPUTS, size, Orthogonal(generator))
     with torch.no_grad():
         for key, parameter in core.named_parameters():
             if key.endswith("bias"):

@@ -9,7 +9,7 @@ from torch.nn import functional
 from offbeat.models import dense
 from offbeat.models.dense import Dense
 from offbeat.models.linear import WIDE, onednn_works
-from offbeat.models.policy_network import uniform
+from offbeat.models.policy_network import Uniform
 
 SIZES = st.integers(1, 3 * WIDE)
 
@@ -18,7 +18,7 @@ SIZES = st.integers(1, 3 * WIDE)
 @given(SIZES, SIZES, SIZES, st.booleans(), st.integers(0, 2**31 - 1))
 def test_outputs_and_gradients_are_those_of_torchs_own_layer(rows, inputs, outputs, input_grad, seed):
     generator = torch.Generator().manual_seed(seed)
-    layer = Dense(inputs, outputs, uniform(generator))
+    layer = Dense(inputs, outputs, Uniform(generator))
     x = torch.randn(rows, inputs, generator=generator, requires_grad=input_grad)
     weigh = torch.randn(rows, outputs, generator=generator)
     leaves = [layer.weight, layer.bias, *([x] if input_grad else [])]
@@ -39,7 +39,7 @@ def test_wide_layers_are_onednns_and_all_others_torchs(monkeypatch):
         return functional.linear(x, weight, bias)
 
     def layer(outputs: int) -> Dense:
-        return Dense(WIDE, outputs, uniform(torch.Generator()))
+        return Dense(WIDE, outputs, Uniform(torch.Generator()))
 
     monkeypatch.setattr(dense, "_product", product)
     for each, rows, dtype, expected in [

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from offbeat.errors import ConfigError
 from offbeat.models.encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN
-from offbeat.models.policy_network import orthogonal
+from offbeat.models.policy_network import Orthogonal
 from offbeat.models.spec import is_image
 from offbeat.types import Leaf
 
@@ -26,7 +26,7 @@ LAYOUTS = {
 
 
 def init(seed: int = 0):
-    return orthogonal(torch.Generator().manual_seed(seed))
+    return Orthogonal(torch.Generator().manual_seed(seed))
 
 
 def random_images(leaf: Leaf, rows: int = 3) -> Tensor:

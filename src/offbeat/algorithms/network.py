@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from offbeat.errors import ConfigError, unknown
+from offbeat.errors import ConfigError
 from offbeat.fields import Count
 from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision, image_sides, is_image
+from offbeat.registry import encoder_factory
 from offbeat.types import EnvSpec
 
 
@@ -17,7 +18,8 @@ class NetworkConfig:
 
     encoder: str = "auto"
     """What images go through: nature_cnn, impala_resnet; flat: nothing, their bytes are numbers like any others; auto:
-    nature_cnn where they have 36 pixels a side, impala_resnet where they have 16."""
+    nature_cnn where they have 36 pixels a side, impala_resnet where they have 16. Or one of your own, for all that is
+    observed: its name, or where it is, my_module:MyEncoder."""
     hidden_sizes: tuple[Count, ...] | None = None
     """Units of each hidden layer; none: the algorithm's own, or no layer where there are images and nothing else."""
     activation: Activation = "tanh"
@@ -69,13 +71,15 @@ class NetworkConfig:
     def _hidden_sizes(self, of_algorithm: tuple[int, ...], env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
             return self.hidden_sizes
-        images_alone = encoder != "flat" and all(is_image(leaf) for leaf in env.observation)
-        return () if images_alone else of_algorithm
+        own = encoder not in ENCODERS
+        encoded_alone = encoder != "flat" and all(own or is_image(leaf) or leaf.is_mask for leaf in env.observation)
+        return () if encoded_alone else of_algorithm
 
     def _encoder(self, env: EnvSpec) -> str:
         """Return the encoder's name; flat where there are no images."""
         if self.encoder not in ("auto", *ENCODERS):
-            raise unknown("encoder", self.encoder, ("auto", *ENCODERS), "docs/networks.md tells of them.")
+            encoder_factory(self.encoder)
+            return self.encoder
         images = [leaf for leaf in env.observation if is_image(leaf)]
         if not images:
             if self.encoder not in ("auto", "flat"):

@@ -29,9 +29,9 @@ from offbeat.fields import Bound, Count, NonNegative, Positive
 from offbeat.losses import sac as losses
 from offbeat.models.critics import Critics
 from offbeat.models.distributions import TanhGaussian, masked
-from offbeat.models.encoders import Encoders
+from offbeat.models.encoders import encoders_of
 from offbeat.models.flat import FlatParameters, frozen
-from offbeat.models.policy_network import uniform
+from offbeat.models.policy_network import Uniform
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
@@ -320,7 +320,7 @@ class SAC(OffPolicy[SACConfig]):
         config, spec = self._config, self._spec
         box = spec.action.kind == "box"
         policy = SoftPolicy(spec, generator=generator).to(self._device)
-        encoders = Encoders(spec.encoded, spec.encoder, uniform(generator)) if spec.encoded else None
+        encoders = encoders_of(spec, Uniform(generator))
         seen = spec.inputs + (encoders.features if encoders else 0)
         critics = Critics(
             seen + spec.action_size if box else seen,

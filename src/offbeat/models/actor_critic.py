@@ -9,7 +9,7 @@ from torch import Tensor
 
 from offbeat.models.dense import Dense
 from offbeat.models.distributions import ActionDistribution, make_distribution
-from offbeat.models.policy_network import NONE_ENCODED, Body, PolicyNetwork, Remembered, orthogonal
+from offbeat.models.policy_network import NONE_ENCODED, Body, Orthogonal, PolicyNetwork, Remembered
 from offbeat.models.spec import PolicySpec
 
 
@@ -21,7 +21,7 @@ class ActorCritic(PolicyNetwork):
     """
 
     def __init__(self, spec: PolicySpec, *, shared: bool, log_std_init: float, generator: torch.Generator) -> None:
-        init = orthogonal(generator)
+        init = Orthogonal(generator)
         # A small last layer makes the first policy nearly uniform, arXiv:2006.05990, section 3.2.
         super().__init__(spec, init, head_gain=0.01, log_std_init=log_std_init)
         self.critic_body = None if shared else Body(spec, init)

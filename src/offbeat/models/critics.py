@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.models.encoders import Encoders
+from offbeat.models.encoders import Encoders, OwnEncoder
 from offbeat.models.policy_network import NONE_ENCODED, uniform_
 from offbeat.models.spec import Activation
 
@@ -30,7 +30,7 @@ class Critics(nn.Module):
         critics: int,
         choices: int | None,
         generator: torch.Generator,
-        encoders: Encoders | None = None,
+        encoders: Encoders | OwnEncoder | None = None,
     ) -> None:
         """Make a new ensemble.
 
@@ -42,7 +42,7 @@ class Critics(nn.Module):
             critics: E.
             choices: how many actions there are, if the critics value them all; None: they value the one given.
             generator: for the initial parameters.
-            encoders: of images, which all critics share.
+            encoders: which all critics share.
         """
         super().__init__()
         self.encoders = encoders

@@ -17,10 +17,24 @@ from offbeat.models.linear import WIDE, onednn_works
 
 
 class Initializer(Protocol):
-    """Gives a layer its first weights."""
+    """Gives layers their first weights."""
 
-    def __call__(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:
+    def fill(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:
         """Fill weight [outputs, ...] and bias [outputs] of a layer of so many inputs."""
+
+    def seed(self) -> int:
+        """Return a seed for what draws its own."""
+        ...
+
+
+class Unfilled:
+    """Leaves weights as they are, for networks whose weights come from elsewhere."""
+
+    def fill(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:
+        """Do nothing."""
+
+    def seed(self) -> int:
+        return 0
 
 
 class Dense(nn.Module):
@@ -31,7 +45,7 @@ class Dense(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.empty(outputs))
         self._wide = min(inputs, outputs) >= WIDE
-        init(self.weight.data, self.bias.data, inputs, gain)
+        init.fill(self.weight.data, self.bias.data, inputs, gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., outputs] for x [..., inputs]."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,8 @@ from torch.nn import functional
 
 from offbeat.errors import ConfigError
 from offbeat.models.dense import Dense, Initializer
-from offbeat.models.spec import channels_last, image_sides
+from offbeat.models.spec import PolicySpec, channels_last, image_sides
+from offbeat.registry import encoder_factory
 from offbeat.types import Leaf
 
 # --- images -------------------------------------------------------------------------------------------------
@@ -48,7 +50,7 @@ class Convolution(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, size, size, inputs))
         self.bias = nn.Parameter(torch.empty(outputs))
         self._stride, self._padding = stride, padding
-        init(self.weight.data, self.bias.data, inputs * size * size, math.sqrt(2))
+        init.fill(self.weight.data, self.bias.data, inputs * size * size, math.sqrt(2))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [M, outputs, height, width] for x [M, inputs, ...]."""
@@ -159,3 +161,62 @@ class Encoders(nn.Module):
         """Return [M, features] for leaf -> [M, *seen]."""
         features = [encoder(encoded[name]) for name, encoder in zip(self._names, self.of_leaf, strict=True)]
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
+
+
+class OwnEncoder(nn.Module):
+    """A module of the user's, which all of an observation goes through."""
+
+    def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
+        """Make it, and try it on two observations of zeros.
+
+        Raises:
+            ConfigError: it is no module, has buffers, or does not return features [M, F].
+        """
+        super().__init__()
+        make = encoder_factory(name)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(init.seed())
+            module = make(as_env_has_it({leaf.name: leaf for leaf in leaves}))
+        if not isinstance(module, nn.Module):
+            raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
+        self.module = module
+        if held := [key for key, _ in module.named_buffers()]:
+            raise ConfigError(
+                f"encoder {name} has buffers ({', '.join(held)}), which change without a gradient and are not "
+                "published: use layers without running statistics, such as LayerNorm"
+            )
+        self.features = self._tried(name, leaves)
+
+    def _tried(self, name: str, leaves: tuple[Leaf, ...]) -> int:
+        zeros = {leaf.name: torch.zeros(2, *leaf.seen, dtype=getattr(torch, leaf.dtype)) for leaf in leaves}
+        try:
+            with torch.no_grad():
+                features = self(zeros)
+        except Exception as error:
+            raise ConfigError(
+                f"encoder {name} failed on two observations of zeros ({type(error).__name__}: {error}): its forward is "
+                f"given {', '.join(f'{leaf.name} [2, {str(list(leaf.seen))[1:-1]}] {leaf.dtype}' for leaf in leaves)}"
+            ) from error
+        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
+            shape = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise ConfigError(f"encoder {name} returned {shape} for 2 observations, but features [2, F] are expected")
+        return features.shape[1]
+
+    def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
+        """Return [M, features] for leaf -> [M, *seen]."""
+        features: Tensor = self.module(as_env_has_it(encoded))
+        return features
+
+
+def as_env_has_it(leaves: Mapping[str, Any]) -> Any:
+    """Return what belongs to the leaves under the keys of the env's own Dict; of one leaf alone, without a key."""
+    if list(leaves) == ["observation"]:
+        return leaves["observation"]
+    return {name.removeprefix("observation/"): part for name, part in leaves.items()}
+
+
+def encoders_of(spec: PolicySpec, init: Initializer) -> Encoders | OwnEncoder | None:
+    """Return what a policy's observations are encoded by; None where nothing is."""
+    if not spec.encoded:
+        return None
+    return (Encoders if spec.encoder in IMAGE_ENCODERS else OwnEncoder)(spec.encoded, spec.encoder, init)

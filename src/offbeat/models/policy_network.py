@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.models.cores import CORES
-from offbeat.models.dense import Dense, Initializer
-from offbeat.models.encoders import Encoders
+from offbeat.models.dense import Dense, Initializer, Unfilled
+from offbeat.models.encoders import encoders_of
 from offbeat.models.spec import PolicySpec
 
 NONE_ENCODED: Mapping[str, Tensor] = MappingProxyType({})
@@ -38,7 +38,7 @@ class Body(nn.Module):
 
     def __init__(self, spec: PolicySpec, init: Initializer) -> None:
         super().__init__()
-        self.encoders = Encoders(spec.encoded, spec.encoder, init) if spec.encoded else None
+        self.encoders = encoders_of(spec, init)
         size = spec.inputs + (self.encoders.features if self.encoders else 0)
         self._depth = len(spec.hidden_sizes)
         for i, units in enumerate(spec.hidden_sizes):
@@ -116,24 +116,37 @@ class PolicyNetwork(nn.Module):
 # --- first weights ------------------------------------------------------------------------------------------
 
 
-def orthogonal(generator: torch.Generator) -> Initializer:
-    """Return the initialiser to orthogonal weights (arXiv:1312.6120), as long as the gain, and no bias."""
+class Orthogonal:
+    """Orthogonal weights (arXiv:1312.6120), as long as the gain, and no bias."""
 
-    def fill(weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:  # noqa: ARG001
-        nn.init.orthogonal_(weight, gain, generator=generator)
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def fill(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:  # noqa: ARG002
+        nn.init.orthogonal_(weight, gain, generator=self._generator)
         nn.init.zeros_(bias)
 
-    return fill
+    def seed(self) -> int:
+        return seed_of(self._generator)
 
 
-def uniform(generator: torch.Generator) -> Initializer:
-    """Return the initialiser of torch's own layers: uniform within 1 / sqrt(inputs), whatever the gain."""
+class Uniform:
+    """What torch's own layers begin with: uniform within 1 / sqrt(inputs), whatever the gain."""
 
-    def fill(weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:  # noqa: ARG001
-        uniform_(weight, fan_in, generator)
-        uniform_(bias, fan_in, generator)
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
 
-    return fill
+    def fill(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:  # noqa: ARG002
+        uniform_(weight, fan_in, self._generator)
+        uniform_(bias, fan_in, self._generator)
+
+    def seed(self) -> int:
+        return seed_of(self._generator)
+
+
+def seed_of(generator: torch.Generator) -> int:
+    """Draw a seed."""
+    return int(torch.randint(2**62, (), generator=generator))
 
 
 def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tensor:
@@ -144,8 +157,7 @@ def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tens
 
 @lru_cache(maxsize=64)
 def _shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    with torch.device("meta"):
-        network = PolicyNetwork(spec, lambda *_: None, head_gain=1.0)
+    network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
     named = nn.Module.named_parameters(network)
     return tuple((name, tuple(parameter.shape)) for name, parameter in named)
 

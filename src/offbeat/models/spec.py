@@ -44,7 +44,7 @@ class PolicySpec:
     """Whether a flag is published with the weights: while it is 1, sampled actions are uniform over all there are."""
 
     encoder: str = "flat"
-    """Of images, one of ENCODERS; flat: their bytes are numbers like any others."""
+    """Of images, one of ENCODERS; flat: their bytes are numbers like any others. Or the user's own, of all leaves."""
     layer_norm: bool = False
     """Whether each hidden layer's outputs are normalised before the activation."""
     core: CoreName = "none"
@@ -70,7 +70,9 @@ class PolicySpec:
     @cached_property
     def encoded(self) -> tuple[Leaf, ...]:
         """The leaves that go through an encoder."""
-        return tuple(leaf for leaf in self.observation if self.encoder != "flat" and is_image(leaf))
+        own = self.encoder not in ENCODERS
+        every = (leaf for leaf in self.observation if self.encoder != "flat" and not leaf.is_mask)
+        return tuple(leaf for leaf in every if own or is_image(leaf))
 
     @cached_property
     def vectors(self) -> tuple[Leaf, ...]:

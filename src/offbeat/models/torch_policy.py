@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offbeat.models.dense import Unfilled
 from offbeat.models.layout import Layout
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policy_network import PolicyNetwork, Remembered
@@ -22,8 +23,7 @@ class TorchPolicy(ActingPolicy):
 
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__(spec)
-        with torch.device("meta"):
-            self._network = PolicyNetwork(spec, lambda *_: None, head_gain=1.0).requires_grad_(False)
+        self._network = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
         views = Layout.of(spec.parameter_shapes()).views(torch.from_numpy(self.vector))
         self._network.load_state_dict(views, assign=True)
 

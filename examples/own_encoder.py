@@ -1,0 +1,34 @@
+"""An encoder of your own: for env offbeat/PixelsGoal-v0, which shows a goal in a vector and a square in an image.
+
+    cd examples
+    offbeat train ppo offbeat/PixelsGoal-v0 --steps 10000 --set encoder=own_encoder:GoalEncoder minibatch_size=128
+
+A torch module needs nothing but forward(observations) -> features. It is given all that is observed, as tensors of the
+env's own shapes and dtypes with one axis of rows before them: a dict where the observation is one, else the tensor. It
+is made anew for each network, by what is observed: a `Leaf` each (name, shape, dtype), likewise a dict or one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from offbeat.types import Leaf
+
+
+class GoalEncoder(nn.Module):
+    """Multiplies what it sees in the image with the goal: which side is right depends on both."""
+
+    def __init__(self, observation: Mapping[str, Leaf], units: int = 32) -> None:
+        super().__init__()
+        pixels, goals = observation["image"].size, observation["goal"].size
+        self.image = nn.Sequential(nn.Linear(pixels, units), nn.ReLU(), nn.Linear(units, units))
+        self.goal = nn.Linear(goals, units)
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Return features [M, units] of images [M, H, W] in bytes and goals [M, 1]."""
+        image = observations["image"].flatten(1).to(torch.float32) / 255
+        features: Tensor = self.image(image) * self.goal(observations["goal"])
+        return features

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.registries import registries_kept
+from tests.reference.runs import weights_of
+from torch import nn
+
+import offbeat
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.errors import ConfigError
+from offbeat.models.actor_critic import ActorCritic
+from offbeat.models.encoders import OwnEncoder
+from offbeat.models.policy_network import Orthogonal
+from offbeat.types import ActionSpec, EnvSpec, Leaf
+
+VECTOR = Leaf("observation", (3,), "float32")
+TREE = (Leaf("observation/image", (4, 4), "uint8"), Leaf("observation/inner/goal", (2,), "float32"))
+CHOICES = ActionSpec("discrete", (), nvec=(2,))
+SMALL: dict[str, Any] = {
+    "steps": 512,
+    "envs_per_actor": 4,
+    "unroll_length": 8,
+    "minibatch_size": 32,
+    "eval_every": 0,
+    "checkpoint_every": 0,
+}
+
+
+@pytest.fixture(autouse=True)
+def _kept():
+    with registries_kept():
+        yield
+
+
+class Linear(nn.Module):
+    def __init__(self, observation):
+        super().__init__()
+        self.layer = nn.Linear(observation.size, 5)
+
+    def forward(self, observations):
+        return self.layer(observations)
+
+
+class Seeing(nn.Module):
+    """Tells what it is given."""
+
+    def __init__(self, observation):
+        super().__init__()
+        self.observation, self.weight = observation, nn.Parameter(torch.zeros(1))
+
+    def forward(self, observations):
+        self.seen = observations
+        return observations["image"].flatten(1) * self.weight
+
+
+def init(seed: int = 0) -> Orthogonal:
+    return Orthogonal(torch.Generator().manual_seed(seed))
+
+
+def encoder_of(leaves: tuple[Leaf, ...], name: str, seed: int = 0) -> Any:
+    return OwnEncoder(leaves, name, init(seed))
+
+
+def test_it_is_given_what_the_env_observes_under_the_envs_own_keys():
+    offbeat.register_encoder("seeing", Seeing)
+    encoder = encoder_of(TREE, "seeing")
+    assert list(encoder.module.observation) == ["image", "inner/goal"]
+    image, goal = torch.ones(3, 4, 4, dtype=torch.uint8), torch.zeros(3, 2)
+    features = encoder({"observation/image": image, "observation/inner/goal": goal})
+    assert features.shape == (3, encoder.features) == (3, 16)
+    assert encoder.module.seen["image"] is image
+    assert encoder.module.seen["inner/goal"] is goal
+
+
+def test_one_observation_is_given_as_it_is_and_first_weights_depend_on_the_seed_alone():
+    offbeat.register_encoder("linear", Linear)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first, again, other = (encoder_of((VECTOR,), "linear", seed) for seed in (0, 0, 7))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first.module.layer.weight, again.module.layer.weight)
+    assert not torch.equal(first.module.layer.weight, other.module.layer.weight)
+    x = torch.randn(6, 3)
+    assert torch.equal(first({"observation": x}), first.module(x))
+
+
+def test_policy_and_critic_share_it_and_it_is_all_that_they_see():
+    offbeat.register_encoder("linear", Linear)
+    config = PPOConfig(encoder="linear")
+    spec = config.policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
+    assert (spec.encoded, spec.vectors, spec.hidden_sizes, spec.plain) == ((VECTOR,), (), (), False)
+    assert config.shares_trunk(spec)
+    network = ActorCritic(spec, shared=True, log_std_init=0.0, generator=torch.Generator().manual_seed(0))
+    names = [name for name, _ in network.named_parameters()]
+    assert names[:2] == ["policy_body.encoders.module.layer.weight", "policy_body.encoders.module.layer.bias"]
+    assert [name for name, _ in spec.parameter_shapes()] == names[:4]
+
+
+class Stateful(nn.Module):
+    def __init__(self, observation):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(observation.size)
+
+    def forward(self, observations):
+        return self.norm(observations)
+
+
+class Flattening(Linear):
+    def forward(self, observations):
+        return super().forward(observations).flatten()
+
+
+class Failing(Linear):
+    def forward(self, observations):
+        return super().forward(observations[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "words"),
+    [
+        (Stateful, r"has buffers \(norm.running_mean.*LayerNorm"),
+        (Flattening, r"returned \[10\] for 2 observations, but features \[2, F\]"),
+        (Failing, r"failed on two observations of zeros .*observation \[2, 3\] float32"),
+        (lambda _: 3, r"made 3, but a torch.nn.Module is expected"),
+    ],
+)
+def test_what_cannot_be_an_encoder_is_refused_with_words(encoder, words):
+    offbeat.register_encoder("mine", encoder)
+    with pytest.raises(ConfigError, match=words):
+        encoder_of((VECTOR,), "mine")
+
+
+def test_an_encoder_that_is_not_known_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match=r"'nature_cn'. Did you mean 'nature_cnn'\?"):
+        PPOConfig(encoder="nature_cn").policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
+    with pytest.raises(ConfigError, match=r"offbeat's"):
+        offbeat.register_encoder("nature_cnn", Linear)
+
+
+def test_the_example_has_the_same_bits_in_serial_and_in_processes_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend("examples")
+    monkeypatch.setenv("PYTHONPATH", "examples")
+    settings = {**SMALL, "encoder": "own_encoder:GoalEncoder", "lag": "exact", "max_lag": 1}
+    runs = [
+        offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / runtime, runtime=runtime, **settings)
+        for runtime in ("serial", "processes")
+    ]
+    assert weights_of(runs[0].path) == weights_of(runs[1].path)
+    stopped = offbeat.train("ppo", "offbeat/PixelsGoal-v0", run_dir=tmp_path / "stopped", stop_at=200, **settings)
+    assert weights_of(offbeat.resume(stopped.path).path) == weights_of(runs[0].path)
+    observation = {"image": np.zeros((36, 36), np.uint8), "goal": np.ones(1, np.float32)}
+    assert offbeat.load(stopped.path)(observation) in (0, 1)
