@@ -14,7 +14,8 @@ from tests.reference.models import policy_spec, random_vector
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.envs.check import preflight
 from offbeat.loading import LoadedPolicy, Trained
-from offbeat.models.numpy_policy import NumpyPolicy, make_policy
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.policies import make_policy
 from offbeat.types import Array
 
 SIZES = (4,)

@@ -20,6 +20,7 @@ from offbeat import __version__, checkpoint
 from offbeat.checkpoint import Checkpoint
 from offbeat.errors import ConfigError, RunFailed
 from offbeat.loading import LoadedPolicy, require_hub
+from offbeat.models.published import published_layout
 from offbeat.plots.curves import plot_runs
 from offbeat.run_directory import RunDirectory
 
@@ -77,7 +78,7 @@ def write_folder(
     """
     folder = directory.path / "hub"
     shutil.rmtree(folder, ignore_errors=True)
-    names = [entry.name for entry in loaded.policy.spec.layout().entries]
+    names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint(weights, saved.policy, None))
     shutil.copyfile(directory.config, folder / directory.config.name)

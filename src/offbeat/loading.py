@@ -15,7 +15,9 @@ from offbeat.checkpoint import MANIFEST, POLICY, WEIGHTS, Checkpoint
 from offbeat.checkpoint import load as read_checkpoint
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.errors import ConfigError
-from offbeat.models.numpy_policy import ActingPolicy, make_policy
+from offbeat.models.numpy_policy import ActingPolicy
+from offbeat.models.policies import make_policy
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory import RunDirectory
 from offbeat.types import INFO_MASK, Array, Leaf, Tree
@@ -197,7 +199,7 @@ def _downloaded(repo: str) -> Path:
 
 def policy_of(spec: PolicySpec, weights: Tree) -> ActingPolicy:
     """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out."""
-    layout = spec.layout()
+    layout = published_layout(spec)
     vector = np.zeros(layout.size, np.float32)
     for name, view in layout.views(vector).items():
         view[...] = weights[name]

@@ -265,7 +265,7 @@ class Algorithm(Protocol):
         ...
 
     def write_published(self, vector: NDArray[np.float32]) -> None:
-        """Write what a policy acts with, as `PolicySpec.layout` lays it out."""
+        """Write what a policy acts with, as `published_layout` lays it out."""
         ...
 
     def weights(self) -> Tree:

@@ -18,6 +18,7 @@ from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import build
 from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.seeding import stream
@@ -41,7 +42,7 @@ def update(algorithm: DQN, seed: int = 0, progress: float = 0.0) -> dict[str, fl
 
 def published(algorithm: DQN) -> NumpyPolicy:
     policy = NumpyPolicy(algorithm._spec)
-    vector = np.full(algorithm._spec.layout().size, np.nan, np.float32)
+    vector = np.full(published_layout(algorithm._spec).size, np.nan, np.float32)
     algorithm.write_published(vector)
     policy.load(vector)
     return policy

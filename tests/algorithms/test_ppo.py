@@ -16,6 +16,7 @@ from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.config import resolve
 from offbeat.errors import ConfigError
+from offbeat.models.published import published_layout
 from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.wiring import build
 from offbeat.seeding import stream
@@ -140,7 +141,7 @@ def test_statistics_change_after_the_step_and_from_valid_rows_alone():
     side.algorithm.finish(prepared)
     side.algorithm.write_published(now)
     rows = batch["observation"][:-1][batch["valid"][:-1]].astype(np.float64)
-    published = side.spec.layout().views(now)
+    published = published_layout(side.spec).views(now)
     np.testing.assert_allclose(published["observation_mean"], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(published["observation_scale"], 1 / rows.std(axis=0), rtol=1e-5)
 

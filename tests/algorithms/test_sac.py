@@ -18,6 +18,7 @@ from offbeat.errors import ConfigError
 from offbeat.fields import build
 from offbeat.models.flat import FlatParameters
 from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.seeding import stream
 from offbeat.types import ActionSpec, EnvSpec, Minibatch
@@ -268,7 +269,7 @@ def test_without_normalisation_nothing_that_comes_in_changes_anything():
 
 def published(algorithm: SAC) -> NumpyPolicy:
     policy = NumpyPolicy(algorithm._spec)
-    vector = np.full(algorithm._spec.layout().size, np.nan, np.float32)
+    vector = np.full(published_layout(algorithm._spec).size, np.nan, np.float32)
     algorithm.write_published(vector)
     policy.load(vector)
     return policy

@@ -13,6 +13,7 @@ from tests.reference.sac import sac_specs
 
 from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import ALIGNMENT, Layout
+from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec
 
 shapes = st.lists(st.lists(st.integers(1, 9), max_size=3).map(tuple), min_size=1, max_size=8)
@@ -56,8 +57,8 @@ def test_writing_through_all_views_fills_the_buffer_but_for_the_gaps(arrays):
 @given(policy_specs(), st.booleans())
 def test_the_published_parameters_lie_as_at_the_start_of_the_flat_buffer(spec, shared):
     flat = FlatParameters(actor_critic(spec, shared=shared)).layout.entries
-    published = spec.layout().entries
-    trained = len(spec.parameter_shapes())
+    published = published_layout(spec).entries
+    trained = len(parameter_shapes(spec))
     assert published[:trained] == flat[:trained]
     statistics = ["observation_mean", "observation_scale"] if spec.normalize else []
     assert [entry.name for entry in published[trained:]] == statistics
@@ -84,10 +85,10 @@ def test_a_spec_without_a_word_of_uniform_actions_has_none():
 @settings(max_examples=40, deadline=None)
 @given(sac_specs())
 def test_the_flag_of_uniform_actions_comes_last(spec):
-    names = [entry.name for entry in spec.layout().entries]
+    names = [entry.name for entry in published_layout(spec).entries]
     statistics = ["observation_mean", "observation_scale"] if spec.normalize else []
-    assert names == [*(name for name, _ in spec.parameter_shapes()), *statistics, "uniform"]
-    assert spec.layout().entries[-1].shape == (1,)
+    assert names == [*(name for name, _ in parameter_shapes(spec)), *statistics, "uniform"]
+    assert published_layout(spec).entries[-1].shape == (1,)
 
 
 @pytest.mark.parametrize(("squashed", "uniform"), [(False, False), (True, False), (False, True)])

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from offbeat.models import sampling
 from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Tree
 
@@ -39,7 +40,7 @@ def torch_inputs(spec: PolicySpec, vector: np.ndarray, observation: Tree) -> tor
     x = torch.cat(parts, dim=1)
     if not spec.normalize:
         return x
-    arrays = spec.layout().views(torch.from_numpy(vector))
+    arrays = published_layout(spec).views(torch.from_numpy(vector))
     return ((x - arrays["observation_mean"]) * arrays["observation_scale"]).clamp(-10, 10)
 
 
@@ -96,7 +97,7 @@ def test_actions_are_uniform_while_the_flag_says_so(action):
     spec = replace(policy_spec(action), uniform_start=True)
     random = np.random.default_rng(0)
     policy, vector, observation = NumpyPolicy(spec), random_vector(spec, random), random_observation(spec, 6, random)
-    flag = spec.layout().views(vector)["uniform"]
+    flag = published_layout(spec).views(vector)["uniform"]
     flag[:] = 1
     policy.load(vector)
     np.testing.assert_array_equal(

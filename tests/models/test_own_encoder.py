@@ -15,6 +15,7 @@ from offbeat.errors import ConfigError
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.encoders import OwnEncoder
 from offbeat.models.policy_network import Orthogonal
+from offbeat.models.published import parameter_shapes
 from offbeat.types import ActionSpec, EnvSpec, Leaf
 
 VECTOR = Leaf("observation", (3,), "float32")
@@ -97,7 +98,7 @@ def test_policy_and_critic_share_it_and_it_is_all_that_they_see():
     network = ActorCritic(spec, shared=True, log_std_init=0.0, generator=torch.Generator().manual_seed(0))
     names = [name for name, _ in network.named_parameters()]
     assert names[:2] == ["policy_body.encoders.module.layer.weight", "policy_body.encoders.module.layer.bias"]
-    assert [name for name, _ in spec.parameter_shapes()] == names[:4]
+    assert [name for name, _ in parameter_shapes(spec)] == names[:4]
 
 
 class Stateful(nn.Module):

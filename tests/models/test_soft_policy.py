@@ -16,6 +16,7 @@ from offbeat.models.distributions import TanhGaussian
 from offbeat.models.flat import FlatParameters
 from offbeat.models.inputs import flatten
 from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import PolicySpec
 
@@ -30,7 +31,7 @@ def both(spec: PolicySpec, random: np.random.Generator) -> tuple[NumpyPolicy, So
     """Return the policy in NumPy and in torch, on the same published vector."""
     vector = random_vector(spec, random)
     if spec.uniform_start:
-        spec.layout().views(vector)["uniform"][:] = 0
+        published_layout(spec).views(vector)["uniform"][:] = 0
     policy, module = NumpyPolicy(spec), soft_policy(spec)
     policy.load(vector)
     flat = FlatParameters(module)
@@ -87,8 +88,8 @@ def test_numpy_and_torch_act_alike_on_the_same_noise(spec, seed):
 @given(sac_specs(), seeds)
 def test_the_parameters_lie_as_at_the_start_of_what_is_published(spec, seed):
     flat = FlatParameters(soft_policy(spec, seed % 2**31)).layout
-    assert [entry.name for entry in flat.entries] == [name for name, _ in spec.parameter_shapes()]
-    assert spec.layout().entries[: len(flat.entries)] == flat.entries
+    assert [entry.name for entry in flat.entries] == [name for name, _ in parameter_shapes(spec)]
+    assert published_layout(spec).entries[: len(flat.entries)] == flat.entries
 
 
 def test_it_begins_as_torchs_layers_do_whatever_torchs_own_generator_says():

@@ -11,8 +11,10 @@ from tests.reference.models import policy_spec, random_observation, random_vecto
 
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
-from offbeat.models.numpy_policy import NumpyPolicy, make_policy
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.policies import make_policy
 from offbeat.models.policy_network import Remembered
+from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_policy import TorchPolicy
 from offbeat.types import Leaf
@@ -41,8 +43,8 @@ def published(spec: PolicySpec, seed: int = 0) -> tuple[ActorCritic, np.ndarray]
     generator = torch.Generator().manual_seed(seed)
     network = ActorCritic(spec, shared=True, log_std_init=-0.5, generator=generator)
     flat, vector = FlatParameters(network), random_vector(spec, np.random.default_rng(seed))
-    policy = [name for name, _ in spec.parameter_shapes()]
-    views = spec.layout().views(vector)
+    policy = [name for name, _ in parameter_shapes(spec)]
+    views = published_layout(spec).views(vector)
     for name in policy:
         views[name][...] = flat.arrays()[name].numpy()
     return network, vector

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
+from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.types import ActionSpec, Array, Leaf, Tree
 
@@ -112,7 +113,7 @@ def policy_specs(*actions: str) -> st.SearchStrategy[PolicySpec]:
 
 def random_vector(spec: PolicySpec, random: np.random.Generator) -> F32:
     """Return what might have been published: gaps are zero, scales positive."""
-    layout = spec.layout()
+    layout = published_layout(spec)
     vector = np.zeros(layout.size, np.float32)
     for name, view in layout.views(vector).items():
         view[...] = random.normal(scale=0.5, size=view.shape)
@@ -163,6 +164,6 @@ def flat_actor_critic(spec: PolicySpec, vector: F32, *, shared: bool = False) ->
     """Return a model that has taken over the policy's part of a published vector, as it lies in the flat buffer."""
     model = actor_critic(spec, shared=shared)
     flat = FlatParameters(model)
-    policy = spec.layout().entries[len(spec.parameter_shapes()) - 1].stop
+    policy = published_layout(spec).entries[len(parameter_shapes(spec)) - 1].stop
     flat.values[:policy] = torch.from_numpy(vector[:policy])
     return model, flat

@@ -18,7 +18,9 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.models.numpy_policy import ActingPolicy, make_policy
+from offbeat.models.numpy_policy import ActingPolicy
+from offbeat.models.policies import make_policy
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import OnPolicyPace
 from offbeat.types import EnvSpec, Tree, env_fields
@@ -72,7 +74,7 @@ def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0,
     fields = [*env_fields(env), *algorithm.fields()]
     slabs = [
         *UnrollShape(pace, UNROLL_LENGTH, COLUMNS).slabs(fields),
-        *weight_slabs(policy.layout().size, pace.versions),
+        *weight_slabs(published_layout(policy).size, pace.versions),
     ]
     arrays = private_arena(slabs)
     unrolls, weights = Unrolls(fields, pace, arrays), Weights(arrays)

@@ -14,6 +14,7 @@ from offbeat.config import resolve
 from offbeat.memory.arena import attach, private_arena
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
+from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.commons import (
@@ -95,7 +96,7 @@ class Bench:
 
     def private(self) -> Side:
         """Return a learner that shares nothing but the rows."""
-        slabs = weight_slabs(self.parts.policy.layout().size, self.plan.pace.versions)
+        slabs = weight_slabs(published_layout(self.parts.policy).size, self.plan.pace.versions)
         return self._side(PrivateStorage(), Weights(private_arena(slabs)))
 
     def _side(self, storage: Storage, weights: Weights) -> Side:

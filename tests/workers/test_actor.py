@@ -16,6 +16,7 @@ from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.pace import OnPolicyPace
 from offbeat.types import Field, Tree, env_fields
@@ -92,7 +93,7 @@ def test_row_t_of_a_ticket_is_row_0_of_the_next(env):
 def test_actions_and_their_log_probabilities_are_the_policys_for_the_rows_observation():
     stage = Stage("Pendulum-v1")
     [slot] = stage.begin_and_act(0)
-    log_std = stage.policy.spec.layout().views(stage.vector)["log_std"]
+    log_std = published_layout(stage.policy.spec).views(stage.vector)["log_std"]
     for row in range(LENGTH):
         mean = stage.policy.forward({"observation": slot["observation"][row]})
         z = (slot["action"][row] - mean) / np.exp(log_std)

@@ -18,6 +18,7 @@ from offbeat.memory.replay import Replay, Samples
 from offbeat.memory.rings import Rings, RingShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
+from offbeat.models.published import published_layout
 from offbeat.pace import ReplayPace
 from offbeat.seeding import stream
 from offbeat.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
@@ -55,7 +56,7 @@ class Bench:
         spec = config.policy_spec(ENV)
         self.algorithm, self.pace = SAC(config, spec, seed=3), ReplayPace(ratio, config.warmup, max_ahead)
         shape, fields = RingShape(self.pace, 1, COLUMNS, LENGTH, config.capacity), env_fields(ENV)
-        slabs = [*shape.slabs(fields), *weight_slabs(spec.layout().size, self.pace.versions)]
+        slabs = [*shape.slabs(fields), *weight_slabs(published_layout(spec).size, self.pace.versions)]
         arrays = private_arena(slabs)
         self.rings, self.weights = Rings(shape, fields, arrays), Weights(arrays)
         with patch.object(off_policy, "Replay", Heard):

@@ -21,6 +21,7 @@ from offbeat.memory.priorities import Exponents
 from offbeat.memory.replay import Replay
 from offbeat.memory.rings import Rings, RingShape
 from offbeat.models.flat import FlatParameters
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -192,9 +193,9 @@ class OffPolicy(Kept, Generic[Settings]):
     threads: int = 0
 
     _policy: FlatParameters
-    """What acts, with the names and the order of `PolicySpec.parameter_shapes`."""
+    """What acts, with the names and the order of `published.parameter_shapes`."""
     _flags: dict[str, Tensor]
-    """What else is published with it, by the names of `PolicySpec.layout`."""
+    """What else is published with it, by the names of `published.published_layout`."""
 
     def __init__(
         self, config: Settings, spec: PolicySpec, *, seed: int, device: str = "cpu", storage: Storage | None = None
@@ -210,7 +211,7 @@ class OffPolicy(Kept, Generic[Settings]):
         """
         self._config, self._spec, self._device = config, spec, device
         storage = storage or PrivateStorage()
-        self._layout = spec.layout()
+        self._layout = published_layout(spec)
         self._statistics = Statistics(spec, storage, returns=False, device=device)
         self._make(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
 

@@ -42,6 +42,7 @@ from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import Layout
 from offbeat.models.policy_network import Remembered
+from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -214,8 +215,8 @@ class OnPolicy(Kept, Generic[Settings]):
         shared = config.shares_trunk(spec)
         self._model = ActorCritic(spec, shared=shared, log_std_init=config.log_std_init, generator=generator).to(device)
         self._flat = FlatParameters(self._model, GROUP, storage)
-        self._layout = spec.layout()
-        self._policy_size = Layout.of(spec.parameter_shapes()).size
+        self._layout = published_layout(spec)
+        self._policy_size = Layout.of(parameter_shapes(spec)).size
         self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
         self._by_hand = self._numpy_gradients(shared=shared)
         self.threads = 0

@@ -76,7 +76,7 @@ class SACGradients:
 
         Args:
             spec: of a tanh_gaussian policy.
-            policy: its parameters, named as in `PolicySpec.parameter_shapes`.
+            policy: its parameters, named as in `published.parameter_shapes`.
             critics: of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of layer i,
                 with the activation of the policy.
             ema: their slow copies, one flat tensor of the same layout.

@@ -12,7 +12,7 @@ from offbeat.types import Acted, Array, Tree
 
 F32 = NDArray[np.float32]
 Renew = Callable[[F32], None]
-"""Writes the newest weights into a vector, as `PolicySpec.layout` lays them out."""
+"""Writes the newest weights into a vector, as `published_layout` lays them out."""
 
 
 class LivePolicy:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from offbeat.models import sampling
 from offbeat.models.inputs import flatten
 from offbeat.models.numpy_mlp import NumpyMLP
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Acted, Array, Tree
 
@@ -26,7 +27,7 @@ class ActingPolicy(ABC):
         self.spec, self.state_size = spec, spec.state_size
         self.to_env = sampling.ToEnv(spec)
         self._vectors, self._mask = spec.vectors, spec.mask
-        layout = spec.layout()
+        layout = published_layout(spec)
         self.vector = np.zeros(layout.size, np.float32)
         """What `load` writes."""
         self._arrays: dict[str, F32] = layout.views(self.vector)
@@ -85,12 +86,3 @@ class NumpyPolicy(ActingPolicy):
 
     def forward(self, observation: Mapping[str, Array], state: F32 | None = None) -> F32:  # noqa: ARG002
         return self._network.forward(self._vector_of(observation))
-
-
-def make_policy(spec: PolicySpec) -> ActingPolicy:
-    """Return a policy with all weights zero, in NumPy where it is plain; else in torch."""
-    if spec.plain:
-        return NumpyPolicy(spec)
-    from offbeat.models.torch_policy import TorchPolicy  # here: actors on plain MLPs need no torch
-
-    return TorchPolicy(spec)

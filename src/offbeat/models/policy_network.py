@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -68,20 +67,20 @@ class Body(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """The policy alone. Its parameters have the names and order of `PolicySpec.parameter_shapes`."""
+    """The policy alone. Its parameters have the names and order of `published.parameter_shapes`."""
 
     def __init__(self, spec: PolicySpec, init: Initializer, *, head_gain: float, log_std_init: float = 0.0) -> None:
         super().__init__()
         self.spec = spec
         self.policy_body = Body(spec, init)
         self.policy_head = Dense(self.policy_body.features, spec.outputs, init, head_gain)
-        has_std = spec.distribution in ("gaussian", "squashed")
-        self.log_std = nn.Parameter(torch.full((spec.box_size,), float(log_std_init))) if has_std else None
+        self.log_std = nn.Parameter(torch.full((spec.box_size,), float(log_std_init))) if spec.has_log_std else None
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the policy's parameters first, in the order of the published layout."""
         by_name = dict(super().named_parameters(*args, **kwargs))
-        first = [name for name, _ in self.spec.parameter_shapes()]
+        first = [name for name in by_name if name.startswith(("policy_body.", "policy_head."))]
+        first += ["log_std"] if self.log_std is not None else []
         yield from ((name, by_name.pop(name)) for name in first)
         yield from by_name.items()
 
@@ -155,13 +154,7 @@ def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tens
     return nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
 
-@lru_cache(maxsize=64)
-def _shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
-    named = nn.Module.named_parameters(network)
-    return tuple((name, tuple(parameter.shape)) for name, parameter in named)
-
-
-def shapes_of(spec: PolicySpec) -> list[tuple[str, tuple[int, ...]]]:
+def shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each of a policy's parameters: those of the body, of the head, then log_std."""
-    return list(_shapes_of(spec))
+    network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
+    return tuple((name, tuple(parameter.shape)) for name, parameter in network.named_parameters())

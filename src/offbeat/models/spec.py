@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
-from offbeat.models.layout import Layout
 from offbeat.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
@@ -122,6 +121,11 @@ class PolicySpec:
         """Whether log-probabilities are recorded: not of actions after a tanh, nor of what may be uniform."""
         return not self.uniform_start and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
 
+    @property
+    def has_log_std(self) -> bool:
+        """Whether the log standard deviations of boxes are parameters, whatever is observed."""
+        return self.distribution in ("gaussian", "squashed")
+
     def layer_names(self) -> list[str]:
         """Return the names of the linear layers, the head last."""
         return [*(f"policy_body.{i}" for i in range(len(self.hidden_sizes))), "policy_head"]
@@ -130,30 +134,6 @@ class PolicySpec:
         """Return (inputs, outputs) of each linear layer, the head last."""
         sizes = (self.inputs, *self.hidden_sizes, self.outputs)
         return list(pairwise(sizes))
-
-    def parameter_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Return name and shape of each trained array, in the order of the flat buffer."""
-        if not self.plain:
-            from offbeat.models.policy_network import shapes_of  # here, as it loads torch
-
-            return shapes_of(self)
-        shapes: list[tuple[str, tuple[int, ...]]] = []
-        for name, (inputs, outputs) in zip(self.layer_names(), self.layer_sizes(), strict=True):
-            shapes += [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
-        if self.distribution in ("gaussian", "squashed"):
-            shapes.append(("log_std", (self.box_size,)))
-        return shapes
-
-    def layout(self) -> Layout:
-        """Return the layout of what is published: the policy's parameters, the observation statistics, the flags."""
-        shapes = self.parameter_shapes()
-        if self.normalize:
-            shapes += [("observation_mean", (self.inputs,)), ("observation_scale", (self.inputs,))]
-        if self.uniform_start:
-            shapes.append(("uniform", (1,)))
-        if self.distribution == "epsilon_greedy":
-            shapes.append(("epsilon", (1,)))
-        return Layout.of(shapes)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -12,6 +12,7 @@ from offbeat.models.dense import Unfilled
 from offbeat.models.layout import Layout
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policy_network import PolicyNetwork, Remembered
+from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Array
 
@@ -24,7 +25,7 @@ class TorchPolicy(ActingPolicy):
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__(spec)
         self._network = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
-        views = Layout.of(spec.parameter_shapes()).views(torch.from_numpy(self.vector))
+        views = Layout.of(parameter_shapes(spec)).views(torch.from_numpy(self.vector))
         self._network.load_state_dict(views, assign=True)
 
     @torch.inference_mode()

@@ -11,7 +11,8 @@ from offbeat.envs.make import make_envs
 from offbeat.memory.arena import Slab
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.live_policy import LivePolicy, Renew
-from offbeat.models.numpy_policy import make_policy
+from offbeat.models.policies import make_policy
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import Pace
 from offbeat.runtime.gate import board_slabs, first_ticket
@@ -136,7 +137,7 @@ class Plan:
         """Return what actors and learner share: what is remembered, weights and the board."""
         return [
             *self.memory.slabs(self.fields),
-            *weight_slabs(self.policy.layout().size, self.pace.versions),
+            *weight_slabs(published_layout(self.policy).size, self.pace.versions),
             *board_slabs(self.runtime.actors),
         ]
 

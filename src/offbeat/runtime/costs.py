@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.envs.contract import Advanced, Envs, Outcome
-from offbeat.models.numpy_policy import make_policy
+from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.wiring import Parts
 from offbeat.seeding import stream

@@ -21,7 +21,8 @@ from offbeat.config import Config
 from offbeat.envs.make import make_envs
 from offbeat.errors import ConfigError, RunFailed
 from offbeat.metrics.verdict import Layout, gain_max, lock_free_gain_max
-from offbeat.models.numpy_policy import make_policy
+from offbeat.models.policies import make_policy
+from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
 from offbeat.runtime.crew import Crew, build_lock_free
@@ -170,7 +171,7 @@ def _watch_for(crew: Crew, seconds: float) -> None:
 def _publish(parts: Parts, version: int, *, learns: bool) -> None:
     """Publish the policy; where nobody learns, let it act all the same, not draw actions as before any update."""
     parts.learner.publish(version)
-    flag = parts.policy.layout().views(parts.weights.read(version)).get("uniform")
+    flag = published_layout(parts.policy).views(parts.weights.read(version)).get("uniform")
     if flag is not None and not learns:
         flag[:] = 0
 

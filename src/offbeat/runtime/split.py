@@ -16,7 +16,7 @@ import numpy as np
 from offbeat.config import Config, RuntimeConfig
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
-from offbeat.models.numpy_policy import make_policy
+from offbeat.models.policies import make_policy
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.costs import Cost, PlayedBack, Stepping, act_cost, learn_cost, limits
 from offbeat.runtime.wiring import Parts, build
