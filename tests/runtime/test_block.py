@@ -168,7 +168,8 @@ def test_a_worker_that_is_killed_is_started_again_on_it_and_what_was_learned_is_
     saved = load(run.path / "checkpoints" / "latest")
     assert saved.state is not None
     steps = float(saved.state["learned"]["critic/step"])
-    assert 0 < steps <= run.metrics["updates"], "of both workers, from the beginning"
+    # Of both workers, from the beginning; the one that was killed may have made an update that it had not counted yet.
+    assert 0 < steps <= run.metrics["updates"] + 1
     if device == "cpu":
         assert steps > 0.9 * run.metrics["updates"], "lost counts are rare"
     assert len(workers_of(run.path)) == 2

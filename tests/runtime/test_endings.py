@@ -239,7 +239,7 @@ def test_wrong_arguments_from_python_are_told_before_anything_is_made(tmp_path, 
 
 
 def test_an_env_object_in_place_of_an_id_is_told(tmp_path):
-    with pytest.raises(ConfigError, match="the id of an env is expected"):
+    with pytest.raises(ConfigError, match="its name, or the class or function that makes it, is expected"):
         train("ppo", object(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
 
 
