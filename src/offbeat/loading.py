@@ -19,6 +19,7 @@ from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
+from offbeat.models.stacks import Stacks
 from offbeat.run_directory import RunDirectory
 from offbeat.types import INFO_MASK, Array, Leaf, Tree
 
@@ -40,7 +41,8 @@ class Trained:
 class LoadedPolicy:
     """Call it with an observation, or a batch of them, to get the action to hand to the env.
 
-    With a recurrent core it remembers what it was called with: `begin` lets it forget, where an episode begins.
+    With a recurrent core, or stacks of frames, it remembers what it was called with: `begin` lets it forget, where an
+    episode begins.
     """
 
     def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
@@ -52,9 +54,15 @@ class LoadedPolicy:
     def begin(self, ended: Any = None) -> None:
         """Begin a new episode: in every env, or where `ended`, [N] bool, is true."""
         if ended is None:
-            self._state: Array | None = None
-        elif self._state is not None:
-            self._state[np.asarray(ended, bool)] = 0
+            self._memory: _Memory | None = None
+        elif self._memory is not None:
+            self._memory.forget(np.asarray(ended, bool))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether an action depends on earlier calls."""
+        spec = self.policy.spec
+        return spec.recurrent or any(leaf.stack > 1 for leaf in spec.observation)
 
     def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
         """Choose an action.
@@ -72,21 +80,23 @@ class LoadedPolicy:
             ValueError: the observation or the mask is not of the shape that the policy was trained on.
         """
         leaves, single = self._leaves({**self._found(observation), INFO_MASK: action_mask})
-        state = self._remembered(len(next(iter(leaves.values()))))
-        action = self.policy.greedy(leaves, state) if random is None else self.policy.act(leaves, random, state).action
+        memory = self._remembered(len(next(iter(leaves.values()))))
+        seen, state, policy = memory.seen(leaves), memory.state, self.policy
+        action = policy.greedy(seen, state) if random is None else policy.act(seen, random, state).action
         spec = self.policy.spec.action
         chosen = self._encode(self.policy.to_env(action))
         return _single(next(iter(apart(spec, chosen)))) if single else chosen
 
-    def _remembered(self, envs: int) -> Array:
-        """Return the state of so many envs: as the last call left it, zero in the first."""
-        if self._state is None or not self.policy.state_size:
-            self._state = np.zeros((envs, self.policy.state_size), np.float32)
-        if len(self._state) != envs:
+    def _remembered(self, envs: int) -> _Memory:
+        """Return what is remembered of so many envs: as the last call left it, nothing in the first."""
+        if self._memory is None or not self.remembers:
+            self._memory = _Memory(self.policy.spec, envs)
+        if len(self._memory.state) != envs:
             raise ValueError(
-                f"{envs} observations, but the policy remembers {len(self._state)} envs: call begin() before others"
+                f"{envs} observations, but the policy remembers {len(self._memory.state)} envs: call begin() before "
+                "others"
             )
-        return self._state
+        return self._memory
 
     def _found(self, observation: Any) -> Tree:
         """Return the parts of an observation by the names of leaves."""
@@ -106,6 +116,25 @@ class LoadedPolicy:
                 )
             leaves[leaf.name] = _kept(leaf, array[None] if single else array)
         return leaves, single
+
+
+class _Memory:
+    """What a policy remembers of N envs between calls."""
+
+    def __init__(self, spec: PolicySpec, envs: int) -> None:
+        self.state = np.zeros((envs, spec.state_size), np.float32)
+        self._stacks, self._begins = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
+
+    def forget(self, ended: Array) -> None:
+        """Let other episodes begin with the next observations, where `ended`, [N]."""
+        self.state[ended] = 0
+        self._begins[ended] = True
+
+    def seen(self, leaves: Tree) -> Tree:
+        """Return the next observations as the policy sees them."""
+        self._stacks.push(leaves, self._begins)
+        self._begins[:] = False
+        return self._stacks.seen(leaves)
 
 
 def _named(name: str, observation: Any, leaves: AbstractSet[str]) -> Iterator[tuple[str, Any]]:

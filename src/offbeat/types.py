@@ -149,12 +149,22 @@ class Field:
     dtype: str
     per: Literal["step", "unroll"] = "step"
     """'step': [T + 1, N, *shape]; 'unroll': [N, *shape] (the initial state of a recurrent core)."""
+    lead: int = 0
+    """Rows before an unroll's first that are kept with it: those that its first rows' stacks reach back to."""
+
+
+LEAD = "lead/"
+"""What the name of a field begins with under which an actor finds its rows before an unroll's first."""
+FRAME_AGE = "frame_age"
+"""The field, where observations are stacked, that says how many rows of its episode a row's stack reaches back."""
 
 
 def env_fields(spec: EnvSpec) -> list[Field]:
     """Return the fields of a row that come from the env and the actor itself, whatever the algorithm."""
+    stacked = any(leaf.stack > 1 for leaf in spec.observation)
     return [
-        *(Field(leaf.name, leaf.shape, leaf.dtype) for leaf in spec.observation),
+        *(Field(leaf.name, leaf.shape, leaf.dtype, lead=leaf.stack - 1) for leaf in spec.observation),
+        *([Field(FRAME_AGE, (), "uint8")] if stacked else []),
         Field("action", spec.action.shape, spec.action.dtype),
         Field("reward", (), "float32"),
         Field("terminated", (), "bool"),

@@ -24,6 +24,7 @@ from offbeat.algorithms import numpy_gradients
 from offbeat.algorithms.kept import Kept
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
+from offbeat.algorithms.sight import ENCODED, encoded_leaves, encoded_of
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config import Config, RuntimeConfig
 from offbeat.errors import ConfigError
@@ -55,7 +56,6 @@ HIDDEN_SIZES = (64, 64)
 """Units of each hidden layer, unless the settings say otherwise."""
 ROWS_AT_ONCE = 1024
 """Rows of images whose values are computed together: what lies between the layers stays within the caches' reach."""
-ENCODED = "encoded/"
 ROUNDING = 1e-5
 """How far from 1 a ratio of two equal policies may be, when one has acted in NumPy and the other is recomputed."""
 
@@ -267,7 +267,7 @@ class OnPolicy(Kept, Generic[Settings]):
         behavior = batch["behavior_log_prob"][:-1]
         prepared = {
             **rows,
-            **{ENCODED + leaf.name: batch[leaf.name] for leaf in self._spec.encoded},
+            **encoded_leaves(self._spec, batch),
             "raw_observation": raw,
             "observation": observation,
             "behavior_log_prob": behavior,
@@ -318,7 +318,7 @@ class OnPolicy(Kept, Generic[Settings]):
 
     def _seen(self, batch: Batch, rows: slice) -> tuple[Tensor, Mapping[str, Tensor], Remembered | None]:
         """Return what the network is given of rows flattened to [(T + 1) * B]; of a core's, all."""
-        encoded = {leaf.name: batch[ENCODED + leaf.name].flatten(0, 1)[rows] for leaf in self._spec.encoded}
+        encoded = {leaf.name: batch[ENCODED + leaf.name].at(rows) for leaf in self._spec.encoded}
         remembered = Remembered(batch["initial_state"], batch["resets"]) if self._spec.recurrent else None
         return batch["observation"].flatten(0, 1)[rows], encoded, remembered
 
@@ -363,18 +363,19 @@ class OnPolicy(Kept, Generic[Settings]):
 
     def _of_rows(self, batch: Batch, order: Tensor) -> dict[str, Tensor]:
         """Return the rows at `order` [M] of what a loss needs: one gather per array."""
-        names = (*_LEARNED_FROM, "observation", *(ENCODED + leaf.name for leaf in self._spec.encoded))
-        rows = len(batch["reward"])
-        return {name: batch[name][:rows].flatten(0, 1)[order] for name in names if name in batch}
+        rows, names = len(batch["reward"]), (*_LEARNED_FROM, "observation")
+        encoded = {name: batch[name].at(order) for name in (ENCODED + leaf.name for leaf in self._spec.encoded)}
+        return {name: batch[name][:rows].flatten(0, 1)[order] for name in names if name in batch} | encoded
 
     def _of_columns(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
         """Return whole columns, of which the losses see the valid rows, [M]; the network sees all, [T * b, ...]."""
         rows = len(batch["reward"])
         valid = batch["valid"][:, columns].flatten().nonzero().squeeze(1)
-        seen = ("observation", *(ENCODED + leaf.name for leaf in self._spec.encoded))
+        encoded = (ENCODED + leaf.name for leaf in self._spec.encoded)
         return {
             **{name: batch[name][:rows, columns].flatten(0, 1)[valid] for name in _LEARNED_FROM if name in batch},
-            **{name: batch[name][:rows, columns].flatten(0, 1) for name in seen},
+            "observation": batch["observation"][:rows, columns].flatten(0, 1),
+            **{name: batch[name].of_columns(columns, rows) for name in encoded},
             "initial_state": batch["initial_state"][columns],
             "resets": batch["resets"][:rows, columns],
             "rows": valid,
@@ -382,7 +383,7 @@ class OnPolicy(Kept, Generic[Settings]):
 
     def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
         """Return the action distribution and the values of a minibatch's M rows."""
-        encoded = {leaf.name: minibatch[ENCODED + leaf.name] for leaf in self._spec.encoded}
+        encoded = encoded_of(self._spec, minibatch)
         if not self._spec.recurrent:
             return self._model.both(minibatch["observation"], encoded, mask=minibatch.get("mask"))
         remembered, rows = Remembered(minibatch["initial_state"], minibatch["resets"]), minibatch["rows"]

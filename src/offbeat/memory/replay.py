@@ -12,12 +12,12 @@ from offbeat.errors import ConfigError, RunFailed
 from offbeat.memory.nstep import n_steps
 from offbeat.memory.priorities import Exponents, Priorities
 from offbeat.memory.rings import Rings, around
-from offbeat.types import Array, Tree
+from offbeat.types import FRAME_AGE, Array, Tree
 
 I64 = NDArray[np.int64]
 
 _NOT_SAMPLED = frozenset({"episode_return", "episode_length"})
-_FLAGS = frozenset({"terminated", "truncated", "valid"})
+_FLAGS = frozenset({"terminated", "truncated", "valid", FRAME_AGE})
 """They are read when sampling, but are no part of a sample."""
 _COMPUTED = _FLAGS | {"reward"}
 """What is not taken as it is: the rewards of n steps are summed up."""
@@ -27,7 +27,8 @@ class Samples(NamedTuple):
     """What one update sees. The arrays are written anew by the call of `sample` after the next."""
 
     arrays: Tree
-    """name -> [M, ...]: each leaf of the observation, and as next/<leaf> the one after the last step taken; action;
+    """name -> [M, ...]: each leaf of the observation, as a policy sees it, stacked or not, and as next/<leaf> the one
+    after the last step taken; action;
     reward, of n steps, discounted; discount, of the value that follows (0 after a termination); what the algorithm
     recorded; and with priorities weight."""
     cells: I64
@@ -65,7 +66,7 @@ class Replay:
         self._kept = kept_fields(rings)
         self._flat = {name: rings.flat(name) for name in self._kept}
         computed = ["discount", "weight"] if priorities else ["discount"]
-        self._buffers = [_Buffers(batch_size, self._flat, rings.leaves, computed) for _ in range(2)]
+        self._buffers = [_Buffers(batch_size, self._flat, rings, computed) for _ in range(2)]
         slots = np.arange(shape.actors * shape.slots_per_ring)
         ring, slot = slots % shape.actors, slots // shape.actors
         rows = ring * (shape.rows + 1) + slot * shape.length - slots * shape.length
@@ -144,6 +145,9 @@ class Replay:
         else:
             self._take_n_steps(buffers)
         buffers.gather()
+        for name, stack in self._rings.stacks.items():
+            for places, prefix in ((buffers.places, ""), (buffers.following, "next/")):
+                self._flat[name].take(self._frames(places, stack), 0, buffers.samples.arrays[prefix + name], "clip")
         if self._priorities:
             buffers.samples.arrays["weight"][:] = self._priorities.weights(cells)
         return buffers.samples
@@ -173,6 +177,14 @@ class Replay:
         buffers.samples.arrays["discount"][:] = taken.discount
         np.add(rows[taken.steps - 1, np.arange(len(places))], shape.columns, out=buffers.following)
 
+    def _frames(self, places: I64, stack: int) -> I64:
+        """Return where the frames are that the rows at `places` [M] see, [M, stack], oldest first."""
+        shape, back = self._shape, np.arange(stack - 1, -1, -1)
+        back = np.minimum(back, self._flat[FRAME_AGE][places][:, None])
+        passed = back > (places // shape.columns % (shape.rows + 1))[:, None]  # the ring's beginning: on from its end
+        frames: I64 = places[:, None] + (passed * shape.rows - back) * shape.columns
+        return frames
+
     def update_priorities(self, samples: Samples, errors: Array) -> None:
         """Give sampled rows the priorities of their errors [M]; rows that have left the window keep none.
 
@@ -192,8 +204,12 @@ class Replay:
         return state | ({"highest_priority": self._priorities.highest} if self._priorities else {})
 
     def arrays(self) -> Tree:
-        """Return views, each contiguous, of all rows of the window, and of their priorities."""
-        return self._rings.stretches(self.window, self._kept) | self._kept_priorities()
+        """Return views, each contiguous, of all rows of the window and of those that its stacks reach back to, and of
+        priorities.
+        """
+        window = self.window
+        reached = range(max(self.origin, window.start - self._shape.leading), window.stop)
+        return self._rings.stretches(reached, self._kept) | self._kept_priorities()
 
     def _kept_priorities(self) -> Tree:
         if self._priorities is None:
@@ -316,20 +332,26 @@ class _Uniform:
 class _Buffers:
     """The arrays of one sample, allocated once."""
 
-    def __init__(self, size: int, flat: Mapping[str, Array], leaves: Sequence[str], computed: Sequence[str]) -> None:
+    def __init__(self, size: int, flat: Mapping[str, Array], rings: Rings, computed: Sequence[str]) -> None:
         self.slots, self.places, self.following = (np.zeros(size, np.int64) for _ in range(3))
         self.flags = np.zeros(size, np.bool_)
-        arrays = {name: np.zeros((size, *rows.shape[1:]), rows.dtype) for name, rows in flat.items()}
-        nexts = {f"next/{name}": np.zeros_like(arrays[name]) for name in leaves}
-        self._gathered = [(flat[name], arrays[name]) for name in flat if name not in _COMPUTED]
-        self._gathered_next = [(flat[name], nexts[f"next/{name}"]) for name in leaves]
+        stacked = {name: (stack,) for name, stack in rings.stacks.items()}
+        arrays = {
+            name: np.zeros((size, *stacked.get(name, ()), *rows.shape[1:]), rows.dtype) for name, rows in flat.items()
+        }
+        nexts = {f"next/{name}": np.zeros_like(arrays[name]) for name in rings.leaves}
+        self._gathered = [(flat[name], arrays[name]) for name in flat if name not in _COMPUTED | stacked.keys()]
+        self._gathered_next = [(flat[name], nexts[f"next/{name}"]) for name in rings.leaves if name not in stacked]
         shown = {name: array for name, array in arrays.items() if name not in _FLAGS}
         cells, tickets, born = (np.zeros(size, np.int64) for _ in range(3))
         others = {name: np.zeros(size, np.float32) for name in computed}
         self.samples = Samples(shown | nexts | others, cells, tickets, born)
 
     def gather(self) -> None:
-        """Write what is taken as it is from the rings: of the sampled rows, and of those after their last steps."""
+        """Write what is taken as it is from the rings: of the sampled rows, and of those after their last steps.
+
+        Stacks are not: they lie there frame by frame.
+        """
         for rows, array in self._gathered:
             rows.take(self.places, 0, array, "clip")  # in range: clip only keeps NumPy from a buffer of its own
         for rows, array in self._gathered_next:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import Slab, arena_bytes
 from offbeat.pace import ReplayPace
-from offbeat.types import INFO_MASK, Array, Field, Tree
+from offbeat.types import FRAME_AGE, INFO_MASK, Array, Field, Tree
 
 PREFIX = "replay/"
 
@@ -43,15 +43,18 @@ class RingShape:
     """T, rows of a ticket (chunk_length)."""
     capacity: int
     """Rows of all actors together that can be sampled at least, once so many have been written."""
+    lead: int = 0
+    """Rows before a sampled one that its stack of frames may reach back to."""
 
     remedy: ClassVar[str] = "type a smaller capacity"
 
     def __post_init__(self) -> None:
         beside, one = self.beside * self.ticket_rows, f"chunk_length x envs_per_actor = {self.length} x {self.columns}"
+        names, numbers = self._sum
         if self.capacity < beside:
             raise ConfigError(
-                f"capacity is {self.capacity} transitions, but max_ahead + actors = {self.pace.max_ahead} + "
-                f"{self.actors} tickets of {one} rows, {beside} together, may be in the making beside them, more than "
+                f"capacity is {self.capacity} transitions, but {names} = {numbers} "
+                f"tickets of {one} rows, {beside} together, may be in the making beside them, more than "
                 f"could be sampled: type --set capacity={beside} or more, or a smaller chunk_length or max_ahead"
             )
         if self.capacity < self.pace.warmup:
@@ -76,9 +79,21 @@ class RingShape:
         """Tickets' room that the rings have beside the window.
 
         While the tickets below p are taken in, those up to p - 1 + G may be in the making. The last of these also
-        writes into the slot of the ticket `actors` after it, which therefore must not be in the window.
+        writes into the slot of the ticket `actors` after it, which therefore must not be in the window. And frames
+        of those just before the window are seen in stacks of its first rows.
         """
-        return self.pace.max_ahead + self.actors
+        return self.pace.max_ahead + self.actors + self.leading
+
+    @property
+    def leading(self) -> int:
+        """Tickets before the window that stacks of its first rows reach back to."""
+        return -(-self.lead // self.length) * self.actors
+
+    @property
+    def _sum(self) -> tuple[str, str]:
+        """What takes room beside the window, in names and in numbers."""
+        names, numbers = "max_ahead + actors", f"{self.pace.max_ahead} + {self.actors}"
+        return (f"{names} + leading", f"{numbers} + {self.leading}") if self.leading else (names, numbers)
 
     @property
     def slots_per_ring(self) -> int:
@@ -118,20 +133,19 @@ class RingShape:
     @property
     def purpose(self) -> str:
         """What needs the memory: a phrase that goes on with how much."""
-        slots = self.actors * self.slots_per_ring
+        slots, (names, numbers) = self.actors * self.slots_per_ring, self._sum
         return (
-            f"capacity / (chunk_length x envs_per_actor) + max_ahead + actors = {self.tickets} + "
-            f"{self.pace.max_ahead} + {self.actors} tickets, in all {slots} slots of {self.length} x {self.columns} "
-            "rows, need"
+            f"capacity / (chunk_length x envs_per_actor) + {names} = {self.tickets} + {numbers} tickets, in all "
+            f"{slots} slots of {self.length} x {self.columns} rows, need"
         )
 
     def describe(self, fields: Sequence[Field]) -> str:
         """Return the arithmetic in words."""
-        size = arena_bytes(self.slabs(fields))
+        size, (names, numbers) = arena_bytes(self.slabs(fields)), self._sum
         return (
             f"replay: {self.tickets * self.ticket_rows:,} transitions can be sampled, {self.tickets:,} tickets of "
             f"{self.length} x {self.columns} rows; {self.actors} x {self.slots_per_ring:,} slots with those of "
-            f"max_ahead + actors = {self.pace.max_ahead} + {self.actors}; {size / self.cells:,.0f} bytes a row, "
+            f"{names} = {numbers}; {size / self.cells:,.0f} bytes a row, "
             f"{size / 1e6:,.1f} MB in all"
         )
 
@@ -166,6 +180,9 @@ class Rings:
         self._steps = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "step"}
         self._tickets = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "unroll"}
         self.leaves = [name for name in self._steps if name == INFO_MASK or name.split("/")[0] == "observation"]
+        self.stacks = {field.name: field.lead + 1 for field in fields if field.lead}
+        """How many frames are seen at once of leaves that are stacked."""
+        self._of_observation = [*self.leaves, *([FRAME_AGE] if self.stacks else [])]
 
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).
@@ -174,7 +191,7 @@ class Rings:
         """
         if self._slot(ticket) == 0:
             actor = ticket % self.shape.actors
-            for name in self.leaves:
+            for name in self._of_observation:
                 self._steps[name][actor, 0] = self._steps[name][actor, self.shape.rows]
         return self._views(ticket, self.shape.length + 1)
 

@@ -2,7 +2,8 @@
 
 The slots of one batch lie side by side, [batches, T + 1, S, N, ...], so that a whole batch is one contiguous
 view [T + 1, S * N, ...] to the learner, and a slot is a strided view [T + 1, N, ...] to its actor. Row T holds
-only the observation that follows the unroll: what the last row bootstraps from.
+only the observation that follows the unroll: what the last row bootstraps from. Frames that are seen in stacks have
+rows before the first, `lead` of them, so that each frame lies there once: [lead + T + 1, ...].
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from offbeat.memory.arena import Slab
 from offbeat.pace import OnPolicyPace
-from offbeat.types import Array, Field, Tree
+from offbeat.types import LEAD, Array, Field, Tree
 
 PREFIX = "unrolls/"
 
@@ -27,15 +28,23 @@ class Unrolls:
         self._arrays = {field.name: arrays[PREFIX + field.name] for field in fields}
 
     def open(self, ticket: int) -> Tree:
-        """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll)."""
+        """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).
+
+        The rows before the first are there as 'lead/' and the name, [lead, N, ...].
+        """
         batch, place = divmod(self._pace.slot(ticket), self._pace.unrolls_per_batch)
-        return {
-            name: array[batch, :, place] if self._fields[name].per == "step" else array[batch, place]
-            for name, array in self._arrays.items()
-        }
+        slot: Tree = {}
+        for name, array in self._arrays.items():
+            field = self._fields[name]
+            slot[name] = array[batch, field.lead :, place] if field.per == "step" else array[batch, place]
+            if field.lead:
+                slot[LEAD + name] = array[batch, : field.lead, place]
+        return slot
 
     def batch(self, step: int) -> Tree:
-        """Return the arrays of a learning step's batch: views [T + 1, B, ...] or [B, ...], columns in ticket order."""
+        """Return the arrays of a learning step's batch: views [lead + T + 1, B, ...] or [B, ...], columns in ticket
+        order.
+        """
         place = self._pace.slot(self._pace.tickets_of(step).start) // self._pace.unrolls_per_batch
         return {name: self._joined(name, array[place]) for name, array in self._arrays.items()}
 
@@ -60,11 +69,11 @@ class UnrollShape:
         """Return what the unrolls' arena consists of."""
         unrolls = self.pace.unrolls_per_batch
         batches = self.pace.in_flight // unrolls
-        time = {"step": (self.length + 1,), "unroll": ()}
-        return [
-            (PREFIX + field.name, (batches, *time[field.per], unrolls, self.columns, *field.shape), field.dtype)
-            for field in fields
-        ]
+        slabs = []
+        for field in fields:
+            time = (field.lead + self.length + 1,) if field.per == "step" else ()
+            slabs.append((PREFIX + field.name, (batches, *time, unrolls, self.columns, *field.shape), field.dtype))
+        return slabs
 
     def slots(self, fields: Sequence[Field], arrays: Tree) -> Unrolls:
         """Return the unrolls on the arrays of an arena that holds the slabs of the same fields."""

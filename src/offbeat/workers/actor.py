@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from offbeat.envs.contract import Envs, Outcome, Snapshots
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
+from offbeat.models.stacks import Stacks
 from offbeat.seeding import stream
-from offbeat.types import Policy, Tree
+from offbeat.types import FRAME_AGE, LEAD, Policy, Tree
 
 
 class Watch(Protocol):
@@ -77,6 +78,7 @@ class Actor:
         self._lengths = np.zeros(envs.spec.columns, np.int32)
         self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
         """What the policy remembers of each column's episode."""
+        self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
         self._resets = [True] * len(envs.groups)
         """Whether a column of the group may begin an episode in the next row."""
         self._cut = False
@@ -102,6 +104,7 @@ class Actor:
             advanced = self._envs.advance(steps, random, lambda: self._watch.enter(resets=True))
             self._following = {name: leaf.copy() for name, leaf in advanced.observation.items()}
             self._returns[:], self._lengths[:] = advanced.returns, advanced.lengths
+        self._stacks.begin(self._following)
         self._watch.leave()
 
     def work(self, gate: Gate, slots: Slots, weights: Weights, at_rest: Callable[[], None]) -> NoReturn:
@@ -145,13 +148,22 @@ class Actor:
                 slot[name][0] = 0
         for name in self._leaves:
             slot[name][first] = self._following[name]
+        self._write_stacks(slot, first)
         return first
+
+    def _write_stacks(self, slot: Tree, first: int) -> None:
+        """Write how far the stacks of the first row reach back, and the frames before it, if they have a place."""
+        if FRAME_AGE in slot:
+            slot[FRAME_AGE][first] = self._stacks.age
+        for name in self._stacks.names:
+            if LEAD + name in slot:
+                slot[LEAD + name][...] = self._stacks.older(name)
 
     def _decide(self, slot: Tree, row: int, group: int, columns: slice, random: np.random.Generator) -> None:
         """Choose and record the actions of a row, and send them."""
         begun = clock()
         observation = {name: slot[name][row, columns] for name in self._leaves}
-        acted = self._policy.act(observation, random, self._state[columns])
+        acted = self._policy.act(self._stacks.seen(observation, columns), random, self._state[columns])
         slot["action"][row, columns] = acted.action
         for name, values in acted.recorded.items():
             slot[name][row, columns] = values
@@ -172,6 +184,9 @@ class Actor:
         received = clock()
         for name in self._leaves:
             slot[name][row + 1, columns] = outcome.observation[name]
+        self._stacks.push(outcome.observation, ~outcome.valid, columns)
+        if FRAME_AGE in slot:
+            slot[FRAME_AGE][row + 1, columns] = self._stacks.age[columns]
         slot["reward"][row, columns] = outcome.reward
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
@@ -215,6 +230,7 @@ class Actor:
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "state": self._state.copy(),
+            "stacks": self._stacks.state(),
             "cut": self._cut,
         }
 
@@ -227,6 +243,7 @@ class Actor:
         self._following = dict(state["following"])
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
         self._state[:] = state["state"]
+        self._stacks.restore(state["stacks"])
         self._cut = state["cut"]
         self._watch.leave()
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.envs.contract import Envs, Outcome
+from offbeat.models.stacks import Stacks
 from offbeat.seeding import stream
 from offbeat.types import Array, Policy
 
@@ -66,11 +67,14 @@ def evaluate(
     random = stream(seed, "evaluate")
     tally = _Tally(episodes, columns)
     state = np.zeros((columns, policy.state_size), np.float32)
-    observation = envs.reset()
+    stacks, observation = Stacks(envs.spec.observation, columns), envs.reset()
+    stacks.begin(observation)
     while tally.ended < episodes:
-        action = policy.act(observation, random, state).action if sampled else policy.greedy(observation, state)
+        seen = stacks.seen(observation)
+        action = policy.act(seen, random, state).action if sampled else policy.greedy(seen, state)
         outcome = _step(envs, policy.to_env(action), tally)
         observation, state[~outcome.valid] = outcome.observation, 0
+        stacks.push(observation, ~outcome.valid)
         if on_step is not None:
             on_step(tally.ended)
     return Evaluation(tally.returns, tally.lengths)
