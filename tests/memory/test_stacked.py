@@ -154,7 +154,11 @@ class Replayed:
 @given(st.data())
 def test_what_is_sampled_was_seen_as_it_is_wherever_the_ring_ends_and_others_write(data):
     stack, actors = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
-    columns, length, max_ahead = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 4)), data.draw(st.integers(0, 3))
+    columns, length, max_ahead = (
+        data.draw(st.integers(1, 2)),
+        data.draw(st.integers(1, 4)),
+        data.draw(st.integers(0, 3)),
+    )
     plain = RingShape(ReplayPace(Fraction(1), 1, max_ahead), actors, columns, length, 10**6)
     run = Replayed(replace(plain, capacity=max(16, (max_ahead + actors * 5) * columns * length), lead=stack - 1), stack)
     replay, random = run.new_replay(run.rings), np.random.default_rng(data.draw(seeds))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import Slab, arena_bytes
 from offbeat.pace import ReplayPace
-from offbeat.types import FRAME_AGE, INFO_MASK, Array, Field, Tree
+from offbeat.types import INFO_MASK, Array, Field, Tree
 
 PREFIX = "replay/"
 
@@ -182,7 +182,6 @@ class Rings:
         self.leaves = [name for name in self._steps if name == INFO_MASK or name.split("/")[0] == "observation"]
         self.stacks = {field.name: field.lead + 1 for field in fields if field.lead}
         """How many frames are seen at once of leaves that are stacked."""
-        self._of_observation = [*self.leaves, *([FRAME_AGE] if self.stacks else [])]
 
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).
@@ -191,7 +190,7 @@ class Rings:
         """
         if self._slot(ticket) == 0:
             actor = ticket % self.shape.actors
-            for name in self._of_observation:
+            for name in self.leaves:
                 self._steps[name][actor, 0] = self._steps[name][actor, self.shape.rows]
         return self._views(ticket, self.shape.length + 1)
 
