@@ -13,8 +13,10 @@ import numpy as np
 
 from offbeat.checkpoint import MANIFEST, POLICY, WEIGHTS, Checkpoint
 from offbeat.checkpoint import load as read_checkpoint
+from offbeat.env_config import UNSAID, EnvConfig
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.errors import ConfigError
+from offbeat.fields import build
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
@@ -36,6 +38,8 @@ class Trained:
     env_steps: int
     learning_step: int
     updates: int
+    env_config: EnvConfig = UNSAID
+    """How the env was played."""
 
 
 class LoadedPolicy:
@@ -195,7 +199,8 @@ def loaded_from(saved: Checkpoint) -> LoadedPolicy:
     """Return the policy of a checkpoint."""
     data = dict(saved.policy)
     spec = PolicySpec.from_json(data.pop("policy"))
-    return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data))
+    env_config = build(EnvConfig, data.pop("env_config", {}), "the checkpoint, env_config")
+    return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data, env_config=env_config))
 
 
 def require_hub() -> None:

@@ -6,16 +6,18 @@ import traceback
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 
 from offbeat.choices import allows_each
+from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig
 from offbeat.envs.contract import Envs
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.gymnasium import GymnasiumEnvs, make_scalar, mujoco_warnings_once
-from offbeat.envs.make import ENVPOOL, make_envs, registered
+from offbeat.envs.make import make_envs, registered
 from offbeat.envs.rows import mask_writer, named
 from offbeat.envs.spaces import children, choices_of, random_actions
 from offbeat.errors import ConfigError, EnvFailed
@@ -62,14 +64,16 @@ def check_env(
     return list(dict.fromkeys(findings))
 
 
-def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int = 8) -> EnvSpec:
+def preflight(
+    env_id: str, settings: EnvConfig = UNSAID, kwargs: Mapping[str, Any] | None = None, steps: int = 8
+) -> EnvSpec:
     """Take a few random steps in one column, before anything is created for a run; return what the env looks like.
 
     Raises:
         ConfigError: the env cannot be made, raises, or returns NaN or a wrong shape at once.
     """
     try:
-        with _begun(env_id, 1, "preflight", kwargs) as (envs, first):
+        with _begun(env_id, 1, "preflight", settings, kwargs) as (envs, first):
             _walk(envs, first, steps)
             return envs.spec
     except EnvFailed as error:
@@ -77,14 +81,17 @@ def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int =
 
 
 @contextmanager
-def _begun(env_id: str, columns: int, role: str, kwargs: Mapping[str, Any] | None) -> Iterator[tuple[Envs, Tree]]:
+def _begun(
+    env_id: str, columns: int, role: str, settings: EnvConfig, kwargs: Mapping[str, Any] | None
+) -> Iterator[tuple[Envs, Tree]]:
     """Make envs and reset them; once more, with a leaf for the mask, where their infos turn out to have one."""
-    with closing(make_envs(env_id, columns, seed=SEED, role=role, kwargs=kwargs)) as envs:
+    make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, kwargs=kwargs)
+    with closing(make()) as envs:
         first = envs.reset()
         if not (isinstance(envs, GymnasiumEnvs) and envs.offers_mask):
             yield envs, first
             return
-    with closing(make_envs(env_id, columns, seed=SEED, role=role, kwargs=kwargs, info_mask=True)) as envs:
+    with closing(make(info_mask=True)) as envs:
         yield envs, envs.reset()
 
 
@@ -293,7 +300,7 @@ def _check_columns(env_id: str, columns: int, steps: int, kwargs: Mapping[str, A
     walks = []
     for _ in range(2):
         try:
-            with _begun(env_id, columns, "check", kwargs) as (envs, begun):
+            with _begun(env_id, columns, "check", UNSAID, kwargs) as (envs, begun):
                 walks.append(_walk(envs, begun, steps))
         except EnvFailed as error:
             yield Finding("error", str(error), "correct what it names")

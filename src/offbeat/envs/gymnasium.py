@@ -113,7 +113,7 @@ class ScalarColumns:
         self._checks.require()
 
     def step(self, actions: Iterable[Any]) -> Outcome:
-        _, rewards, terminations, truncations, valid = self._rows
+        _, rewards, terminations, truncations, valid, _ = self._rows
         mark_reset_rows(self._rows)
         columns = zip(self.envs, self._writers, self._mask_writers, valid.tolist(), actions, strict=True)
         column = 0

@@ -12,15 +12,13 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
+from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig
 from offbeat.envs import envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
 from offbeat.errors import ConfigError, OffbeatError, unknown
 from offbeat.registry import import_modules
 from offbeat.seeding import derive_seed
-
-ENVPOOL = "envpool:"
-"""The prefix of EnvPool's ids."""
 
 _NEEDS = {
     "gymnasium.envs.mujoco": ("mujoco", 'pip install "offbeat[mujoco]"'),
@@ -46,6 +44,7 @@ def make_envs(
     origin: int = 0,
     groups: int = 1,
     role: str = "env",
+    settings: EnvConfig = UNSAID,
     kwargs: Mapping[str, Any] | None = None,
     info_mask: bool = False,
 ) -> Envs:
@@ -63,6 +62,7 @@ def make_envs(
         origin: the ticket at which they begin: 0, or the cut of a resume, whose episodes are new ones.
         groups: parts of equal size that are stepped in turn.
         role: what they are for; evaluation has streams of its own.
+        settings: how the env is played; those that are none follow from its id.
         kwargs: for the env's constructor.
         info_mask: whether a leaf 'action_mask' is read from the env's infos; `preflight` finds out.
 
@@ -70,8 +70,10 @@ def make_envs(
         Envs, which are `Snapshots` too where the whole state is known.
 
     Raises:
-        ConfigError: there is no such env, something it needs is missing, or its spaces are not supported.
+        ConfigError: there is no such env, something it needs is missing, its spaces are not supported, or a setting
+            means nothing to it.
     """
+    settings = settings.completed(env_id)
     slices = _groups(columns, groups)
     seeds = [derive_seed(seed, role, actor, origin, column) for column in range(columns)]
     arguments = dict(kwargs or {})

@@ -33,13 +33,15 @@ def empty_rows(leaves: Sequence[Leaf], columns: int) -> Outcome:
 def rows_of(rows: Outcome, group: slice) -> Outcome:
     """Return views of a group's columns."""
     observation = {name: leaf[group] for name, leaf in rows.observation.items()}
-    _, reward, terminated, truncated, valid = rows
-    return Outcome(observation, reward[group], terminated[group], truncated[group], valid[group])
+    _, reward, terminated, truncated, valid, over = rows
+    arrays = reward[group], terminated[group], truncated[group], valid[group]
+    return Outcome(observation, *arrays, None if over is None else over[group])
 
 
 def named(rows: Outcome) -> Tree:
     """Return the arrays of rows by name, leaves of the observation included."""
-    return {**rows.observation, **dict(zip(rows._fields[1:], rows[1:], strict=True))}
+    parts = zip(rows._fields[1:], rows[1:], strict=True)
+    return {**rows.observation, **{name: part for name, part in parts if part is not None}}
 
 
 def copy_exactly(target: Array, part: Array) -> None:

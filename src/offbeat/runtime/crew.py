@@ -111,7 +111,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
     first.close()
 
     def plan(own: Config) -> Plan:
-        return Plan(own.run, own.runtime, env, policy, fields, own.memory, own.blas_threads)
+        return Plan(own.run, own.env, own.runtime, env, policy, fields, own.memory, own.blas_threads)
 
     _require_memory(plan(config.of_worker(0)), config.workers)  # first, as there may be very many
     plans = tuple(plan(config.of_worker(worker)) for worker in range(config.workers))
