@@ -177,7 +177,9 @@ class Config:
 
         Of a hogwild run, that of each worker.
         """
-        return self.of_worker(0).memory if self.runtime.runtime == "hogwild" else self.settings.memory(self.runtime)
+        if self.runtime.runtime == "hogwild":
+            return self.of_worker(0).memory
+        return self.settings.memory(self.runtime, (self.env.frame_stack or 1) - 1)
 
     @property
     def workers(self) -> int:

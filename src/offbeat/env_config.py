@@ -32,6 +32,8 @@ class EnvConfig:
     none: as the env's id says. Only for Atari."""
     max_frames: Count | None = None
     """Frames after which a game is truncated; none: as the env's id says. Only for Atari."""
+    frame_stack: Count | None = None
+    """Successive images that a policy sees at once, the last ones of its episode; none: in Atari 4, elsewhere 1."""
     clip_rewards: bool | None = None
     """Learn from rewards cut off at -1 and 1; none: in Atari yes, elsewhere no."""
     reward_scale: Positive = 1.0
@@ -75,7 +77,7 @@ ATARI_ONLY = ("frame_skip", "repeat_action_probability", "noop_max", "fire_reset
 
 UNSAID = EnvConfig()
 """Nothing is given: what the env's id implies holds."""
-ANY = EnvConfig(clip_rewards=False)
+ANY = EnvConfig(frame_stack=1, clip_rewards=False)
 """What is implied where nothing more is known."""
 CLASSIC = EnvConfig(
     frame_skip=4,
@@ -84,6 +86,7 @@ CLASSIC = EnvConfig(
     fire_reset=True,
     episodic_life=True,
     max_frames=108_000,
+    frame_stack=4,
     clip_rewards=True,
 )
 """Of Mnih et al. 2015 and the wrappers of OpenAI Baselines: ids such as PongNoFrameskip-v4."""
@@ -94,6 +97,7 @@ STICKY = EnvConfig(
     fire_reset=False,
     episodic_life=False,
     max_frames=108_000,
+    frame_stack=4,
     clip_rewards=True,
 )
 """Of Machado et al. 2018, as Gymnasium registers it: ids such as ALE/Pong-v5."""

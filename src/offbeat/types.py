@@ -32,6 +32,8 @@ Tree = dict[str, Array]
 
 OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
 """The leaf that says which choices are allowed: of a Dict observation, or from the env's infos."""
+SMALLEST_IMAGE = 16
+"""In pixels a side: what is smaller is a table of numbers rather than a picture, and not worth an encoder."""
 
 
 # --- what an env looks like ---------------------------------------------------------------------------------
@@ -61,6 +63,24 @@ class Leaf:
     def is_mask(self) -> bool:
         """Whether it says which actions are allowed, all choices side by side; no network sees it."""
         return self.name in (OBSERVED_MASK, INFO_MASK)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is of bytes and has two sides that an encoder for images could look at."""
+        return self.dtype == "uint8" and not self.choices and min(self.sides) >= SMALLEST_IMAGE
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of an image; 0 where there are none."""
+        if len(self.shape) not in (2, 3):
+            return 0, 0
+        first = 1 if len(self.shape) == 3 and not self.channels_last else 0
+        return self.shape[first], self.shape[first + 1]
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether an image is [H, W, C]: channels are fewer than pixels a side."""
+        return len(self.shape) == 3 and self.shape[2] < self.shape[0]
 
     @property
     def inputs(self) -> int:

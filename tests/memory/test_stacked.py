@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat.algorithms.sight import Encoded
+from offbeat.env_config import EnvConfig
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import arena_bytes, private_arena
@@ -42,16 +43,17 @@ class Spy:
         self.seen.append({name: leaf.copy() for name, leaf in observation.items()})
         return Acted(random.integers(2, size=len(observation["observation"])), {})
 
+    def greedy(self, observation: Tree, state: Any = None) -> Array:
+        raise NotImplementedError
+
     def to_env(self, action: Array) -> Array:
         return action
 
 
 def motion(columns: int, stack: int, actor: int = 0, length: int = 2) -> Envs:
     """Images of which no two are alike, in episodes of a few rows."""
-    envs = make_envs("offbeat/PixelsMotion-v0", columns, seed=SEED, actor=actor, kwargs={"length": length, "size": 16})
-    leaves = tuple(replace(leaf, stack=stack) for leaf in envs.spec.observation)
-    envs.spec = replace(envs.spec, observation=leaves)
-    return envs
+    settings, kwargs = EnvConfig(frame_stack=stack), {"length": length, "size": 16}
+    return make_envs("offbeat/PixelsMotion-v0", columns, seed=SEED, actor=actor, settings=settings, kwargs=kwargs)
 
 
 def slow_stacks(frames: list[Array], valid: list[Array], stack: int) -> list[Array]:
@@ -80,8 +82,8 @@ def test_an_unrolls_rows_are_seen_by_the_learner_as_by_the_actor(stack, columns,
     frames: list[Array] = []
     valid: list[Array] = []
     for step in range(8 // length + 2):
-        for place, actor in enumerate(actors):
-            actor.act(step * unrolls + place, step, NO_WEIGHTS, slots.open(step * unrolls + place))
+        for place, writer in enumerate(actors):
+            writer.act(step * unrolls + place, step, NO_WEIGHTS, slots.open(step * unrolls + place))
         batch = slots.batch(step)
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         [leaf] = envs[0].spec.observation

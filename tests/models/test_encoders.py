@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from offbeat.errors import ConfigError
 from offbeat.models.encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN
 from offbeat.models.policy_network import Orthogonal
-from offbeat.models.spec import is_image
 from offbeat.types import Leaf
 
 ATARI = Leaf("observation", (84, 84), "uint8", stack=4)
@@ -130,4 +129,4 @@ def test_images_too_small_for_nature_cnn_are_refused_with_what_to_type():
     ],
 )
 def test_bytes_with_two_sides_are_an_image(leaf, image):
-    assert is_image(leaf) == image
+    assert leaf.is_image == image

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbeat.models.stacks import Stacks
-from offbeat.types import Array, Leaf
+from offbeat.types import Array, Leaf, Tree
 
 IMAGE, OTHER = Leaf("observation/image", (2, 3), "uint8"), Leaf("observation/speed", (1,), "float32")
 
@@ -19,7 +19,8 @@ def slow_stack(episode: list[Array], stack: int) -> Array:
 def test_a_policy_sees_the_last_frames_of_the_episode_and_its_first_one_for_those_before(stack, columns, seed):
     random = np.random.default_rng(seed)
     image = Leaf(IMAGE.name, IMAGE.shape, IMAGE.dtype, stack=stack)
-    stacks, episodes = Stacks([image, OTHER], columns), [[] for _ in range(columns)]
+    stacks = Stacks([image, OTHER], columns)
+    episodes: list[list[Array]] = [[] for _ in range(columns)]
     groups = [slice(0, columns // 2), slice(columns // 2, columns)]
     for step in range(20):
         frames = random.integers(256, size=(columns, *image.shape), dtype=np.uint8)
@@ -28,7 +29,7 @@ def test_a_policy_sees_the_last_frames_of_the_episode_and_its_first_one_for_thos
         for column in range(columns):
             episodes[column] = [frames[column]] if begins[column] else [*episodes[column], frames[column]]
         for group in groups:
-            now = {image.name: frames[group], OTHER.name: speed[group]}
+            now: Tree = {image.name: frames[group], OTHER.name: speed[group]}
             stacks.push(now, begins[group], group)
             seen = stacks.seen(now, group)
             assert seen[OTHER.name] is now[OTHER.name]

@@ -7,7 +7,7 @@ from typing import Any
 
 from offbeat.errors import ConfigError
 from offbeat.fields import Count
-from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision, image_sides, is_image
+from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
 from offbeat.registry import encoder_factory
 from offbeat.types import EnvSpec
 
@@ -72,7 +72,7 @@ class NetworkConfig:
         if self.hidden_sizes is not None:
             return self.hidden_sizes
         own = encoder not in ENCODERS
-        encoded_alone = encoder != "flat" and all(own or is_image(leaf) or leaf.is_mask for leaf in env.observation)
+        encoded_alone = encoder != "flat" and all(own or leaf.is_image or leaf.is_mask for leaf in env.observation)
         return () if encoded_alone else of_algorithm
 
     def _encoder(self, env: EnvSpec) -> str:
@@ -80,7 +80,7 @@ class NetworkConfig:
         if self.encoder not in ("auto", *ENCODERS):
             encoder_factory(self.encoder)
             return self.encoder
-        images = [leaf for leaf in env.observation if is_image(leaf)]
+        images = [leaf for leaf in env.observation if leaf.is_image]
         if not images:
             if self.encoder not in ("auto", "flat"):
                 raise ConfigError(
@@ -88,7 +88,12 @@ class NetworkConfig:
                     "type --set encoder=auto"
                 )
             return "flat"
+        if self.encoder == "flat" and any(leaf.stack > 1 for leaf in images):
+            raise ConfigError(
+                f"encoder is flat, but {env.id} has stacks of images (frame_stack), which only an encoder sees: leave "
+                "encoder out, or type --set frame_stack=1"
+            )
         if self.encoder != "auto":
             return self.encoder
-        smallest = min(min(image_sides(leaf)) for leaf in images)
+        smallest = min(min(leaf.sides) for leaf in images)
         return "nature_cnn" if smallest >= 36 else "impala_resnet"

@@ -107,14 +107,18 @@ class ReplayConfig:
             return 1 / self.steps_per_update
         return Fraction(1) if self.utd_ratio is None else self.utd_ratio
 
-    def memory(self, runtime: RuntimeConfig) -> RingShape:
+    def memory(self, runtime: RuntimeConfig, lead: int = 0) -> RingShape:
         """Return the rings that these settings make, and the pace on them.
+
+        Args:
+            runtime: how acting is laid out.
+            lead: rows before a sampled one that its stack of frames may reach back to.
 
         Raises:
             ConfigError: they cannot work together.
         """
         pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=self.batch_size)
-        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.chunk_length, self.capacity)
+        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.chunk_length, self.capacity, lead)
 
     def of_worker(self, index: int, workers: int) -> Self:
         """Return the settings of one worker of a lock-free run: they share warm-up and capacity out.

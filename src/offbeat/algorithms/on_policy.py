@@ -115,8 +115,8 @@ class OnPolicyConfig(NetworkConfig):
         """Return the settings of one worker of a lock-free run: nothing in them is shared out."""
         return self
 
-    def memory(self, runtime: RuntimeConfig) -> UnrollShape:
-        """Return the unrolls that a run holds, and the pace on them.
+    def memory(self, runtime: RuntimeConfig, lead: int = 0) -> UnrollShape:  # noqa: ARG002 - their fields say it
+        """Return the unrolls that a run holds, and the pace on them; `lead` is for algorithms on a replay.
 
         Raises:
             ConfigError: the settings cannot work together.

@@ -16,6 +16,7 @@ from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig
 from offbeat.envs import envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
+from offbeat.envs.spaces import stacked
 from offbeat.errors import ConfigError, OffbeatError, unknown
 from offbeat.registry import import_modules
 from offbeat.seeding import derive_seed
@@ -79,12 +80,15 @@ def make_envs(
     arguments = dict(kwargs or {})
     try:
         if env_id.startswith(ENVPOOL):
-            return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
-        return make_gymnasium(env_id, registered(env_id), slices, seeds, arguments, info_mask=info_mask)
+            envs: Envs = envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
+        else:
+            envs = make_gymnasium(env_id, registered(env_id), slices, seeds, arguments, info_mask=info_mask)
     except OffbeatError:
         raise
     except Exception as error:
         raise ConfigError(_cannot_make(env_id, arguments, error)) from error
+    envs.spec = stacked(envs.spec, settings.frame_stack or 1)
+    return envs
 
 
 def list_envs() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from offbeat.choices import draw_choices
 from offbeat.errors import ConfigError
-from offbeat.types import INFO_MASK, OBSERVED_MASK, ActionSpec, Array, Leaf
+from offbeat.types import INFO_MASK, OBSERVED_MASK, ActionSpec, Array, EnvSpec, Leaf
 
 # --- observations -------------------------------------------------------------------------------------------
 
@@ -41,6 +42,23 @@ def observation_leaves(
     if not any(leaf.inputs for leaf in leaves):
         raise ConfigError(f"{env_id} has observations of {space}, in which there is nothing to be learned from")
     return leaves
+
+
+def stacked(spec: EnvSpec, stack: int) -> EnvSpec:
+    """Return what an env looks like to a policy that sees so many successive images at once.
+
+    Raises:
+        ConfigError: the env has no images.
+    """
+    if stack == 1:
+        return spec
+    if not any(leaf.is_image for leaf in spec.observation):
+        raise ConfigError(
+            f"frame_stack is {stack}, but {spec.id} has no images, whose frames could be stacked: leave it out, or "
+            "wrap the env in gymnasium.wrappers.FrameStackObservation where it is registered"
+        )
+    leaves = tuple(replace(leaf, stack=stack) if leaf.is_image else leaf for leaf in spec.observation)
+    return replace(spec, observation=leaves)
 
 
 def children(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]] | None:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from offbeat.errors import ConfigError
 from offbeat.models.dense import Dense, Initializer
-from offbeat.models.spec import PolicySpec, channels_last, image_sides
+from offbeat.models.spec import PolicySpec
 from offbeat.registry import encoder_factory
 from offbeat.types import Leaf
 
@@ -28,10 +28,10 @@ class Images(nn.Module):
 
     def __init__(self, leaf: Leaf) -> None:
         super().__init__()
-        height, width = image_sides(leaf)
+        height, width = leaf.sides
         self.channels = leaf.stack * (leaf.size // (height * width))
         self.size = height, width
-        self._to_front = channels_last(leaf)
+        self._to_front = leaf.channels_last
 
     def forward(self, images: Tensor) -> Tensor:
         if self._to_front:

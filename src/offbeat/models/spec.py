@@ -15,8 +15,6 @@ Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "
 CoreName = Literal["none", "gru", "lstm"]
 Precision = Literal["fp32", "bf16"]
 ENCODERS = ("flat", "nature_cnn", "impala_resnet")
-SMALLEST_IMAGE = 16
-"""In pixels a side: what is smaller is a table of numbers rather than a picture, and not worth an encoder."""
 LOG_STD_RANGE = (-20.0, 2.0)
 """What a tanh_gaussian's log standard deviations are clipped to: else exp would overflow, or the density vanish."""
 MASKED_LOGIT = -1e9
@@ -71,7 +69,7 @@ class PolicySpec:
         """The leaves that go through an encoder."""
         own = self.encoder not in ENCODERS
         every = (leaf for leaf in self.observation if self.encoder != "flat" and not leaf.is_mask)
-        return tuple(leaf for leaf in every if own or is_image(leaf))
+        return tuple(leaf for leaf in every if own or leaf.is_image)
 
     @cached_property
     def vectors(self) -> tuple[Leaf, ...]:
@@ -157,24 +155,3 @@ def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_tuple(value: Any) -> Any:
     return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
-
-
-# --- images -------------------------------------------------------------------------------------------------
-
-
-def is_image(leaf: Leaf) -> bool:
-    """Whether a leaf is of bytes and has two sides that an encoder for images could look at."""
-    return leaf.dtype == "uint8" and not leaf.choices and min(image_sides(leaf)) >= SMALLEST_IMAGE
-
-
-def image_sides(leaf: Leaf) -> tuple[int, int]:
-    """Return height and width; 0 where there are none."""
-    if len(leaf.shape) not in (2, 3):
-        return 0, 0
-    first = 1 if len(leaf.shape) == 3 and not channels_last(leaf) else 0
-    return leaf.shape[first], leaf.shape[first + 1]
-
-
-def channels_last(leaf: Leaf) -> bool:
-    """Whether an image is [H, W, C]: channels are fewer than pixels a side."""
-    return len(leaf.shape) == 3 and leaf.shape[2] < leaf.shape[0]
