@@ -111,3 +111,37 @@ SEES: dict[str, Any] = {
 def test_images_are_read_and_joined_with_vectors(tmp_path, env, encoder, steps):
     run = train("ppo", f"offbeat/{env}-v0", run_dir=tmp_path / "run", steps=steps, encoder=encoder, **SEES)
     assert run.metrics["eval_return_mean"] > 7.5  # of 8; 4 without the image, or without the goal
+
+
+@pytest.mark.slow
+def test_stacked_frames_show_what_moves(tmp_path):
+    run = train("ppo", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", steps=10_000, frame_stack=2, **SEES)
+    assert run.metrics["eval_return_mean"] > 7  # of 8; see below
+
+
+def test_and_one_frame_does_not(tmp_path):
+    run = train("ppo", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", steps=2_000, **SEES)
+    assert run.metrics["eval_return_mean"] < 5  # 4 on average, whatever the policy
+
+
+SEES_REPLAYED: dict[str, Any] = {
+    "seed": 1,
+    "steps": 4_000,
+    "frame_stack": 2,
+    "envs_per_actor": 16,
+    "chunk_length": 4,
+    "capacity": 3_000,
+    "warmup": 500,
+    "utd_ratio": "1/8",
+    "batch_size": 64,
+    "learning_rate": 1e-3,
+    "exploration_fraction": 0.5,
+    "gamma": 0.5,
+    "eval_episodes": 50,
+}
+
+
+@pytest.mark.slow
+def test_and_so_they_do_from_a_replay(tmp_path):
+    run = train("dqn", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", **SEES_REPLAYED)
+    assert run.metrics["eval_return_mean"] > 7

@@ -78,7 +78,7 @@ CELLS = [
     # Policies in torch: with a core, whose state goes on over tickets and stops, and with encoders for images.
     Cell("ppo", "CartPole-v1", 1, 2, 2, "processes", "serial", {"core": "gru", "core_size": 8}),
     Cell("impala", "Pendulum-v1", 1, 2, 1, "threads", "processes", {"core": "lstm", "core_size": 8}),
-    Cell("a2c", "offbeat/Pixels-v0", 1, 2, 2, "serial", "processes", {"steps": 256}),
+    Cell("a2c", "offbeat/PixelsMotion-v0", 1, 2, 2, "serial", "processes", {"steps": 256, "frame_stack": 3}),
     # Trees of observations and actions, with masks.
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
 ]
@@ -86,6 +86,7 @@ CELLS = [
 
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 COPIED = {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True}
+BRIEF = {"steps": 130, "prioritized": True}
 REPLAY_CELLS = [
     ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
     ReplayCell("sac", "Pendulum-v1", 1, 1, "threads", "processes", {"prioritized": True}),
@@ -96,7 +97,7 @@ REPLAY_CELLS = [
     ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
     ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
     ReplayCell("sac", "offbeat/PixelsGoal-v0", 2, 2, "processes", "serial", {"steps": 130}),
-    ReplayCell("dqn", "offbeat/Pixels-v0", 1, 1, "serial", "processes", {"steps": 130, "prioritized": True}),
+    ReplayCell("dqn", "offbeat/PixelsMotion-v0", 1, 1, "serial", "processes", {"frame_stack": 3, **BRIEF}),
 ]
 
 
