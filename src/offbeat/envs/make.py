@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig
-from offbeat.envs import envpool, known_values
+from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
+from offbeat.envs import ale, envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
 from offbeat.errors import ConfigError, OffbeatError, unknown
@@ -80,7 +80,10 @@ def make_envs(
     try:
         if env_id.startswith(ENVPOOL):
             return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
-        return make_gymnasium(env_id, registered(env_id), slices, seeds, arguments, info_mask=info_mask)
+        entry = registered(env_id)
+        if ale.is_atari(entry, env_id):
+            return ale.make_atari(env_id, entry, slices, seeds, settings, arguments)
+        return make_gymnasium(env_id, entry, slices, seeds, arguments, info_mask=info_mask)
     except OffbeatError:
         raise
     except Exception as error:
@@ -90,6 +93,7 @@ def make_envs(
 def list_envs() -> list[str]:
     """Return the ids that can be used here: registered, and with all that they need installed."""
     known_values.register()
+    ale.register()
     here = (env_id for env_id, entry in gym.registry.items() if _usable(entry))
     return sorted(here) + [ENVPOOL + name for name in envpool.ids()]
 
@@ -164,6 +168,8 @@ def registered(env_id: str) -> RegisteredEnv:
     """
     if env_id.startswith("offbeat/"):
         known_values.register()
+    if family_of(env_id):
+        ale.register()
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
@@ -172,7 +178,7 @@ def registered(env_id: str) -> RegisteredEnv:
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        if name.startswith("ALE/") or "NoFrameskip" in name:
+        if family_of(env_id) and find_spec("ale_py") is None:
             raise ConfigError(
                 f'{env_id} needs the Arcade Learning Environment: pip install "offbeat[atari]"'
             ) from error
