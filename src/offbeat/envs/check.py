@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.choices import allows_each
-from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig
+from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
 from offbeat.envs.contract import Envs
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.gymnasium import GymnasiumEnvs, make_scalar, mujoco_warnings_once
@@ -58,7 +58,8 @@ def check_env(
     Raises:
         ConfigError: the env cannot be made at all.
     """
-    findings = [] if env_id.startswith(ENVPOOL) else list(_check_single(env_id, steps, kwargs or {}))
+    pooled = env_id.startswith(ENVPOOL) or family_of(env_id) is not None  # no single env is ever stepped
+    findings = [] if pooled else list(_check_single(env_id, steps, kwargs or {}))
     if not any(finding.severity == "error" for finding in findings):
         findings += _check_columns(env_id, columns, steps, kwargs)
     return list(dict.fromkeys(findings))

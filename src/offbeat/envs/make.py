@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from importlib.util import find_spec
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig
-from offbeat.envs import envpool, known_values
+from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
+from offbeat.envs import ale, envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
 from offbeat.envs.spaces import stacked
@@ -79,10 +79,7 @@ def make_envs(
     seeds = [derive_seed(seed, role, actor, origin, column) for column in range(columns)]
     arguments = dict(kwargs or {})
     try:
-        if env_id.startswith(ENVPOOL):
-            envs: Envs = envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
-        else:
-            envs = make_gymnasium(env_id, registered(env_id), slices, seeds, arguments, info_mask=info_mask)
+        envs = _made(env_id, slices, seeds, settings, arguments, info_mask=info_mask)
     except OffbeatError:
         raise
     except Exception as error:
@@ -91,9 +88,28 @@ def make_envs(
     return envs
 
 
+def _made(
+    env_id: str,
+    groups: Sequence[slice],
+    seeds: Sequence[int],
+    settings: EnvConfig,
+    arguments: Mapping[str, Any],
+    *,
+    info_mask: bool,
+) -> Envs:
+    """Make the envs by the adapter that suits them."""
+    if env_id.startswith(ENVPOOL):
+        return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), groups, seeds, arguments)
+    entry = registered(env_id)
+    if ale.is_atari(entry, env_id):
+        return ale.make_atari(env_id, entry, groups, seeds, settings, arguments)
+    return make_gymnasium(env_id, entry, groups, seeds, arguments, info_mask=info_mask)
+
+
 def list_envs() -> list[str]:
     """Return the ids that can be used here: registered, and with all that they need installed."""
     known_values.register()
+    ale.register()
     here = (env_id for env_id, entry in gym.registry.items() if _usable(entry))
     return sorted(here) + [ENVPOOL + name for name in envpool.ids()]
 
@@ -168,6 +184,8 @@ def registered(env_id: str) -> RegisteredEnv:
     """
     if env_id.startswith("offbeat/"):
         known_values.register()
+    if family_of(env_id):
+        ale.register()
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
@@ -176,7 +194,7 @@ def registered(env_id: str) -> RegisteredEnv:
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        if name.startswith("ALE/") or "NoFrameskip" in name:
+        if family_of(env_id) and find_spec("ale_py") is None:
             raise ConfigError(
                 f'{env_id} needs the Arcade Learning Environment: pip install "offbeat[atari]"'
             ) from error
