@@ -108,3 +108,20 @@ def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> No
     policy(np.zeros((4, 3), np.float32))
     with pytest.raises(ValueError, match=r"3 observations, but the policy remembers 4 envs: call begin\(\)"):
         policy(np.zeros((3, 3), np.float32))
+
+
+def test_a_policy_that_sees_stacks_is_called_with_single_frames() -> None:
+    leaf = Leaf("observation", (36, 36), "uint8", stack=3)
+    spec = replace(policy_spec("discrete"), observation=(leaf,), encoder="nature_cnn", hidden_sizes=(), normalize=False)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)))
+    called, stacks = LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0)), Stacks([leaf], 2)
+    random = np.random.default_rng(1)
+    for step in range(12):
+        frames = {"observation": random.integers(256, size=(2, 36, 36), dtype=np.uint8)}
+        ended = np.array([step == 0, step in (0, 5)])
+        if step == 5:
+            called.begin(ended)
+        stacks.push(frames, ended)
+        np.testing.assert_array_equal(called(frames["observation"]), policy.greedy(stacks.seen(frames)))
+    assert called.remembers

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
+from offbeat.models.stacks import Stacks
 from offbeat.runtime.wiring import Parts
 from offbeat.seeding import stream
 from offbeat.types import Array, EnvSpec, Policy, Tree
@@ -93,17 +94,21 @@ class Stepping:
         self._clocks = read_clocks()
         self._observation = {name: leaf.copy() for name, leaf in envs.reset().items()}
         self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
+        self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
+        self._stacks.begin(self._observation)
 
     def cost(self, seconds: float) -> Cost:
         """Step all columns, at least once, for so long."""
         meter, env_steps, until = Meter(), 0, perf_counter() + seconds
         while not env_steps or perf_counter() < until:
-            actions = self._policy.to_env(self._policy.act(self._observation, self._random, self._state).action)
+            acted = self._policy.act(self._stacks.seen(self._observation), self._random, self._state)
+            actions = self._policy.to_env(acted.action)
             with meter:
                 outcomes = self._step(actions)
             for columns, outcome in zip(self._envs.groups, outcomes, strict=True):
                 for name, leaf in outcome.observation.items():
                     self._observation[name][columns] = leaf
+                self._stacks.push(outcome.observation, ~outcome.valid, columns)
                 env_steps += int(outcome.valid.sum())
         return meter.per(env_steps, self._clocks)
 
