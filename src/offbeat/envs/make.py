@@ -79,7 +79,7 @@ def make_envs(
     arguments = dict(kwargs or {})
     try:
         if env_id.startswith(ENVPOOL):
-            return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
+            return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, settings, arguments)
         entry = registered(env_id)
         if ale.is_atari(entry, env_id):
             return ale.make_atari(env_id, entry, slices, seeds, settings, arguments)
