@@ -16,7 +16,8 @@ from offbeat.envs.check import preflight
 from offbeat.loading import LoadedPolicy, Trained
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.policies import make_policy
-from offbeat.types import Array
+from offbeat.models.stacks import Stacks
+from offbeat.types import Array, Leaf
 
 SIZES = (4,)
 

@@ -99,7 +99,7 @@ def _made(
 ) -> Envs:
     """Make the envs by the adapter that suits them."""
     if env_id.startswith(ENVPOOL):
-        return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), groups, seeds, arguments)
+        return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), groups, seeds, settings, arguments)
     entry = registered(env_id)
     if ale.is_atari(entry, env_id):
         return ale.make_atari(env_id, entry, groups, seeds, settings, arguments)
