@@ -47,11 +47,11 @@ class ActorCritic(PolicyNetwork):
         """
         with self.precision():
             features, _ = self.policy_body(vector, encoded, remembered)
-            parameters = self.policy_head(features if rows is None else features[rows])
-            if self.critic_body is not None:
-                features, _ = self.critic_body(vector, encoded, remembered)
-            values = self.critic_head(features).squeeze(-1)
-        return make_distribution(self.spec, parameters.float(), self.log_std, mask), values.float()
+            critical = features if self.critic_body is None else self.critic_body(vector, encoded, remembered)[0]
+        features = features.float()
+        parameters = self.policy_head(features if rows is None else features[rows])
+        values = self.critic_head(critical.float()).squeeze(-1)
+        return make_distribution(self.spec, parameters, self.log_std, mask), values
 
     def value(
         self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, remembered: Remembered | None = None
@@ -59,5 +59,6 @@ class ActorCritic(PolicyNetwork):
         """Return the critic's values alone, [M]."""
         body = self.policy_body if self.critic_body is None else self.critic_body
         with self.precision():
-            values: Tensor = self.critic_head(body(vector, encoded, remembered)[0]).squeeze(-1)
-        return values.float()
+            features, _ = body(vector, encoded, remembered)
+        values: Tensor = self.critic_head(features.float()).squeeze(-1)
+        return values

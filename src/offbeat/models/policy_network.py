@@ -102,11 +102,14 @@ class PolicyNetwork(nn.Module):
         """Return the same, and with a core its state after the last row, [B, state_size]."""
         with self.precision():
             features, state = self.policy_body(vector, encoded, remembered)
-            head: Tensor = self.policy_head(features)
-        return head.float(), None if state is None else state.float()
+        head: Tensor = self.policy_head(features.float())
+        return head, None if state is None else state.float()
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Let matrix products and convolutions be computed as the spec says."""
+        """Let the body's matrix products and convolutions be computed as the spec says.
+
+        The heads are left out: they cost next to nothing, and ratios of probabilities need all digits.
+        """
         if self.spec.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.policy_head.weight.device.type, dtype=torch.bfloat16)
