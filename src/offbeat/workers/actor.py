@@ -207,7 +207,8 @@ class Actor:
         self._stacks.push(outcome.observation, ~outcome.valid, columns)
         if FRAME_AGE in slot:
             slot[FRAME_AGE][row + 1, columns] = self._stacks.age[columns]
-        slot["reward"][row, columns] = self._learned(outcome.reward)
+        learned = self._learned(outcome.reward)
+        slot["reward"][row, columns] = learned if outcome.over is None else learned * outcome.valid
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
