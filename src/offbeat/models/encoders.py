@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.errors import ConfigError
-from offbeat.models.dense import Dense, Initializer
+from offbeat.models.dense import Dense, Initializer, is_exported
 from offbeat.models.spec import PolicySpec, channels_last, image_sides
 from offbeat.registry import encoder_factory
 from offbeat.types import Leaf
@@ -36,8 +36,9 @@ class Images(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         if self._to_front:
             images = images.movedim(-1, -3)
-        images = images.reshape(len(images), self.channels, *self.size)
-        return images.to(torch.float32, memory_format=torch.channels_last).mul_(1 / 255)
+        images = images.reshape(images.shape[0], self.channels, *self.size)
+        layout = torch.contiguous_format if is_exported() else torch.channels_last
+        return images.to(torch.float32, memory_format=layout).mul_(1 / 255)
 
 
 class Convolution(nn.Module):
