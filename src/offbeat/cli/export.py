@@ -12,7 +12,8 @@ from tyro.conf import Positional, arg
 from offbeat.cli.busy import busy
 
 if TYPE_CHECKING:
-    from offbeat.exporting import Exported, Port
+    from offbeat.exporting.export import Exported
+    from offbeat.exporting.formats import Port
 
 SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
 
@@ -41,7 +42,7 @@ class Export:
             import_modules(RunDirectory.open(folder).read_run().imports)
         file = self.out or folder / f"policy{SUFFIXES[self.format]}"
         with busy("exporting, and comparing the file with the policy"):
-            from offbeat.exporting import export
+            from offbeat.exporting.export import export
 
             exported = export(self.run_directory, file, format=self.format, checkpoint=self.checkpoint)
         print("\n".join(_told(exported)))
