@@ -87,7 +87,7 @@ def _found(run: Runner, inputs: Tree) -> Tree:
         rows = len(next(iter(inputs.values())))
         raise RunFailed(
             f"the file does not run on {rows} observations, and is not kept ({type(error).__name__}: "
-            f"{in_short(error)}): an encoder of your own must take any number of rows, and ask for it by x.shape[0] alone"
+            f"{in_short(error)}): an encoder of your own may ask how many there are by x.shape[0] alone, not by len(x)"
         ) from error
 
 

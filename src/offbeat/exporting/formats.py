@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from typing import Literal, NamedTuple
@@ -115,14 +115,14 @@ def _open_onnx(content: bytes, ports: Ports) -> Runner:
 # --- TorchScript --------------------------------------------------------------------------------------------
 
 NOTES = "offbeat.json"
-"""What the notes in a TorchScript file are called; the names of inputs and outputs are among them."""
+"""What the notes in a TorchScript file are called; name, shape and dtype of inputs and outputs are among them."""
 
 
 def _torchscript(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: Mapping[str, str]) -> bytes:
-    names = {"inputs": [port.name for port in ports.inputs], "outputs": [port.name for port in ports.outputs]}
+    told = {**notes, "inputs": list(map(asdict, ports.inputs)), "outputs": list(map(asdict, ports.outputs))}
     content = BytesIO()
     traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
-    torch.jit.save(traced, content, _extra_files={NOTES: json.dumps({**notes, **names}).encode()})
+    torch.jit.save(traced, content, _extra_files={NOTES: json.dumps(told).encode()})
     return content.getvalue()
 
 
