@@ -80,6 +80,14 @@ def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_p
     assert np.array_equal(np.load(tmp_path / "sampled.npy"), sampled)
 
 
+def test_a_policy_of_the_hub_is_exported(run, hub, tmp_path):
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
+    said = typed(hub, tmp_path, "export", f"hf://{REPO}", "--format", "torchscript")
+    assert said.code == 0, said.err
+    assert said.out.startswith("policy.pt: ppo on Pendulum-v1 after")
+    assert (tmp_path / "policy.pt").is_file()
+
+
 def test_a_second_push_changes_the_repository_that_is_there(run, hub, tmp_path):
     for episodes in ("2", "3"):
         assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", episodes, "--private").code == 0

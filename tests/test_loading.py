@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from tests.reference.env_zoo import MASKED, SOUND, zoo_id
 from tests.reference.models import policy_spec, random_vector
+from tests.reference.registries import registries_kept
+from torch import nn
 
+import offbeat
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.envs.check import preflight
 from offbeat.loading import LoadedPolicy, Trained
@@ -78,6 +81,25 @@ def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> 
     observation = gym.make("zoo/TreeObservations-v0").reset(seed=0)[0]
     with pytest.raises(ValueError, match=r"observation/card is \[3\], which is not one of the choices"):
         loaded("zoo/TreeObservations-v0")({**observation, "card": 3})
+
+
+def test_an_encoder_of_ones_own_is_given_the_dtypes_that_it_was_trained_on():
+    """The env observes a place in float64, and training keeps it in float32."""
+    with registries_kept():
+        offbeat.register_encoder("summing", Summing)
+        spec = PPOConfig(encoder="summing").policy_spec(preflight("zoo/DictObservations-v0"))
+        policy = LoadedPolicy(make_policy(spec), Trained("test", "ppo", 0, 0, 0))
+        assert policy(gym.make("zoo/DictObservations-v0").reset(seed=0)[0]) in (0, 1)
+
+
+class Summing(nn.Module):
+    def __init__(self, observation: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(observation["place"].size, 4)
+
+    def forward(self, observations: Any) -> Any:
+        features: Any = self.layer(observations["place"]) + observations["image"].flatten(1).sum(1, keepdim=True)
+        return features
 
 
 def recurrent() -> LoadedPolicy:

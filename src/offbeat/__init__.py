@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offbeat.envs.make import register_env
     from offbeat.errors import ConfigError, OffbeatError, RunFailed
+    from offbeat.exporting.export import export
     from offbeat.loading import LoadedPolicy, load
     from offbeat.registry import register_algorithm, register_encoder
     from offbeat.training import Run, resume, train
@@ -25,6 +26,7 @@ __all__ = [
     "OffbeatError",
     "Run",
     "RunFailed",
+    "export",
     "load",
     "register_algorithm",
     "register_encoder",
@@ -37,6 +39,7 @@ _HOMES = {
     "ConfigError": "offbeat.errors",
     "OffbeatError": "offbeat.errors",
     "RunFailed": "offbeat.errors",
+    "export": "offbeat.exporting.export",
     "LoadedPolicy": "offbeat.loading",
     "load": "offbeat.loading",
     "register_algorithm": "offbeat.registry",

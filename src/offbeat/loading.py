@@ -83,13 +83,24 @@ class LoadedPolicy:
         Raises:
             ValueError: the observation or the mask is not of the shape that the policy was trained on.
         """
-        leaves, single = self._leaves({**self._found(observation), INFO_MASK: action_mask})
+        leaves, single = self.leaves(observation, action_mask)
         memory = self._remembered(len(next(iter(leaves.values()))))
         seen, state, policy = memory.seen(leaves), memory.state, self.policy
         action = policy.greedy(seen, state) if random is None else policy.act(seen, random, state).action
         spec = self.policy.spec.action
-        chosen = self._encode(self.policy.to_env(action))
+        chosen = self.encode(action)
         return _single(next(iter(apart(spec, chosen)))) if single else chosen
+
+    def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
+        """Return the leaves that the policy is given, [N, *shape], and whether the observation was that of one env.
+
+        Arguments and errors are those of a call.
+        """
+        return self._kept({**self._found(observation), INFO_MASK: action_mask})
+
+    def encode(self, action: Array) -> Any:
+        """Return N actions as the env accepts them, for what the policy gave: [N, *shape], in its dicts and tuples."""
+        return self._encode(self.policy.to_env(action))
 
     def _remembered(self, envs: int) -> _Memory:
         """Return what is remembered of so many envs: as the last call left it, nothing in the first."""
@@ -104,9 +115,9 @@ class LoadedPolicy:
 
     def _found(self, observation: Any) -> Tree:
         """Return the parts of an observation by the names of leaves."""
-        return dict(_named("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
+        return dict(named("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
 
-    def _leaves(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
+    def _kept(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
         """Return the leaves with a column axis, and whether that axis was added here."""
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
@@ -141,13 +152,13 @@ class _Memory:
         return self._stacks.seen(leaves)
 
 
-def _named(name: str, observation: Any, leaves: AbstractSet[str]) -> Iterator[tuple[str, Any]]:
-    """Yield what is found under the names of leaves, in dicts and tuples of any depth."""
-    if name in leaves or not isinstance(observation, Mapping | tuple | list):
-        yield name, observation
+def named(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Yield what is found in dicts and tuples of any depth, by name; what is under the name of a leaf as it is."""
+    if name in leaves or not isinstance(tree, Mapping | tuple | list):
+        yield name, tree
         return
-    for key, part in observation.items() if isinstance(observation, Mapping) else enumerate(observation):
-        yield from _named(f"{name}/{key}", part, leaves)
+    for key, part in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+        yield from named(f"{name}/{key}", part, leaves)
 
 
 def _lacks(leaf: Leaf, given: Mapping[str, Any]) -> str:
@@ -164,11 +175,11 @@ def _kept(leaf: Leaf, values: Array) -> Array:
         allowed: Array = values != 0
         return allowed
     if not leaf.choices:
-        return values
+        return values.astype(leaf.dtype, copy=False)
     numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
     if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
         raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices that the policy knows")
-    return numbers
+    return numbers.astype(leaf.dtype, copy=False)
 
 
 def _single(action: Any) -> Any:

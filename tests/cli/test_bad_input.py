@@ -336,6 +336,13 @@ RUNS = [
     *(Row(f"{command} other", 2, ["trained on CartPole-v1", "config.toml says Pendulum-v1"])
       for command in ("eval", "resume", "watch --video a.gif")),
     *(Row(f"{command} text", 2, ["config.toml is not TOML"]) for command in ("eval", "resume")),
+    Row("export nowhere", 2, ["nowhere is no run directory"]),
+    Row("export cut", 2, ["is damaged", "weights.safetensors"]),
+    Row("export kept --checkpoint step-000000000001", 2, ["no checkpoint 'step-000000000001'", "latest"]),
+    Row("export kept --format onx", 2, ["onx", "onnx", "torchscript"]),
+    Row("export kept --out notes.txt", 2, ["notes.txt exists", "--out"]),
+    Row("export kept --out empty", 2, ["empty exists", "--out"]),
+    Row("export kept --format torchscript --out notes.txt/policy.pt", 2, ["notes.txt/policy.pt cannot", "--out"]),
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 there and 2 here", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip

@@ -16,6 +16,7 @@ import tyro
 from offbeat import __version__
 from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
+from offbeat.cli.export import Export
 from offbeat.cli.inspect import Check, Doctor, List
 from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push
@@ -31,6 +32,7 @@ COMMANDS = {
     "watch": Watch,
     "plot": Plot,
     "push": Push,
+    "export": Export,
     "bench": Bench,
     "run": RunSpec,
     "check": Check,
@@ -44,6 +46,7 @@ Command = (
     | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
     | Annotated[Push, tyro.conf.subcommand("push")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[RunSpec, tyro.conf.subcommand("run")]
     | Annotated[Check, tyro.conf.subcommand("check")]

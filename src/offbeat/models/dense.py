@@ -55,11 +55,17 @@ class Dense(nn.Module):
         return output
 
 
+def is_exported() -> bool:
+    """Whether a file is being made of the network: then its operators must be those that any runtime knows."""
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+
+
 def _suits(x: Tensor) -> bool:
     """Whether oneDNN is quicker on these rows, and as good."""
+    if is_exported():  # first of all: a question about the number of rows would fix it in the file
+        return False
     plain = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= WIDE
-    asked_for = not torch.is_autocast_enabled("cpu") and not torch.compiler.is_exporting()
-    return plain and asked_for and onednn_works()
+    return plain and not torch.is_autocast_enabled("cpu") and onednn_works()
 
 
 class _OneDNNLinear(torch.autograd.Function):

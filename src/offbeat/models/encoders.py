@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.errors import ConfigError
-from offbeat.models.dense import Dense, Initializer
+from offbeat.models.dense import Dense, Initializer, is_exported
 from offbeat.models.spec import PolicySpec
 from offbeat.registry import encoder_factory
 from offbeat.types import Leaf
@@ -35,13 +35,13 @@ class Images(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         pixels = self._channels_last(images).to(torch.float32).mul_(1 / 255)
-        return pixels.reshape(len(images), *self.size, self.channels).permute(0, 3, 1, 2)
+        return pixels.reshape(images.shape[0], *self.size, self.channels).permute(0, 3, 1, 2)
 
     def _channels_last(self, images: Tensor) -> Tensor:
         """Return the bytes of each pixel side by side; as bytes, they are moved in a third of the time."""
         if self._to_front:
             return images if images.ndim == 4 else images.movedim(1, 3)
-        return torch.stack(images.reshape(len(images), self.channels, -1).unbind(1), dim=-1)
+        return torch.stack(images.reshape(images.shape[0], self.channels, -1).unbind(1), dim=-1)
 
 
 class Convolution(nn.Module):
@@ -173,7 +173,7 @@ sixth of an update on a thousand rows (benchmarks/results/images.md)."""
 
 
 def _in_parts(encoder: nn.Module, images: Tensor) -> Tensor:
-    if images.is_cuda or len(images) <= ROWS_AT_ONCE:
+    if is_exported() or images.is_cuda or len(images) <= ROWS_AT_ONCE:
         features: Tensor = encoder(images)
         return features
     return torch.cat([encoder(part) for part in images.tensor_split(-(-len(images) // ROWS_AT_ONCE))])

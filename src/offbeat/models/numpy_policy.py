@@ -45,7 +45,7 @@ class ActingPolicy(ABC):
         if self._uniform is not None and self._uniform[0]:
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.uniform(self.spec, columns, random, self._allowed(observation)), {})
-        parameters = self._parameters(observation, state)
+        parameters = self.parameters(observation, state)
         if self.spec.distribution == "epsilon_greedy":
             epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
             return Acted(sampling.sample_epsilon_greedy(self.spec, parameters, epsilon, random, allowed), {})
@@ -56,10 +56,10 @@ class ActingPolicy(ABC):
 
     def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
         """Return the most likely action for each column."""
-        return sampling.greedy(self.spec, self._parameters(observation, state))
+        return sampling.greedy(self.spec, self.parameters(observation, state))
 
-    def _parameters(self, observation: Tree, state: F32 | None) -> F32:
-        """Return [N, outputs] with the logits of what is not allowed put down, if there is a mask."""
+    def parameters(self, observation: Tree, state: F32 | None = None) -> F32:
+        """Return what `forward` does, with the logits of what is not allowed put down, if there is a mask."""
         parameters, allowed = self.forward(observation, state), self._allowed(observation)
         return parameters if allowed is None else sampling.masked(parameters, allowed)
 

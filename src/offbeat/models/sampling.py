@@ -157,18 +157,18 @@ class ToEnv:
     """
 
     def __init__(self, spec: PolicySpec) -> None:
-        self._squash = spec.distribution == "squashed"
+        self.squash = spec.distribution == "squashed"
         self._box, self._choices = bool(spec.box_size), len(spec.action.nvec)
         if self._box:
             shape = (spec.box_size,) if self._choices else spec.action.shape
             low = np.array(spec.action.low, np.float32).reshape(shape)
             high = np.array(spec.action.high, np.float32).reshape(shape)
             bounded = np.isfinite(low) & np.isfinite(high)
-            self._low, self._high = low, high
-            self._inner_low, self._inner_high = np.where(bounded, -1, low), np.where(bounded, 1, high)
-            self._center = (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2
-            self._half = np.where(bounded, self._high - self._center, 1)
-            self._scales = bool((self._half != 1).any() or (self._center != 0).any())
+            self.low, self.high = low, high
+            self.inner_low, self.inner_high = np.where(bounded, -1, low), np.where(bounded, 1, high)
+            self.center = (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2
+            self.half_width = np.where(bounded, self.high - self.center, 1)
+            self.scales = bool((self.half_width != 1).any() or (self.center != 0).any())
 
     def __call__(self, action: Array) -> Array:
         if not self._box:
@@ -178,8 +178,8 @@ class ToEnv:
         return np.concatenate([action[:, : self._choices], self._scaled(action[:, self._choices :])], axis=1)
 
     def _scaled(self, action: Array) -> Array:
-        inner: Array = np.tanh(action) if self._squash else np.clip(action, self._inner_low, self._inner_high)
-        if not self._scales:
+        inner: Array = np.tanh(action) if self.squash else np.clip(action, self.inner_low, self.inner_high)
+        if not self.scales:
             return inner
-        scaled: Array = np.clip(inner * self._half + self._center, self._low, self._high)
+        scaled: Array = np.clip(inner * self.half_width + self.center, self.low, self.high)
         return scaled

@@ -1,0 +1,92 @@
+"""`offbeat export`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from offbeat.cli.busy import busy
+
+if TYPE_CHECKING:
+    from offbeat.exporting.export import Exported
+    from offbeat.exporting.formats import Port
+
+SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained policy as one file that acts without offbeat: offbeat export runs/NAME."""
+
+    run_directory: Annotated[Positional[str], arg(metavar="RUN")]
+    """Run directory; or hf://USER/NAME, of the Hugging Face hub."""
+    format: Literal["onnx", "torchscript"] = "onnx"
+    """onnx: for ONNX Runtime, in any language; torchscript: for torch, in Python and C++."""
+    checkpoint: str = "latest"
+    """latest, best or step-<12 digits>."""
+    out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Where to write. Default: policy.onnx or policy.pt in the run directory; of the hub, in the current folder."""
+
+    def run(self) -> int:
+        from offbeat.loading import HUB
+        from offbeat.registry import import_modules
+        from offbeat.run_directory import RunDirectory
+
+        folder = Path()
+        if not self.run_directory.startswith(HUB):
+            folder = Path(self.run_directory)
+            import_modules(RunDirectory.open(folder).read_run().imports)
+        file = self.out or folder / f"policy{SUFFIXES[self.format]}"
+        with busy("exporting, and comparing the file with the policy"):
+            from offbeat.exporting.export import export
+
+            exported = export(self.run_directory, file, format=self.format, checkpoint=self.checkpoint)
+        print("\n".join(_told(exported)))
+        return 0
+
+
+def _told(exported: Exported) -> Iterator[str]:
+    trained, agreement = exported.trained, exported.agreement
+    size = exported.file.stat().st_size
+    yield f"{exported.file}: {trained.algorithm} on {trained.env} after {trained.env_steps} env steps, {size:,} bytes"
+    for way, ports in (("in ", exported.inputs), ("out", exported.outputs)):
+        yield from (f"  {way}  {_port(port)}" for port in ports)
+    yield f"compared with the policy on {agreement.decisions} observations: {_alike(exported)}"
+    yield "  run it:"
+    yield from (f"    {line}" for line in _snippet(exported))
+
+
+def _alike(exported: Exported) -> str:
+    """Return what was found to be equal."""
+    floats = {port.dtype.startswith("float") for port in exported.outputs}
+    parts = ["equal choices"] if False in floats else []
+    parts += [f"numbers within {exported.agreement.error:.1e}, where 1e-05 is allowed"] if True in floats else []
+    return ", ".join(parts) + ("; both in fp32, not in bf16" if exported.was_bf16 else "")
+
+
+def _port(port: Port) -> str:
+    return f"{port.name}  {port.dtype} [{', '.join(['N', *map(str, port.shape)])}]"
+
+
+def _snippet(exported: Exported) -> Iterator[str]:
+    """Yield two lines of Python that run the file."""
+    inputs, outputs = ([port.name for port in ports] for ports in (exported.inputs, exported.outputs))
+    results = ", ".join(map(_variable, outputs)) + ("," if len(outputs) == 1 else "")
+    if exported.format == "onnx":
+        given = ", ".join(f'"{name}": {_variable(name)}' for name in inputs)
+        yield f'policy = onnxruntime.InferenceSession("{exported.file}")'
+        yield f"{results} = policy.run(None, {{{given}}})"
+    else:
+        given = ", ".join(f"torch.from_numpy({_variable(name)})" for name in inputs)
+        yield f'policy = torch.jit.load("{exported.file}")'
+        yield f"{results} = policy({given})"
+
+
+def _variable(name: str) -> str:
+    """Return what an input or output may be called in Python."""
+    last = name.rpartition("/")[2]
+    return last if last.isidentifier() else name.replace("/", "_")

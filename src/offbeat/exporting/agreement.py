@@ -1,0 +1,144 @@
+"""Whether a file acts like the policy that it was made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.choices import firsts
+from offbeat.errors import RunFailed
+from offbeat.exporting.formats import Runner, quiet
+from offbeat.exporting.observations import draw_observations
+from offbeat.loading import LoadedPolicy, named
+from offbeat.models import sampling
+from offbeat.models.encoders import as_env_has_it
+from offbeat.models.spec import PolicySpec
+from offbeat.models.whole_policy import NEXT_STATE, STATE, action_parts
+from offbeat.seeding import stream
+from offbeat.types import INFO_MASK, Array, Tree
+
+TOLERANCE = 1e-5
+"""How far numbers of a file may be from those of the policy: absolutely, or of the largest one where that is above 1.
+Of choices whose values are nearer to each other than this, either may be taken."""
+BATCHES = (1, 3, 64)
+"""Columns in each of the batches that are compared."""
+STEPS = 5
+"""Rows of time that a policy with a core goes through in each; others see one."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far a file was compared with its policy."""
+
+    decisions: int
+    """Actions that were compared."""
+    error: float
+    """The largest difference of a number, as `TOLERANCE` has it; 0 where there are only choices."""
+
+
+def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
+    """Let a file and its policy act on the same observations, each with a memory of its own.
+
+    Raises:
+        RunFailed: they do not act alike.
+    """
+    random, spec = stream(0, "export"), policy.policy.spec
+    decisions, wrong, error = 0, 0, 0.0
+    for rows in BATCHES:
+        state, memory = np.zeros((rows, spec.state_size), np.float32), begin(spec, rows)
+        for _ in range(STEPS if spec.recurrent else 1):
+            given = draw_observations(policy.policy, rows, random)
+            values, expected = _expected(policy, given, state)
+            found = _found(run, given | memory)
+            if spec.recurrent:
+                expected, memory = expected | {NEXT_STATE: state}, {STATE: found[NEXT_STATE]}
+            _require_alike(found, expected)
+            decisions += rows
+            wrong += _wrong_choices(spec, values, found, expected)
+            error = float(np.max([error, *(_difference(found[name], expected[name]) for name in expected)]))
+    if wrong or not error <= TOLERANCE:
+        raise RunFailed(
+            f"the file does not act like the policy, and is not kept: of {decisions} actions {wrong} have other "
+            f"choices, and numbers differ by up to {error:.1e}, where {TOLERANCE:.0e} is allowed"
+        )
+    return Agreement(decisions, error)
+
+
+def begin(spec: PolicySpec, rows: int) -> Tree:
+    """Return the state that episodes begin with, as an input of a file; nothing without a core."""
+    return {STATE: np.zeros((rows, spec.state_size), np.float32)} if spec.recurrent else {}
+
+
+def _expected(policy: LoadedPolicy, given: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
+    """Return what the policy decides by, [N, outputs], and the parts of its actions; `state` is moved on."""
+    stacks = {leaf.name: given[leaf.name] for leaf in policy.policy.spec.observation if leaf.stack > 1}
+    newest = {**given, **{name: frames[:, -1] for name, frames in stacks.items()}}
+    observation = as_env_has_it({name: part for name, part in newest.items() if name != INFO_MASK})
+    leaves, _ = policy.leaves(observation, given.get(INFO_MASK))
+    values = policy.policy.parameters({**leaves, **stacks}, state).copy()
+    return values, dict(named("action", policy.encode(sampling.greedy(policy.policy.spec, values))))
+
+
+def _found(run: Runner, inputs: Tree) -> Tree:
+    try:
+        with quiet():
+            return run(inputs)
+    except Exception as error:
+        rows = len(next(iter(inputs.values())))
+        raise RunFailed(
+            f"the file does not run on {rows} observations, and is not kept ({type(error).__name__}: "
+            f"{in_short(error)}): an encoder of your own may ask how many there are by x.shape[0] alone, not by len(x)"
+        ) from error
+
+
+def in_short(error: Exception) -> str:
+    """Return the beginning of a message in one line: those of torch and ONNX Runtime may take pages."""
+    return " ".join(str(error).split())[:500]
+
+
+def _require_alike(found: Tree, expected: Tree) -> None:
+    """Refuse outputs of other shapes and dtypes."""
+    there, wanted = ({name: (part.shape, str(part.dtype)) for name, part in tree.items()} for tree in (found, expected))
+    if there != wanted:
+        raise RunFailed(f"the file does not act like the policy, and is not kept: it gives {there}, not {wanted}")
+
+
+# --- numbers ------------------------------------------------------------------------------------------------
+
+
+def _difference(found: Array, expected: Array) -> float:
+    """Return the largest difference, as a share of the largest number where that is above 1; choices have none."""
+    if not np.issubdtype(expected.dtype, np.floating) or not expected.size:
+        return 0.0
+    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+
+
+# --- choices ------------------------------------------------------------------------------------------------
+
+
+def _wrong_choices(spec: PolicySpec, values: Array, found: Tree, expected: Tree) -> int:
+    """Return how many actions have choices that are not the policy's, nor as good as these."""
+    if not spec.logits:
+        return 0
+    theirs, ours = (_choices(spec, actions) for actions in (found, expected))
+    known = (theirs >= 0) & (theirs < spec.action.nvec)
+    of_theirs, of_ours = (_at(spec, values, choices) for choices in (np.where(known, theirs, ours), ours))
+    as_good = of_ours - of_theirs <= TOLERANCE * np.maximum(1, np.abs(of_ours))
+    return int((~(known & as_good)).any(axis=1).sum())
+
+
+def _choices(spec: PolicySpec, actions: Tree) -> NDArray[np.int64]:
+    """Return the choices of all components, counted from 0, [N, components]."""
+    parts = []
+    for name, part in action_parts(spec.action):
+        if part.nvec:
+            flat = actions[name].reshape(len(actions[name]), -1).astype(np.int64)
+            parts.append(flat - np.array(part.start or 0))
+    return np.concatenate(parts, axis=1)
+
+
+def _at(spec: PolicySpec, values: Array, choices: NDArray[np.int64]) -> Array:
+    """Return the values of choices, [N, components]."""
+    return np.take_along_axis(values, choices + firsts(spec.action.nvec), axis=1)

@@ -1,0 +1,123 @@
+"""A trained policy as one file that acts without offbeat: made, compared with the policy, and only then written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from offbeat import __version__
+from offbeat.errors import ConfigError, RunFailed
+from offbeat.exporting.agreement import Agreement, begin, compare, in_short
+from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
+from offbeat.exporting.observations import draw_observations
+from offbeat.loading import LoadedPolicy, Trained, load, policy_of
+from offbeat.models.published import published_layout
+from offbeat.models.spec import PolicySpec
+from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, action_parts, input_dtype, output_dtype
+from offbeat.seeding import stream
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    file: Path
+    format: FormatName
+    trained: Trained
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    agreement: Agreement
+    was_bf16: bool
+    """Whether the policy computes in bfloat16, and the file does not."""
+
+
+def export(
+    run: Path | str,
+    file: Path | str,
+    *,
+    format: FormatName = "onnx",  # noqa: A002 - as the flag is called
+    checkpoint: str = "latest",
+) -> Exported:
+    """Write the policy of a run as one file that acts as `offbeat.load(run)` does, with the likeliest action.
+
+    The file is run on observations drawn at random, and written only if it acts like the policy: equal choices,
+    numbers within 1e-5. A network that computes in bf16 is exported, and compared, in fp32.
+
+    Args:
+        run: a run directory; or, as text, "hf://USER/NAME".
+        file: which must not be there yet.
+        format: onnx, which needs `pip install "offbeat[export]"`, or torchscript.
+        checkpoint: latest, best or step-<12 digits>.
+
+    Raises:
+        ConfigError: there is no such run, checkpoint or format, the file exists or cannot be written, or a package is
+            missing.
+        RunFailed: the network cannot be exported, or the file does not act like the policy.
+    """
+    return export_policy(load(run, checkpoint), Path(file), format)
+
+
+def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:
+    """Do the same with a policy that is loaded already."""
+    made_as = format_of(format_name)
+    if file.exists() or file.is_symlink():
+        raise ConfigError(f"{file} exists: give another with --out, or delete it")
+    policy = _in_fp32(loaded)
+    ports = _ports(policy.policy.spec)
+    content, runner = _made(made_as, policy, ports)
+    agreement = compare(policy, runner)
+    _write(file, content)
+    was_bf16 = loaded.policy.spec.precision == "bf16"
+    return Exported(file, format_name, loaded.trained, *ports, agreement, was_bf16)
+
+
+def _in_fp32(loaded: LoadedPolicy) -> LoadedPolicy:
+    spec = loaded.policy.spec
+    weights = published_layout(spec).views(loaded.policy.vector)
+    return LoadedPolicy(policy_of(replace(spec, precision="fp32"), weights), loaded.trained)
+
+
+def _ports(spec: PolicySpec) -> Ports:
+    inputs = [Port(leaf.name, leaf.seen, input_dtype(leaf)) for leaf in spec.observation]
+    outputs = [Port(name, part.shape, output_dtype(part)) for name, part in action_parts(spec.action)]
+    if spec.recurrent:
+        inputs.append(Port(STATE, (spec.state_size,), "float32"))
+        outputs.append(Port(NEXT_STATE, (spec.state_size,), "float32"))
+    return Ports(tuple(inputs), tuple(outputs))
+
+
+def _made(made_as: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
+    """Return a file's bytes, and what runs them."""
+    example = draw_observations(policy.policy, 2, stream(0, "example")) | begin(policy.policy.spec, 2)
+    tensors = tuple(torch.from_numpy(part) for part in example.values())
+    trained = {"version": __version__, **asdict(policy.trained)}
+    notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}
+    try:
+        with quiet():
+            content = made_as.content(WholePolicy(policy.policy).eval(), tensors, ports, notes)
+            return content, made_as.open(content, ports)
+    except Exception as error:
+        raise RunFailed(
+            f"the network cannot be exported ({type(error).__name__}: {in_short(error)}): an encoder of your own must "
+            "not look at values to decide what to do; the other --format may take it"
+        ) from error
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    temporary = file.with_name(f".{file.name}.writing")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as written:
+                written.write(content)
+                written.flush()
+                os.fsync(written.fileno())
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written ({error.strerror}): give another with --out") from None

@@ -1,0 +1,144 @@
+"""The formats of files: from a network in torch to bytes, and from these to what runs them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from io import BytesIO
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from offbeat.errors import ConfigError, unknown
+from offbeat.types import Tree
+
+FormatName = Literal["onnx", "torchscript"]
+Runner = Callable[[Tree], Tree]
+"""A file that was opened: inputs to outputs, by name and in the file's order."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output of a file."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Without the column axis, which comes first and is as long as one likes."""
+    dtype: str
+
+
+class Ports(NamedTuple):
+    """What goes into a file and what comes out of it, in order."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+class Format(NamedTuple):
+    """A kind of file."""
+
+    packages: tuple[str, ...]
+    """That it needs beside torch."""
+    content: Callable[[nn.Module, tuple[Tensor, ...], Ports, Mapping[str, str]], bytes]
+    """From a network, an example of its inputs, what they are called, and what to note in the file."""
+    open: Callable[[bytes, Ports], Runner]
+
+
+def format_of(name: str) -> Format:
+    """Return a format that can be written here.
+
+    Raises:
+        ConfigError: there is none of that name, or a package that it needs is missing.
+    """
+    if name not in FORMATS:
+        raise unknown("format", name, FORMATS, f"There are {' and '.join(FORMATS)}.")
+    if missing := [package for package in FORMATS[name].packages if find_spec(package) is None]:
+        raise ConfigError(
+            f'{name} needs {" and ".join(missing)}, not installed here: type pip install "offbeat[export]", or '
+            "--format torchscript, which needs nothing more"
+        )
+    return FORMATS[name]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep back what torch tells of its own affairs: packages that it would use, ways that it will give up."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)
+
+
+# --- ONNX ---------------------------------------------------------------------------------------------------
+
+
+def _onnx(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: Mapping[str, str]) -> bytes:
+    rows = torch.export.Dim("N")
+    program = torch.onnx.export(
+        network,
+        example,
+        dynamo=True,
+        input_names=[port.name for port in ports.inputs],
+        output_names=[port.name for port in ports.outputs],
+        dynamic_shapes=(tuple({0: rows} for _ in example),),
+        verbose=False,
+    )
+    assert program is not None
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # where in whose source code each comes from: half of a small file
+    program.model.metadata_props.update(notes)
+    content: bytes = program.model_proto.SerializeToString()
+    return content
+
+
+def _open_onnx(content: bytes, ports: Ports) -> Runner:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    names = [port.name for port in ports.outputs]
+    return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
+
+
+# --- TorchScript --------------------------------------------------------------------------------------------
+
+NOTES = "offbeat.json"
+"""What the notes in a TorchScript file are called; name, shape and dtype of inputs and outputs are among them."""
+
+
+def _torchscript(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: Mapping[str, str]) -> bytes:
+    told = {**notes, "inputs": list(map(asdict, ports.inputs)), "outputs": list(map(asdict, ports.outputs))}
+    content = BytesIO()
+    traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
+    torch.jit.save(traced, content, _extra_files={NOTES: json.dumps(told).encode()})
+    return content.getvalue()
+
+
+def _open_torchscript(content: bytes, ports: Ports) -> Runner:
+    module = torch.jit.load(BytesIO(content))  # type: ignore[no-untyped-call]
+    names = [port.name for port in ports.outputs]
+
+    @torch.inference_mode()
+    def run(inputs: Tree) -> Tree:
+        outputs = module(*map(torch.from_numpy, inputs.values()))
+        return {name: part.numpy() for name, part in zip(names, outputs, strict=True)}
+
+    return run
+
+
+FORMATS: Mapping[str, Format] = {
+    "onnx": Format(("onnx", "onnxscript", "onnxruntime"), _onnx, _open_onnx),
+    "torchscript": Format((), _torchscript, _open_torchscript),
+}

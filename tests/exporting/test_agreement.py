@@ -1,0 +1,165 @@
+"""What is compared before a file is written: each thing that a file could get wrong shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.reference.models import policy_spec, policy_specs, random_vector
+
+from offbeat.errors import RunFailed
+from offbeat.exporting.agreement import compare
+from offbeat.exporting.export import _ports
+from offbeat.exporting.formats import Runner
+from offbeat.loading import LoadedPolicy, Trained
+from offbeat.models.policies import make_policy
+from offbeat.models.published import published_layout
+from offbeat.models.spec import PolicySpec
+from offbeat.models.whole_policy import WholePolicy
+from offbeat.types import ActionSpec, Array, Tree
+
+SOFT = replace(policy_spec("box", normalize=True), distribution="tanh_gaussian")
+VALUES = replace(policy_spec("discrete", observation="masked"), distribution="epsilon_greedy")
+GRU = replace(policy_spec("discrete", observation="masked", normalize=True), core="gru", core_size=6)
+LSTM = replace(policy_spec("tree", observation="masked choices"), core="lstm", core_size=5, layer_norm=True)
+
+
+def loaded(spec: PolicySpec, seed: int = 0) -> LoadedPolicy:
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(seed)))
+    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
+
+
+def runner(policy: LoadedPolicy, change: Callable[[WholePolicy], object] = lambda _: None) -> Runner:
+    """What would be written, run as it is in torch, with a change."""
+    network, names = WholePolicy(policy.policy).eval(), [port.name for port in _ports(policy.policy.spec).outputs]
+    change(network)
+
+    @torch.inference_mode()
+    def run(inputs: Tree) -> Tree:
+        outputs = network(*map(torch.from_numpy, inputs.values()))
+        return {name: part.numpy() for name, part in zip(names, outputs, strict=True)}
+
+    return run
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(spec=policy_specs() | st.sampled_from([SOFT, VALUES, GRU, LSTM]), seed=st.integers(0, 10))
+def test_in_torch_a_policy_is_what_it_is_in_numpy(spec, seed):
+    policy = loaded(spec, seed)
+    agreement = compare(policy, runner(policy))
+    assert agreement.decisions == (340 if spec.recurrent else 68)
+
+
+def answering(policy: LoadedPolicy, how: Callable[[Tree, Tree], Tree]) -> Runner:
+    """A file that is right, but for what is done to its inputs or outputs."""
+    right = runner(policy)
+    return lambda inputs: how(inputs, right(inputs))
+
+
+def unnormalized(network: Any) -> None:
+    network.normalizer = None
+
+
+def unclipped(network: Any) -> None:
+    network.normalizer.forward = lambda x: (x - network.normalizer.mean) * network.normalizer.scale
+
+
+def unmasked(network: Any) -> None:
+    whole = network.action.forward
+    network.action.forward = lambda parameters, _mask: whole(parameters, None)
+
+
+def unscaled(network: Any) -> None:
+    network.action.numbers._scales = False
+
+
+def unsquashed(network: Any) -> None:
+    network.action.numbers._tanh = False
+
+
+def other_weights(network: Any) -> None:
+    network.network.policy_head.bias[0] += 0.01
+
+
+SQUASHED = replace(policy_spec("box", squashed=True), action=replace(SOFT.action, low=(-2.0, 0.0), high=(1.0, 5.0)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "change"),
+    [
+        (GRU, unnormalized),
+        (replace(SOFT, hidden_sizes=()), unclipped),
+        (VALUES, unmasked),
+        (LSTM, unmasked),
+        (SQUASHED, unscaled),
+        (SOFT, unsquashed),
+        (SQUASHED, other_weights),
+    ],
+)
+def test_a_network_that_leaves_something_out_is_refused(spec, change):
+    policy = loaded(spec)
+    compare(policy, runner(policy))
+    with pytest.raises(RunFailed, match=r"does not act like the policy, and is not kept: of \d+ actions"):
+        compare(policy, runner(policy, change))
+
+
+def forgets(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+    return {**outputs, "next_state": np.zeros_like(outputs["next_state"])}
+
+
+def shifts(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+    return {**outputs, "action": outputs["action"] - 2}
+
+
+def widens(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+    return {**outputs, "action": outputs["action"].astype(np.int32)}
+
+
+def is_not_a_number(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+    return {**outputs, "action": outputs["action"] * np.float32(np.nan)}
+
+
+STARTS_AT_5 = replace(policy_spec("discrete"), action=ActionSpec("discrete", (), nvec=(3,), start=(5,)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "how"),
+    [
+        (GRU, forgets),
+        (STARTS_AT_5, shifts),
+        (policy_spec("discrete"), shifts),
+        (policy_spec("discrete"), widens),
+        (SOFT, is_not_a_number),
+    ],
+)
+def test_outputs_that_are_wrong_are_refused(spec, how):
+    policy = loaded(spec)
+    compare(policy, runner(policy))
+    with pytest.raises(RunFailed, match="does not act like the policy, and is not kept"):
+        compare(policy, answering(policy, how))
+
+
+@pytest.mark.parametrize(("gap", "agrees"), [(0.0, True), (5e-6, True), (2e-5, False), (1e-3, False)])
+def test_only_between_choices_of_nearly_equal_value_either_may_be_taken(gap, agrees):
+    """The file takes the last choice, where the policy takes the first by so much."""
+    policy = loaded(replace(policy_spec("discrete"), hidden_sizes=()))
+    views = published_layout(policy.policy.spec).views(policy.policy.vector)
+    views["policy_head.weight"][...] = 0
+    views["policy_head.bias"][...] = [gap, 0, 0]
+
+    def last(_inputs: Tree, outputs: Tree) -> Tree:
+        chosen: Array = np.full_like(outputs["action"], 2)
+        return {"action": chosen}
+
+    if agrees:
+        compare(policy, answering(policy, last))
+    else:
+        with pytest.raises(RunFailed, match="of 68 actions 68 have other choices"):
+            compare(policy, answering(policy, last))

@@ -1,0 +1,329 @@
+"""Exported files, run by their runtimes alone, act as `offbeat.load` does."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from io import BytesIO
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from tests.reference import env_zoo  # noqa: F401 - registers its envs
+from tests.reference.exported import FileActor, alone, episode, stacked
+from tests.reference.models import random_vector
+from tests.reference.registries import registries_kept
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import offbeat, small_run
+from torch import nn
+
+import offbeat as package
+from offbeat.env_config import UNSAID, EnvConfig
+from offbeat.envs.check import preflight
+from offbeat.errors import RunFailed
+from offbeat.exporting.export import export_policy
+from offbeat.exporting.formats import FormatName
+from offbeat.loading import LoadedPolicy, Trained
+from offbeat.models.policies import make_policy
+from offbeat.models.published import published_layout
+from offbeat.registry import algorithm_entry
+
+FORMATS: dict[FormatName, str] = {"onnx": ".onnx", "torchscript": ".pt"}
+OWN_NAMES = "tests.reference.own_names"
+GOAL = "own_encoder:GoalEncoder"
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "plain": ("ppo", "CartPole-v1", {"normalize_observations": True}),
+    "squashed": ("a2c", "Pendulum-v1", {"action_distribution": "squashed", "activation": "relu"}),
+    "bounds": ("ppo", "zoo/Unbounded-v0", {"hidden_sizes": ()}),
+    "trees": ("ppo", "zoo/TreeObservations-v0", {"normalize_observations": True, "layer_norm": True}),
+    "actions in a dict": ("impala", "zoo/DictActions-v0", {}),
+    "actions in a tuple": ("ppo", "zoo/TupleActions-v0", {}),
+    "switches": ("a2c", "zoo/Switches-v0", {"precision": "bf16"}),
+    "table": ("ppo", "zoo/TableOfChoices-v0", {}),
+    "masked tree": ("ppo", "zoo/MaskedTree-v0", {"normalize_observations": True}),
+    "mask in infos": ("impala", "zoo/MaskInInfo-v0", {"core": "gru", "core_size": 6}),
+    "sac": ("sac", "Pendulum-v1", {"hidden_sizes": (64, 64)}),
+    "sac of choices": ("sac", "zoo/ChoicesFromFive-v0", {}),
+    "dqn": ("dqn", "zoo/Masked-v0", {"normalize_observations": True}),
+    "nature cnn": ("dqn", "offbeat/Pixels-v0", {"encoder": "nature_cnn"}),
+    "resnet": ("ppo", "offbeat/Pixels-v0", {"encoder": "impala_resnet"}),
+    "joined": ("ppo", "offbeat/PixelsGoal-v0", {"hidden_sizes": (64,), "core": "lstm", "core_size": 64}),
+    "own encoder": ("impala", "offbeat/PixelsGoal-v0", {"encoder": GOAL}),
+}
+IN_ONNX = ["plain", "trees", "actions in a dict", "masked tree", "mask in infos", "sac", "joined", "own encoder"]
+"""The others would show nothing new of it: it takes a second a file."""
+
+
+def loaded(algorithm: str, env_id: str, settings: dict[str, Any], env_config: EnvConfig = UNSAID) -> LoadedPolicy:
+    """A policy with random weights, which acts differently on different observations."""
+    config = algorithm_entry(algorithm).config_class()
+    spec = config(**{"hidden_sizes": (8,), **settings}).policy_spec(preflight(env_id, env_config))
+    policy, random = make_policy(spec), np.random.default_rng(1)
+    vector = random_vector(spec, random)
+    for view in published_layout(spec).views(vector).values():
+        if view.ndim > 1:  # what goes through many layers keeps its size
+            view[...] = random.normal(scale=1.4 / np.sqrt(view[0].size), size=view.shape)
+    policy.load(vector)
+    return LoadedPolicy(policy, Trained(env_id, algorithm, 12, 3, 4, env_config))
+
+
+@pytest.fixture(autouse=True)
+def _examples(monkeypatch):
+    monkeypatch.syspath_prepend("examples")
+
+
+# --- they act alike -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("case", "made_as"), [*product(CASES, ["torchscript"]), *product(IN_ONNX, ["onnx"])])
+def test_a_file_acts_as_the_policy_does_in_whole_episodes(case, made_as, tmp_path):
+    algorithm, env_id, settings = CASES[case]
+    policy = loaded(*CASES[case])
+    exported = export_policy(policy, tmp_path / f"policy{FORMATS[made_as]}", made_as)
+    if exported.was_bf16:
+        policy = loaded(algorithm, env_id, {**settings, "precision": "fp32"})
+    env = gym.make(env_id, disable_env_checker=True)
+    act = FileActor(exported.file, env.action_space)
+    assert (list(act.inputs), act.outputs) == ([p.name for p in exported.inputs], [p.name for p in exported.outputs])
+    for seed in range(3):
+        policy.begin()
+        act.begin()
+        ours, earned = episode(env, lambda seen, mask: policy(seen, action_mask=mask), seed)
+        theirs, earned_too = episode(env, alone(env, act), seed)
+        np.testing.assert_allclose(theirs, ours, rtol=1e-5, atol=1e-5)
+        assert earned_too == pytest.approx(earned, rel=1e-5, abs=1e-5)
+    batches_agree(env, policy, act)
+
+
+@pytest.mark.parametrize("made_as", FORMATS)
+def test_a_file_takes_stacks_of_frames_oldest_first_where_the_policy_takes_frames(made_as, tmp_path):
+    policy = loaded("ppo", "offbeat/PixelsMotion-v0", {}, EnvConfig(frame_stack=3))
+    exported = export_policy(policy, tmp_path / f"policy{FORMATS[made_as]}", made_as)
+    assert [port.shape for port in exported.inputs] == [(3, 36, 36)]
+    env = gym.make("offbeat/PixelsMotion-v0")
+    file, frames = FileActor(exported.file, env.action_space), [env.reset(seed=1)[0]] * 3
+    for _ in range(8):
+        stack = np.stack(frames[-3:])[None]
+        [action] = file(stack)
+        assert action == policy(frames[-1])
+        frames.append(env.step(action)[0])
+
+
+def batches_agree(env: gym.Env[Any, Any], policy: LoadedPolicy, act: FileActor) -> None:
+    """Seven envs at once, two rows of time."""
+    policy.begin()
+    act.begin()
+    each = [env.reset(seed=seed) for seed in range(7)]
+    seen = stacked(env.observation_space, [observation for observation, _ in each])
+    masks = np.stack([info["action_mask"] for _, info in each]) if "action_mask" in each[0][1] else None
+    space = gym.vector.utils.batch_space(env.action_space, 7)
+    for _ in range(2):
+        ours, theirs = policy(seen, action_mask=masks), act(seen, masks)
+        assert space.contains(theirs)
+        flat: list[Any] = [gym.spaces.flatten(space, actions) for actions in (theirs, ours)]
+        np.testing.assert_allclose(flat[0], flat[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("made_as", FORMATS)
+def test_without_its_state_a_file_forgets(made_as, tmp_path):
+    """Else nothing would have shown that a core is there."""
+    policy = loaded("ppo", "offbeat/Recall-v0", {"core": "gru", "core_size": 8})
+    act = FileActor(export_policy(policy, tmp_path / f"policy{FORMATS[made_as]}", made_as).file, gym.spaces.Discrete(4))
+    rows = np.random.default_rng(0).random((20, 5, 6), np.float32)
+    ours, kept = ([actor(row).tolist() for row in rows] for actor in (policy, act))
+    assert kept == ours
+    forgetful = []
+    for row in rows:
+        act.begin()
+        forgetful.append(act(row).tolist())
+    assert forgetful != ours
+
+
+# --- what is in a file --------------------------------------------------------------------------------------
+
+
+def test_an_onnx_file_is_one_file_that_says_what_it_is_and_names_nothing_of_this_machine(tmp_path):
+    policy = loaded("ppo", "zoo/MaskInInfo-v0", {"core": "lstm", "core_size": 3})
+    exported = export_policy(policy, tmp_path / "policy.onnx", "onnx")
+    assert list(tmp_path.iterdir()) == [exported.file]
+    model = onnx.load(exported.file)
+    onnx.checker.check_model(model, full_check=True)
+    notes = {prop.key: prop.value for prop in model.metadata_props}
+    assert notes["offbeat.version"] == package.__version__
+    assert (notes["offbeat.env"], notes["offbeat.algorithm"]) == ("zoo/MaskInInfo-v0", "ppo")
+    assert (notes["offbeat.env_steps"], notes["offbeat.updates"]) == ("12", "4")
+    assert {node.domain for node in model.graph.node} == {""}  # no operators but ONNX's own
+    assert str(Path(package.__file__).parent).encode() not in exported.file.read_bytes()
+    told = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    assert told == {
+        "observation": ["N", 3],
+        "action_mask": ["N", 5],
+        "state": ["N", 6],
+        "action": ["N", 2],
+        "next_state": ["N", 6],
+    }
+
+
+@pytest.mark.parametrize("encoder", ["flat", "nature_cnn"])
+def test_no_private_operator_and_no_layout_of_images_is_in_a_torchscript_file(encoder, tmp_path):
+    """Layers are wide enough for oneDNN's operator."""
+    policy = loaded("ppo", "offbeat/Pixels-v0", {"encoder": encoder, "hidden_sizes": (64, 64), "layer_norm": True})
+    content = export_policy(policy, tmp_path / "policy.pt", "torchscript").file.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        graph = torch.jit.load(BytesIO(content)).inlined_graph
+    operators = {node.kind() for node in graph.nodes()}
+    assert "aten::linear" in operators
+    assert not {kind for kind in operators if not kind.startswith(("aten::", "prim::"))}
+    formats = {node.inputsAt(4) for node in graph.nodes() if node.kind() == "aten::to"}
+    assert {value.toIValue() for value in formats} <= {None, CONTIGUOUS}
+
+
+CONTIGUOUS = 0
+"""Of torch's memory formats, as TorchScript numbers them; channels last is 2."""
+
+
+# --- what cannot be exported --------------------------------------------------------------------------------
+
+
+class Deciding(nn.Module):
+    """Does something else where it sees much: a trace keeps one of the two."""
+
+    def __init__(self, observation: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(observation.size, 4)
+
+    def forward(self, observations: Any) -> Any:
+        features = self.layer(observations)
+        return features if float(observations.abs().sum()) < 30 else -features
+
+
+class Counting(Deciding):
+    """Asks how many rows there are in a way that fixes the number."""
+
+    def forward(self, observations: Any) -> Any:
+        return self.layer(observations).reshape(len(observations), 4)
+
+
+@pytest.fixture
+def own_encoders():
+    with registries_kept():
+        package.register_encoder("deciding", Deciding)
+        package.register_encoder("counting", Counting)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("encoder", "made_as", "words"),
+    [
+        ("deciding", "torchscript", r"does not act like the policy.* of 68 actions \d+ have other choices"),
+        ("deciding", "onnx", "the network cannot be exported .*must not look at values"),
+        ("counting", "torchscript", r"does not run on 1 observations.*x.shape\[0\] alone"),
+        ("counting", "onnx", r"does not run on 1 observations.*x.shape\[0\] alone"),
+    ],
+)
+@pytest.mark.usefixtures("own_encoders")
+def test_a_file_that_would_act_otherwise_is_not_kept(encoder, made_as, words, tmp_path):
+    policy = loaded("ppo", "CartPole-v1", {"encoder": encoder, "hidden_sizes": ()})
+    with pytest.raises(RunFailed, match=words):
+        export_policy(policy, tmp_path / "made/policy", made_as)
+    assert not any(tmp_path.iterdir())
+
+
+# --- as typed -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    """A run of each algorithm, of a few updates."""
+    folder: Path = tmp_path_factory.mktemp("runs")
+    on_policy = {name: small_run(folder / name, algorithm=name, steps=128).path for name in ("a2c", "impala")}
+    evaluated = small_run(folder / "ppo", steps=512, eval_every=256, eval_episodes=2).path
+    replayed: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "sac": ("sac", "Pendulum-v1", {}),
+        "choices": ("sac", "CartPole-v1", {}),
+        "dqn": ("dqn", "CartPole-v1", {}),
+    }
+    return {
+        **on_policy,
+        "ppo": evaluated,
+        **{
+            name: small_sac(folder / name, env, algorithm=algorithm, steps=100, **settings).path
+            for name, (algorithm, env, settings) in replayed.items()
+        },
+    }
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c", "impala", "sac", "choices", "dqn"])
+def test_a_run_of_each_algorithm_is_exported_and_earns_what_it_earns(name, runs, tmp_path):
+    file = tmp_path / "policy.pt"
+    said = offbeat("export", runs[name], "--format", "torchscript", "--out", file)
+    assert said.code == 0, said.err
+    assert said.err == ""
+    policy = package.load(runs[name])
+    assert f"{file}: {policy.trained.algorithm} on {policy.trained.env} after {policy.trained.env_steps}" in said.out
+    env = gym.make(policy.trained.env)
+    ours, earned = episode(env, lambda seen, _: policy(seen), 3)
+    theirs, earned_too = episode(env, alone(env, FileActor(file, env.action_space)), 3)
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
+    assert earned_too == pytest.approx(earned, rel=1e-5)
+
+
+def test_what_is_printed_runs(runs, monkeypatch):
+    """The two lines, typed where an observation is at hand."""
+    monkeypatch.chdir(runs["ppo"].parent)
+    said = offbeat("export", "ppo", "--checkpoint", "best")
+    assert said.code == 0, said.err
+    assert said.err == ""
+    assert "ppo/policy.onnx: ppo on CartPole-v1" in said.out
+    assert "in   observation  float32 [N, 4]" in said.out
+    assert "out  action  int64 [N]" in said.out
+    assert "compared with the policy on 68 observations: equal choices\n" in said.out
+    lines = [line.strip() for line in said.out.partition("run it:\n")[2].splitlines()]
+    observation = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    names: dict[str, Any] = {"onnxruntime": onnxruntime, "observation": observation}
+    exec("\n".join(lines), names)
+    assert names["action"].tolist() == package.load("ppo", "best")(observation).tolist()
+
+
+def test_from_python_it_is_one_call(runs, tmp_path):
+    exported = package.export(runs["sac"], tmp_path / "a/b/policy.onnx", format="onnx", checkpoint="latest")
+    assert exported.file.is_file()
+    assert exported.agreement.decisions == 68
+    assert 0 < exported.agreement.error <= 1e-5
+    with pytest.raises(package.ConfigError, match=r"policy.onnx exists: give another"):
+        package.export(runs["sac"], exported.file)
+    with pytest.raises(package.ConfigError, match=r"unknown format 'onx'. Did you mean 'onnx'\?"):
+        package.export(runs["sac"], tmp_path / "c", format="onx")  # type: ignore[arg-type]
+
+
+def test_without_its_packages_onnx_is_refused_and_torchscript_is_not(runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    said = offbeat("export", runs["ppo"], "--out", tmp_path / "policy.onnx")
+    assert said.code == 2
+    assert 'onnx needs onnxscript, not installed here: type pip install "offbeat[export]"' in said.err
+    assert not any(tmp_path.iterdir())
+    assert offbeat("export", runs["ppo"], "--out", tmp_path / "policy.pt", "--format", "torchscript").code == 0
+
+
+def test_bf16_is_exported_in_fp32_and_this_is_said(tmp_path):
+    path = small_run(tmp_path / "run", steps=64, precision="bf16").path
+    said = offbeat("export", path, "--format", "torchscript")
+    assert "equal choices; both in fp32, not in bf16" in said.out
+
+
+def test_the_modules_that_a_run_was_trained_with_are_imported(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with registries_kept(OWN_NAMES):
+        path = small_run(tmp_path / "run", steps=64, imports=(OWN_NAMES,), encoder="rows").path
+    with registries_kept(OWN_NAMES):
+        assert offbeat("export", path, "--format", "torchscript").code == 0
