@@ -64,6 +64,7 @@ def rows_of(envs: Envs, actions: Any) -> Iterator[Outcome]:
         ("SpaceInvadersNoFrameskip-v4", {"repeat_action_probability": 0.5, "max_frames": 2000}, 520),
         ("SpaceInvadersNoFrameskip-v4", {"episodic_life": False, "frame_skip": 3, "max_frames": 500}, 200),
         ("FreewayNoFrameskip-v4", {"max_frames": 90}, 60),
+        ("FreewayNoFrameskip-v4", {"max_frames": 12, "noop_max": 1}, 60),
         ("BreakoutNoFrameskip-v4", {"max_frames": 130, "frame_skip": 2}, 150),
     ],
 )
@@ -95,7 +96,7 @@ def test_rows_are_those_of_the_emulator_stepped_frame_by_frame(
     noops = full.noop_max or 0
     assert min(starts) >= int(full.fire_reset and name != "Freeway")
     assert max(starts) <= noops
-    assert not noops or len(set(starts)) > 2
+    assert len(set(starts)) > min(noops, 2)  # they vary, and reach noop_max
     envs.close()
 
 
