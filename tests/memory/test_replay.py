@@ -347,7 +347,7 @@ def test_rows_that_have_left_meanwhile_or_given_way_to_others_get_no_priority():
 def test_only_rows_with_priorities_can_be_given_them():
     run = Run(shape_of(1, 2, 1, 6, 2), batch_size=6).steps(3)
     samples = run.replay.sample(np.random.default_rng(0))
-    with pytest.raises(ValueError, match="have no priorities"):
+    with pytest.raises(ValueError, match="there are no priorities"):
         run.replay.update_priorities(samples, np.ones(6))
 
 
