@@ -18,12 +18,17 @@ from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.algorithms.sac import CRITIC, POLICY, SAC, SACConfig
 from offbeat.choices import draw_choices
 from offbeat.config import RuntimeConfig, resolve
+from offbeat.envs.make import make_envs
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay import Samples
+from offbeat.models.policy_network import Remembered
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
+from offbeat.models.torch_policy import TorchPolicy
 from offbeat.seeding import stream
 from offbeat.types import EnvSpec, Minibatch, Tree, env_fields
+from offbeat.workers.actor import Actor
 
 COLUMNS, LENGTH = 3, 5
 NETWORK: dict[str, Any] = {
@@ -142,9 +147,9 @@ def test_the_losses_of_sac_are_a_plain_loops_to_five_digits(name, action):
     assert_gradients(algorithm, 0, minibatch, twin, twin.critic_loss())
     np.testing.assert_allclose(algorithm.priorities(minibatch), twin.urgency(twin.errors), rtol=1e-5)
     assert_gradients(algorithm, 1, minibatch, twin, twin.policy_loss())
-    temperature = algorithm.stages[2].loss(minibatch)
+    temperature = torch.as_tensor(algorithm.stages[2].loss(minibatch).loss).item()
     gap = twin.mean_entropy - algorithm._entropy_target(minibatch)
-    assert torch.as_tensor(temperature.loss).item() == pytest.approx(twin.parameters["log_alpha"].item() * gap, rel=1e-4)
+    assert temperature == pytest.approx(twin.parameters["log_alpha"].item() * gap, rel=1e-4)
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "dqn"])
@@ -167,6 +172,44 @@ def test_what_came_before_a_sequence_matters_to_it_and_has_no_gradient(algorithm
         other = learner.stages[0].loss(minibatch).loss
     assert isinstance(other, torch.Tensor)
     assert other.item() != loss.item()
+
+
+# --- what is stored -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core, uniform):
+    config = SACConfig(**{**NETWORK, "core": core})
+    envs = make_envs("CartPole-v1", COLUMNS, seed=3)
+    spec = config.policy_spec(envs.spec)
+    algorithm, policy = SAC(config, spec, seed=1), TorchPolicy(spec)
+    vector = np.zeros(published_layout(spec).size, np.float32)
+    algorithm._uniform.fill_(float(uniform))
+    algorithm.write_published(vector)
+    shape, fields = config.memory(RuntimeConfig(envs_per_actor=COLUMNS)), (*env_fields(envs.spec), *algorithm.fields())
+    rings = shape.slots(fields, private_arena(shape.slabs(fields)))
+    actor = Actor(0, 0, envs, policy)
+    actor.begin(0)
+    for ticket in range(18):
+        if ticket == 15:
+            actor.begin(ticket, cut=True)
+        actor.act(ticket, 0, vector, rings.open(ticket))
+    assert not rings.ticket(0)["initial_state"].any()
+    resets = 0
+    for ticket in range(17):
+        rows, after = rings.ticket(ticket), rings.ticket(ticket + 1)["initial_state"]
+        ended = torch.from_numpy(~rows["valid"])
+        seen = torch.from_numpy(rows["observation"]).flatten(0, 1)
+        _, state = policy._network.moved_on(seen, {}, Remembered(torch.from_numpy(rows["initial_state"]), ended))
+        assert state is not None
+        if ticket + 1 == 15:
+            assert not after.any(), "new episodes begin after a cut"
+            continue
+        np.testing.assert_allclose(after, state.numpy(), atol=1e-6)
+        assert (after != 0).any(axis=1).all() or ended[-1].any()
+        resets += int(ended[:-1].sum())
+    assert resets > 3
 
 
 # --- settings -----------------------------------------------------------------------------------------------

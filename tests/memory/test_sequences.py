@@ -215,6 +215,19 @@ def test_sequences_are_drawn_in_proportion_to_their_errors_and_weighed_in_return
     np.testing.assert_allclose(again.arrays["weight"], (priority.min() / priority) ** 0.4, rtol=1e-5)
 
 
+def test_a_sequence_that_cannot_be_drawn_any_more_gets_no_priority_though_its_rows_are_still_seen():
+    run = Run(priorities=Exponents(1.0, 1.0), chances=Chances(0, 0, 0, 0)).steps(10)
+    samples = copied(run.replay.sample(np.random.default_rng(0)))
+    oldest = min(samples.tickets)
+    while oldest >= run.replay.window.start + 2:
+        run.steps(1)
+    run.steps(1)
+    assert oldest in run.replay.window
+    run.replay.update_priorities(samples, np.full(8, 100.0))
+    for seed in range(9):
+        assert oldest not in run.replay.sample(np.random.default_rng(seed)).tickets
+
+
 # --- what a checkpoint keeps ----------------------------------------------------------------------------------
 
 
