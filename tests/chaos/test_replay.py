@@ -116,18 +116,18 @@ def assert_whole_and_resumable(run: Path, n_step: int) -> None:
 
 def test_actors_killed_at_random_moments_leave_sequences_that_remember_no_other_episode(tmp_path):
     path = tmp_path / "run"
-    callback, killed = killing_actors(path, Random(0), most=3)
+    callback, killed = killing_actors(path, Random(0), most=2)
     memory: dict[str, Any] = {"core": "gru", "core_size": 4, "n_step": 2}
-    settings: dict[str, Any] = {**LAYOUT, **memory, "runtime": "processes", "restart_budget": 100, "steps": 400}
+    settings: dict[str, Any] = {**LAYOUT, **memory, "runtime": "processes", "restart_budget": 100, "steps": 300}
     with sequences_checked(2) as counted:
         small_sac(path, "links/SlowlyLinked-v0", **settings, callbacks=[callback])
-    assert last_of(path)["actor_restarts"] >= len(killed) - 1 > 0
+    assert last_of(path)["actor_restarts"] >= len(killed) - 1 > 0, killed
     assert_ratio(path, RATIO, WARMUP)
     assert counted == [8 * last_of(path)["updates"]]
     assert linked_rows(path) == last_of(path)["env_steps"]
     assert_cuts_forget(path)
     with sequences_checked(2):
-        resume(path, steps=450)
+        resume(path, steps=350, runtime="serial")
     assert_cuts_forget(path)
 
 
