@@ -69,8 +69,8 @@ class MunchausenDQN(DQN):
     @torch.no_grad()
     def _targets(self, minibatch: Minibatch) -> Tensor:
         config, action = self._config, minibatch["action"][:, None]
-        here = self._scaled_log_probs(self._ema_network(minibatch["observation"]))
-        values = self._ema_network(minibatch["next_observation"])
+        here = self._scaled_log_probs(self._values(self._ema_network, minibatch, "observation"))
+        values = self._values(self._ema_network, minibatch, "next_observation")
         there = self._scaled_log_probs(values)
         soft_values = ((there / config.temperature).exp() * (values - there)).sum(1)
         return munchausen_targets(

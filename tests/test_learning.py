@@ -91,6 +91,53 @@ def test_and_not_without_one(tmp_path):
     assert run.metrics["eval_return_mean"] < 0.4  # at most 1 / 4 on average, whatever the policy
 
 
+REPLAYS: dict[str, Any] = {
+    "steps": 6_000,
+    "envs_per_actor": 16,
+    "warmup": 500,
+    "utd_ratio": "1/8",
+    "learning_rate": 2e-3,
+    "gamma": 0.95,
+    "hidden_sizes": (32,),
+    "eval_episodes": 200,
+}
+CORE: dict[str, Any] = {"core_size": 32, "chunk_length": 8}
+SIDE: dict[str, Any] = {**REPLAYS, "imports": ("tests.reference.remembering_envs",)}
+
+
+def test_dqn_recalls_it_from_sequences_of_a_replay_and_so_does_what_is_loaded(tmp_path):
+    path = tmp_path / "run"
+    train("dqn", "offbeat/Recall-v0", run_dir=path, core="gru", **CORE, **REPLAYS)
+    said = offbeat("eval", path, "--episodes", 100, "--json")
+    assert json.loads(said.out)["return_mean"] > 0.95
+
+
+def test_and_not_from_single_transitions(tmp_path):
+    run = train("dqn", "offbeat/Recall-v0", run_dir=tmp_path / "run", **REPLAYS)
+    assert run.metrics["eval_return_mean"] < 0.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_what_was_shown_first_is_recalled_from_a_replay(tmp_path, algorithm, core, seed):
+    settings = {**REPLAYS, "steps": 12_000, "seed": seed, "core": core}
+    run = train(algorithm, "offbeat/Recall-v0", run_dir=tmp_path / "run", **CORE, **settings)
+    assert run.metrics["eval_return_mean"] > 0.95
+
+
+@pytest.mark.slow
+def test_sac_finds_the_side_that_was_shown_first_in_a_box(tmp_path):
+    run = train("sac", "memory/Side-v0", run_dir=tmp_path / "run", core="gru", **CORE, **SIDE)
+    assert run.metrics["eval_return_mean"] > 0.6
+
+
+def test_and_not_without_a_core(tmp_path):
+    run = train("sac", "memory/Side-v0", run_dir=tmp_path / "run", **{**SIDE, "steps": 3_000})
+    assert abs(run.metrics["eval_return_mean"]) < 0.2  # 0 on average, whatever the policy
+
+
 SEES: dict[str, Any] = {
     "seed": 1,
     "envs_per_actor": 32,

@@ -365,13 +365,16 @@ class ReplayAlgorithm(Algorithm, Protocol):
 
         Args:
             sampled: each leaf of the observation, `next/` and its name for the one that follows, action, reward,
-                discount (of the value that follows; 0 after a termination) and, if prioritised, weight.
+                discount (of the value that follows; 0 after a termination) and, if prioritised, weight. With a core
+                sequences, as `SequenceReplay.sample` returns them.
             random: the stream of this learning step.
         """
         ...
 
     def priorities(self, minibatch: Minibatch) -> Array:
-        """Return the size of each transition's error [M], as the stages have left it: how much it can still teach."""
+        """Return the size of the error of each transition, or sequence, that was sampled, as the stages have left it:
+        how much it can still teach.
+        """
         ...
 
     def finish(self, observations: Batch) -> dict[str, float]:

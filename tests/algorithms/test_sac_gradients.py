@@ -3,6 +3,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +17,10 @@ from torch import Tensor
 from offbeat.algorithms.sac_gradients import SACGradients
 from offbeat.models import linear
 from offbeat.models.critics import Critics
+from offbeat.models.dense import Unfilled
 from offbeat.models.flat import FlatParameters
 from offbeat.models.linear import NumpyProducts, OneDNNProducts
+from offbeat.models.policy_network import Body
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.team import Team
@@ -46,7 +49,9 @@ class Networks:
         self.spec = PolicySpec(leaves, box, hidden, activation, "tanh_gaussian", normalize=False)
         generator = torch.Generator().manual_seed(seed)
         self.policy = FlatParameters(SoftPolicy(self.spec, generator=generator))
-        ensemble = Critics(inputs + actions, hidden, activation, critics=critics, choices=None, generator=generator)
+        body = Body(replace(self.spec, hidden_sizes=()), Unfilled())
+        settings: Any = {"critics": critics, "choices": None, "action_size": actions, "generator": generator}
+        ensemble = Critics(body, hidden, activation, **settings)
         self.critics = FlatParameters(ensemble)
         self.ema = torch.zeros_like(self.critics.values)
         for name, view in self.critics.layout.views(self.ema).items():

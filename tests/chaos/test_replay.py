@@ -23,6 +23,7 @@ from tests.reference.replay_runs import (
     linked_rows,
     sac_arguments,
     samples_checked,
+    sequences_checked,
     small_sac,
 )
 from tests.reference.runs import Started, actors_of, lines_of, offbeat, status_of, untimed, weights_of
@@ -111,6 +112,40 @@ def assert_whole_and_resumable(run: Path, n_step: int) -> None:
         resumed = resume(run, steps=700)
     assert_ratio(run, RATIO, WARMUP)
     assert linked_rows(run) == resumed.metrics["env_steps"]
+
+
+def test_actors_killed_at_random_moments_leave_sequences_that_remember_no_other_episode(tmp_path):
+    path = tmp_path / "run"
+    callback, killed = killing_actors(path, Random(0), most=2)
+    memory: dict[str, Any] = {"core": "gru", "core_size": 4, "n_step": 2}
+    settings: dict[str, Any] = {**LAYOUT, **memory, "runtime": "processes", "restart_budget": 100, "steps": 300}
+    with sequences_checked(2) as counted:
+        small_sac(path, "links/SlowlyLinked-v0", **settings, callbacks=[callback])
+    assert last_of(path)["actor_restarts"] >= len(killed) - 1 > 0, killed
+    assert_ratio(path, RATIO, WARMUP)
+    assert counted == [8 * last_of(path)["updates"]]
+    assert linked_rows(path) == last_of(path)["env_steps"]
+    assert_cuts_forget(path)
+    with sequences_checked(2):
+        resume(path, steps=350, runtime="serial")
+    assert_cuts_forget(path)
+
+
+def assert_cuts_forget(run: Path) -> None:
+    """The state of a ticket that begins with a cut is zero, and no other's is in the middle of an episode."""
+    arrays = load(run / "checkpoints" / "latest", with_replay=True).replay
+    assert arrays is not None
+    cuts = 0
+    for name in [name.removesuffix("/valid") for name in arrays if name.endswith("/valid")]:
+        first = slice(0, -1, LAYOUT["chunk_length"])
+        valid, observation = arrays[f"{name}/valid"][first], arrays[f"{name}/observation"][first]
+        remembers = arrays[f"{name}/initial_state"].any(axis=2)
+        cut = ~valid & (observation[..., 2] == 0)
+        assert not remembers[cut].any()
+        assert remembers[valid & (observation[..., 1] > 0)].all()
+        assert not remembers[valid & (observation[..., 1] == 0)].any(), "it begins"
+        cuts += int(cut.sum())
+    assert cuts > 0
 
 
 def test_an_actor_process_whose_env_raises_takes_its_ticket_again_at_a_cut(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
-from tests.reference.replay import FIELDS, LEAVES, Chances, Key, SlowPriorities, Writers, transitions
+from tests.reference.replay import FIELDS, LEAVES, PER_TICKET, Chances, Key, SlowPriorities, Writers, transitions
 
 from offbeat.errors import ConfigError, RunFailed
 from offbeat.memory.arena import arena_bytes, private_arena
@@ -347,7 +347,7 @@ def test_rows_that_have_left_meanwhile_or_given_way_to_others_get_no_priority():
 def test_only_rows_with_priorities_can_be_given_them():
     run = Run(shape_of(1, 2, 1, 6, 2), batch_size=6).steps(3)
     samples = run.replay.sample(np.random.default_rng(0))
-    with pytest.raises(ValueError, match="have no priorities"):
+    with pytest.raises(ValueError, match="there are no priorities"):
         run.replay.update_priorities(samples, np.ones(6))
 
 
@@ -401,7 +401,7 @@ def rewrite(run: Run, replay: Replay) -> None:
     ticket = run.replay.taken_in - 1
     source, target = run.writers.rings._views(ticket, run.shape.length + 1), replay._rings.open(ticket)
     for name, array in target.items():
-        rows = slice(None) if name in LEAVES or name == "behavior_version" else slice(run.shape.length)
+        rows = slice(None) if name in LEAVES or name in PER_TICKET else slice(run.shape.length)
         array[rows] = source[name][rows]
 
 
@@ -413,7 +413,7 @@ def test_what_is_kept_are_contiguous_views_of_the_rows_of_the_window_and_those_a
         arrays = run.replay.arrays()
         assert all(part.flags.c_contiguous and not part.flags.owndata for part in arrays.values())
         assert {name.split("/", 2)[2] for name in arrays} == {
-            field.name for field in FIELDS if field.per == "step" and not field.name.startswith("episode")
+            field.name for field in FIELDS if not field.name.startswith(("episode", "behavior"))
         }
         rows = sum(len(part) for name, part in arrays.items() if name.endswith("/reward"))
         kept = min(step + 1, run.shape.tickets) * 4
@@ -457,7 +457,7 @@ def test_the_learner_reads_of_each_ticket_what_was_written(run, data):
         rows = run.replay.ticket(ticket)
         for name, part in run.writers.committed[ticket].items():
             if not name.startswith("episode"):
-                whole = part if name == "behavior_version" else part[:-1]
+                whole = part if name in PER_TICKET else part[:-1]
                 np.testing.assert_array_equal(rows[name], whole, err_msg=name)
 
 
@@ -469,7 +469,7 @@ def test_slots_are_views_of_one_memory_with_a_row_for_what_follows():
         field.name: (3, *field.shape) if field.per == "unroll" else (5, 3, *field.shape) for field in FIELDS
     }
     assert all(np.shares_memory(rows[name], array) for name, array in slot.items())
-    assert all(len(rows[name]) == 4 for name in rows if name != "behavior_version")
+    assert all(len(rows[name]) == 4 for name in rows if name not in PER_TICKET)
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -19,9 +20,10 @@ from offbeat.envs.make import make_envs
 from offbeat.memory.arena import arena_bytes, private_arena
 from offbeat.memory.replay import Replay
 from offbeat.memory.rings import Rings, RingShape
+from offbeat.memory.sequences import SequenceReplay
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.pace import OnPolicyPace, ReplayPace
-from offbeat.types import FRAME_AGE, Acted, Array, Tree, env_fields
+from offbeat.types import FRAME_AGE, Acted, Array, Field, Tree, env_fields
 from offbeat.workers.actor import Actor
 
 SEED, NO_WEIGHTS = 3, np.zeros(0, np.float32)
@@ -106,11 +108,11 @@ def test_an_unrolls_rows_are_seen_by_the_learner_as_by_the_actor(stack, columns,
 class Replayed:
     """Actors that write rings of stacked frames, a replay on them, and what the actors saw."""
 
-    def __init__(self, shape: RingShape, stack: int) -> None:
+    def __init__(self, shape: RingShape, stack: int, more: Sequence[Field] = ()) -> None:
         self.shape, self.spies = shape, [Spy() for _ in range(shape.actors)]
         envs = [motion(shape.columns, stack, actor) for actor in range(shape.actors)]
         self.leaf = envs[0].spec.observation[0]
-        self.fields = env_fields(envs[0].spec)
+        self.fields = [*env_fields(envs[0].spec), *more]
         self.rings = self.new_rings()
         self.actors = [Actor(index, SEED, envs[index], self.spies[index]) for index in range(shape.actors)]
         for actor in self.actors:
@@ -175,6 +177,31 @@ def test_what_is_sampled_was_seen_as_it_is_wherever_the_ring_ends_and_others_wri
     for _ in range(3):
         run.sample(kept, random)
     run.assert_samples_are_as_seen()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 4), st.integers(1, 3), st.integers(2, 4), st.integers(0, 2), seeds)
+def test_sequences_are_seen_as_they_were_burn_in_included(stack, actors, length, before, seed):
+    shape = RingShape(ReplayPace(Fraction(1), 1, 1), actors, 2, length, (before + 8) * actors * 2 * length, stack - 1)
+    run, random = (
+        Replayed(shape, stack, [Field("initial_state", (1,), "float32", per="unroll")]),
+        np.random.default_rng(seed),
+    )
+    replay = SequenceReplay(run.rings, batch_size=4 * length, burn_in=before * length, n_step=1, gamma=0.9)
+    sampled = []
+    for prefix in range(1, 2 * shape.slots_per_ring * actors + 2):
+        run.act_ahead(prefix)
+        replay.take_in(prefix - 1, 0)
+        if prefix % 2 == 0 and replay.valid:
+            samples = replay.sample(random)
+            sampled.append((samples.arrays["observation"].copy(), samples.cells % 2, samples.tickets))
+    run.act_ahead(run.acted + actors)
+    for seen, columns, tickets in sampled:
+        assert len(seen) == (before + 1) * length + 1
+        for i, (column, ticket) in enumerate(zip(columns, tickets, strict=True)):
+            rows = range(-before * length, length + 1)
+            expected = [run.seen(int(ticket), row, int(column)) for row in rows]
+            np.testing.assert_array_equal(seen[:, i], np.stack(expected))
 
 
 @pytest.mark.parametrize("stack", [2, 4])

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from offbeat.models.critics import Critics
-from offbeat.models.spec import Activation
+from offbeat.models.dense import Unfilled
+from offbeat.models.policy_network import Body
+from offbeat.models.spec import Activation, PolicySpec
+from offbeat.types import ActionSpec, Leaf
 
+LEAVES, ACTION = (Leaf("observation", (4,), "float32"),), ActionSpec("discrete", (), nvec=(2,))
 seeds = st.integers(0, 2**31 - 1)
 sizes = st.lists(st.integers(1, 9), max_size=3).map(tuple)
 
@@ -19,7 +23,8 @@ def ensemble(
     hidden: tuple[int, ...] = (7, 5), activation: Activation = "relu", critics: int = 3, choices: int | None = None
 ) -> Critics:
     generator = torch.Generator().manual_seed(1)
-    return Critics(4, hidden, activation, critics=critics, choices=choices, generator=generator)
+    spec = PolicySpec(LEAVES, ACTION, (), activation, "categorical", normalize=False)
+    return Critics(Body(spec, Unfilled()), hidden, activation, critics=critics, choices=choices, generator=generator)
 
 
 def alone(critics: Critics, e: int, activation: str) -> nn.Sequential:

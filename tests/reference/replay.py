@@ -25,7 +25,9 @@ FIELDS = [
     Field("episode_length", (), "int32"),
     Field("recorded", (3,), "float32"),
     Field("behavior_version", (), "int64", per="unroll"),
+    Field("initial_state", (2,), "float32", per="unroll"),
 ]
+PER_TICKET = ["behavior_version", "initial_state"]
 LEAVES = ["observation/number", "observation/image"]
 
 Key = tuple[int, int, int]
@@ -104,7 +106,7 @@ class Writers:
                 for name in ("reward", "terminated", "truncated", "valid"):
                     content[name][0] = 0
         for name, part in content.items():
-            rows = len(part) if name in LEAVES or name == "behavior_version" else self.length
+            rows = len(part) if name in LEAVES or name in PER_TICKET else self.length
             slot[name][:rows] = part[:rows]
         self.following[actor] = {name: content[name][-1].copy() for name in LEAVES}
         self.committed[ticket] = content
@@ -127,6 +129,7 @@ class Writers:
             content["valid"][row] &= ~self.ended[actor]
             self.ended[actor] = (content["terminated"] | content["truncated"])[row]
         content["behavior_version"] = np.full(self.columns, 7)
+        content["initial_state"] = self.random.normal(size=(self.columns, 2)).astype(np.float32)
         return content
 
 

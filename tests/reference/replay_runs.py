@@ -17,6 +17,7 @@ from tests.reference.runs import lines_of
 
 from offbeat.checkpoint import load
 from offbeat.memory.replay import Replay, Samples
+from offbeat.memory.sequences import SequenceReplay
 from offbeat.training import Run, train
 from offbeat.types import Array, Tree
 from offbeat.workers.learner import Learned
@@ -120,6 +121,35 @@ def samples_checked(n_step: int, gamma: float = 0.99) -> Iterator[list[int]]:
 
     with patch.object(Replay, "sample", sample_and_check):
         yield counted
+
+
+@contextmanager
+def sequences_checked(n_step: int, gamma: float = 0.99) -> Iterator[list[int]]:
+    """Check every sequence of `Linked` that is sampled in this process meanwhile; yield how many there were."""
+    counted = [0]
+    sample = SequenceReplay.sample
+
+    def sample_and_check(self: SequenceReplay, random: np.random.Generator) -> Samples:
+        samples = sample(self, random)
+        arrays = samples.arrays
+        assert_linked_samples(_transitions(arrays), n_step, gamma)
+        resets, rows = arrays["resets"][:-1], arrays["observation"]
+        goes_on = ~resets & (rows[:-1, :, 0] == rows[1:, :, 0])
+        assert (goes_on | resets).all(), "another episode is remembered"
+        counted[0] += len(samples.cells)
+        return samples
+
+    with patch.object(SequenceReplay, "sample", sample_and_check):
+        yield counted
+
+
+def _transitions(arrays: Tree) -> Tree:
+    """Return those of sequences one by one, as a replay of rows samples them."""
+    time, column = np.nonzero(arrays["valid"])
+    observation = arrays["observation"][-len(arrays["valid"]) - 1 :]
+    found = {name: arrays[name][time, column] for name in ("reward", "discount")}
+    after = observation[arrays["next"][time, column], column]
+    return {**found, "observation": observation[time, column], "next/observation": after}
 
 
 def assert_linked_samples(samples: Tree, n_step: int, gamma: float) -> None:

@@ -87,6 +87,7 @@ CELLS = [
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 COPIED = {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True}
 BRIEF = {"steps": 130, "prioritized": True}
+REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 REPLAY_CELLS = [
     ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
     ReplayCell("sac", "Pendulum-v1", 1, 1, "threads", "processes", {"prioritized": True}),
@@ -98,6 +99,9 @@ REPLAY_CELLS = [
     ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
     ReplayCell("sac", "offbeat/PixelsGoal-v0", 2, 2, "processes", "serial", {"steps": 130}),
     ReplayCell("dqn", "offbeat/PixelsMotion-v0", 1, 1, "serial", "processes", {"frame_stack": 3, **BRIEF}),
+    # Sequences, whose states go on over tickets and stops.
+    ReplayCell("dqn", "CartPole-v1", 2, 2, "processes", "threads", {**REMEMBERS, "core": "gru", "prioritized": True}),
+    ReplayCell("sac", "Pendulum-v1", 3, 2, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
 ]
 
 

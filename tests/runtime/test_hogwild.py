@@ -62,6 +62,7 @@ class Cell(NamedTuple):
 
 
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
+SEQUENCES = {"core": "gru", "core_size": 8, "batch_size": 24}
 KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
 CELLS = [
     Cell("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
@@ -74,6 +75,7 @@ CELLS = [
     Cell("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
     Cell("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
     Cell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
+    Cell("sac", "CartPole-v1", "synced", "shared", False, {**SEQUENCES, "prioritized": True}),
 ]
 SHORT = {"a2c": 2048, "ppo": 2048, "sac": 300, "dqn": 300}
 LONG = {"a2c": 12_000, "ppo": 4096, "sac": 600, "dqn": 600}

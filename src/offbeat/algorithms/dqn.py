@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Bound, Count, Positive, Share
 from offbeat.losses import dqn as losses
 from offbeat.models.distributions import masked
 from offbeat.models.flat import FlatParameters, frozen
+from offbeat.models.policy_network import PolicyNetwork
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
@@ -33,7 +33,7 @@ HIDDEN_SIZES = (256, 256)
 
 
 @dataclass(frozen=True)
-class DQNConfig(ReplayConfig, NetworkConfig):
+class DQNConfig(ReplayConfig):
     """The settings of DQN; the defaults are for small networks on vectors, as the paper's are for Atari."""
 
     double: bool = True
@@ -69,7 +69,6 @@ class DQNConfig(ReplayConfig, NetworkConfig):
                 f"{env.id} has {env.action.kind} actions, but DQN expects one discrete action, whose choices it can "
                 f"value one by one: type `offbeat train {other} {env.id}`"
             )
-        self.refuse_core("DQN")
         return PolicySpec(
             **self.network(env, HIDDEN_SIZES),
             distribution="epsilon_greedy",
@@ -83,7 +82,7 @@ class DQNConfig(ReplayConfig, NetworkConfig):
         return 1 - (1 - self.final_epsilon) * progress / self.exploration_fraction
 
 
-def q_network(spec: PolicySpec, generator: torch.Generator) -> nn.Module:
+def q_network(spec: PolicySpec, generator: torch.Generator) -> PolicyNetwork:
     """Return a network from observations [M, inputs] to the values of all choices [M, n]."""
     return SoftPolicy(spec, generator=generator)
 
@@ -115,19 +114,24 @@ class DQN(OffPolicy[DQNConfig]):
         return {Q: self._config.learning_rate}
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
-        values = self._network(*self._seen(minibatch, "observation")).gather(1, minibatch["action"][:, None]).squeeze(1)
+        values = self._values(self._network, minibatch, "observation")
+        values = values.gather(1, minibatch["action"][:, None]).squeeze(1)
         targets = self._targets(minibatch)
         loss = losses.q_loss(values, targets, minibatch.get("weight")).mean()
         values = values.detach()
         self._errors = (values - targets).abs()
         return LossResult(loss, {"critic_loss": loss.detach(), "q_mean": values.mean(), "epsilon": self._epsilon})
 
+    def _values(self, network: PolicyNetwork, minibatch: Minibatch, name: str) -> Tensor:
+        """Return a network's values of all choices, [M, n], at the 'observation' or 'next_observation' of each."""
+        return self._look(network.moved_on, minibatch, name)
+
     @torch.no_grad()
     def _targets(self, minibatch: Minibatch) -> Tensor:
         """Return what the values learn towards, [M], without gradients."""
-        observation, allowed = self._seen(minibatch, "next_observation"), minibatch.get("next_mask")
-        following = self._ema_network(*observation)
-        choosing = self._network(*observation) if self._config.double else following
+        allowed = minibatch.get("next_mask")
+        following = self._values(self._ema_network, minibatch, "next_observation")
+        choosing = self._values(self._network, minibatch, "next_observation") if self._config.double else following
         choosing = choosing if allowed is None else masked(choosing, allowed)
         return losses.q_targets(minibatch["reward"], minibatch["discount"], following, choosing)
 
@@ -139,10 +143,9 @@ class DQN(OffPolicy[DQNConfig]):
         if made % self._config.ema_every == 0:
             self._ema.lerp_(self._policy.values, self._config.ema_rate)
 
-    def priorities(self, minibatch: Minibatch) -> Array:  # noqa: ARG002
+    def priorities(self, minibatch: Minibatch) -> Array:
         """Return by how much the values missed their targets, [M], before they learned from them."""
-        errors: Array = self._errors.cpu().numpy()
-        return errors
+        return self._told(self._errors, minibatch)
 
     def _arrays(self) -> dict[str, Tensor]:
         ema = {f"ema_{name}": view for name, view in self._policy.layout.views(self._ema).items()}

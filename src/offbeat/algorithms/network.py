@@ -56,18 +56,6 @@ class NetworkConfig:
             "precision": self.precision,
         }
 
-    def refuse_core(self, algorithm: str) -> None:
-        """Refuse a core, for an algorithm that learns from single transitions.
-
-        Raises:
-            ConfigError: there is one.
-        """
-        if self.core != "none":
-            raise ConfigError(
-                f"core is {self.core}, but {algorithm} learns from single transitions, which say nothing of what came "
-                "before: leave it out, or type `offbeat train ppo` with it"
-            )
-
     def _hidden_sizes(self, of_algorithm: tuple[int, ...], env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
             return self.hidden_sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.kept import Kept
+from offbeat.algorithms.network import NetworkConfig
+from offbeat.algorithms.sequences import Network, sequence_errors, transitions_of, walk
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config import Config, RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.memory.priorities import Exponents
-from offbeat.memory.replay import Replay
+from offbeat.memory.replay import AnyReplay, Replay
 from offbeat.memory.rings import Rings, RingShape
+from offbeat.memory.sequences import STATE, SequenceReplay, check_sequences
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
@@ -28,19 +31,22 @@ from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.pace import ReplayPace
 from offbeat.seeding import derive_seed
 from offbeat.threads import usable_cores
-from offbeat.types import Batch, Field, Minibatch, ParameterGroup, Stage
+from offbeat.types import Array, Batch, Field, Minibatch, ParameterGroup, Stage
+
+SEQUENCE = 16
+"""Rows of a ticket with a core, unless the settings say otherwise; without one it is 1."""
 
 
 @dataclass(frozen=True)
-class ReplayConfig:
-    """The settings of a replay."""
+class ReplayConfig(NetworkConfig):
+    """The settings of a replay, and of what learns from it."""
 
     learning_rate: Positive = 3e-4
     """Adam's step size, where no other is given."""
     gamma: Share = 0.99
     """Discount per env step."""
     batch_size: Count = 256
-    """Transitions that an update sees."""
+    """Transitions that an update sees. With a core rows, of whole sequences: a multiple of chunk_length."""
     utd_ratio: Ratio | None = None
     """Updates per env step, held exactly; none: 1, or what steps_per_update says."""
     steps_per_update: Ratio | None = None
@@ -50,15 +56,21 @@ class ReplayConfig:
     max_ahead: Natural = 0
     """Tickets that actors may be ahead of the updates; by default as many as let all actors act at once: actors - 1,
     outside of serial one more."""
-    chunk_length: Count = 1
-    """Env steps of one column in a ticket: the piece after which the updates that it made due are done."""
+    chunk_length: Count | None = None
+    """Env steps of one column in a ticket: the piece after which the updates that it made due are done. With a core
+    it is also the sequence that is learned from as one. None: 1, and 16 with a core."""
+    burn_in: Natural | None = None
+    """Env steps before a sequence that only bring the core's state up to date: a multiple of chunk_length; none: as
+    many as that is. Only with a core."""
     capacity: Count = 1_000_000
     """Rows that the replay keeps at least, of all actors together: transitions, and the reset rows between them."""
     n_step: Count = 1
-    """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged. Above 1
-    nothing corrects for the policy that acted, nor counts the entropy of the steps between."""
+    """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged, nor with a
+    core the ends of sequences. Above 1 nothing corrects for the policy that acted, nor counts the entropy of the
+    steps between."""
     prioritized: bool = False
-    """Sample in proportion to the last error of a transition (arXiv:1511.05952); the critics weigh it in return."""
+    """Sample in proportion to the last error of a transition (arXiv:1511.05952), or with a core those of a sequence;
+    the critics weigh it in return."""
     priority_exponent: Share = 0.6
     """How much the error counts when sampling: 0 is uniform. Only with prioritized."""
     importance_exponent: Share = 0.4
@@ -72,7 +84,7 @@ class ReplayConfig:
     lead: ClassVar[str] = "max_ahead"
     """What is set to let actors be further ahead."""
     layout: ClassVar[tuple[str, ...]] = (
-        *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "capacity", "prioritized"),
+        *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
     )
     """Keys that a resume may not change: what is kept of the replay, and of the ratio, belongs to them."""
     means_nothing: ClassVar[dict[str, str]] = {
@@ -93,6 +105,10 @@ class ReplayConfig:
                 f"utd_ratio is {self.utd_ratio} and steps_per_update is {self.steps_per_update}, but one is the "
                 "inverse of the other: keep one of them"
             )
+        if self.core == "none" and self.burn_in is not None:
+            raise ConfigError(
+                f"burn_in is {self.burn_in}, which means nothing without a core: leave it out, or type --set core=gru"
+            )
         for key in ("priority_exponent", "importance_exponent"):
             if not self.prioritized and getattr(self, key) != getattr(ReplayConfig, key):
                 raise ConfigError(
@@ -107,6 +123,18 @@ class ReplayConfig:
             return 1 / self.steps_per_update
         return Fraction(1) if self.utd_ratio is None else self.utd_ratio
 
+    @property
+    def ticket_length(self) -> int:
+        """Env steps of one column in a ticket."""
+        return self.chunk_length or (1 if self.core == "none" else SEQUENCE)
+
+    @property
+    def rows_before(self) -> int:
+        """Rows before a sequence that only bring the state up to date."""
+        if self.core == "none":
+            return 0
+        return self.ticket_length if self.burn_in is None else self.burn_in
+
     def memory(self, runtime: RuntimeConfig, lead: int = 0) -> RingShape:
         """Return the rings that these settings make, and the pace on them.
 
@@ -117,8 +145,10 @@ class ReplayConfig:
         Raises:
             ConfigError: they cannot work together.
         """
-        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=self.batch_size)
-        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.chunk_length, self.capacity, lead)
+        before = self.rows_before * runtime.actors * runtime.envs_per_actor  # beyond them there is a sequence
+        needs = max(self.batch_size, before)
+        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=needs)
+        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.ticket_length, self.capacity, lead)
 
     def of_worker(self, index: int, workers: int) -> Self:
         """Return the settings of one worker of a lock-free run: they share warm-up and capacity out.
@@ -130,10 +160,17 @@ class ReplayConfig:
         warmup = self.warmup // workers + (index < self.warmup % workers)
         return replace(self, warmup=warmup, capacity=-(-self.capacity // workers))
 
-    def replay(self, rings: Rings) -> Replay:
+    def replay(self, rings: Rings) -> AnyReplay:
         """Return the replay of these settings on the rings of their shape."""
-        priorities = Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None
-        return Replay(rings, batch_size=self.batch_size, n_step=self.n_step, gamma=self.gamma, priorities=priorities)
+        shared: dict[str, Any] = {
+            "batch_size": self.batch_size,
+            "n_step": self.n_step,
+            "gamma": self.gamma,
+            "priorities": Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None,
+        }
+        if self.core == "none":
+            return Replay(rings, **shared)
+        return SequenceReplay(rings, burn_in=self.rows_before, **shared)
 
     def doubts(self, steps: int) -> str:
         """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
@@ -154,12 +191,18 @@ class ReplayConfig:
             self._check_shares(runtime)
             return
         shape = self.memory(runtime)
-        shape.check(self.batch_size, self.n_step)
+        self._check_samples(shape)
         if runtime.actors > shape.pace.in_flight:
             raise ConfigError(
                 f"actors is {runtime.actors}, but at most max_ahead + 1 = {shape.pace.in_flight} tickets can be in "
                 f"flight: type --set max_ahead={runtime.actors} to let all of them act at once, or fewer --actors"
             )
+
+    def _check_samples(self, shape: RingShape) -> None:
+        """Refuse samples that the rings cannot give."""
+        if self.core != "none":
+            check_sequences(shape, self.batch_size, self.rows_before, self.n_step)
+        shape.check(self.batch_size, self.n_step)
 
     def _check_shares(self, runtime: RuntimeConfig) -> None:
         """Refuse settings of a lock-free run that cannot work together, or mean nothing in it."""
@@ -178,7 +221,7 @@ class ReplayConfig:
         self.memory(runtime)  # what is wrong with the totals is told of them
         own = self.of_worker(0, workers)
         try:
-            own.memory(runtime).check(self.batch_size, self.n_step)
+            self._check_samples(own.memory(runtime))
         except ConfigError as error:
             raise ConfigError(
                 f"each of {workers} workers has its share of capacity and warmup, {own.capacity} and {own.warmup}, but "
@@ -229,10 +272,14 @@ class OffPolicy(Kept, Generic[Settings]):
         return cls(config.settings, spec, seed=config.run.seed, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
-        return []
+        return [Field(STATE, (self._spec.state_size,), "float32", per="unroll")] if self._spec.recurrent else []
+
+    def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:  # noqa: ARG002
+        """Turn what was sampled into what `_look` and the losses are given; `random` draws what is random in it."""
+        return self._of_sequences(sampled) if self._spec.recurrent else self._of_rows(sampled)
 
     @torch.no_grad()
-    def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:  # noqa: ARG002
+    def _of_rows(self, sampled: Batch) -> dict[str, Any]:
         """Flatten and normalise observations to [M, inputs]; images, and the rest, stay as they were sampled."""
         rows = {name: sampled[name] for name in ("action", "reward", "discount", "weight") if name in sampled}
         for name, prefix in (("observation", ""), ("next_observation", "next/")):
@@ -242,9 +289,46 @@ class OffPolicy(Kept, Generic[Settings]):
             rows["mask"], rows["next_mask"] = sampled[self._spec.mask], sampled["next/" + self._spec.mask]
         return rows
 
-    def _seen(self, minibatch: Minibatch, name: str) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return what networks are given of 'observation' or 'next_observation'."""
-        return minibatch[name], {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self._spec.encoded}
+    @torch.no_grad()
+    def _of_sequences(self, sampled: Batch) -> dict[str, Any]:
+        """Do the same with all rows of the sequences, [(L + 1) * B, ...], and say where the M transitions are."""
+        resets, spec = sampled["resets"], self._spec
+        found: dict[str, Any] = transitions_of(sampled)
+        leaves = {leaf.name: sampled[leaf.name].flatten(0, 1) for leaf in spec.observation}
+        vector = flatten_tensors(spec.vectors, {**leaves, "reward": resets.flatten()})  # as long as these
+        if spec.mask:
+            allowed = leaves[spec.mask][self._config.rows_before * resets.shape[1] :]
+            found["mask"], found["next_mask"] = allowed[found["rows"]], allowed[found["next_rows"]]
+        return {
+            **found,
+            "observation": self._statistics.normalized(vector),
+            "encoded": {leaf.name: leaves[leaf.name] for leaf in spec.encoded},
+            "resets": resets,
+            "state": sampled[STATE],
+        }
+
+    def _look(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
+        """Return what a network makes of the 'observation' or 'next_observation' of each transition, [M, ...].
+
+        Args:
+            network: `Body.forward` or `PolicyNetwork.moved_on`.
+            minibatch: as `minibatch` returns it.
+            name: which of the two.
+            stored: whether a core begins with the state that was stored, which is that of the policy; else with zero.
+        """
+        if not self._spec.recurrent:
+            encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self._spec.encoded}
+            return network(minibatch[name], encoded, None)[0]
+        state = minibatch["state"] if stored else torch.zeros_like(minibatch["state"])
+        outputs = walk(network, minibatch, state, self._config.rows_before)
+        return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
+
+    def _told(self, errors: Tensor, minibatch: Minibatch) -> Array:
+        """Return the errors of transitions, [M], as the replay is told of them: one for each that was drawn."""
+        if self._spec.recurrent:
+            errors = sequence_errors(errors, minibatch["column"], len(minibatch["state"]))
+        told: Array = errors.cpu().numpy()
+        return told
 
     def finish(self, observations: Batch) -> dict[str, float]:
         if self._spec.normalize:

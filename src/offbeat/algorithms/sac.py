@@ -11,8 +11,7 @@ Until the first update of the policy, actions are uniform over all there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -20,18 +19,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
 from offbeat.algorithms.sac_gradients import SACGradients
+from offbeat.algorithms.sequences import Network
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.fields import Bound, Count, NonNegative, Positive
 from offbeat.losses import sac as losses
 from offbeat.models.critics import Critics
 from offbeat.models.distributions import TanhGaussian, masked
-from offbeat.models.encoders import encoders_of
 from offbeat.models.flat import FlatParameters, frozen
-from offbeat.models.policy_network import Uniform
+from offbeat.models.policy_network import Body, Uniform
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
@@ -47,7 +45,7 @@ choices that is any good cannot keep; its author and github.com/toshikwa/sac-dis
 
 
 @dataclass(frozen=True)
-class SACConfig(ReplayConfig, NetworkConfig):
+class SACConfig(ReplayConfig):
     """The settings of SAC; the defaults are those of arXiv:1812.05905, appendix D, unless noted."""
 
     policy_learning_rate: Positive | None = None
@@ -86,7 +84,6 @@ class SACConfig(ReplayConfig, NetworkConfig):
         """
         _require_actions(env)
         self._require_use_of_temperature()
-        self.refuse_core("SAC")
         for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
             if given:
                 raise ConfigError(f"{key} is {getattr(self, key)}, which SAC's critics do not have: leave it out")
@@ -160,16 +157,27 @@ def _most_entropy(spec: PolicySpec) -> float:
     return spec.action_size * math.log(spec.action.nvec[0] if spec.action.kind == "discrete" else 2)
 
 
+class _Look(Protocol):
+    """`OffPolicy._look`."""
+
+    def __call__(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor: ...
+
+
 class _Networks(NamedTuple):
     policy: SoftPolicy
     critics: Critics
     frozen: Critics
     """The critics on the same values, but without gradients: through them, the policy alone is differentiated."""
     ema: Critics
+    look: _Look
 
+    def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
+        """Return those of the action distributions at 'observation' or 'next_observation', [M, outputs]."""
+        return self.look(self.policy.moved_on, minibatch, name)
 
-Seen = Callable[[Minibatch, str], tuple[Tensor, Mapping[str, Tensor]]]
-"""Returns what networks are given of 'observation' or 'next_observation'."""
+    def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
+        """Return what critics see there, [M, F]. Nobody acted with their own memory: it begins with nothing."""
+        return self.look(critics.body, minibatch, name, stored=False)
 
 
 class _Heads(Protocol):
@@ -195,8 +203,8 @@ class _Heads(Protocol):
 class _BoxHeads:
     """One action is drawn from the policy in each state; critics are given it after the observation."""
 
-    def __init__(self, networks: _Networks, seen: Seen, action_size: int) -> None:
-        self._networks, self._seen, self._action_size = networks, seen, action_size
+    def __init__(self, networks: _Networks, action_size: int) -> None:
+        self._networks, self._action_size = networks, action_size
 
     def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
         shape = (2, rows, self._action_size)
@@ -204,56 +212,60 @@ class _BoxHeads:
         return {"noise": noise, "next_noise": following}
 
     def values(self, minibatch: Minibatch) -> Tensor:
-        values: Tensor = self._networks.critics(*self._seen(minibatch, "observation"), minibatch["action"])
+        critics = self._networks.critics
+        values: Tensor = critics(self._networks.features(critics, minibatch, "observation"), minibatch["action"])
         return values
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
-        observation = self._seen(minibatch, "next_observation")
-        action, log_prob = TanhGaussian(self._networks.policy(*observation)).sample(minibatch["next_noise"])
-        following = self._networks.ema(*observation, action)
+        networks = self._networks
+        parameters = networks.parameters(minibatch, "next_observation")
+        action, log_prob = TanhGaussian(parameters).sample(minibatch["next_noise"])
+        following = networks.ema(networks.features(networks.ema, minibatch, "next_observation"), action)
         return losses.soft_targets(minibatch["reward"], minibatch["discount"], following, log_prob, temperature)
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        observation = self._seen(minibatch, "observation")
-        action, log_prob = TanhGaussian(self._networks.policy(*observation)).sample(minibatch["noise"])
-        values = self._networks.frozen(*observation, action)
+        networks = self._networks
+        action, log_prob = TanhGaussian(networks.parameters(minibatch, "observation")).sample(minibatch["noise"])
+        values = networks.frozen(networks.features(networks.frozen, minibatch, "observation"), action)
         return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
 
 
 class _ChoiceHeads:
     """All actions are valued in each state, and weighed with their probabilities: nothing is drawn."""
 
-    def __init__(self, networks: _Networks, seen: Seen) -> None:
-        self._networks, self._seen = networks, seen
+    def __init__(self, networks: _Networks) -> None:
+        self._networks = networks
 
     def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:  # noqa: ARG002
         return {}
 
     def values(self, minibatch: Minibatch) -> Tensor:
-        values: Tensor = self._networks.critics(*self._seen(minibatch, "observation"))
+        values = self._values(self._networks.critics, minibatch, "observation")
         chosen = minibatch["action"][:, None].expand(*values.shape[:2], 1)
         return values.gather(2, chosen).squeeze(2)
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
-        observation = self._seen(minibatch, "next_observation")
-        log_probs = self._log_probs(*observation, minibatch.get("next_mask"))
-        following = self._networks.ema(*observation)
+        log_probs = self._log_probs(minibatch, "next_observation", minibatch.get("next_mask"))
+        following = self._values(self._networks.ema, minibatch, "next_observation")
         return losses.discrete_soft_targets(
             minibatch["reward"], minibatch["discount"], following, log_probs, temperature
         )
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        observation = self._seen(minibatch, "observation")
-        log_probs = self._log_probs(*observation, minibatch.get("mask"))
+        log_probs = self._log_probs(minibatch, "observation", minibatch.get("mask"))
         with torch.no_grad():
-            values = self._networks.frozen(*observation)
+            values = self._values(self._networks.frozen, minibatch, "observation")
             entropy = losses.entropy_of(log_probs)
         return losses.discrete_policy_loss(log_probs, values, temperature), entropy
 
-    def _log_probs(self, vector: Tensor, encoded: Mapping[str, Tensor], mask: Tensor | None) -> Tensor:
-        logits = self._networks.policy(vector, encoded)
+    def _values(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
+        values: Tensor = critics(self._networks.features(critics, minibatch, name))
+        return values
+
+    def _log_probs(self, minibatch: Minibatch, name: str, mask: Tensor | None) -> Tensor:
+        logits = self._networks.parameters(minibatch, name)
         return functional.log_softmax(logits if mask is None else masked(logits, mask), dim=1)
 
 
@@ -320,26 +332,22 @@ class SAC(OffPolicy[SACConfig]):
         config, spec = self._config, self._spec
         box = spec.action.kind == "box"
         policy = SoftPolicy(spec, generator=generator).to(self._device)
-        encoders = encoders_of(spec, Uniform(generator))
-        seen = spec.inputs + (encoders.features if encoders else 0)
         critics = Critics(
-            seen + spec.action_size if box else seen,
+            Body(replace(spec, hidden_sizes=()), Uniform(generator)),
             spec.hidden_sizes,
             spec.activation,
             critics=config.critics,
             choices=None if box else spec.action.nvec[0],
+            action_size=spec.action_size if box else 0,
             generator=generator,
-            encoders=encoders,
         ).to(self._device)
         self._policy = FlatParameters(policy, POLICY, storage)
         self._critics = FlatParameters(critics, CRITIC, storage)
         self._ema = storage.keep("ema_critics", self._critics.values.clone())
         frozen_critics = frozen(critics, self._critics.arrays())
         ema = frozen(critics, self._critics.layout.views(self._ema))
-        networks = _Networks(policy, critics, frozen_critics, ema)
-        self._heads: _Heads = (
-            _BoxHeads(networks, self._seen, spec.action_size) if box else _ChoiceHeads(networks, self._seen)
-        )
+        networks = _Networks(policy, critics, frozen_critics, ema, self._look)
+        self._heads: _Heads = _BoxHeads(networks, spec.action_size) if box else _ChoiceHeads(networks)
 
     def _make_temperature(self, storage: Storage) -> None:
         """Make a parameter of it, unless it is fixed."""
@@ -453,12 +461,11 @@ class SAC(OffPolicy[SACConfig]):
 
     # --- after the stages -----------------------------------------------------------------------------------
 
-    def priorities(self, minibatch: Minibatch) -> Array:  # noqa: ARG002
+    def priorities(self, minibatch: Minibatch) -> Array:
         """Return by how much the critics missed their targets, [M], before they learned from them."""
         if self._by_hand:
             return self._by_hand.errors()
-        errors: Array = self._errors.cpu().numpy()
-        return errors
+        return self._told(self._errors, minibatch)
 
     # --- what is kept -----------------------------------------------------------------------------------------
 

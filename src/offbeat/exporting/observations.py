@@ -1,4 +1,4 @@
-"""Observations drawn at random, as an env might give them, to see what a policy makes of them: stacks of frames whole."""
+"""Observations drawn at random, as an env might give them, to see what a policy makes of them; stacks are whole."""
 
 from __future__ import annotations
 

@@ -207,6 +207,10 @@ class Rings:
     def _slot(self, ticket: int) -> int:
         return ticket // self.shape.actors % self.shape.slots_per_ring
 
+    def per_ticket(self, name: str) -> Array:
+        """Return a field that each ticket has once: a view [actors, slots, N, *shape]."""
+        return self._tickets[name]
+
     def flat(self, name: str) -> Array:
         """Return a field of all rings by place: a view [actors (R + 1) N, *shape]."""
         ring = self._steps[name]
@@ -230,18 +234,23 @@ class Rings:
         Each is contiguous. An actor has two stretches of rows where they pass the end of its ring.
         """
         return {
-            f"{actor}/{number}/{name}": self._steps[name][actor, rows.start : rows.stop + 1]
+            f"{actor}/{number}/{name}": self._stretch(name, actor, slots)
             for actor in range(self.shape.actors)
-            for number, rows in enumerate(self._rows(window, actor))
+            for number, slots in enumerate(self._slots(window, actor))
             for name in names
         }
 
-    def _rows(self, window: range, actor: int) -> list[range]:
-        """Return where the rows of an actor's tickets in a window lie in its ring."""
-        actors, length = self.shape.actors, self.shape.length
+    def _stretch(self, name: str, actor: int, slots: range) -> Array:
+        if name in self._tickets:
+            return self._tickets[name][actor, slots.start : slots.stop]
+        length = self.shape.length
+        return self._steps[name][actor, slots.start * length : slots.stop * length + 1]
+
+    def _slots(self, window: range, actor: int) -> list[range]:
+        """Return which slots of an actor's ring its tickets in a window have."""
+        actors = self.shape.actors
         own = range(window.start + (actor - window.start) % actors, window.stop, actors)
-        slots = around(self._slot(own.start), len(own), self.shape.slots_per_ring)
-        return [range(piece.start * length, piece.stop * length) for piece in slots]
+        return around(self._slot(own.start), len(own), self.shape.slots_per_ring)
 
 
 def around(first: int, count: int, size: int) -> list[range]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.models.encoders import Encoders, OwnEncoder
-from offbeat.models.policy_network import NONE_ENCODED, uniform_
+from offbeat.models.policy_network import Body, uniform_
 from offbeat.models.spec import Activation
 
 
 class Critics(nn.Module):
-    """E multi-layer perceptrons of one shape, each with parameters of its own.
+    """E multi-layer perceptrons of one shape, each with parameters of its own, on features that they share.
 
     Layer i has `weights.{i}` [E, outputs_i, inputs_i] and `biases.{i}` [E, outputs_i]; each critic begins as torch's
     own layers do.
@@ -23,30 +22,29 @@ class Critics(nn.Module):
 
     def __init__(
         self,
-        inputs: int,
+        body: Body,
         hidden_sizes: Sequence[int],
         activation: Activation,
         *,
         critics: int,
         choices: int | None,
+        action_size: int = 0,
         generator: torch.Generator,
-        encoders: Encoders | OwnEncoder | None = None,
     ) -> None:
         """Make a new ensemble.
 
         Args:
-            inputs: numbers that a critic sees: of the observation, of what encoders make of it, and of the action after
-                them where it is given one.
+            body: from observations to the features that all critics see.
             hidden_sizes: units of each hidden layer.
             activation: between the layers.
             critics: E.
             choices: how many actions there are, if the critics value them all; None: they value the one given.
+            action_size: numbers in that one.
             generator: for the initial parameters.
-            encoders: which all critics share.
         """
         super().__init__()
-        self.encoders = encoders
-        layers = list(pairwise((inputs, *hidden_sizes, choices or 1)))
+        self.body = body
+        layers = list(pairwise((body.features + action_size, *hidden_sizes, choices or 1)))
         self.weights = nn.ParameterList(
             uniform_(torch.empty(critics, outputs, fan_in), fan_in, generator) for fan_in, outputs in layers
         )
@@ -56,19 +54,14 @@ class Critics(nn.Module):
         self._one = choices is None
         self._activation = torch.tanh if activation == "tanh" else functional.relu
 
-    def forward(
-        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, action: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
         """Return the values [E, M] of the actions [M, action_size], or those of all choices, [E, M, choices].
 
         Args:
-            vector: as for `PolicyNetwork.forward`, like the next.
-            encoded: leaf -> [M, *seen].
+            features: [M, F], what `body` has made of the observations.
             action: where critics are given one.
         """
-        features = self.encoders(encoded) if self.encoders is not None else None
-        parts = [part for part in (vector, features, action) if part is not None and part.shape[1]]
-        x = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        x = features if action is None else torch.cat((features, action), dim=1)
         x = x.expand(len(self.biases[0]), *x.shape)
         last = len(self.weights) - 1
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):

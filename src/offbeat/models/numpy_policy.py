@@ -43,6 +43,8 @@ class ActingPolicy(ABC):
     def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
         """Sample an action for each column and record its log-probability, where the spec says so."""
         if self._uniform is not None and self._uniform[0]:
+            if self.state_size:
+                self.forward(observation, state)  # what is seen now is remembered when it chooses
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.uniform(self.spec, columns, random, self._allowed(observation)), {})
         parameters = self.parameters(observation, state)

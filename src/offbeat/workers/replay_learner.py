@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.memory.replay import Replay
+from offbeat.memory.replay import AnyReplay
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.pace import ReplayPace
@@ -30,7 +30,7 @@ class ReplayLearner(Learner):
     def __init__(
         self,
         algorithm: ReplayAlgorithm,
-        replay: Replay,
+        replay: AnyReplay,
         pace: ReplayPace,
         weights: Weights,
         *,
@@ -101,7 +101,7 @@ class ReplayLearner(Learner):
         if beyond <= 0:
             return size
         ratio = self._due / beyond
-        return {"utd_ratio": ratio, "samples_per_insert": ratio * self._replay.batch_size, **size}
+        return {"utd_ratio": ratio, "samples_per_insert": ratio * self._replay.transitions, **size}
 
     def publish(self, version: int) -> None:
         super().publish(version)

@@ -1,0 +1,168 @@
+"""The Nature CNN on stacks of Atari's frames: what memory layout, rows at once and precision change.
+
+    python -m benchmarks.images [--rounds 9] [--out DIR]
+
+"acting" is a forward pass of 32 images; "training" is a forward and a backward pass of 1,088, as many as an update of
+64 envs, 16 steps and the row that follows looks at. Sides take turns, forward and back, on one thread; the first rounds
+are dropped. Images begin as bytes, [M, 4, 84, 84], on every side.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from offbeat.models.encoders import Convolution, Encoders, NatureCNN
+from offbeat.models.policy_network import Orthogonal
+from offbeat.threads import limit
+from offbeat.types import Leaf
+
+STACK = Leaf("observation", (84, 84), "uint8", stack=4)
+ACTING, TRAINING = 32, 1_088
+DROPPED = 1
+Network = Callable[[Tensor], Tensor]
+
+
+class Plain(nn.Module):
+    """The same network in torch's own layers, whose images and weights lie channels first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = [(4, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1)]
+        self.layers = nn.Sequential(*(nn.Conv2d(*size) for size in sizes))
+        self.dense = nn.Linear(3136, 512)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = images.to(torch.float32).mul_(1 / 255)
+        for layer in self.layers:
+            x = functional.relu(layer(x))
+        return functional.relu(self.dense(x.flatten(1)))
+
+
+class SpaceToDepth(NatureCNN):
+    """The first convolution, of 8 x 8 at each fourth pixel, as one of 2 x 2 on blocks of 4 x 4 pixels."""
+
+    def __init__(self, leaf: Leaf, init: Orthogonal) -> None:
+        super().__init__(leaf, init)
+        self.conv1 = Convolution(64, 32, 2, init)
+
+    def forward(self, images: Tensor) -> Tensor:
+        blocks = images.reshape(len(images), 4, 21, 4, 21, 4).permute(0, 2, 4, 1, 3, 5).reshape(len(images), 21, 21, 64)
+        x = blocks.to(torch.float32).mul_(1 / 255).permute(0, 3, 1, 2)
+        for layer in (self.conv1, self.conv2, self.conv3):
+            x = functional.relu(layer(x))
+        return functional.relu(self.dense(x.permute(0, 2, 3, 1).flatten(1)))
+
+
+class Generic(NatureCNN):
+    """Bytes are brought into torch's channels last while they become floats."""
+
+    def __init__(self, leaf: Leaf, init: Orthogonal) -> None:
+        super().__init__(leaf, init)
+        self._images = ToFloat()  # type: ignore[assignment]
+
+
+class ToFloat(nn.Module):
+    """What `Images` would be without moving bytes first."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.to(torch.float32, memory_format=torch.channels_last).mul_(1 / 255)
+
+
+def init() -> Orthogonal:
+    return Orthogonal(torch.Generator().manual_seed(0))
+
+
+def in_parts() -> Network:
+    """Return the encoder as it ships."""
+    encoders = Encoders((STACK,), "nature_cnn", init())
+    return lambda images: encoders({"observation": images})
+
+
+SIDES: dict[str, tuple[Network, bool]] = {
+    "torch's own layout": (Plain(), False),
+    "torch's own layout, bf16": (Plain(), True),
+    "channels last": (Generic(STACK, init()), False),
+    "channels last, blocks of 4 x 4 first": (SpaceToDepth(STACK, init()), False),
+    "channels last, bytes first": (NatureCNN(STACK, init()), False),
+    "channels last, bytes first, 256 rows at once: as it ships": (in_parts(), False),
+    "as it ships, bf16": (in_parts(), True),
+}
+
+
+def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return CPU microseconds per image of each round."""
+    acting, training = (torch.randint(0, 256, (rows, *STACK.seen), dtype=torch.uint8) for rows in (ACTING, TRAINING))
+    results: dict[str, dict[str, list[float]]] = {name: {"acting": [], "training": []} for name in SIDES}
+    for turn in range(rounds + DROPPED):
+        for name in sorted(SIDES, key=list(SIDES).index, reverse=turn % 2 == 1):
+            network, bf16 = SIDES[name]
+            costs = {"acting": _acting(network, acting, bf16=bf16), "training": _training(network, training, bf16=bf16)}
+            if turn >= DROPPED:
+                for what, cost in costs.items():
+                    results[name][what].append(round(cost, 1))
+    return results
+
+
+def _precision(*, bf16: bool) -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", dtype=torch.bfloat16) if bf16 else nullcontext()
+
+
+def _acting(network: Network, images: Tensor, *, bf16: bool, times: int = 20) -> float:
+    with torch.inference_mode(), _precision(bf16=bf16):
+        network(images)  # caches are another side's
+        begun = process_time()
+        for _ in range(times):
+            network(images)
+    return 1e6 * (process_time() - begun) / (times * len(images))
+
+
+def _training(network: Network, images: Tensor, *, bf16: bool) -> float:
+    begun = process_time()
+    with _precision(bf16=bf16):
+        features = network(images)
+    features.float().sum().backward()  # type: ignore[no-untyped-call]
+    return 1e6 * (process_time() - begun) / len(images)
+
+
+def table(results: dict[str, dict[str, list[float]]]) -> str:
+    """Return the medians as Markdown."""
+    first = median(results["torch's own layout"]["training"])
+    rows = [
+        [
+            name,
+            *(spread(costs[what], ",.0f") for what in ("acting", "training")),
+            f"{first / median(costs['training']):.2f}",
+        ]
+        for name, costs in results.items()
+    ]
+    header = ["Nature CNN", "acting: us an image", "training: us an image", "times as quick"]
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    """Measure all sides; write the raw results and the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
+    arguments = parser.parse_args()
+    limit(1)
+    about, results = machine(), measure(arguments.rounds)
+    write_json(arguments.out / "images.json", {"machine": about, "us": results})
+    text = f"# Images\n\n{describe(about)}. CPU time on one thread.\n\n{table(results)}"
+    (arguments.out / "images.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Learning from sequences: losses and gradients are those of a plain loop over time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.dqn import perturb as perturb_dqn
+from tests.reference.models import leaves, random_observation
+from tests.reference.sac import BOUNDED
+from tests.reference.sac import perturb as perturb_sac
+from tests.reference.sequences import DQNTwin, SACTwin
+
+from offbeat.algorithms.dqn import DQN, DQNConfig
+from offbeat.algorithms.sac import CRITIC, POLICY, SAC, SACConfig
+from offbeat.choices import draw_choices
+from offbeat.config import RuntimeConfig, resolve
+from offbeat.envs.make import make_envs
+from offbeat.errors import ConfigError
+from offbeat.memory.arena import private_arena
+from offbeat.memory.replay import Samples
+from offbeat.models.policy_network import Remembered
+from offbeat.models.published import published_layout
+from offbeat.models.spec import PolicySpec
+from offbeat.models.torch_policy import TorchPolicy
+from offbeat.seeding import stream
+from offbeat.types import EnvSpec, Minibatch, Tree, env_fields
+from offbeat.workers.actor import Actor
+
+COLUMNS, LENGTH = 3, 5
+NETWORK: dict[str, Any] = {
+    "hidden_sizes": (6,),
+    "core": "gru",
+    "core_size": 4,
+    "chunk_length": LENGTH,
+    "batch_size": 7 * LENGTH,
+    "warmup": 60,
+    "capacity": 300,
+    "n_step": 2,
+}
+
+
+def env_of(action: str) -> EnvSpec:
+    observation = "masked choices" if action == "masked" else "vector"
+    return EnvSpec("Test-v0", leaves(observation, BOUNDED[action]), BOUNDED[action], COLUMNS)
+
+
+def sampled(algorithm: DQN | SAC, env: EnvSpec, seed: int = 0) -> Samples:
+    """Return a sample of a replay with ends of episodes, resets and other rows without a decision."""
+    config, spec, random = algorithm._config, algorithm._spec, np.random.default_rng(seed)
+    shape = config.memory(RuntimeConfig(actors=2, envs_per_actor=COLUMNS))
+    fields = (*env_fields(env), *algorithm.fields())
+    rings = shape.slots(fields, private_arena(shape.slabs(fields)))
+    replay = config.replay(rings)
+    for ticket in range(shape.tickets + 3):
+        _fill(rings.open(ticket), spec, random)
+        replay.take_in(ticket, 0)
+    samples = replay.sample(random)
+    if replay.prioritized:
+        for _ in range(9):
+            replay.update_priorities(samples, random.uniform(0.1, 3, len(samples.cells)))
+            samples = replay.sample(random)
+        assert len(set(samples.arrays["weight"].tolist())) > 2
+    arrays = samples.arrays
+    before = config.rows_before
+    assert (arrays["resets"][before:-1] == ~arrays["valid"]).all(), "a row that is no transition ends the memory"
+    assert arrays["resets"][:before].any() or not before
+    assert len(np.unique(arrays["next"] - np.arange(LENGTH)[:, None])) == config.n_step
+    return samples
+
+
+def _fill(slot: Tree, spec: PolicySpec, random: np.random.Generator) -> None:
+    rows, size = slot["reward"].shape, slot["reward"].size
+    observation = random_observation(spec, size, random)
+    for name, leaf in observation.items():
+        slot[name][...] = leaf.reshape(*rows, *leaf.shape[1:])
+    if spec.action.kind == "box":
+        slot["action"][...] = random.uniform(-1, 1, slot["action"].shape)
+    else:
+        mask = observation[spec.mask] if spec.mask else None
+        slot["action"][...] = draw_choices(spec.action.nvec, size, random, mask)[:, 0].reshape(rows)
+    slot["reward"][...] = random.normal(size=rows)
+    slot["terminated"][...] = random.random(rows) < 0.1
+    slot["truncated"][...] = random.random(rows) < 0.1
+    slot["valid"][...] = random.random(rows) < 0.8
+    slot["valid"][1:] &= ~(slot["terminated"] | slot["truncated"])[:-1]
+    slot["initial_state"][...] = random.normal(size=slot["initial_state"].shape)
+
+
+def prepared(algorithm: DQN | SAC, samples: Samples) -> Minibatch:
+    tensors = {name: torch.from_numpy(array) for name, array in samples.arrays.items()}
+    return algorithm.minibatch(tensors, stream(0, "learn", 0))
+
+
+def assert_gradients(algorithm: DQN | SAC, stage: int, minibatch: Minibatch, twin: Any, loss: torch.Tensor) -> None:
+    """A stage's loss, and its gradients by name, are those of the twin."""
+    chosen = algorithm.stages[stage]
+    flat = algorithm.groups[chosen.group].parameters
+    flat.gradients.zero_()
+    ours = chosen.loss(minibatch).loss
+    assert isinstance(ours, torch.Tensor)
+    torch.autograd.backward(ours)
+    assert ours.item() == pytest.approx(loss.item(), rel=1e-5)
+    prefix, expected = "critics." if chosen.group == CRITIC else "", twin.gradients(loss)
+    for name, gradient in flat.layout.views(flat.gradients).items():
+        theirs = expected[prefix + name]
+        assert np.abs(theirs).max() > 1e-4, name
+        np.testing.assert_allclose(gradient.numpy(), theirs, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "gru": {},
+    "lstm": {"core": "lstm"},
+    "gru, no burn-in": {"burn_in": 0},
+    "lstm, long burn-in, one step": {"core": "lstm", "burn_in": 2 * LENGTH, "n_step": 1},
+    "lstm, prioritized": {"core": "lstm", "prioritized": True, "hidden_sizes": ()},
+}
+
+
+@pytest.mark.parametrize("action", ["discrete", "masked"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_loss_of_dqn_is_a_plain_loops_to_five_digits(name, action):
+    config, env = DQNConfig(**{**NETWORK, **CASES[name]}), env_of(action)
+    algorithm = DQN(config, config.policy_spec(env), seed=1)
+    perturb_dqn(algorithm, 0.3)
+    samples = sampled(algorithm, env)
+    minibatch = prepared(algorithm, samples)
+    twin = DQNTwin(config, algorithm._spec, algorithm.weights(), samples.arrays)
+    assert_gradients(algorithm, 0, minibatch, twin, twin.loss())
+    np.testing.assert_allclose(algorithm.priorities(minibatch), twin.urgency(twin.errors), rtol=1e-5)
+
+
+@pytest.mark.parametrize("action", ["box", "discrete", "masked"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_losses_of_sac_are_a_plain_loops_to_five_digits(name, action):
+    config, env = SACConfig(**{**NETWORK, **CASES[name]}), env_of(action)
+    algorithm = SAC(config, config.policy_spec(env), seed=1)
+    perturb_sac(algorithm, 0.3)
+    samples = sampled(algorithm, env)
+    minibatch = prepared(algorithm, samples)
+    twin = SACTwin(config, algorithm._spec, algorithm.weights(), samples.arrays)
+    twin.noise = minibatch
+    assert [stage.group for stage in algorithm.stages][:2] == [CRITIC, POLICY]
+    assert_gradients(algorithm, 0, minibatch, twin, twin.critic_loss())
+    np.testing.assert_allclose(algorithm.priorities(minibatch), twin.urgency(twin.errors), rtol=1e-5)
+    assert_gradients(algorithm, 1, minibatch, twin, twin.policy_loss())
+    temperature = torch.as_tensor(algorithm.stages[2].loss(minibatch).loss).item()
+    gap = twin.mean_entropy - algorithm._entropy_target(minibatch)
+    assert temperature == pytest.approx(twin.parameters["log_alpha"].item() * gap, rel=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "dqn"])
+def test_what_came_before_a_sequence_matters_to_it_and_has_no_gradient(algorithm):
+    kind, config = (SAC, SACConfig(**NETWORK)) if algorithm == "sac" else (DQN, DQNConfig(**NETWORK))
+    env = env_of("discrete")
+    learner = kind(config, config.policy_spec(env), seed=1)  # type: ignore[arg-type]
+    minibatch = dict(prepared(learner, sampled(learner, env)))
+    before = learner._config.rows_before * minibatch["resets"].shape[1]
+    minibatch["resets"] = torch.zeros_like(minibatch["resets"])
+    minibatch["observation"].requires_grad_()
+    loss = learner.stages[0].loss(minibatch).loss
+    assert isinstance(loss, torch.Tensor)
+    torch.autograd.backward(loss)
+    gradients = minibatch["observation"].grad.abs().sum(dim=1)
+    assert gradients[:before].max() == 0
+    assert gradients[before:].max() > 0
+    with torch.no_grad():
+        minibatch["observation"][:before] += 1
+        other = learner.stages[0].loss(minibatch).loss
+    assert isinstance(other, torch.Tensor)
+    assert other.item() != loss.item()
+
+
+# --- what is stored -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core, uniform):
+    config = SACConfig(**{**NETWORK, "core": core})
+    envs = make_envs("CartPole-v1", COLUMNS, seed=3)
+    spec = config.policy_spec(envs.spec)
+    algorithm, policy = SAC(config, spec, seed=1), TorchPolicy(spec)
+    vector = np.zeros(published_layout(spec).size, np.float32)
+    algorithm._uniform.fill_(float(uniform))
+    algorithm.write_published(vector)
+    shape, fields = config.memory(RuntimeConfig(envs_per_actor=COLUMNS)), (*env_fields(envs.spec), *algorithm.fields())
+    rings = shape.slots(fields, private_arena(shape.slabs(fields)))
+    actor = Actor(0, 0, envs, policy)
+    actor.begin(0)
+    for ticket in range(18):
+        if ticket == 15:
+            actor.begin(ticket, cut=True)
+        actor.act(ticket, 0, vector, rings.open(ticket))
+    assert not rings.ticket(0)["initial_state"].any()
+    resets = 0
+    for ticket in range(17):
+        rows, after = rings.ticket(ticket), rings.ticket(ticket + 1)["initial_state"]
+        ended = torch.from_numpy(~rows["valid"])
+        seen = torch.from_numpy(rows["observation"]).flatten(0, 1)
+        _, state = policy._network.moved_on(seen, {}, Remembered(torch.from_numpy(rows["initial_state"]), ended))
+        assert state is not None
+        if ticket + 1 == 15:
+            assert not after.any(), "new episodes begin after a cut"
+            continue
+        np.testing.assert_allclose(after, state.numpy(), atol=1e-6)
+        assert (after != 0).any(axis=1).all() or ended[-1].any()
+        resets += int(ended[:-1].sum())
+    assert resets > 3
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "dqn"])
+def test_with_a_core_tickets_are_sequences_of_16_rows_after_as_many_of_burn_in(algorithm):
+    plain = resolve(algorithm, "CartPole-v1", preset=None, assignments={"core": "gru", "chunk_length": "none"})
+    settings = replace(plain.settings, batch_size=64, n_step=1)
+    assert (settings.ticket_length, settings.rows_before) == (16, 16)
+    assert replace(settings, chunk_length=8).rows_before == 8
+    assert replace(settings, burn_in=0).rows_before == 0
+    without = replace(settings, core="none")
+    assert (without.ticket_length, without.rows_before) == (1, 0)
+
+
+def test_a_burn_in_without_a_core_is_refused():
+    with pytest.raises(ConfigError, match=r"burn_in is 8, which means nothing without a core.*--set core=gru"):
+        resolve("dqn", "CartPole-v1", assignments={"burn_in": "8"})
+
+
+@pytest.mark.parametrize(
+    ("runtime", "changes", "words"),
+    [
+        ({}, {"batch_size": 100}, r"batch_size is 100.*whole sequences of chunk_length = 8: type --set batch_size=96"),
+        ({}, {"burn_in": 12}, r"burn_in is 12.*type --set burn_in=16"),
+        ({}, {"n_step": 9}, r"n_step is 9.*--set n_step=8 or less, or --set chunk_length=9"),
+        ({"actors": 2}, {"burn_in": 80}, r"warmup is 1000 transitions, but the first sample needs 1280"),
+        ({"runtime": "hogwild", "workers": 2}, {"burn_in": 80}, r"warmup of 2 workers|each of 2 workers.*needs 640"),
+    ],
+)
+def test_sequences_that_cannot_be_had_are_refused_before_any_work(runtime, changes, words):
+    given: dict[str, Any] = {"core": "gru", "chunk_length": 8, "batch_size": 64, "warmup": 1000, "n_step": 1}
+    given |= {"envs_per_actor": 8, **runtime, **changes}
+    with pytest.raises(ConfigError, match=words):
+        resolve("dqn", "CartPole-v1", assignments={key: str(value) for key, value in given.items()})
