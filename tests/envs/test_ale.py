@@ -94,7 +94,7 @@ def test_rows_are_those_of_the_emulator_stepped_frame_by_frame(
                 np.testing.assert_allclose(outcome.observation["observation"][column, 0], game.seen, atol=1)
     assert ends > 0 or name == "Pong"
     noops = full.noop_max or 0
-    assert min(starts) >= int(full.fire_reset and name != "Freeway")
+    assert min(starts) >= int(bool(full.fire_reset) and name != "Freeway")
     assert max(starts) <= noops
     assert len(set(starts)) > min(noops, 2)  # they vary, and reach noop_max
     envs.close()

@@ -15,7 +15,6 @@ from tests.reference.env_zoo import (
     zoo_id,
 )
 
-from offbeat.envs import make
 from offbeat.envs.make import list_envs, make_envs
 from offbeat.errors import ConfigError
 
@@ -139,7 +138,7 @@ def test_the_list_holds_what_can_be_used_here_and_nothing_else() -> None:
     assert {"CartPole-v1", "Pendulum-v1", "offbeat/OneStep-v0"} <= set(listed)
     assert {"FrozenLake-v1", "Taxi-v4", "Blackjack-v1"} <= set(listed)
     assert not {"Ant-v2", "GymV21Environment-v0"} & set(listed)
-    gymnasium_ids = [env_id for env_id in listed if not env_id.startswith((make.ENVPOOL, "zoo/", "runs/"))]
+    gymnasium_ids = [env_id for env_id in listed if not env_id.startswith(("envpool:", "zoo/", "runs/"))]
     for env_id in gymnasium_ids:
         games = "ALE/" in env_id or getattr(gym.spec(env_id), "entry_point", "") == "ale_py.env:AtariEnv"
         if "Racing" not in env_id and (not games or "Pong" in env_id):  # slow to make, or very many

@@ -21,12 +21,15 @@ class SlowGame:
     """
 
     def __init__(self, game: str, seed: int, settings: EnvConfig) -> None:
+        rom, sticky = roms.get_rom_path(game), settings.repeat_action_probability
+        assert rom is not None
+        assert sticky is not None
         self._settings = settings
-        self._ale: Any = ale_py.ALEInterface()
+        self._ale = ale_py.ALEInterface()
         self._ale.setLoggerMode(ale_py.LoggerMode.Error)
-        self._ale.setFloat("repeat_action_probability", settings.repeat_action_probability)
+        self._ale.setFloat("repeat_action_probability", sticky)
         self._ale.setInt("random_seed", seed)
-        self._ale.loadROM(roms.get_rom_path(game))
+        self._ale.loadROM(rom)
         self._actions = self._ale.getMinimalActionSet()
         self._over = self._lost = False
 
