@@ -75,7 +75,9 @@ Opened = tuple[Callable[[Tree], Tree], dict[str, int], list[str]]
 
 
 def _open_onnx(file: Path) -> Opened:
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # more would spin beside other tests
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     outputs = [port.name for port in session.get_outputs()]
     inputs = {port.name: port.shape[-1] if len(port.shape) > 1 else 0 for port in session.get_inputs()}
     return (lambda given: dict(zip(outputs, session.run(None, given), strict=True))), inputs, outputs

@@ -62,10 +62,12 @@ def _told(exported: Exported) -> Iterator[str]:
 
 def _alike(exported: Exported) -> str:
     """Return what was found to be equal."""
-    floats = {port.dtype.startswith("float") for port in exported.outputs}
-    parts = ["equal choices"] if False in floats else []
-    parts += [f"numbers within {exported.agreement.error:.1e}, where 1e-05 is allowed"] if True in floats else []
-    return ", ".join(parts) + ("; both in fp32, not in bf16" if exported.was_bf16 else "")
+    from offbeat.exporting.agreement import TOLERANCE
+
+    numbers = f"numbers within {exported.agreement.error:.1e}, where {TOLERANCE:.0e} is allowed"
+    kinds = {port.dtype.startswith("float") for port in exported.outputs}
+    found = ", ".join(words for words, is_float in (("equal choices", False), (numbers, True)) if is_float in kinds)
+    return found + ("; both in fp32, not in bf16" if exported.was_bf16 else "")
 
 
 def _port(port: Port) -> str:

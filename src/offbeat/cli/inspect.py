@@ -87,6 +87,7 @@ _EXTRAS = {
     "wandb": "wandb",
     "trackio": "trackio",
     "hub": "huggingface_hub",
+    "export": "onnxscript",
 }
 
 
