@@ -80,6 +80,7 @@ class ToFloat(nn.Module):
 
 
 def init() -> Orthogonal:
+    """Return the first weights, alike on all sides."""
     return Orthogonal(torch.Generator().manual_seed(0))
 
 

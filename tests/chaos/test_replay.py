@@ -31,6 +31,7 @@ from tests.reference.runs import Started, actors_of, lines_of, offbeat, status_o
 from offbeat.checkpoint import load
 from offbeat.errors import OffbeatError
 from offbeat.training import resume
+from offbeat.types import Array
 
 WARMUP = SMALL_SAC["warmup"]
 RATIO = Fraction(1, 2)
@@ -138,8 +139,8 @@ def assert_cuts_forget(run: Path) -> None:
     cuts = 0
     for name in [name.removesuffix("/valid") for name in arrays if name.endswith("/valid")]:
         first = slice(0, -1, LAYOUT["chunk_length"])
-        valid, observation = arrays[f"{name}/valid"][first], arrays[f"{name}/observation"][first]
-        remembers = arrays[f"{name}/initial_state"].any(axis=2)
+        valid, observation = (arrays[f"{name}/{field}"][first] for field in ("valid", "observation"))
+        remembers: Array = arrays[f"{name}/initial_state"].any(axis=2)
         cut = ~valid & (observation[..., 2] == 0)
         assert not remembers[cut].any()
         assert remembers[valid & (observation[..., 1] > 0)].all()

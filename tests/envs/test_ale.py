@@ -13,6 +13,7 @@ from offbeat.env_config import EnvConfig
 from offbeat.envs import ale
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
+from offbeat.errors import ConfigError
 from offbeat.seeding import derive_seed, stream
 
 if find_spec("ale_py") is None:
