@@ -22,9 +22,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +155,21 @@ def suffer(case: Case, mishap: str, folder: Path) -> dict[str, Any]:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write_results(cells: list[dict[str, Any]], mishaps: list[dict[str, Any]], out: Path) -> str:
+def write_results(found: list[dict[str, Any]], out: Path) -> str:
     """Write the raw record and the tables, and return these."""
-    about = machine()
+    about, found = machine(), sorted(found, key=_place)
+    cells, mishaps = ([each for each in found if kind in each] for kind in ("differences", "failure"))
     write_json(out / "exactness.json", {"machine": about, "cells": cells, "mishaps": mishaps})
     parts = ["# Exactness", f"{describe(about)}.", *_of_cells(cells), *_of_mishaps(mishaps)]
     text = "\n\n".join(parts) + "\n"
     (out / "exactness.md").write_text(text)
     return text
+
+
+def _place(found: dict[str, Any]) -> tuple[object, ...]:
+    """Return where it stands: by algorithm, feature and layout, in their own order."""
+    place = (list(ALGORITHMS).index(found["algorithm"]), list(FEATURES).index(found["feature"]))
+    return (*place, found["ahead"], found["actors"], found.get("mishap", ""))
 
 
 def _of_cells(cells: list[dict[str, Any]]) -> list[str]:
@@ -217,37 +226,39 @@ def main() -> int:
     parser.add_argument("--features", nargs="+", choices=FEATURES, default=tuple(FEATURES))
     parser.add_argument("--checks", nargs="+", choices=CHECKS, default=tuple(CHECKS))
     parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="the first is the reference")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     chosen = [case for case in cases() if case.algorithm in options.algorithms and case.feature in options.features]
-    work = _of_bits(chosen, tuple(options.runtimes)) if "same_bits" in options.checks else []
-    work += [_one_mishap(case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks]
-    found = [_done(name, run, number, len(work)) for number, (name, run) in enumerate(work, 1)]
-    cells, mishaps = ([each for each in found if kind in each] for kind in ("differences", "failure"))
-    print(write_results(cells, mishaps, options.out))
+    work: list[Work] = []
+    if "same_bits" in options.checks:
+        work += [partial(compare, layout, tuple(options.runtimes)) for case in chosen for layout in grid(case)]
+    work += [partial(suffer, case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks]
+    found = []
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(in_a_folder, task) for task in work]):
+            found.append(done.result())
+            print(f"{len(found)}/{len(work)} {_said(found[-1])}", flush=True)
+            text = write_results(found, options.out)
+    print(text)
     return int(any(each.get("differences") or each.get("failure") for each in found))
 
 
-Work = tuple[str, Callable[[Path], dict[str, Any]]]
-"""What it is, and what does it in a folder."""
+Work = Callable[[Path], dict[str, Any]]
+"""What is done in a folder of its own."""
 
 
-def _of_bits(chosen: list[Case], runtimes: tuple[str, ...]) -> list[Work]:
-    layouts = [case for cell in chosen for case in grid(cell)]
-    return [(f"{case} {case.ahead} ahead, actors {case.actors}", partial(compare, case, runtimes)) for case in layouts]
-
-
-def _one_mishap(case: Case, mishap: str) -> Work:
-    return f"{case} {mishap}", partial(suffer, case, mishap)
-
-
-def _done(name: str, run: Callable[[Path], dict[str, Any]], number: int, of: int) -> dict[str, Any]:
-    """Do one piece of work, and say what came of it."""
+def in_a_folder(task: Work) -> dict[str, Any]:
+    """Do one piece of work."""
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder))
+        return task(Path(folder))
+
+
+def _said(found: dict[str, Any]) -> str:
     told = json.dumps(found.get("differences") or found.get("failure") or "as it should be")
-    print(f"{number}/{of} {name}: {told} ({found['seconds']} s)", flush=True)
-    return found
+    layout = f"{found['ahead']} ahead, actors {found['actors']}"
+    what = found.get("mishap", layout)
+    return f"{found['algorithm']} {found['feature']} {what}: {told} ({found['seconds']} s)"
 
 
 if __name__ == "__main__":
