@@ -85,6 +85,9 @@ def anchors(path: Path) -> set[str]:
 
 
 def shortened(text: str) -> str:
-    """The same code with a fiftieth of the env steps, and one turn of each shell loop: what is tested is that it runs."""
+    """The same code with a fiftieth of the env steps, and the first turn of each shell loop.
+
+    What is tested is that it runs.
+    """
     text = re.sub(r"(for \w+ in \S+)[^;\n]*;", r"\1;", text)
     return re.sub(r"((?:steps|stop.at)[= ])(\d[\d_]+)", lambda match: match[1] + str(max(1, int(match[2]) // 50)), text)
