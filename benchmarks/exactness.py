@@ -230,10 +230,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     chosen = [case for case in cases() if case.algorithm in options.algorithms and case.feature in options.features]
-    work: list[Work] = []
+    work: list[Work] = [
+        partial(suffer, case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks
+    ]
     if "same_bits" in options.checks:
-        work += [partial(compare, layout, tuple(options.runtimes)) for case in chosen for layout in grid(case)]
-    work += [partial(suffer, case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks]
+        layouts = sorted((layout for case in chosen for layout in grid(case)), key=lambda case: case.feature in WIDELY)
+        work += [partial(compare, layout, tuple(options.runtimes)) for layout in layouts]
     found = []
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         for done in as_completed([pool.submit(in_a_folder, task) for task in work]):
