@@ -187,6 +187,11 @@ DOCUMENTED = {
 }
 
 
+def test_every_example_says_what_to_type_or_is_run_by_test_examples():
+    others = (Path(__file__).parent / "test_examples.py").read_text()
+    assert [path.name for path, commands in DOCUMENTED.items() if not commands and path.name not in others] == []
+
+
 @pytest.mark.parametrize("path", [path for path in DOCUMENTED if DOCUMENTED[path]], ids=lambda path: path.name)
 def test_what_an_example_says_to_type_in_its_folder_runs(path, tmp_path, monkeypatch):
     shutil.copy(path, tmp_path)
