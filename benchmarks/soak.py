@@ -56,7 +56,7 @@ KINDS = {
     ("sac", "hogwild"): 3,
 }
 """Algorithm and runtime -> their weight in the draw."""
-WARMUP, UTD_RATIO = 64, Fraction(1, 4)
+WARMUP, UTD_RATIO = 128, Fraction(1, 4)
 """Of SAC."""
 OUTLIVE_S = 5.0
 """Seconds that a process may outlive its run."""
