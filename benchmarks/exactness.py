@@ -1,11 +1,14 @@
-"""The same bits in every runtime: the full grid of algorithms, lags, actors and envs, with stops and resumes.
+"""The matrix of algorithms and features: the same bits in every runtime, whatever happens.
 
-    python -m benchmarks.exactness                                              the full grid
-    python -m benchmarks.exactness --algorithms ppo --max-lags 1 --actors 2     some cells of it
+    python -m benchmarks.exactness                                                  all of it
+    python -m benchmarks.exactness --algorithms ppo --features image --checks run_killed
+
+Which algorithm is trained on what is in tests/reference/matrix.py, and what must hold in tests/reference/checks.py.
 
 With `lag = "exact"` and an equal layout, serial, threads and processes must give the same weights and the same
 learning metrics, bit for bit. In each cell, every runtime trains once from start to end, and once to the half; each
-half is then gone on from in every runtime. All ends must be equal to serial's.
+half is then gone on from in every runtime. All ends must be equal to serial's. Then, in each cell, an actor is killed,
+the whole run is killed, it is interrupted, and an env raises.
 """
 
 from __future__ import annotations
@@ -18,26 +21,33 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.reference.checks import CHECKS
+from tests.reference.matrix import ALGORITHMS, FEATURES, Case, cases
+
 import offbeat
 from benchmarks.common import RESULTS, describe, machine, markdown_table, read_metrics, write_json
+from offbeat.errors import OffbeatError
 
 RUNTIMES = ("serial", "threads", "processes")
-ENVS = ("CartPole-v1", "Pendulum-v1")
-LEARNING_STEPS = 24
-ENVS_PER_ACTOR, UNROLL_LENGTH = 4, 16
-OF_ALGORITHM: dict[str, dict[str, Any]] = {
-    "ppo": {"minibatch_size": 32, "epochs": 2},
-    "sac": {"chunk_length": 4, "batch_size": 32, "warmup": 64, "utd_ratio": "1/4", "capacity": 1_000},
-}
-"""Settings that only one algorithm has. PPO makes several updates in a learning step, SAC's replay goes round."""
+WIDELY = ("vector", "box")
+"""Features that are trained at every layout: their actors start at once, as they need no torch."""
+LAYOUTS = tuple(product((0, 1, 3), (1, 2, 3)))
+"""max_lag and actors."""
 REPLAY_LAYOUTS = ((0, 1), (1, 1), (2, 2), (6, 3))
 """max_ahead and actors of an algorithm that learns from a replay."""
+OTHERS = ((1, 2), (3, 1))
+"""Layouts of all other features."""
+MISHAPS = [name for name in CHECKS if name != "same_bits"]
 
 TIMING = re.compile(
     r"wall_time_s|sps|ups|time_\w+|\w*wait\w*|\w+_s|slots_filled\w*|env_stall\w*|publish\w*|acted_beyond|\w*_share"
@@ -45,45 +55,12 @@ TIMING = re.compile(
 """Metrics that time decides; all others follow from the config alone."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One point of the grid."""
-
-    algorithm: str
-    env: str
-    ahead: int
-    """max_lag; on a replay max_ahead."""
-    actors: int
-
-    @property
-    def steps(self) -> int:
-        """Env steps of a run: on-policy, as many as make `LEARNING_STEPS` or a few more; on a replay as many too."""
-        return self.actors * ENVS_PER_ACTOR * UNROLL_LENGTH * LEARNING_STEPS
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {
-            "steps": self.steps,
-            "seed": 1,
-            "actors": self.actors,
-            "envs_per_actor": ENVS_PER_ACTOR,
-            **self._lead,
-            "lag": "exact",
-            "hidden_sizes": (32, 32),
-            "normalize_observations": self.env == "Pendulum-v1",
-            "eval_every": self.steps // 3,
-            "eval_episodes": 2,
-            **OF_ALGORITHM.get(self.algorithm, {}),
-        }
-
-    @property
-    def _lead(self) -> dict[str, int]:
-        if self.algorithm == "sac":
-            return {"max_ahead": self.ahead}
-        return {"unroll_length": UNROLL_LENGTH, "max_lag": self.ahead}
-
-    def __str__(self) -> str:
-        return f"{self.algorithm} {self.env} {self.ahead} ahead, actors {self.actors}"
+def grid(case: Case) -> list[Case]:
+    """Return a cell of the matrix at each of its layouts."""
+    widely = REPLAY_LAYOUTS if case.replayed else LAYOUTS
+    return [
+        case._replace(ahead=ahead, actors=actors) for ahead, actors in (widely if case.feature in WIDELY else OTHERS)
+    ]
 
 
 @dataclass(frozen=True)
@@ -123,19 +100,19 @@ def outcome(run: Path) -> Outcome:
 # --- one cell -----------------------------------------------------------------------------------------------
 
 
-def check(cell: Cell, runtimes: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """Run one cell and return what was found."""
+def compare(case: Case, runtimes: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """Run one cell in all runtimes, stop it and go on, and return what was found."""
     started_s = time.perf_counter()
-    straight = {runtime: train(cell, runtime, folder / runtime) for runtime in runtimes}
+    straight = {runtime: train(case, runtime, folder / runtime) for runtime in runtimes}
     reference = straight[runtimes[0]]
     differences = _told(reference, straight.items())
     for stopped in runtimes:
         half = folder / f"{stopped}-half"
-        train(cell, stopped, half, stop_at=cell.steps // 2)
+        train(case, stopped, half, stop_at=case.steps // 2)
         ends = ((f"{stopped} -> {runtime}", go_on(half, runtime)) for runtime in runtimes)
         differences |= _told(reference, ends)
     return {
-        **asdict(cell),
+        **case._asdict(),
         "weights": reference.weights,
         "learning_steps": max(reference.metrics),
         "runs": len(runtimes) * (2 + len(runtimes)),
@@ -149,9 +126,9 @@ def _told(reference: Outcome, outcomes: Iterable[tuple[str, Outcome]]) -> dict[s
     return {name: difference for name, difference in found.items() if difference}
 
 
-def train(cell: Cell, runtime: str, run: Path, stop_at: int | None = None) -> Outcome:
+def train(case: Case, runtime: str, run: Path, stop_at: int | None = None) -> Outcome:
     """Train one run of a cell in one runtime."""
-    offbeat.train(cell.algorithm, cell.env, run_dir=run, runtime=runtime, stop_at=stop_at, **cell.settings)
+    case.train(run, runtime=runtime, stop_at=stop_at, eval_every=case.steps // 3, eval_episodes=2)
     return outcome(run)
 
 
@@ -163,59 +140,127 @@ def go_on(half: Path, runtime: str) -> Outcome:
     return outcome(copy)
 
 
+def suffer(case: Case, mishap: str, folder: Path) -> dict[str, Any]:
+    """Let one mishap happen to one cell, and return what was found."""
+    started_s = time.perf_counter()
+    failure = None
+    try:
+        CHECKS[mishap](case, folder)
+    except (AssertionError, OffbeatError, OSError, LookupError, ValueError, pytest.fail.Exception) as error:
+        failure = f"{type(error).__name__}: {error}"
+    seconds = round(time.perf_counter() - started_s, 1)
+    return {**case._asdict(), "mishap": mishap, "seconds": seconds, "failure": failure}
+
+
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write_results(cells: list[dict[str, Any]], runtimes: tuple[str, ...], out: Path) -> str:
-    """Write the raw record and a table, and return the table."""
-    about = machine()
-    settings = {"envs_per_actor": ENVS_PER_ACTOR, "unroll_length": UNROLL_LENGTH, "runtimes": runtimes}
-    write_json(out / "exactness.json", {"machine": about, **settings, "cells": cells})
-    equal = sum(not cell["differences"] for cell in cells)
-    summary = (
-        f"{equal} of {len(cells)} cells are equal bit for bit: {sum(cell['runs'] for cell in cells)} runs in "
-        f"{', '.join(runtimes)}, `--lag exact`, {ENVS_PER_ACTOR} envs an actor, unrolls of {UNROLL_LENGTH}. Compared "
-        "are the SHA-256 of weights.safetensors and every line of learning metrics, of runs from start to end, and of "
-        "runs stopped at the half and gone on from in every runtime. Pendulum-v1 has normalised observations."
-    )
-    header = ["algorithm", "env", "max_lag, max_ahead", "actors", "learning steps", "weights", "differences"]
-    text = "\n\n".join(
-        ["# Exactness", summary, f"{describe(about)}.", markdown_table(header, [_row(cell) for cell in cells])]
-    )
+def write_results(found: list[dict[str, Any]], out: Path) -> str:
+    """Write the raw record and the tables, and return these."""
+    about, found = machine(), sorted(found, key=_place)
+    cells, mishaps = ([each for each in found if kind in each] for kind in ("differences", "failure"))
+    write_json(out / "exactness.json", {"machine": about, "cells": cells, "mishaps": mishaps})
+    parts = ["# Exactness", f"{describe(about)}.", *_of_cells(cells), *_of_mishaps(mishaps)]
+    text = "\n\n".join(parts) + "\n"
     (out / "exactness.md").write_text(text)
     return text
 
 
+def _place(found: dict[str, Any]) -> tuple[object, ...]:
+    """Return where it stands: by algorithm, feature and layout, in their own order."""
+    place = (list(ALGORITHMS).index(found["algorithm"]), list(FEATURES).index(found["feature"]))
+    return (*place, found["ahead"], found["actors"], found.get("mishap", ""))
+
+
+def _of_cells(cells: list[dict[str, Any]]) -> list[str]:
+    if not cells:
+        return []
+    equal = sum(not cell["differences"] for cell in cells)
+    summary = (
+        f"{equal} of {len(cells)} cells are equal bit for bit: {sum(cell['runs'] for cell in cells)} runs, `--lag "
+        "exact`. Compared are the SHA-256 of weights.safetensors and every line of learning metrics, of runs from "
+        "start to end in each runtime, and of runs stopped at the half in each and gone on from in each."
+    )
+    header = ["algorithm", "feature", "max_lag, max_ahead", "actors", "learning steps", "weights", "differences"]
+    return ["## The same bits", summary, markdown_table(header, [_row(cell) for cell in cells])]
+
+
 def _row(cell: dict[str, Any]) -> list[str]:
-    names = ("algorithm", "env", "ahead", "actors", "learning_steps")
+    names = ("algorithm", "feature", "ahead", "actors", "learning_steps")
     told = "; ".join(f"{name}: {difference}" for name, difference in cell["differences"].items())
     return [*(str(cell[name]) for name in names), cell["weights"][:12], told or "none"]
 
 
+def _of_mishaps(mishaps: list[dict[str, Any]]) -> list[str]:
+    if not mishaps:
+        return []
+    failed = [found for found in mishaps if found["failure"]]
+    summary = (
+        f"{len(mishaps) - len(failed)} of {len(mishaps)} checks hold. `actor_killed`, `run_killed`: kill -9; "
+        "`interrupted`: SIGINT; `env_raises`: an env does, once. Every row that was learned from told whether it was "
+        "whole, and what was killed or interrupted as a whole went on in another runtime, to the same bits."
+    )
+    rows = [
+        [algorithm, *(_cell(mishaps, algorithm, feature) for feature in FEATURES)]
+        for algorithm in ALGORITHMS
+        if any(found["algorithm"] == algorithm for found in mishaps)
+    ]
+    told = [f"- {_named(found)}: {found['failure']}" for found in failed]
+    return ["## Mishaps", summary, markdown_table(["algorithm", *FEATURES], rows), *(["\n".join(told)] if told else [])]
+
+
+def _cell(mishaps: list[dict[str, Any]], algorithm: str, feature: str) -> str:
+    """Return how many of a cell's mishaps left everything as it should be."""
+    found = [each["failure"] for each in mishaps if (each["algorithm"], each["feature"]) == (algorithm, feature)]
+    return f"{found.count(None)} of {len(found)}" if found else "-"
+
+
+def _named(found: dict[str, Any]) -> str:
+    return f"{found['algorithm']} {found['feature']} {found['mishap']}"
+
+
 def main() -> int:
-    """Run the grid, write the results; 1 if any cell differs."""
+    """Run the matrix, write the results; 1 if any cell differs or any check fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithms", nargs="+", default=["ppo", "impala", "a2c", "sac"])
-    parser.add_argument("--envs", nargs="+", default=ENVS)
-    parser.add_argument("--max-lags", nargs="+", type=int, default=[0, 1, 3])
-    parser.add_argument("--actors", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
+    parser.add_argument("--features", nargs="+", choices=FEATURES, default=tuple(FEATURES))
+    parser.add_argument("--checks", nargs="+", choices=CHECKS, default=tuple(CHECKS))
     parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES, help="the first is the reference")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
-    layouts = list(product(options.max_lags, options.actors))
-    grid = [
-        Cell(algorithm, env, *layout)
-        for algorithm, env in product(options.algorithms, options.envs)
-        for layout in (REPLAY_LAYOUTS if algorithm == "sac" else layouts)
+    chosen = [case for case in cases() if case.algorithm in options.algorithms and case.feature in options.features]
+    work: list[Work] = [
+        partial(suffer, case, mishap) for case in chosen for mishap in MISHAPS if mishap in options.checks
     ]
-    cells = []
-    for number, cell in enumerate(grid, 1):
-        with tempfile.TemporaryDirectory() as folder:
-            cells.append(check(cell, tuple(options.runtimes), Path(folder)))
-        told = json.dumps(cells[-1]["differences"]) if cells[-1]["differences"] else "equal"
-        print(f"{number}/{len(grid)} {cell}: {told} ({cells[-1]['seconds']} s)", flush=True)
-    print(write_results(cells, tuple(options.runtimes), options.out))
-    return int(any(cell["differences"] for cell in cells))
+    if "same_bits" in options.checks:
+        layouts = sorted((layout for case in chosen for layout in grid(case)), key=lambda case: case.feature in WIDELY)
+        work += [partial(compare, layout, tuple(options.runtimes)) for layout in layouts]
+    found = []
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(in_a_folder, task) for task in work]):
+            found.append(done.result())
+            print(f"{len(found)}/{len(work)} {_said(found[-1])}", flush=True)
+            text = write_results(found, options.out)
+    print(text)
+    return int(any(each.get("differences") or each.get("failure") for each in found))
+
+
+Work = Callable[[Path], dict[str, Any]]
+"""What is done in a folder of its own."""
+
+
+def in_a_folder(task: Work) -> dict[str, Any]:
+    """Do one piece of work."""
+    with tempfile.TemporaryDirectory() as folder:
+        return task(Path(folder))
+
+
+def _said(found: dict[str, Any]) -> str:
+    told = json.dumps(found.get("differences") or found.get("failure") or "as it should be")
+    layout = f"{found['ahead']} ahead, actors {found['actors']}"
+    what = found.get("mishap", layout)
+    return f"{found['algorithm']} {found['feature']} {what}: {told} ({found['seconds']} s)"
 
 
 if __name__ == "__main__":

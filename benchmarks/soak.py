@@ -4,8 +4,9 @@
     python -m benchmarks.soak --runs 20 --seed 7 --jobs 1
     python -m benchmarks.soak --seed 1 --first 137 --runs 1 one of them again
 
-Mishaps: none; kill -9 of an actor process, once or twice; SIGINT or SIGTERM at any moment, start-up and shutdown
-included; kill -9 of the main process. What was stopped or killed is gone on from with `offbeat resume`.
+PPO and SAC in threads and processes, A2C and SAC lock-free. Mishaps: none; kill -9 of an actor or a worker, once or
+twice; SIGINT or SIGTERM at any moment, start-up and shutdown included; kill -9 of the main process. What was stopped
+or killed is gone on from with `offbeat resume`.
 After each: the exit code is the expected one, the checkpoint whole and finite, no process of the run alive after five
 seconds, nothing left in shared memory, no env step lost or counted twice, and every restart counted.
 Needs Linux. Run directories of failures stay under runs/soak.
@@ -25,6 +26,8 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +46,18 @@ from offbeat.errors import OffbeatError
 RUNS = Path("runs/soak")
 SHARED_MEMORY = Path("/dev/shm")
 MISHAPS = {"none": 1, "kill an actor": 4, "SIGINT": 2, "SIGTERM": 2, "kill the main process": 3}
-"""Mishap -> its weight in the draw. In threads there is no actor process to kill."""
+"""Mishap -> its weight in the draw. In threads there is no actor process to kill; in hogwild it is a worker."""
+KINDS = {
+    ("ppo", "processes"): 8,
+    ("ppo", "threads"): 2,
+    ("sac", "processes"): 3,
+    ("sac", "threads"): 1,
+    ("a2c", "hogwild"): 3,
+    ("sac", "hogwild"): 3,
+}
+"""Algorithm and runtime -> their weight in the draw."""
+WARMUP, UTD_RATIO = 128, Fraction(1, 4)
+"""Of SAC."""
 OUTLIVE_S = 5.0
 """Seconds that a process may outlive its run."""
 STOP_S = 10.0
@@ -52,6 +66,7 @@ NOTICE_S = 2.0
 """Seconds after an actor's death at which a run that still goes on must have counted it."""
 STEPS = 150_000
 """Env steps of a run, at most."""
+STEPS_OF_SAC = 8_000
 HANGS_S = 120.0
 """After which a run is taken to hang."""
 
@@ -61,12 +76,16 @@ class Plan:
     """What one run is and what happens to it; it follows from (seed, index) alone."""
 
     index: int
+    algorithm: str
     runtime: str
     env: str
     actors: int
+    """Workers, in hogwild."""
     max_lag: int
+    """On a replay, how far actors are ahead beyond one ticket each."""
     lag: str
     unroll_length: int
+    """On a replay, env steps of a ticket."""
     envs_per_actor: int
     learning_steps: int
     """About so many, unless `STEPS` are fewer."""
@@ -81,9 +100,23 @@ class Plan:
     """Which actor, from 0 to 1."""
 
     @property
+    def replayed(self) -> bool:
+        return self.algorithm == "sac"
+
+    @property
+    def lock_free(self) -> bool:
+        return self.runtime == "hogwild"
+
+    @property
     def batch(self) -> int:
-        """Rows of a batch: there is one unroll per actor in it."""
-        return self.actors * self.envs_per_actor * self.unroll_length
+        """Rows that a learning step takes in: an unroll of each actor, a worker's own one, or a ticket."""
+        alone = self.replayed or self.lock_free
+        return (1 if alone else self.actors) * self.envs_per_actor * self.unroll_length
+
+    @property
+    def beyond(self) -> int:
+        """Rows by which a run may end after `steps`: less than these."""
+        return self.batch * (self.actors if self.lock_free else 1)
 
     @property
     def path(self) -> Path:
@@ -92,7 +125,7 @@ class Plan:
     @property
     def steps(self) -> int:
         """Env steps of the run."""
-        return min(self.learning_steps * self.batch, STEPS)
+        return min(self.learning_steps * self.batch, STEPS_OF_SAC if self.replayed else STEPS)
 
     @property
     def printed(self) -> Path:
@@ -102,21 +135,34 @@ class Plan:
     def command(self) -> list[str]:
         """Return the arguments of `offbeat`."""
         flags = (
-            f"train ppo {self.env} --runtime {self.runtime} --actors {self.actors} --max-lag {self.max_lag} "
-            f"--lag {self.lag} --envs-per-actor {self.envs_per_actor} --steps {self.steps} --seed {self.index} "
-            f"--eval-every {self.steps // 2} --progress none --run-dir {self.path}"
+            f"train {self.algorithm} {self.env} --runtime {self.runtime} --envs-per-actor {self.envs_per_actor} "
+            f"--steps {self.steps} --seed {self.index} --eval-every {self.steps // 2} --progress none "
+            f"--run-dir {self.path} --{'workers' if self.lock_free else 'actors'} {self.actors}"
         )
-        settings = f"unroll_length={self.unroll_length} minibatch_size={self.batch}"
-        return [*flags.split(), "--set", *settings.split(), "epochs=2", "hidden_sizes=32,32", "eval_episodes=2"]
+        return [*flags.split(), "--set", "hidden_sizes=32,32", "eval_episodes=2", *self._pace(), *self._learning()]
+
+    def _pace(self) -> list[str]:
+        if self.lock_free:
+            return []
+        ahead = f"max_ahead={self.actors - 1 + self.max_lag}" if self.replayed else f"max_lag={self.max_lag}"
+        return [f"lag={self.lag}", ahead]
+
+    def _learning(self) -> list[str]:
+        if self.replayed:
+            sizes = f"chunk_length={self.unroll_length} warmup={WARMUP} utd_ratio={UTD_RATIO} capacity=20000"
+            return [*sizes.split(), "batch_size=32"]
+        ppo = [f"minibatch_size={self.batch}", "epochs=2"] if self.algorithm == "ppo" else []
+        return [f"unroll_length={self.unroll_length}", *ppo]
 
 
 def draw(seed: int, index: int) -> Plan:
     """Draw the plan of a run."""
     dice = random.Random(f"{seed}/{index}")
-    runtime = dice.choices(("processes", "threads"), (4, 1))[0]
-    mishaps = {name: weight for name, weight in MISHAPS.items() if runtime == "processes" or name != "kill an actor"}
+    algorithm, runtime = dice.choices(tuple(KINDS), tuple(KINDS.values()))[0]
+    mishaps = {name: weight for name, weight in MISHAPS.items() if runtime != "threads" or name != "kill an actor"}
     return Plan(
         index=index,
+        algorithm=algorithm,
         runtime=runtime,
         env=dice.choice(("CartPole-v1", "CartPole-v1", "Pendulum-v1")),
         actors=dice.randint(1, 3),
@@ -258,7 +304,7 @@ def _actors(plan: Plan) -> list[int]:
         processes = json.loads((plan.path / "status.json").read_text())["processes"]
     except (OSError, ValueError, KeyError):
         return []
-    return [process["pid"] for process in processes if process["role"] == "actor"]
+    return [process["pid"] for process in processes if process["role"] in ("actor", "worker")]
 
 
 def _catches(pid: int, number: signal.Signals) -> bool:
@@ -331,11 +377,15 @@ def _check_end(plan: Plan, report: Report, kills: tuple[int, int]) -> None:
     report.restarts = last["actor_restarts"]
     report.require(kills[0] <= report.restarts <= kills[1], f"{report.restarts} restarts counted, {kills} expected")
     excess = last["env_steps"] - plan.steps
-    report.require(0 <= excess < plan.batch, f"ended {excess} env steps after --steps, with batches of {plan.batch}")
+    report.require(0 <= excess < plan.beyond, f"ended {excess} env steps after --steps, with batches of {plan.batch}")
     for name in ("env_steps", "learning_step", "updates", "episodes"):
         values = [line[name] for line in lines]
         report.require(values == sorted(values), f"{name} went backwards")
-    _check_rows(plan, report, last)
+    if plan.replayed and not plan.lock_free:
+        due = floor(UTD_RATIO * max(0, last["env_steps"] - WARMUP))
+        report.require(last["updates"] == due, f"{last['updates']} updates, but {due} were due")
+    elif not plan.lock_free:
+        _check_rows(plan, report, last)
 
 
 def _check_rows(plan: Plan, report: Report, last: dict[str, Any]) -> None:
@@ -382,7 +432,7 @@ def write_results(reports: list[Report], seed: int, out: Path) -> str:
     rows = [_row(mishap, [report for report in reports if report.plan.mishap == mishap]) for mishap in MISHAPS]
     settings = [
         f"{name}: {_counts(getattr(report.plan, name) for report in reports)}"
-        for name in ("runtime", "env", "actors", "max_lag", "lag", "unroll_length", "envs_per_actor")
+        for name in ("algorithm", "runtime", "env", "actors", "max_lag", "lag", "unroll_length", "envs_per_actor")
     ]
     told = [f"- run {report.plan.index} ({report.plan.mishap}): {'; '.join(report.failures)}" for report in failed]
     parts = ["# Soak", summary, f"{describe(about)}.", markdown_table(header, rows), "  \n".join(settings)]
@@ -430,7 +480,8 @@ def main() -> int:
 
 def _show(report: Report, number: int, runs: int) -> None:
     plan, told = report.plan, "; ".join(report.failures) or "ok"
-    what = f"run {plan.index}, {plan.runtime}, {plan.actors} actors, max_lag {plan.max_lag} {plan.lag}, {plan.mishap}"
+    layout = f"{plan.actors} actors, max_lag {plan.max_lag} {plan.lag}"
+    what = f"run {plan.index}, {plan.algorithm}, {plan.runtime}, {layout}, {plan.mishap}"
     print(f"{number}/{runs} {what}: {told} ({report.seconds} s)", flush=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -18,6 +19,7 @@ from unittest.mock import patch
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, crews, pids_of, workers_of
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
+from tests.reference.run_envs import Doors
 from tests.reference.runs import (
     OFFBEAT,
     Said,
@@ -180,6 +182,45 @@ def test_workers_killed_at_random_moments_are_all_started_again_and_the_run_ends
     if "links" in case.env:
         assert linked_rows(path) == run.metrics["env_steps"], "no transition leads into another episode"
     assert resume(path, steps=run.metrics["env_steps"] + 200).state == "finished"
+
+
+LEARNS: dict[str, tuple[Case, float]] = {
+    "dqn": (
+        Case(
+            small_sac,
+            "runs/Doors-v0",
+            1500,
+            {"algorithm": "dqn", "imports": ENVS, "capacity": 3000, "chunk_length": 4, "batch_size": 64}
+            | {"warmup": 200, "learning_rate": 3e-3},
+        ),
+        Doors.BEST,
+    ),
+    "a3c-image": (
+        Case(
+            small_run,
+            "offbeat/Pixels-v0",
+            6000,
+            {"algorithm": "a2c", "envs_per_actor": 8, "unroll_length": 8, "learning_rate": 1e-3, "gamma": 0.5}
+            | {"learning_rate_schedule": "constant", "normalize_returns": False},
+        ),
+        8.0,
+    ),
+}
+"""Runs of two workers, and the best mean return there is; blindly half of it is earned."""
+
+
+@pytest.mark.parametrize("name", LEARNS)
+def test_several_workers_learn_the_best_there_is_though_one_of_them_is_killed(tmp_path, name):
+    (case, best), path = LEARNS[name], tmp_path / "run"
+    with crews() as begun, Killer(begun, [at(case.steps / 3)], Random(name)) as killer:
+        run = case.train(path, case.env, **case.settings, runtime="hogwild", workers=2, steps=case.steps)
+    assert (run.state, len(killer.killed), run.metrics["actor_restarts"]) == ("finished", 1, 1)
+    assert_whole(path)
+    assert {worker["done"]["env_steps"] > 0 for worker in workers_of(path)} == {True}
+    if name == "dqn":
+        assert_ratio_of_each(path, Fraction(1), 4 * SMALL_SAC["envs_per_actor"])
+    scored = json.loads(offbeat("eval", path, "--episodes", 200, "--json").out)
+    assert scored["return_mean"] > 0.9 * best
 
 
 def _index(pid: int) -> str:

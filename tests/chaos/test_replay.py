@@ -31,7 +31,6 @@ from tests.reference.runs import Started, actors_of, lines_of, offbeat, status_o
 from offbeat.checkpoint import load
 from offbeat.errors import OffbeatError
 from offbeat.training import resume
-from offbeat.types import Array
 
 WARMUP = SMALL_SAC["warmup"]
 RATIO = Fraction(1, 2)
@@ -140,7 +139,7 @@ def assert_cuts_forget(run: Path) -> None:
     for name in [name.removesuffix("/valid") for name in arrays if name.endswith("/valid")]:
         first = slice(0, -1, LAYOUT["chunk_length"])
         valid, observation = (arrays[f"{name}/{field}"][first] for field in ("valid", "observation"))
-        remembers: Array = arrays[f"{name}/initial_state"].any(axis=2)
+        remembers = np.asarray(arrays[f"{name}/initial_state"].any(axis=2))
         cut = ~valid & (observation[..., 2] == 0)
         assert not remembers[cut].any()
         assert remembers[valid & (observation[..., 1] > 0)].all()

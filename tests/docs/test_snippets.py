@@ -1,30 +1,45 @@
-"""What the pages show can be typed."""
+"""What the pages and the examples show can be typed; tests/reference/pages.py says what is run, and how much of it."""
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.reference.pages import PAGES, ROOT, Block, blocks, shortened
+from tests.reference.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
 from tests.reference.registries import registries_kept
+from tests.reference.runs import offbeat as offbeat_here
 
 import offbeat
+from offbeat.cli import main
+from offbeat.cli.train import RunArguments
 
 OWN = ("my_env", "own_algorithm")
 """Modules of the user's, which pages speak of."""
 WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page))]
 
 
+def each(belongs: str) -> list[tuple[str, Block]]:
+    """Return all blocks of which a property is true, with their pages."""
+    return [(page, block) for page in PAGES for block in blocks(page) if getattr(block, belongs)]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """runs/my-run, which the pages speak of."""
     path: Path = tmp_path_factory.mktemp("runs") / "my-run"
-    offbeat.train("ppo", "CartPole-v1", steps=1000, run_dir=path)
+    offbeat.train("ppo", "CartPole-v1", steps=1000, stop_at=500, run_dir=path)
     return path
+
+
+# --- what is run ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
@@ -32,6 +47,7 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs/my-run", symlinks=True)
     for module in OWN:
         shutil.copy(ROOT / f"examples/{module}.py", tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
@@ -40,22 +56,22 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
             if block.runs and block.language == "python":
                 exec(compile(shortened(block.text), page, "exec"), names)
             elif block.runs:
-                run_console(block, tmp_path)
+                run_commands(block, tmp_path)
 
 
-def run_console(block: Block, folder: Path) -> None:
+def run_commands(block: Block, folder: Path) -> None:
     for command, shown in block.commands():
-        done = offbeat_shell(command if block.as_shown else shortened(command), folder)
+        done = shell(command if block.as_shown else shortened(command), folder)
         assert done.returncode == block.exit_code, f"{command}\n{done.stdout}"
         if block.as_shown:
             assert done.stdout == shown
 
 
-def offbeat_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Type a command in a folder, with this Python's `offbeat` first on the path."""
-    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+def shell(command: str, folder: Path, first: Path = Path(sys.executable).parent) -> subprocess.CompletedProcess[str]:
+    """Type a command in a folder, with the programs of a folder, this Python's `offbeat` among them, before others."""
+    search = os.pathsep.join([str(first), os.environ["PATH"]])
     return subprocess.run(
-        ["bash", "-c", command],
+        ["bash", "-e", "-c", command],
         cwd=folder,
         env={**os.environ, "PATH": search},
         stdout=subprocess.PIPE,
@@ -66,11 +82,135 @@ def offbeat_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str
     )
 
 
-FILES = [
-    (block, block.note.removeprefix("file: ")) for page in PAGES for block in blocks(page) if "file: " in block.note
-]
+@pytest.mark.parametrize(("page", "block"), each("is_file"), ids=lambda part: getattr(part, "note", part))
+def test_a_file_on_a_page_is_the_file_itself(page, block):
+    assert block.text == (ROOT / block.note.removeprefix("file: ")).read_text(), page
 
 
-@pytest.mark.parametrize(("block", "path"), FILES, ids=[path for _, path in FILES])
-def test_a_file_on_a_page_is_the_file_itself(block, path):
-    assert block.text == (ROOT / path).read_text()
+# --- what is only checked ---------------------------------------------------------------------------------------
+
+PROGRAMS = ("offbeat", "make", "pip", "python", "ln")
+SAYS = """#!/bin/bash
+printf '%s\\x1f' "${0##*/}" "$@" >>typed
+echo >>typed
+"""
+
+
+@pytest.mark.parametrize(("page", "block"), each("only_checked"), ids=lambda part: getattr(part, "note", part))
+def test_commands_that_tests_cannot_run_could_be_typed(page, block, tmp_path, monkeypatch):
+    assert block.language in SHELL
+    monkeypatch.chdir(tmp_path)
+    commands = list(typed(block, tmp_path))
+    assert commands, page
+    for program, *arguments in commands:
+        check(program, arguments)
+
+
+def typed(block: Block, folder: Path) -> Iterator[list[str]]:
+    """Type a block where programs do nothing but write down how they were called; yield what they wrote."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for program in PROGRAMS:
+        (programs / program).write_text(SAYS)
+        (programs / program).chmod(0o755)
+    for command, _ in block.commands():
+        done = shell(command, folder, programs)
+        assert done.returncode == 0, done.stdout
+    for line in (folder / "typed").read_text().splitlines():
+        yield line.split("\x1f")[:-1]
+
+
+def check(program: str, arguments: list[str]) -> None:
+    """Check that a program takes these arguments."""
+    if program == "offbeat":
+        check_offbeat(arguments)
+    elif program == "make":
+        targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert targets
+        assert {word for word in arguments if "=" not in word} <= set(targets[1].split())
+    elif program == "pip":
+        assert arguments[0] == "install"
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert set(re.findall(r"\w+", " ".join(re.findall(r"\[.*?\]", arguments[1])))) <= extras.keys()
+    elif program == "python" and arguments[0] == "-c":
+        ast.parse(arguments[1])
+    elif program == "python":
+        told = subprocess.run([sys.executable, *arguments[:2], "--help"], cwd=ROOT, check=True, capture_output=True)
+        assert {flag for flag in arguments if flag.startswith("--")} <= set(
+            re.findall(r"--[\w-]+", told.stdout.decode())
+        )
+
+
+def check_offbeat(arguments: list[str]) -> None:
+    """Check that the command line takes these arguments, and that a config or an experiment comes of them."""
+    command = main._parse(arguments)
+    if isinstance(command, RunArguments):
+        command.config()
+    elif arguments[0] == "run":
+        said = offbeat_here("run", ROOT / arguments[1], *arguments[2:], *{"--dry-run"} - set(arguments))
+        assert said.code == 0, said.err
+
+
+def test_nothing_is_shown_that_is_not_run_checked_or_loaded():
+    for page in PAGES:
+        for block in blocks(page):
+            taken = block.runs or block.is_file or block.only_checked or block.note == "part of a spec"
+            assert taken == (block.language in LANGUAGES), f"{page}: {block.text}"
+            if block.language not in LANGUAGES:
+                assert not re.search(r"^(\$ |offbeat |python |import )", block.text, re.MULTILINE), page
+
+
+# --- specs and examples -----------------------------------------------------------------------------------------
+
+REST_OF_A_SPEC = 'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [1]\n[search]\nmethod = "random"\ntrials = 2\n'
+
+
+def test_a_part_of_a_spec_is_taken_where_it_belongs(tmp_path):
+    (block,) = [block for page in PAGES for block in blocks(page) if block.note == "part of a spec"]
+    spec = tmp_path / "spec.toml"
+    spec.write_text(REST_OF_A_SPEC + block.text)
+    said = offbeat_here("run", spec, "--dry-run", "--dir", tmp_path / "experiment")
+    assert said.code == 0, said.err
+
+
+SPECS = sorted((ROOT / "examples/specs").glob("*.toml"))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.stem)
+def test_a_spec_among_the_examples_is_good(spec, tmp_path):
+    said = offbeat_here("run", spec, "--dry-run", "--dir", tmp_path / "experiment")
+    assert said.code == 0, said.err
+    assert f"offbeat run {spec.relative_to(ROOT)}" in spec.read_text().partition("\n")[0]
+
+
+DOCUMENTED = {
+    path: re.findall(r"^    (offbeat .+)$", path.read_text().partition('"""\n\n')[0], re.MULTILINE)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+}
+
+
+def test_every_example_says_what_to_type_or_is_run_by_test_examples():
+    others = (Path(__file__).parent / "test_examples.py").read_text()
+    assert [path.name for path, commands in DOCUMENTED.items() if not commands and path.name not in others] == []
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTED if DOCUMENTED[path]], ids=lambda path: path.name)
+def test_what_an_example_says_to_type_in_its_folder_runs(path, tmp_path, monkeypatch):
+    shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with registries_kept(path.stem):
+        for command in DOCUMENTED[path]:
+            said = offbeat_here(*shortened(command).split()[1:])
+            assert said.code == 0, f"{command}\n{said.err}"
+
+
+def test_the_demo_runs(tmp_path):
+    done = shell(shortened((ROOT / "examples/demo.sh").read_text()), tmp_path)
+    assert done.returncode == 0, done.stdout
+    (run,) = (tmp_path / "runs").iterdir()
+    assert (run / "return.png").exists()
+    proposed = re.findall(r"^  offbeat (.+)$", done.stdout, re.MULTILINE)
+    assert len(proposed) == 5
+    for arguments in proposed:
+        if arguments != "--help":
+            check_offbeat(arguments.split())

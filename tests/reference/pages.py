@@ -1,4 +1,8 @@
-"""The pages of the documentation as tests see them: their blocks of code, what is said of these, their links."""
+"""The pages of the documentation as tests see them: their blocks of code, what is said of these, their links.
+
+Every block of Python and of commands is run, in the order of the page, `shortened`: with a fiftieth of the env steps
+and the first turn of each shell loop. A comment above a block says where it is otherwise; see `Block`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,19 @@ _BLOCK = re.compile(
 )
 
 
+SHELL = ("bash", "console")
+LANGUAGES = ("python", *SHELL, "toml")
+"""What can be typed or loaded; all else is a picture, or what a program says."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A block of code.
 
-    The comment above it says what becomes of it: `run`, `run: exit 2, as shown` (a console block whose output is
-    to be exactly what the page shows), `file: PATH` (it is that file). Blocks of Python need no comment to be run.
+    The comment above it says what becomes of it, if it is not simply run: `exit 2, as shown` (commands, all of which
+    end with 2, and whose output is to be exactly what the page shows), `file: PATH` (it is that file, which has tests
+    of its own), `only checked: WHY` (commands that cannot be run by tests: each must be one that could be typed),
+    `part of a spec` (of an experiment, of which the rest is not shown).
     """
 
     language: str
@@ -27,7 +38,15 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return self.note.startswith("run") or (self.language == "python" and not self.note)
+        return self.language in ("python", *SHELL) and not self.is_file and not self.only_checked
+
+    @property
+    def is_file(self) -> bool:
+        return self.note.startswith("file: ")
+
+    @property
+    def only_checked(self) -> bool:
+        return self.note.startswith("only checked: ")
 
     @property
     def exit_code(self) -> int:
@@ -39,7 +58,9 @@ class Block:
         return "as shown" in self.note
 
     def commands(self) -> list[tuple[str, str]]:
-        """(command, output) of a console block."""
+        """(command, output) of a console block; a block of bash is one command that shows nothing."""
+        if self.language == "bash":
+            return [(self.text, "")]
         parts = re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]
         pairs = (part.partition("\n") for part in parts)
         return [(command, output) for command, _, output in pairs]
@@ -64,5 +85,9 @@ def anchors(path: Path) -> set[str]:
 
 
 def shortened(text: str) -> str:
-    """The same code with a fiftieth of the env steps: what is tested is that it runs."""
+    """The same code with a fiftieth of the env steps, and the first turn of each shell loop.
+
+    What is tested is that it runs.
+    """
+    text = re.sub(r"(for \w+ in \S+)[^;\n]*;", r"\1;", text)
     return re.sub(r"((?:steps|stop.at)[= ])(\d[\d_]+)", lambda match: match[1] + str(max(1, int(match[2]) // 50)), text)

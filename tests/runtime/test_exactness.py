@@ -1,4 +1,7 @@
-"""With `lag = "exact"` the bits follow from the config alone: threads and processes give those of serial."""
+"""With `lag = "exact"` the bits follow from the config alone: threads and processes give those of serial.
+
+Here are the layouts; images, cores, trees and masks are in tests/chaos/test_matrix.py.
+"""
 
 from __future__ import annotations
 
@@ -75,18 +78,14 @@ CELLS = [
     Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     Cell("a2c", "Pendulum-v1", 1, 3, 2, "serial", "processes", {"learner_threads": 2, "env_groups": 4}),
     Cell("a2c", "Pendulum-v1", 3, 3, 1, "processes", "serial", {"decorrelate": True}),
-    # Policies in torch: with a core, whose state goes on over tickets and stops, and with encoders for images.
-    Cell("ppo", "CartPole-v1", 1, 2, 2, "processes", "serial", {"core": "gru", "core_size": 8}),
+    # What more features of envs and networks meet: all of them, one by one, are in the matrix.
     Cell("impala", "Pendulum-v1", 1, 2, 1, "threads", "processes", {"core": "lstm", "core_size": 8}),
-    Cell("a2c", "offbeat/PixelsMotion-v0", 1, 2, 2, "serial", "processes", {"steps": 256, "frame_stack": 3}),
-    # Trees of observations and actions, with masks.
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
 ]
 
 
 SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 COPIED = {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True}
-BRIEF = {"steps": 130, "prioritized": True}
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 REPLAY_CELLS = [
     ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
@@ -94,11 +93,8 @@ REPLAY_CELLS = [
     ReplayCell("sac", "Pendulum-v1", 2, 2, "processes", "serial", {"normalize_observations": True}),
     ReplayCell("sac", "Pendulum-v1", 6, 3, "serial", "processes", {"policy_delay": 2, "learner_threads": 2}),
     ReplayCell("sac", "CartPole-v1", 3, 2, "processes", "threads", {"prioritized": True, "n_step": 2}),
-    ReplayCell("sac", "runs/Doors-v0", 1, 2, "processes", "serial", {"imports": (ENVS,)}),  # masks in infos
     ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
     ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
-    ReplayCell("sac", "offbeat/PixelsGoal-v0", 2, 2, "processes", "serial", {"steps": 130}),
-    ReplayCell("dqn", "offbeat/PixelsMotion-v0", 1, 1, "serial", "processes", {"frame_stack": 3, **BRIEF}),
     # Sequences, whose states go on over tickets and stops.
     ReplayCell("dqn", "CartPole-v1", 2, 2, "processes", "threads", {**REMEMBERS, "core": "gru", "prioritized": True}),
     ReplayCell("sac", "Pendulum-v1", 3, 2, "serial", "processes", {**REMEMBERS, "core": "lstm"}),

@@ -1,0 +1,48 @@
+"""Every algorithm and every feature in every check; all cells in all checks: `make exactness`."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reference.checks import CHECKS
+from tests.reference.matrix import ALGORITHMS, FEATURES, IN_CI, Case, cases
+from tests.reference.telling_rows import TELLING
+
+from offbeat.errors import ConfigError
+from offbeat.registry import ALGORITHMS as KNOWN
+
+
+@pytest.mark.parametrize(
+    ("check", "case"),
+    [(check, case) for check, of_check in IN_CI.items() for case in of_check],
+    ids=str,
+)
+def test_what_must_hold_of_it(tmp_path, check, case):
+    CHECKS[check](case, tmp_path)
+
+
+def test_the_matrix_has_every_algorithm_and_knows_the_rows_of_every_feature():
+    assert set(ALGORITHMS) == set(KNOWN)
+    assert FEATURES.keys() == TELLING.keys()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_each_check_is_made_of_every_algorithm(check):
+    assert {case.algorithm for case in IN_CI[check]} == set(ALGORITHMS)
+    assert set(IN_CI[check]) <= set(cases())
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_each_feature_is_in_more_than_half_of_the_checks(feature):
+    checks = [check for check, of_check in IN_CI.items() if any(case.feature == feature for case in of_check)]
+    assert "same_bits" in checks
+    assert len(checks) > len(CHECKS) / 2
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "feature", "says"),
+    [(algorithm, feature, says) for feature, asked in FEATURES.items() for algorithm, says in asked.refused.items()],
+)
+def test_a_cell_that_is_not_there_is_refused_with_the_reason(tmp_path, algorithm, feature, says):
+    """Once it is not, it leaves `refused`, and the matrix has a cell more."""
+    with pytest.raises(ConfigError, match=says):
+        Case(algorithm, feature).train(tmp_path / "run")

@@ -1,0 +1,62 @@
+"""The matrix's envs, of which one raises once; `--import tests.reference.faulty_envs` registers them.
+
+Actor processes import this, so it does without torch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import tests.reference.run_envs  # noqa: F401 - registers runs/Locks-v0 and others
+
+from offbeat.envs import known_values
+
+PREFIX = "faulty/"
+LIFE = 30
+"""Env steps after which an env raises."""
+
+
+class RaisesOnce(gym.Wrapper[Any, Any, Any, Any]):
+    """The first env of all to come to the last step of its life raises in it: the file RAISED says who was first."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._life = 0
+
+    def step(self, action: Any) -> Any:
+        self._life += 1
+        if self._life == LIFE and _is_first():
+            raise ZeroDivisionError("the env has no length")
+        return super().step(action)
+
+
+def _is_first() -> bool:
+    """Whether nobody has asked before, in any process."""
+    try:
+        Path("RAISED").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def faulty(env: str) -> str:
+    """Return the id of the env that is like `env`, but for raising."""
+    return PREFIX + env.rpartition("/")[2]
+
+
+def _make(env: str) -> gym.Env[Any, Any]:
+    return RaisesOnce(gym.make(env, disable_env_checker=True))
+
+
+def _register() -> None:
+    known_values.register()
+    envs = ("CartPole-v1", "Pendulum-v1", "offbeat/Pixels-v0", "offbeat/PixelsGoal-v0", "offbeat/Recall-v0")
+    for env in (*envs, "runs/Locks-v0", "runs/Doors-v0"):
+        if faulty(env) not in gym.registry:
+            gym.register(faulty(env), partial(_make, env))
+
+
+_register()

@@ -1,0 +1,117 @@
+"""The matrix: which algorithms are trained on what, and what must hold of each of them, whatever happens.
+
+It is read by the tests, which take one cell for each algorithm and each feature (`IN_CI`), and by
+benchmarks/exactness.py, which takes them all. The checks themselves are in checks.py.
+
+A new algorithm needs a row in `ALGORITHMS`, a new feature of envs or networks one in `FEATURES` and, in
+telling_rows.py, how its rows show that they are whole. What an algorithm learns to take leaves `refused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import small_run
+
+from offbeat.training import Run
+
+NO_CORE = "learns from single transitions"
+ONE_CHOICE = "expects one discrete action"
+ENVS = ("tests.reference.run_envs",)
+
+
+class Feature(NamedTuple):
+    """What an env, or a network for it, asks of all that lies between env and learner."""
+
+    env: str
+    settings: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    refused: dict[str, str] = {}  # noqa: RUF012 - never changed
+    """Algorithm -> what it says of such an env or network, which it does not take."""
+
+
+FEATURES = {
+    "vector": Feature("CartPole-v1"),
+    "box": Feature("Pendulum-v1", {"normalize_observations": True}, refused={"dqn": ONE_CHOICE}),
+    "image": Feature("offbeat/Pixels-v0"),
+    "dict": Feature("offbeat/PixelsGoal-v0"),  # an image and a vector
+    "recurrent": Feature(
+        "offbeat/Recall-v0", {"core": "gru", "core_size": 8}, refused={"sac": NO_CORE, "dqn": NO_CORE}
+    ),
+    "mixed": Feature(
+        "runs/Locks-v0",  # trees of observations and of actions, with a mask among the observations
+        {"imports": ENVS},
+        refused={"sac": "expects a bounded box or one discrete action", "dqn": ONE_CHOICE},
+    ),
+    "masks": Feature("runs/Doors-v0", {"imports": ENVS}),  # in the infos
+}
+
+ON_A_REPLAY = ("sac", "dqn")
+ALGORITHMS = ("ppo", "impala", "a2c", *ON_A_REPLAY)
+WARMUP, RATIO = 48, "1/4"
+
+
+class Case(NamedTuple):
+    """A cell, at one layout: short runs, exact unless told otherwise."""
+
+    algorithm: str
+    feature: str
+    ahead: int = 1
+    """max_lag; on a replay max_ahead."""
+    actors: int = 2
+
+    @property
+    def replayed(self) -> bool:
+        return self.algorithm in ON_A_REPLAY
+
+    @property
+    def steps(self) -> int:
+        """On-policy about 16 learning steps; on a replay, so many that rows leave it."""
+        return 240 if self.replayed else 16 * self.actors * 4 * 8
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return all settings of a run, but for the runtime."""
+        feature, layout = FEATURES[self.feature], {"lag": "exact", "actors": self.actors, "steps": self.steps}
+        if self.replayed:
+            sizes = {"warmup": WARMUP, "batch_size": 16, "capacity": 160, "utd_ratio": RATIO, "n_step": 1}
+            return {**sizes, "max_ahead": max(self.ahead, self.actors - 1), **layout, **feature.settings}
+        return {"unroll_length": 8, "max_lag": self.ahead, **layout, **feature.settings}
+
+    def train(self, path: Path, env: str | None = None, **changes: Any) -> Run:
+        """Train in the run directory `path`; on another env than the feature's, if one is given."""
+        start = small_sac if self.replayed else small_run
+        settings = {**self.settings, **changes}
+        return start(path, env or FEATURES[self.feature].env, algorithm=self.algorithm, **settings)
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}-{self.feature}"
+
+
+def cases() -> Iterator[Case]:
+    """Yield a case for each cell that is defined."""
+    for feature, asked in FEATURES.items():
+        for algorithm in ALGORITHMS:
+            if algorithm not in asked.refused:
+                yield Case(algorithm, feature)
+
+
+_IN_CI = """
+              vector  box     image   dict    recurrent  mixed   masks
+same_bits     ppo     sac     a2c     dqn     impala     ppo     sac
+actor_killed  dqn     a2c     sac     -       ppo        impala  -
+run_killed    a2c     sac     -       dqn     impala     -       ppo
+interrupted   dqn     -       impala  sac     ppo        a2c     -
+env_raises    -       sac     ppo     -       impala     a2c     dqn
+"""
+
+
+def _read(table: str) -> dict[str, list[Case]]:
+    header, *lines = (line.split() for line in table.strip().splitlines())
+    return {check: [Case(*cell) for cell in zip(row, header, strict=True) if cell[0] != "-"] for check, *row in lines}
+
+
+IN_CI = _read(_IN_CI)
+"""Check, a function of checks.py -> the cases that CI takes."""

@@ -1,0 +1,180 @@
+"""Rows of the matrix's envs tell whether they are whole: what was seen, done and earned belongs together.
+
+A row that was read while it was written, written to the wrong place or kept from before a cut would not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.envs.pixels import CELLS
+from offbeat.memory.replay import Replay, Samples
+from offbeat.models.policies import make_policy
+from offbeat.models.spec import PolicySpec
+from offbeat.types import Array, Tree
+from offbeat.workers.learner import Learned, UnrollLearner
+
+
+class Rows(NamedTuple):
+    """M transitions."""
+
+    here: Tree
+    """What was observed, masks included, [M, ...]."""
+    action: Array
+    reward: Array
+    there: Tree
+    """What was observed next."""
+
+
+# --- what each env's rows must be -------------------------------------------------------------------------------
+
+
+def _cart_pole(rows: Rows) -> list[Array]:
+    here, there = rows.here["observation"], rows.there["observation"]
+    return [_close(there[:, [0, 2]], here[:, [0, 2]] + 0.02 * here[:, [1, 3]]), rows.reward == 1]  # Euler's steps
+
+
+def _pendulum(rows: Rows) -> list[Array]:
+    here, there = rows.here["observation"], rows.there["observation"]
+    angle, after = (np.arctan2(seen[:, 1], seen[:, 0]) for seen in (here, there))
+    turned = (after - angle - 0.05 * there[:, 2] + np.pi) % (2 * np.pi) - np.pi
+    costs = angle**2 + 0.1 * here[:, 2] ** 2  # and at most 0.004 for the action
+    return [_close(turned, 0, 1e-4), _close(-rows.reward, costs, 5e-3)]
+
+
+def _pixels(rows: Rows) -> list[Array]:
+    return [rows.reward == (rows.action == _side(rows.here["observation"]))]
+
+
+def _goal(rows: Rows) -> list[Array]:
+    goal = rows.here["observation/goal"][:, 0] > 0
+    return [rows.reward == (rows.action == (_side(rows.here["observation/image"]) == goal))]
+
+
+def _side(image: Array) -> NDArray[np.int64]:
+    """Return on which half the bright square is."""
+    column = (image == 255).any(axis=1).argmax(axis=1)
+    return (column >= image.shape[2] // CELLS * (CELLS // 2)).astype(np.int64)
+
+
+def _recall(rows: Rows) -> list[Array]:
+    asked = rows.here["observation"][:, -2] == 1
+    return [(rows.reward == 0) | asked]
+
+
+def _locks(rows: Rows) -> list[Array]:
+    mask, lamp = rows.here["observation/action_mask"], rows.here["observation/door/0"][:, 0]
+    key, side, turn = rows.action.T
+    off = np.abs(np.clip(turn, -1, 1) - (lamp - 0.5))
+    missing = mask[:, :3].argmin(axis=1) == rows.here["observation/missing"]
+    return [_close(rows.reward, key / 2 + 1 - off), _taken(mask, key), side == 0, missing]
+
+
+def _doors(rows: Rows) -> list[Array]:
+    return [_close(rows.reward, rows.action / 2), _taken(rows.here["action_mask"], rows.action)]
+
+
+def _taken(mask: Array, choice: Array) -> Array:
+    allowed: Array = mask[np.arange(len(choice)), choice.astype(np.int64)].astype(bool)
+    return allowed
+
+
+def _close(found: Array, expected: Array | float, tolerance: float = 1e-5) -> Array:
+    close: Array = np.abs(found.astype(np.float64) - expected) <= tolerance
+    return close
+
+
+TELLING: dict[str, Callable[[Rows], list[Array]]] = {
+    "vector": _cart_pole,
+    "box": _pendulum,
+    "image": _pixels,
+    "dict": _goal,
+    "recurrent": _recall,
+    "mixed": _locks,
+    "masks": _doors,
+}
+"""Feature of the matrix -> what is true of all rows on its env."""
+
+
+# --- in a run ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """What was checked in this process."""
+
+    rows: int = 0
+    cuts: int = 0
+    """Unrolls whose core began anew, where the one before had not ended all its episodes; of recurrent policies."""
+    _following: dict[int, Array] = field(default_factory=dict)
+    """Actor -> what the policy remembered of its columns at the end of its last unroll."""
+
+    def states(self, spec: PolicySpec, slots: list[Tree], actors: range, weights: list[Array]) -> None:
+        """Go through an unroll of each actor as it did: what it began with must be what it had come to, or nothing."""
+        for actor, slot, vector in zip(actors, slots, weights, strict=True):
+            begun = slot["initial_state"]
+            if not np.allclose(begun, self._following.get(actor, begun), atol=1e-6):
+                assert not begun.any(), "a policy goes on from a state that its core did not come to"
+                self.cuts += 1
+            self._following[actor] = _walked(spec, slot, vector)
+
+
+def _walked(spec: PolicySpec, slot: Tree, vector: Array) -> Array:
+    """Return what a policy remembers after the rows of an unroll."""
+    policy, state = make_policy(spec), slot["initial_state"].copy()
+    policy.load(vector)
+    for row, valid in enumerate(slot["valid"][:-1]):
+        policy.forward({leaf.name: slot[leaf.name][row] for leaf in spec.observation}, state)
+        state[~valid] = 0
+    return state
+
+
+@contextmanager
+def telling_rows(feature: str) -> Iterator[Seen]:
+    """Check every row that is learned from in this process meanwhile; yield what was seen."""
+    seen, holds = Seen(), TELLING[feature]
+    learn, sample = UnrollLearner.learn, Replay.sample
+
+    def check(rows: Rows) -> None:
+        for number, truth in enumerate(holds(rows)):
+            assert truth.all(), f"rows that are not whole, by criterion {number} of {feature}"
+        seen.rows += len(rows.reward)
+
+    def learn_and_check(self: UnrollLearner, step: int, progress: float) -> Learned:
+        check(_transitions(self._unrolls.batch(step)))
+        spec: PolicySpec = self._algorithm._spec  # type: ignore[attr-defined]
+        if spec.recurrent:
+            _check_states(self, step, spec)
+        return learn(self, step, progress)
+
+    def _check_states(self: UnrollLearner, step: int, spec: PolicySpec) -> None:
+        tickets = self._unrolls._pace.tickets_of(step)  # as many as actors
+        slots = [self._unrolls.open(ticket) for ticket in tickets]
+        weights = [self._weights.read(int(slot["behavior_version"][0])) for slot in slots]
+        seen.states(spec, slots, range(len(tickets)), weights)
+
+    def sample_and_check(self: Replay, random: np.random.Generator) -> Samples:
+        samples = sample(self, random)
+        arrays = samples.arrays
+        there = {name.removeprefix("next/"): array for name, array in arrays.items() if name.startswith("next/")}
+        check(Rows(arrays, arrays["action"], arrays["reward"], there))
+        return samples
+
+    with patch.object(UnrollLearner, "learn", learn_and_check), patch.object(Replay, "sample", sample_and_check):
+        yield seen
+
+
+def _transitions(batch: Tree) -> Rows:
+    """Return the valid rows of a batch [T + 1, B, ...] and what follows them."""
+    valid = batch["valid"][:-1]
+    by_step = {name: array for name, array in batch.items() if array.shape[:2] == batch["valid"].shape}
+    here = {name: array[:-1][valid] for name, array in by_step.items()}
+    there = {name: array[1:][valid] for name, array in by_step.items()}
+    return Rows(here, here["action"], here["reward"], there)
