@@ -18,7 +18,6 @@ from tests.reference.runs import small_run
 
 from offbeat.training import Run
 
-NO_CORE = "learns from single transitions"
 ONE_CHOICE = "expects one discrete action"
 ENVS = ("tests.reference.run_envs",)
 
@@ -30,6 +29,8 @@ class Feature(NamedTuple):
     settings: dict[str, Any] = {}  # noqa: RUF012 - never changed
     refused: dict[str, str] = {}  # noqa: RUF012 - never changed
     """Algorithm -> what it says of such an env or network, which it does not take."""
+    replayed: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    """Settings that algorithms on a replay need beside."""
 
 
 FEATURES = {
@@ -37,8 +38,9 @@ FEATURES = {
     "box": Feature("Pendulum-v1", {"normalize_observations": True}, refused={"dqn": ONE_CHOICE}),
     "image": Feature("offbeat/Pixels-v0"),
     "dict": Feature("offbeat/PixelsGoal-v0"),  # an image and a vector
+    "stacks": Feature("offbeat/PixelsMotion-v0", {"frame_stack": 3}),
     "recurrent": Feature(
-        "offbeat/Recall-v0", {"core": "gru", "core_size": 8}, refused={"sac": NO_CORE, "dqn": NO_CORE}
+        "offbeat/Recall-v0", {"core": "gru", "core_size": 8}, replayed={"batch_size": 15, "burn_in": 3}
     ),
     "mixed": Feature(
         "runs/Locks-v0",  # trees of observations and of actions, with a mask among the observations
@@ -77,7 +79,13 @@ class Case(NamedTuple):
         feature, layout = FEATURES[self.feature], {"lag": "exact", "actors": self.actors, "steps": self.steps}
         if self.replayed:
             sizes = {"warmup": WARMUP, "batch_size": 16, "capacity": 160, "utd_ratio": RATIO, "n_step": 1}
-            return {**sizes, "max_ahead": max(self.ahead, self.actors - 1), **layout, **feature.settings}
+            return {
+                **sizes,
+                "max_ahead": max(self.ahead, self.actors - 1),
+                **layout,
+                **feature.settings,
+                **feature.replayed,
+            }
         return {"unroll_length": 8, "max_lag": self.ahead, **layout, **feature.settings}
 
     def train(self, path: Path, env: str | None = None, **changes: Any) -> Run:
@@ -99,12 +107,12 @@ def cases() -> Iterator[Case]:
 
 
 _IN_CI = """
-              vector  box     image   dict    recurrent  mixed   masks
-same_bits     ppo     sac     a2c     dqn     impala     ppo     sac
-actor_killed  dqn     a2c     sac     -       ppo        impala  -
-run_killed    a2c     sac     -       dqn     impala     -       ppo
-interrupted   dqn     -       impala  sac     ppo        a2c     -
-env_raises    -       sac     ppo     -       impala     a2c     dqn
+              vector  box     image   dict    stacks  recurrent  mixed   masks
+same_bits     ppo     sac     a2c     sac     dqn     impala     ppo     sac
+actor_killed  -       a2c     sac     -       ppo     dqn        impala  -
+run_killed    a2c     -       -       sac     dqn     impala     -       ppo
+interrupted   dqn     -       impala  ppo     -       sac        a2c     -
+env_raises    -       sac     ppo     -       -       impala     a2c     dqn
 """
 
 

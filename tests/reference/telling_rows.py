@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from offbeat.envs.pixels import CELLS
 from offbeat.memory.replay import Replay, Samples
+from offbeat.memory.sequences import SequenceReplay
 from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Array, Tree
+from offbeat.types import FRAME_AGE, Array, Tree
 from offbeat.workers.learner import Learned, UnrollLearner
 
 
@@ -64,6 +65,15 @@ def _side(image: Array) -> NDArray[np.int64]:
     return (column >= image.shape[2] // CELLS * (CELLS // 2)).astype(np.int64)
 
 
+def _motion(rows: Rows) -> list[Array]:
+    before, now = rows.here["observation"][:, -2], rows.here["observation"][:, -1]
+    columns = [(seen == 255).any(axis=1).argmax(axis=1) // (seen.shape[2] // CELLS) for seen in (before, now)]
+    moved = (columns[1] - columns[0]) % CELLS  # by one cell, on a ring; greys are drawn anew for each frame
+    first = (before == now).all(axis=(1, 2))
+    right = np.where(moved == 1, 1, 0)
+    return [first | (moved == 1) | (moved == CELLS - 1), rows.reward == (~first & (rows.action == right))]
+
+
 def _recall(rows: Rows) -> list[Array]:
     asked = rows.here["observation"][:, -2] == 1
     return [(rows.reward == 0) | asked]
@@ -96,6 +106,7 @@ TELLING: dict[str, Callable[[Rows], list[Array]]] = {
     "box": _pendulum,
     "image": _pixels,
     "dict": _goal,
+    "stacks": _motion,
     "recurrent": _recall,
     "mixed": _locks,
     "masks": _doors,
@@ -140,7 +151,7 @@ def _walked(spec: PolicySpec, slot: Tree, vector: Array) -> Array:
 def telling_rows(feature: str) -> Iterator[Seen]:
     """Check every row that is learned from in this process meanwhile; yield what was seen."""
     seen, holds = Seen(), TELLING[feature]
-    learn, sample = UnrollLearner.learn, Replay.sample
+    learn, sample, sample_sequences = UnrollLearner.learn, Replay.sample, SequenceReplay.sample
 
     def check(rows: Rows) -> None:
         for number, truth in enumerate(holds(rows)):
@@ -167,14 +178,45 @@ def telling_rows(feature: str) -> Iterator[Seen]:
         check(Rows(arrays, arrays["action"], arrays["reward"], there))
         return samples
 
-    with patch.object(UnrollLearner, "learn", learn_and_check), patch.object(Replay, "sample", sample_and_check):
+    def sample_sequences_and_check(self: SequenceReplay, random: np.random.Generator) -> Samples:
+        samples = sample_sequences(self, random)
+        check(_of_sequences(samples.arrays, self.leaves))
+        return samples
+
+    with (
+        patch.object(UnrollLearner, "learn", learn_and_check),
+        patch.object(Replay, "sample", sample_and_check),
+        patch.object(SequenceReplay, "sample", sample_sequences_and_check),
+    ):
         yield seen
+
+
+def _of_sequences(arrays: Tree, leaves: list[str]) -> Rows:
+    """Return the valid rows of sequences [T, B, ...], behind their burn-in, and what follows them."""
+    valid = arrays["valid"]
+    here, there = (
+        {name: arrays[name][first : first + len(valid) or None][valid] for name in leaves}
+        for first in (-len(valid) - 1, -len(valid))
+    )
+    return Rows(here, arrays["action"][valid], arrays["reward"][valid], there)
 
 
 def _transitions(batch: Tree) -> Rows:
     """Return the valid rows of a batch [T + 1, B, ...] and what follows them."""
     valid = batch["valid"][:-1]
     by_step = {name: array for name, array in batch.items() if array.shape[:2] == batch["valid"].shape}
+    by_step |= {name: _stacks(name, batch) for name, array in batch.items() if len(array) > len(batch["valid"])}
     here = {name: array[:-1][valid] for name, array in by_step.items()}
     there = {name: array[1:][valid] for name, array in by_step.items()}
     return Rows(here, here["action"], here["reward"], there)
+
+
+def _stacks(name: str, batch: Tree) -> Array:
+    """Return the frames that each row sees, [T + 1, B, stack, ...], one by one."""
+    frames, age = batch[name], batch[FRAME_AGE]
+    stack = len(frames) - len(age) + 1
+    seen = np.empty((*age.shape, stack, *frames.shape[2:]), frames.dtype)
+    for row, column in np.ndindex(age.shape):
+        for back in range(stack):
+            seen[row, column, -1 - back] = frames[row + stack - 1 - min(back, int(age[row, column])), column]
+    return seen
