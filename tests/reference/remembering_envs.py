@@ -34,4 +34,4 @@ class Side(gym.Env[Any, Any]):
         return np.array([self.side * (self.age == 0), self.age == DELAY], np.float32)
 
 
-gym.register("memory/Side-v0", f"{__name__}:Side")
+gym.register("memory/Side-v0", "tests.reference.remembering_envs:Side")
