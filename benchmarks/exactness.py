@@ -155,12 +155,13 @@ def suffer(case: Case, mishap: str, folder: Path) -> dict[str, Any]:
 # --- results ------------------------------------------------------------------------------------------------
 
 
-def write_results(found: list[dict[str, Any]], out: Path) -> str:
-    """Write the raw record and the tables, and return these."""
+def write_results(found: list[dict[str, Any]], planned: int, out: Path) -> str:
+    """Write the raw record and the tables of what has been done so far, and return these."""
     about, found = machine(), sorted(found, key=_place)
     cells, mishaps = ([each for each in found if kind in each] for kind in ("differences", "failure"))
-    write_json(out / "exactness.json", {"machine": about, "cells": cells, "mishaps": mishaps})
-    parts = ["# Exactness", f"{describe(about)}.", *_of_cells(cells), *_of_mishaps(mishaps)]
+    write_json(out / "exactness.json", {"machine": about, "planned": planned, "cells": cells, "mishaps": mishaps})
+    left = [f"**Broken off: {len(found)} of {planned} pieces of work were done.**"] if len(found) < planned else []
+    parts = ["# Exactness", f"{describe(about)}.", *left, *_of_cells(cells), *_of_mishaps(mishaps)]
     text = "\n\n".join(parts) + "\n"
     (out / "exactness.md").write_text(text)
     return text
@@ -241,7 +242,7 @@ def main() -> int:
         for done in as_completed([pool.submit(in_a_folder, task) for task in work]):
             found.append(done.result())
             print(f"{len(found)}/{len(work)} {_said(found[-1])}", flush=True)
-            text = write_results(found, options.out)
+            text = write_results(found, len(work), options.out)
     print(text)
     return int(any(each.get("differences") or each.get("failure") for each in found))
 
