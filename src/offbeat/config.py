@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from offbeat.curriculum import parameters
 from offbeat.errors import ConfigError, unknown
 from offbeat.fields import Count, Natural, Nice, Positive, build, hints_of, read
 from offbeat.registry import ALGORITHMS, algorithm_entry, import_modules
@@ -49,10 +50,28 @@ class RunConfig:
     """Python modules to import first: they may register envs, algorithms and encoders."""
     tracker: Literal["wandb", "trackio"] | None = None
     """Also send each metrics line, and the config, to Weights & Biases or Trackio; none: to neither."""
+    info_metrics: tuple[str, ...] = ()
+    """Numbers in the env's infos that become metrics, `info/<name>_mean`; 'a/b' is the key b of a dict a."""
+    curriculum: tuple[str, ...] = ()
+    """Parameters of the env that follow the progress of training, each as "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
     preset: str | None = None
     """Name of the preset that the values began from."""
     init_from: str | None = None
     """Run directory whose weights the run began with."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_names_a_number, self.info_metrics)):
+            raise ConfigError(
+                f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: type "
+                "--set info_metrics=success,distance"
+            )
+
+        parameters(self.curriculum)  # refuses what cannot be read
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What an env is asked for beyond its rows, as `make_envs` takes it."""
+        return {"info_metrics": self.info_metrics, "curriculum": self.curriculum}
 
     @property
     def evaluation_interval(self) -> int:
@@ -63,6 +82,11 @@ class RunConfig:
     def checkpoint_interval(self) -> int:
         """Env steps between checkpoints, 0 for none."""
         return max(1, self.steps // 10) if self.checkpoint_every is None else self.checkpoint_every
+
+
+def _names_a_number(name: str) -> bool:
+    """Whether it can be the key of a number in an info."""
+    return all(name.split("/"))
 
 
 @dataclass(frozen=True)

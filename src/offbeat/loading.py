@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -35,6 +35,8 @@ class Trained:
     env_steps: int
     learning_step: int
     updates: int
+    curriculum: Sequence[str] = ()
+    """What sets the env's parameters; a policy is shown and scored where it ends."""
 
 
 class LoadedPolicy:

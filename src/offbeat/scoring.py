@@ -33,7 +33,8 @@ def score(
     """
     limit_blas(1)
     columns, info_mask = min(episodes, EVALUATION_ENVS), loaded.policy.spec.info_mask
-    envs = make_envs(loaded.trained.env, columns, seed=seed, role="eval", info_mask=info_mask)
+    curriculum = loaded.trained.curriculum
+    envs = make_envs(loaded.trained.env, columns, seed=seed, role="eval", info_mask=info_mask, curriculum=curriculum)
     try:
         result = evaluate(loaded.policy, envs, episodes=episodes, seed=seed, sampled=sampled, on_step=on_step)
     finally:

@@ -129,6 +129,8 @@ class EnvSpec:
     """Envs per actor, N."""
     frame_skip: int = 1
     """Simulated frames per env step, as far as the env says so."""
+    info: tuple[str, ...] = ()
+    """What its infos report that becomes a metric, K names."""
 
     @property
     def mask(self) -> str | None:
@@ -162,6 +164,7 @@ def env_fields(spec: EnvSpec) -> list[Field]:
         Field("valid", (), "bool"),
         Field("episode_return", (), "float32"),
         Field("episode_length", (), "int32"),
+        *([Field("info", (len(spec.info),), "float64")] if spec.info else []),
         Field("behavior_version", (), "int64", per="unroll"),
     ]
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import gymnasium
 
+from offbeat.curriculum import parameters
 from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
 from offbeat.envs.make import registered
+from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy
 from offbeat.types import INFO_MASK
@@ -32,6 +34,8 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
     ):
         raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
     env = _make(policy.trained.env, "human" if video is None else "rgb_array")
+    for tell in tellers([env], parameters(policy.trained.curriculum), policy.trained.env):
+        tell(1.0)
     episode = _Episode(env, policy, seed)
     try:
         if video is None:

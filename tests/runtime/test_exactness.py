@@ -16,6 +16,7 @@ from offbeat.training import Run, resume
 
 STEPS = 1536
 ENVS = "tests.reference.run_envs"
+CURIOUS = "tests.reference.curious_envs"
 BOTH = ("threads", "processes")
 
 
@@ -57,6 +58,11 @@ class ReplayCell(NamedTuple):
         return small_sac(path, self.env, algorithm=self.algorithm, **layout, **self.more, **changes)
 
 
+TOLD = {
+    "info_metrics": ("place", "success", "sign/positive", "progress", "wind"),
+    "curriculum": ("wind 0:0 0.2:0 0.7:0.5",),
+    "imports": (CURIOUS,),
+}
 WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16}
 CELLS = [
     Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads"),
@@ -81,6 +87,9 @@ CELLS = [
     Cell("a2c", "offbeat/Pixels-v0", 1, 2, 2, "serial", "processes", {"steps": 256}),
     # Trees of observations and actions, with masks.
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
+    # Envs that report numbers, and are told how far the training has come.
+    Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
+    Cell("a2c", "curious/LearningVector-v0", 2, 2, 2, "serial", "processes", {**TOLD, "info_metrics": ("age", "wind")}),
 ]
 
 
@@ -95,6 +104,7 @@ REPLAY_CELLS = [
     ReplayCell("sac", "runs/Doors-v0", 1, 2, "processes", "serial", {"imports": (ENVS,)}),  # masks in infos
     ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
     ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
+    ReplayCell("dqn", "curious/Learning-v0", 3, 2, "threads", "processes", {**TOLD, "n_step": 2}),
     ReplayCell("sac", "offbeat/PixelsGoal-v0", 2, 2, "processes", "serial", {"steps": 130}),
     ReplayCell("dqn", "offbeat/Pixels-v0", 1, 1, "serial", "processes", {"steps": 130, "prioritized": True}),
 ]

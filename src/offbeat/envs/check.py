@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, SupportsFloat
 
 import gymnasium as gym
@@ -62,14 +63,16 @@ def check_env(
     return list(dict.fromkeys(findings))
 
 
-def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int = 8) -> EnvSpec:
+def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int = 8, **asked: Any) -> EnvSpec:
     """Take a few random steps in one column, before anything is created for a run; return what the env looks like.
+
+    `asked` is what else `make_envs` is asked for: info_metrics, curriculum.
 
     Raises:
         ConfigError: the env cannot be made, raises, or returns NaN or a wrong shape at once.
     """
     try:
-        with _begun(env_id, 1, "preflight", kwargs) as (envs, first):
+        with _begun(env_id, 1, "preflight", kwargs, **asked) as (envs, first):
             _walk(envs, first, steps)
             return envs.spec
     except EnvFailed as error:
@@ -77,14 +80,19 @@ def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int =
 
 
 @contextmanager
-def _begun(env_id: str, columns: int, role: str, kwargs: Mapping[str, Any] | None) -> Iterator[tuple[Envs, Tree]]:
+def _begun(
+    env_id: str, columns: int, role: str, kwargs: Mapping[str, Any] | None, **asked: Any
+) -> Iterator[tuple[Envs, Tree]]:
     """Make envs and reset them; once more, with a leaf for the mask, where their infos turn out to have one."""
-    with closing(make_envs(env_id, columns, seed=SEED, role=role, kwargs=kwargs)) as envs:
+    make = partial(make_envs, env_id, columns, seed=SEED, role=role, kwargs=kwargs, **asked)
+    with closing(make()) as envs:
+        envs.tell(0.0)
         first = envs.reset()
         if not (isinstance(envs, GymnasiumEnvs) and envs.offers_mask):
             yield envs, first
             return
-    with closing(make_envs(env_id, columns, seed=SEED, role=role, kwargs=kwargs, info_mask=True)) as envs:
+    with closing(make(info_mask=True)) as envs:
+        envs.tell(0.0)
         yield envs, envs.reset()
 
 

@@ -37,6 +37,8 @@ class Outcome(NamedTuple):
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     """[n]: False where the row was a reset row, whose action the env ignored."""
+    info: NDArray[np.float64]
+    """[n, K]: what the env reported of the names in `EnvSpec.info`; NaN where it did not, and in reset rows."""
 
 
 class Advanced(NamedTuple):
@@ -55,6 +57,14 @@ class Envs(Protocol):
     spec: EnvSpec
     groups: tuple[slice, ...]
     """The columns of each group, in order and without a gap."""
+
+    def tell(self, progress: float) -> None:
+        """Tell the envs how far the training has come, from 0 to 1; it may be said between any two steps.
+
+        Raises:
+            EnvFailed: an env raised.
+        """
+        ...
 
     def reset(self) -> Tree:
         """Begin a new episode in every column; return the first observations, [N, *shape]."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.encoding import action_encoder
+from offbeat.envs.infos import numbers_reader
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
@@ -47,6 +48,7 @@ class Pool:
         self._store = observation_writer(pool.observation_space, spec.observation, list(rows.observation.values()))
         self._check = FiniteCheck(rows)
         self._mask_check = MaskCheck(rows, spec.mask, spec.action.nvec) if spec.mask else None
+        self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
 
     def reset(self) -> None:
         self._rows.terminated[:] = self._rows.truncated[:] = False
@@ -59,20 +61,22 @@ class Pool:
     def recv(self) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
-        observation, *parts, _ = self.envs.recv()
+        observation, *parts, info = self.envs.recv()
         for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
             copy_exactly(target, part)
         let_termination_win(rows)
-        self._write(observation)
+        self._write(observation, info)
         return rows
 
     def step(self, actions: Array) -> Outcome:
         self.send(actions)
         return self.recv()
 
-    def _write(self, observation: Any) -> None:
+    def _write(self, observation: Any, info: Any = None) -> None:
         try:
             self._store(observation)
+            if info is not None and self._read_info is not None:
+                self._read_info(self._rows.valid, info)
         except (ValueError, KeyError) as error:
             raise failed(self._id, self._first, f"the pool that begins here gave {error}") from error
         require_finite(self._check, self._id, self._first)
@@ -85,10 +89,13 @@ class EnvPoolEnvs:
     def __init__(self, spec: EnvSpec, groups: Sequence[slice], pools: Sequence[Any]) -> None:
         self.spec = spec
         self.groups = tuple(groups)
-        self._rows = empty_rows(spec.observation, spec.columns)
+        self._rows = empty_rows(spec.observation, spec.columns, spec.info)
         self._pools = [
             Pool(spec, pool, rows_of(self._rows, group), group.start) for pool, group in zip(pools, groups, strict=True)
         ]
+
+    def tell(self, progress: float) -> None:
+        """Do nothing: a pool does not listen."""
 
     def reset(self) -> Tree:
         """Begin a new episode in every column."""
@@ -128,7 +135,13 @@ def ids() -> list[str]:
 
 
 def make_envpool(
-    env_id: str, name: str, groups: Sequence[slice], seeds: Sequence[int], kwargs: Mapping[str, Any]
+    env_id: str,
+    name: str,
+    groups: Sequence[slice],
+    seeds: Sequence[int],
+    kwargs: Mapping[str, Any],
+    *,
+    info_metrics: tuple[str, ...] = (),
 ) -> Envs:
     """Make the envs of one actor.
 
@@ -150,6 +163,7 @@ def make_envpool(
         action=action,
         columns=len(seeds),
         frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
+        info=info_metrics,
     )
     return EnvPoolEnvs(spec, groups, pools)
 

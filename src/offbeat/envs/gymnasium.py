@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from math import nan
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -19,10 +20,12 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from offbeat.curriculum import Parameter
 from offbeat.envs import snapshots
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.encoding import ActionEncoder, action_encoder, apart
+from offbeat.envs.infos import number_reader, numbers_reader
 from offbeat.envs.rows import (
     FAILURES,
     FiniteCheck,
@@ -41,6 +44,7 @@ from offbeat.envs.rows import (
     rows_of,
 )
 from offbeat.envs.spaces import action_spec, observation_leaves
+from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, EnvFailed
 from offbeat.types import INFO_MASK, Array, EnvSpec, Tree
 
@@ -91,6 +95,7 @@ class ScalarColumns:
         self.place = slice(first, first + len(envs))
         self._checks = _Checks(spec, rows, first)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
+        self._read_info = number_reader(spec.info, rows.info) if spec.info else None
 
     def _writers_of(self, column: int) -> tuple[Writer, Writer | None]:
         # A view even of a leaf without axes: `leaf[column]` would be a number that cannot be written to.
@@ -113,14 +118,18 @@ class ScalarColumns:
         self._checks.require()
 
     def step(self, actions: Iterable[Any]) -> Outcome:
-        _, rewards, terminations, truncations, valid = self._rows
+        _, rewards, terminations, truncations, valid, infos = self._rows
         mark_reset_rows(self._rows)
+        infos.fill(nan)
+        read_info = self._read_info
         columns = zip(self.envs, self._writers, self._mask_writers, valid.tolist(), actions, strict=True)
         column = 0
         try:
             for column, (env, write, write_mask, goes_on, action) in enumerate(columns):
                 if goes_on:
                     observation, reward, terminated, truncated, info = env.step(action)
+                    if read_info is not None:
+                        read_info(column, info)
                 else:
                     observation, info = env.reset()
                     reward, terminated, truncated = 0.0, False, False
@@ -161,6 +170,7 @@ class VectorColumns:
         self.place = slice(first, first + len(rows.reward))
         self._checks = _Checks(spec, rows, first)
         self._write, self._write_mask = _writers(spec, env.single_observation_space, rows.observation)
+        self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         try:
@@ -179,6 +189,8 @@ class VectorColumns:
             self._write_row(observation, info)
             for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
                 copy_exactly(target, part)
+            if self._read_info is not None:
+                self._read_info(rows.valid, info)
         except FAILURES as error:
             raise self._failed("step", error) from error
         let_termination_win(rows)
@@ -242,16 +254,18 @@ class GymnasiumEnvs:
         groups: Sequence[slice],
         sources: Sequence[AnyVectorEnv | list[AnyEnv]],
         seeds: Sequence[int],
+        curriculum: Sequence[Parameter] = (),
     ) -> None:
         self.spec = spec
         self.groups = tuple(groups)
         self._seeds: Sequence[int] | None = seeds
-        self._rows = empty_rows(spec.observation, spec.columns)
+        self._rows = empty_rows(spec.observation, spec.columns, spec.info)
         self._columns = [
             _columns(spec, source, rows_of(self._rows, group), group.start)
             for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
+        self._tellers = tellers(self._all_envs(), curriculum, spec.id)
         self._sent: list[Any] = [None] * len(groups)
 
     @property
@@ -263,6 +277,15 @@ class GymnasiumEnvs:
     def offers_mask(self) -> bool:
         """Whether the infos say which choices are allowed, and nobody asks them yet."""
         return self.spec.mask is None and bool(self.spec.action.nvec) and self._columns[0].offers_mask
+
+    def tell(self, progress: float) -> None:
+        """Tell those envs that listen; a curriculum sets their parameters."""
+        try:
+            for tell in self._tellers:
+                tell(progress)
+        except FAILURES as error:
+            what = f"being told of progress, an env gave {type(error).__name__}: {error}"
+            raise failed(self.spec.id, 0, what) from error
 
     def reset(self) -> Tree:
         """Begin a new episode in every column: the first time from the seeds, then on from there."""
@@ -353,6 +376,8 @@ def make_gymnasium(
     kwargs: Mapping[str, Any],
     *,
     info_mask: bool = False,
+    info_metrics: tuple[str, ...] = (),
+    curriculum: Sequence[Parameter] = (),
 ) -> Envs:
     """Make the envs of one actor; they are `Snapshots` where the state of every one is known.
 
@@ -363,6 +388,8 @@ def make_gymnasium(
         seeds: one a column; a vector env takes that of its first.
         kwargs: for the env's constructor.
         info_mask: whether the infos say which choices are allowed.
+        info_metrics: what is read from the infos of steps, to be a metric.
+        curriculum: sets parameters of the envs when they are told of progress.
     """
     with mujoco_warnings_once(registered):
         sources = [_source(registered, group.stop - group.start, kwargs) for group in groups]
@@ -375,11 +402,12 @@ def make_gymnasium(
         action=action,
         columns=len(seeds),
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
+        info=info_metrics,
     )
     savable = all(
         snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
     )
-    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds)
+    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds, curriculum)
 
 
 def make_scalar(registered: RegisteredEnv, kwargs: Mapping[str, Any]) -> AnyEnv:

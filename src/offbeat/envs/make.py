@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from importlib.util import find_spec
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
+from offbeat.curriculum import parameters
 from offbeat.envs import envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
@@ -48,6 +49,8 @@ def make_envs(
     role: str = "env",
     kwargs: Mapping[str, Any] | None = None,
     info_mask: bool = False,
+    info_metrics: tuple[str, ...] = (),
+    curriculum: Sequence[str] = (),
 ) -> Envs:
     """Make the envs of one actor; what they look like is in `.spec`.
 
@@ -65,6 +68,8 @@ def make_envs(
         role: what they are for; evaluation has streams of its own.
         kwargs: for the env's constructor.
         info_mask: whether a leaf 'action_mask' is read from the env's infos; `preflight` finds out.
+        info_metrics: names of what the infos of steps report, to be metrics.
+        curriculum: parameters that follow the training's progress, see curriculum.py.
 
     Returns:
         Envs, which are `Snapshots` too where the whole state is known.
@@ -77,12 +82,31 @@ def make_envs(
     arguments = dict(kwargs or {})
     try:
         if env_id.startswith(ENVPOOL):
-            return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, arguments)
-        return make_gymnasium(env_id, registered(env_id), slices, seeds, arguments, info_mask=info_mask)
+            name = env_id.removeprefix(ENVPOOL)
+            _refuse_curriculum(env_id, curriculum)
+            return envpool.make_envpool(env_id, name, slices, seeds, arguments, info_metrics=info_metrics)
+        return make_gymnasium(
+            env_id,
+            registered(env_id),
+            slices,
+            seeds,
+            arguments,
+            info_mask=info_mask,
+            info_metrics=info_metrics,
+            curriculum=parameters(curriculum),
+        )
     except OffbeatError:
         raise
     except Exception as error:
         raise ConfigError(_cannot_make(env_id, arguments, error)) from error
+
+
+def _refuse_curriculum(env_id: str, curriculum: Sequence[str]) -> None:
+    if curriculum:
+        raise ConfigError(
+            f"curriculum is given, but nothing in the pool of {env_id} can be set: leave it out, or train on "
+            f"{env_id.removeprefix(ENVPOOL)}"
+        )
 
 
 def list_envs() -> list[str]:

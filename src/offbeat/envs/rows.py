@@ -19,27 +19,28 @@ Writer = Callable[[Any], None]
 """Copies one observation, or what an info says, to where it is kept."""
 
 
-def empty_rows(leaves: Sequence[Leaf], columns: int) -> Outcome:
-    """Return the arrays that rows are written to, [columns, *shape]."""
+def empty_rows(leaves: Sequence[Leaf], columns: int, info: Sequence[str] = ()) -> Outcome:
+    """Return the arrays that rows are written to, [columns, *shape]; `info` names what infos report."""
     return Outcome(
         observation={leaf.name: np.zeros((columns, *leaf.shape), leaf.dtype) for leaf in leaves},
         reward=np.zeros(columns, np.float32),
         terminated=np.zeros(columns, np.bool_),
         truncated=np.zeros(columns, np.bool_),
         valid=np.ones(columns, np.bool_),
+        info=np.full((columns, len(info)), np.nan),
     )
 
 
 def rows_of(rows: Outcome, group: slice) -> Outcome:
     """Return views of a group's columns."""
     observation = {name: leaf[group] for name, leaf in rows.observation.items()}
-    _, reward, terminated, truncated, valid = rows
-    return Outcome(observation, reward[group], terminated[group], truncated[group], valid[group])
+    _, reward, terminated, truncated, valid, info = rows
+    return Outcome(observation, reward[group], terminated[group], truncated[group], valid[group], info[group])
 
 
 def named(rows: Outcome) -> Tree:
-    """Return the arrays of rows by name, leaves of the observation included."""
-    return {**rows.observation, **dict(zip(rows._fields[1:], rows[1:], strict=True))}
+    """Return the arrays of rows by name, leaves of the observation included; but not what infos report."""
+    return {**rows.observation, **dict(zip(rows._fields[1:-1], rows[1:-1], strict=True))}
 
 
 def copy_exactly(target: Array, part: Array) -> None:

@@ -16,7 +16,7 @@ from offbeat.types import Array, Tree
 
 I64 = NDArray[np.int64]
 
-_NOT_SAMPLED = frozenset({"episode_return", "episode_length"})
+_NOT_SAMPLED = frozenset({"episode_return", "episode_length", "info"})
 _FLAGS = frozenset({"terminated", "truncated", "valid"})
 """They are read when sampling, but are no part of a sample."""
 _COMPUTED = _FLAGS | {"reward"}

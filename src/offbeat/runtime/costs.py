@@ -125,14 +125,18 @@ class PlayedBack:
         self.spec = spec
         self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
         leaves = [leaf.name for leaf in spec.observation]
+        rows = {"info": np.zeros((*slot["reward"].shape, 0)), **slot}
         self._first = {name: slot[name][0].copy() for name in leaves}
         self._outcomes = cycle(
             Outcome(
                 {name: slot[name][row + 1].copy() for name in leaves},
-                *(slot[name][row].copy() for name in ("reward", "terminated", "truncated", "valid")),
+                *(rows[name][row].copy() for name in ("reward", "terminated", "truncated", "valid", "info")),
             )
             for row in range(len(slot["reward"]) - 1)
         )
+
+    def tell(self, progress: float) -> None:
+        """Take no notice of progress."""
 
     def reset(self) -> Tree:
         return self._first

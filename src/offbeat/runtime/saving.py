@@ -94,5 +94,6 @@ class Saving:
             "env_steps": counters.env_steps,
             "learning_step": counters.learning_step,
             "updates": counters.updates,
+            "curriculum": list(run.curriculum),
             "policy": self._conducted.policy.to_json(),
         }

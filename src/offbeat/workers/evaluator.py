@@ -52,7 +52,7 @@ def evaluate(
     sampled: bool = False,
     on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Play exactly `episodes` whole episodes.
+    """Play exactly `episodes` whole episodes, of the task as it is at the end of training.
 
     Args:
         policy: with its weights loaded.
@@ -66,6 +66,7 @@ def evaluate(
     random = stream(seed, "evaluate")
     tally = _Tally(episodes, columns)
     state = np.zeros((columns, policy.state_size), np.float32)
+    envs.tell(1.0)
     observation = envs.reset()
     while tally.ended < episodes:
         action = policy.act(observation, random, state).action if sampled else policy.greedy(observation, state)
