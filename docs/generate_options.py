@@ -17,6 +17,7 @@ from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.main import COMMANDS
 from offbeat.config import RunConfig, RuntimeConfig
+from offbeat.env_config import EnvConfig
 from offbeat.fields import describe, hints_of
 from offbeat.registry import ALGORITHMS
 
@@ -27,8 +28,8 @@ HEAD = """\
 
 <!-- Written by docs/generate_options.py: change the docstrings in the code, then run it. -->
 
-A run's settings are three tables: `[run]`, `[runtime]` and the algorithm's own. They come, in this order, from the
-defaults below, from the preset, from flags and from `--set`. What came out is in the run's `config.toml`.
+A run's settings are four tables: `[run]`, `[env]`, `[runtime]` and the algorithm's own. They come, in this order, from
+the defaults below, from the preset, from flags and from `--set`. What came out is in the run's `config.toml`.
 
 ```bash
 offbeat train ppo CartPole-v1 --steps 100000 --set learning_rate=0.001 gamma=0.98 --set hidden_sizes=128,128
@@ -51,7 +52,7 @@ of the same name, in the tables above, as it is."""
 
 def page() -> str:
     """Return the whole page."""
-    tables = {"run": RunConfig, "runtime": RuntimeConfig}
+    tables = {"run": RunConfig, "env": EnvConfig, "runtime": RuntimeConfig}
     tables |= {name: entry.config_class() for name, entry in ALGORITHMS.items()}
     keys = (line for name, config in tables.items() for line in ("", *_key_table(name, config)))
     flags = (line for name, command in COMMANDS.items() for line in ("", *_flag_table(name, command)))

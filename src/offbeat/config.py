@@ -1,4 +1,4 @@
-"""What a run is made of: three frozen tables, [run], [runtime] and the algorithm's own, in TOML and out.
+"""What a run is made of: frozen tables, [run], [env], [runtime] and the algorithm's own, in TOML and out.
 
 Values come from the defaults, then the preset, then flags and `--set`; each is read and checked by `fields.py`.
 `Config` checks what one field cannot know alone. Everything is decided here, before any work starts.
@@ -15,10 +15,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from offbeat.curriculum import parameters
+from offbeat.env_config import UNSAID, EnvConfig, family_of
 from offbeat.errors import ConfigError, unknown
 from offbeat.fields import Count, Natural, Nice, Positive, build, hints_of, read
-from offbeat.registry import ALGORITHMS, algorithm_entry, import_modules
+from offbeat.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
 from offbeat.threads import usable_core_numbers, usable_cores
 
 
@@ -50,28 +50,10 @@ class RunConfig:
     """Python modules to import first: they may register envs, algorithms and encoders."""
     tracker: Literal["wandb", "trackio"] | None = None
     """Also send each metrics line, and the config, to Weights & Biases or Trackio; none: to neither."""
-    info_metrics: tuple[str, ...] = ()
-    """Numbers in the env's infos that become metrics, `info/<name>_mean`; 'a/b' is the key b of a dict a."""
-    curriculum: tuple[str, ...] = ()
-    """Parameters of the env that follow the progress of training, each as "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
     preset: str | None = None
     """Name of the preset that the values began from."""
     init_from: str | None = None
     """Run directory whose weights the run began with."""
-
-    def __post_init__(self) -> None:
-        if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_names_a_number, self.info_metrics)):
-            raise ConfigError(
-                f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: type "
-                "--set info_metrics=success,distance"
-            )
-
-        parameters(self.curriculum)  # refuses what cannot be read
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What an env is asked for beyond its rows, as `make_envs` takes it."""
-        return {"info_metrics": self.info_metrics, "curriculum": self.curriculum}
 
     @property
     def evaluation_interval(self) -> int:
@@ -82,11 +64,6 @@ class RunConfig:
     def checkpoint_interval(self) -> int:
         """Env steps between checkpoints, 0 for none."""
         return max(1, self.steps // 10) if self.checkpoint_every is None else self.checkpoint_every
-
-
-def _names_a_number(name: str) -> bool:
-    """Whether it can be the key of a number in an info."""
-    return all(name.split("/"))
 
 
 @dataclass(frozen=True)
@@ -163,6 +140,7 @@ class Config:
     run: RunConfig
     runtime: RuntimeConfig
     settings: Any
+    env: EnvConfig = UNSAID
 
     def __post_init__(self) -> None:
         runtime = self.runtime
@@ -222,6 +200,7 @@ class Config:
             replace(self.run, seed=seed),
             replace(serial, learner_threads=self.threads),
             self.settings.of_worker(index, self.workers),
+            self.env,
         )
 
     @property
@@ -248,7 +227,7 @@ class Config:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Return the tables as they stand in config.toml."""
-        tables = {"run": self.run, "runtime": self.runtime, self.run.algorithm: self.settings}
+        tables = {"run": self.run, "env": self.env, "runtime": self.runtime, self.run.algorithm: self.settings}
         return {name: {key: _in_toml(value) for key, value in asdict(table).items()} for name, table in tables.items()}
 
     def save(self, path: Path) -> None:
@@ -378,11 +357,12 @@ def _from_tables(tables: Mapping[str, Any], where: str) -> Config:
     import_modules(run.imports)
     settings_class = _settings_class(run.algorithm)
     for name in tables:
-        if name not in ("run", "runtime", run.algorithm):
-            raise unknown("table", name, ("run", "runtime", run.algorithm), f"See {where}.")
+        if name not in (*TABLES, run.algorithm):
+            raise unknown("table", name, (*TABLES, run.algorithm), f"See {where}.")
+    env = build(EnvConfig, tables.get("env", {}), f"{where}, table [env]")
     runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
     settings = build(settings_class, tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
-    return Config(run, runtime, settings)
+    return Config(run, runtime, settings, env.completed(run.env))
 
 
 # --- from the command line ----------------------------------------------------------------------------------
@@ -414,6 +394,7 @@ def resolve(
     homes = {
         **dict.fromkeys(hints_of(settings_class), algorithm),
         **dict.fromkeys(hints_of(RuntimeConfig), "runtime"),
+        **dict.fromkeys(hints_of(EnvConfig), "env"),
         **dict.fromkeys(hints_of(RunConfig), "run"),
     }
     for name in ("algorithm", "env", "preset"):
@@ -450,7 +431,7 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
 
 def setting_names() -> set[str]:
     """Return every key that `--set` knows, of all algorithms."""
-    tables = [RunConfig, RuntimeConfig, *map(_settings_class, ALGORITHMS)]
+    tables = [RunConfig, EnvConfig, RuntimeConfig, *map(_settings_class, ALGORITHMS)]
     return {name for table in tables for name in hints_of(table)}
 
 
@@ -461,7 +442,7 @@ def _settings_class(algorithm: str) -> type[Any]:
         ConfigError: there is no such algorithm, or a key of its settings has another meaning already.
     """
     settings = algorithm_entry(algorithm).config_class()
-    taken = hints_of(RunConfig).keys() | hints_of(RuntimeConfig).keys()
+    taken = hints_of(RunConfig).keys() | hints_of(EnvConfig).keys() | hints_of(RuntimeConfig).keys()
     for key in hints_of(settings):
         if key in taken:
             raise ConfigError(
@@ -562,14 +543,21 @@ def _presets() -> Any:
 
 
 def _preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dict[str, Any]]:
-    name = preset or f"{algorithm}-{env.lower().replace('/', '-').replace(':', '-')}"
-    if name not in preset_names():
-        if preset is not None:
-            raise unknown("preset", preset, preset_names(), "`offbeat list presets` shows them.")
+    name = preset or _preset_for(algorithm, env)
+    if name is None:
         return {"run": {}}
+    if name not in preset_names():
+        raise unknown("preset", name, preset_names(), "`offbeat list presets` shows them.")
     tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
     for table in ALGORITHMS:
         if table in tables and table != algorithm:
             raise ConfigError(f"preset {name!r} is for {table}, not {algorithm}: type offbeat train {table} {env}")
     tables.setdefault("run", {})["preset"] = name
     return tables
+
+
+def _preset_for(algorithm: str, env: str) -> str | None:
+    """Return the name of the preset for an algorithm and an env, or for the family of the env; None for none."""
+    own, family = env.lower().replace("/", "-").replace(":", "-"), family_of(env)
+    names = (f"{algorithm}-{which}" for which in (own, family) if which)
+    return next((name for name in names if name in preset_names()), None)

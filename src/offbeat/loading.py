@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,8 +13,10 @@ import numpy as np
 
 from offbeat.checkpoint import MANIFEST, POLICY, WEIGHTS, Checkpoint
 from offbeat.checkpoint import load as read_checkpoint
+from offbeat.env_config import UNSAID, EnvConfig
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.errors import ConfigError
+from offbeat.fields import build
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
@@ -35,8 +37,8 @@ class Trained:
     env_steps: int
     learning_step: int
     updates: int
-    curriculum: Sequence[str] = ()
-    """What sets the env's parameters; a policy is shown and scored where it ends."""
+    env_config: EnvConfig = UNSAID
+    """How the env was played."""
 
 
 class LoadedPolicy:
@@ -168,7 +170,8 @@ def loaded_from(saved: Checkpoint) -> LoadedPolicy:
     """Return the policy of a checkpoint."""
     data = dict(saved.policy)
     spec = PolicySpec.from_json(data.pop("policy"))
-    return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data))
+    env_config = build(EnvConfig, data.pop("env_config", {}), "the checkpoint, env_config")
+    return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data, env_config=env_config))
 
 
 def require_hub() -> None:

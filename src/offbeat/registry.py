@@ -20,7 +20,7 @@ from typing import Any
 from offbeat.errors import ConfigError, suggestion, unknown
 from offbeat.threads import forbid_spinning
 
-TABLES = ("run", "runtime")
+TABLES = ("run", "env", "runtime")
 """The tables of a config.toml beside that of the algorithm, which is called as the algorithm is."""
 
 

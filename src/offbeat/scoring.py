@@ -33,8 +33,8 @@ def score(
     """
     limit_blas(1)
     columns, info_mask = min(episodes, EVALUATION_ENVS), loaded.policy.spec.info_mask
-    curriculum = loaded.trained.curriculum
-    envs = make_envs(loaded.trained.env, columns, seed=seed, role="eval", info_mask=info_mask, curriculum=curriculum)
+    trained = loaded.trained
+    envs = make_envs(trained.env, columns, seed=seed, role="eval", settings=trained.env_config, info_mask=info_mask)
     try:
         result = evaluate(loaded.policy, envs, episodes=episodes, seed=seed, sampled=sampled, on_step=on_step)
     finally:
@@ -46,7 +46,7 @@ def score(
         "return_min": float(result.returns.min()),
         "return_max": float(result.returns.max()),
         "length_mean": result.length_mean,
-        "env_steps": loaded.trained.env_steps,
-        "learning_step": loaded.trained.learning_step,
-        "updates": loaded.trained.updates,
+        "env_steps": trained.env_steps,
+        "learning_step": trained.learning_step,
+        "updates": trained.updates,
     }

@@ -34,7 +34,7 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
     ):
         raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
     env = _make(policy.trained.env, "human" if video is None else "rgb_array")
-    for tell in tellers([env], parameters(policy.trained.curriculum), policy.trained.env):
+    for tell in tellers([env], parameters(policy.trained.env_config.curriculum), policy.trained.env):
         tell(1.0)
     episode = _Episode(env, policy, seed)
     try:

@@ -12,6 +12,7 @@ from gymnasium.wrappers import TimeLimit
 from tests.reference import curious_envs
 
 from offbeat.curriculum import parameters
+from offbeat.env_config import EnvConfig
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import number_reader, numbers_reader
 from offbeat.envs.make import make_envs
@@ -79,9 +80,9 @@ class Secretive(curious_envs.Line):
 
 @pytest.mark.parametrize("asked", [(), ("place",)])
 def test_an_info_is_looked_into_for_what_is_asked_alone(asked):
-    gym.register("curious/Secretive-v0", Secretive)
+    gym.register("curious/Secretive-v0", f"{__name__}:Secretive")
     try:
-        envs = make_envs("curious/Secretive-v0", 2, seed=0, info_metrics=asked)
+        envs = make_envs("curious/Secretive-v0", 2, seed=0, settings=EnvConfig(info_metrics=asked))
         envs.reset()
         for _ in range(30):
             envs.send(np.ones(2, np.int64))
@@ -93,8 +94,8 @@ def test_an_info_is_looked_into_for_what_is_asked_alone(asked):
         del gym.registry["curious/Secretive-v0"]
 
 
-def stepped(env_id: str, columns: int, steps: int, **asked: Any) -> list[Outcome]:
-    envs = make_envs(env_id, columns, seed=0, **asked)
+def stepped(env_id: str, columns: int, steps: int, *names: str) -> list[Outcome]:
+    envs = make_envs(env_id, columns, seed=0, settings=EnvConfig(info_metrics=names))
     envs.reset()
     outcomes = []
     for _ in range(steps):
@@ -105,7 +106,7 @@ def stepped(env_id: str, columns: int, steps: int, **asked: Any) -> list[Outcome
 
 @pytest.mark.parametrize(("env_id", "name"), [("Reporting", "place"), ("LearningVector", "age")])
 def test_rows_have_what_their_own_step_reported_and_reset_rows_nothing(env_id, name):
-    for outcome in stepped(f"curious/{env_id}-v0", 4, 60, info_metrics=(name, "nothing")):
+    for outcome in stepped(f"curious/{env_id}-v0", 4, 60, name, "nothing"):
         given = np.isfinite(outcome.info[:, 0])
         assert not given[~outcome.valid].any()
         np.testing.assert_allclose(outcome.info[given, 0], outcome.observation["observation"][given, 0], atol=1e-6)
@@ -143,9 +144,9 @@ def test_an_env_that_does_not_listen_is_told_nothing():
 
 def test_a_parameter_that_the_env_does_not_have_is_refused():
     with pytest.raises(ConfigError, match="curriculum sets rain, but curious/Learning-v0 has no such attribute"):
-        make_envs("curious/Learning-v0", 2, seed=0, curriculum=("rain 0:1",))
-    with pytest.raises(ConfigError, match="nothing in the pool of envpool:CartPole-v1 can be set"):
-        make_envs("envpool:CartPole-v1", 2, seed=0, curriculum=("gravity 0:1",))
+        make_envs("curious/Learning-v0", 2, seed=0, settings=EnvConfig(curriculum=("rain 0:1",)))
+    with pytest.raises(ConfigError, match="nothing in envpool:CartPole-v1 can be set"):
+        make_envs("envpool:CartPole-v1", 2, seed=0, settings=EnvConfig(curriculum=("gravity 0:1",)))
 
 
 def test_an_env_that_raises_when_it_is_told_is_named(monkeypatch):

@@ -120,7 +120,7 @@ def register() -> None:
         if f"curious/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"curious/{kind.__name__}-v0", kind)
     if "curious/LearningVector-v0" not in gym.registry:
-        gym.register("curious/LearningVector-v0", vector_entry_point=LearningVector)
+        gym.register("curious/LearningVector-v0", vector_entry_point=f"{__name__}:LearningVector")
 
 
 register()

@@ -150,7 +150,8 @@ def test_counts_episodes_and_lags_are_those_of_the_batch():
     side = bench(WHOLE, max_lag=2)
     batch = {step: side.fill(step, seed=11) for step in range(3)}[2]
     batch["episode_return"][...] = np.arange(batch["episode_return"].size).reshape(batch["episode_return"].shape)
-    batch["episode_length"][...] = 2 * batch["episode_return"]
+    ends = (batch["terminated"] | batch["truncated"]) & batch["valid"]
+    batch["episode_length"][...] = 2 * batch["episode_return"] * ends
     batch["behavior_version"][0] = 2
     batch["terminated"][-1] = batch["valid"][-1] = True  # row T says nothing
     places = [(t, b) for t in range(UNROLL_LENGTH) for b in range(2 * COLUMNS)]
@@ -166,9 +167,12 @@ def test_counts_episodes_and_lags_are_those_of_the_batch():
     assert learned.metrics["policy_lag_mean"] == pytest.approx(2 * 5 / 6)
 
 
-def test_an_end_that_stands_in_a_reset_row_is_not_counted_as_an_episode():
+def test_episodes_are_counted_where_a_length_stands_and_not_where_only_what_is_learned_from_ends():
     side = bench(WHOLE)
     batch = side.fill(0, seed=11)
-    batch["terminated"][:-1] = False
-    batch["truncated"][:-1] = ~batch["valid"][:-1]
-    assert len(side.learner.learn(0, 0.0).episode_returns) == 0
+    batch["terminated"][1, 0] = batch["valid"][1, 0] = True  # a lost life
+    batch["valid"][3, 1] = False  # the game ended while the next life began
+    batch["episode_length"][...] = 0
+    batch["episode_length"][3, 1], batch["episode_return"][3, 1] = 7, 2.5
+    learned = side.learner.learn(0, 0.0)
+    assert (learned.episode_lengths.tolist(), learned.episode_returns.tolist()) == ([7], [2.5])

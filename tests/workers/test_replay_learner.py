@@ -168,7 +168,7 @@ def test_the_figures_are_those_of_the_ticket_and_lags_count_learning_steps():
     slot["valid"][0, 0] = False
     slot["terminated"][0] = slot["truncated"][1, 2] = True
     slot["episode_return"][:-1] = np.arange(6).reshape(2, 3)
-    slot["episode_length"][:-1] = 10 * slot["episode_return"][:-1]
+    slot["episode_length"][:-1] = 10 * slot["episode_return"][:-1] * (slot["terminated"] | slot["truncated"])[:-1]
     learned = bench.learner.learn(2, 0.0)
     assert learned.env_steps == 5
     np.testing.assert_array_equal(learned.episode_returns, [1, 2, 5])

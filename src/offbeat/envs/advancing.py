@@ -59,5 +59,5 @@ def _drawn(spec: EnvSpec, observation: Tree, part: Part, steps: int, random: np.
 def _count(outcome: Outcome, returns: NDArray[np.float32], lengths: NDArray[np.int32]) -> None:
     returns += outcome.reward
     lengths += outcome.valid
-    ended = outcome.terminated | outcome.truncated
+    ended = outcome.ended
     returns[ended], lengths[ended] = 0, 0

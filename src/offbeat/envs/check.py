@@ -13,10 +13,11 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.choices import allows_each
+from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
 from offbeat.envs.contract import Envs
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.gymnasium import GymnasiumEnvs, make_scalar, mujoco_warnings_once
-from offbeat.envs.make import ENVPOOL, make_envs, registered
+from offbeat.envs.make import make_envs, registered
 from offbeat.envs.rows import mask_writer, named
 from offbeat.envs.spaces import children, choices_of, random_actions
 from offbeat.errors import ConfigError, EnvFailed
@@ -57,13 +58,16 @@ def check_env(
     Raises:
         ConfigError: the env cannot be made at all.
     """
-    findings = [] if env_id.startswith(ENVPOOL) else list(_check_single(env_id, steps, kwargs or {}))
+    pooled = env_id.startswith(ENVPOOL) or family_of(env_id) is not None  # no single env is ever stepped
+    findings = [] if pooled else list(_check_single(env_id, steps, kwargs or {}))
     if not any(finding.severity == "error" for finding in findings):
         findings += _check_columns(env_id, columns, steps, kwargs)
     return list(dict.fromkeys(findings))
 
 
-def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int = 8, **asked: Any) -> EnvSpec:
+def preflight(
+    env_id: str, settings: EnvConfig = UNSAID, kwargs: Mapping[str, Any] | None = None, steps: int = 8
+) -> EnvSpec:
     """Take a few random steps in one column, before anything is created for a run; return what the env looks like.
 
     `asked` is what else `make_envs` is asked for: info_metrics, curriculum.
@@ -72,7 +76,7 @@ def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int =
         ConfigError: the env cannot be made, raises, or returns NaN or a wrong shape at once.
     """
     try:
-        with _begun(env_id, 1, "preflight", kwargs, **asked) as (envs, first):
+        with _begun(env_id, 1, "preflight", settings, kwargs) as (envs, first):
             _walk(envs, first, steps)
             return envs.spec
     except EnvFailed as error:
@@ -81,10 +85,10 @@ def preflight(env_id: str, kwargs: Mapping[str, Any] | None = None, steps: int =
 
 @contextmanager
 def _begun(
-    env_id: str, columns: int, role: str, kwargs: Mapping[str, Any] | None, **asked: Any
+    env_id: str, columns: int, role: str, settings: EnvConfig, kwargs: Mapping[str, Any] | None
 ) -> Iterator[tuple[Envs, Tree]]:
     """Make envs and reset them; once more, with a leaf for the mask, where their infos turn out to have one."""
-    make = partial(make_envs, env_id, columns, seed=SEED, role=role, kwargs=kwargs, **asked)
+    make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, kwargs=kwargs)
     with closing(make()) as envs:
         envs.tell(0.0)
         first = envs.reset()
@@ -301,7 +305,7 @@ def _check_columns(env_id: str, columns: int, steps: int, kwargs: Mapping[str, A
     walks = []
     for _ in range(2):
         try:
-            with _begun(env_id, columns, "check", kwargs) as (envs, begun):
+            with _begun(env_id, columns, "check", UNSAID, kwargs) as (envs, begun):
                 walks.append(_walk(envs, begun, steps))
         except EnvFailed as error:
             yield Finding("error", str(error), "correct what it names")

@@ -8,6 +8,7 @@ true next observation, also where an episode ends, so nothing is stored twice:
     row t + 2  the first observation of the next episode                                  valid
 
 A reset row is no decision and no transition: it enters no loss and no count. `terminated` wins over `truncated`.
+Where beginning anew takes several rows, all of them are reset rows.
 """
 
 from __future__ import annotations
@@ -39,6 +40,14 @@ class Outcome(NamedTuple):
     """[n]: False where the row was a reset row, whose action the env ignored."""
     info: NDArray[np.float64]
     """[n, K]: what the env reported of the names in `EnvSpec.info`; NaN where it did not, and in reset rows."""
+    over: NDArray[np.bool_] | None = None
+    """[n]: where a game ended, if that is not the same as the end of an episode: with a life, an episode ends and the
+    game goes on. Returns are those of games; what is earned in the reset rows between is counted, not learned from."""
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """[n]: where what returns and lengths are counted of has ended."""
+        return self.terminated | self.truncated if self.over is None else self.over
 
 
 class Advanced(NamedTuple):

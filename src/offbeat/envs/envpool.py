@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.env_config import EnvConfig
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.encoding import action_encoder
@@ -139,9 +140,8 @@ def make_envpool(
     name: str,
     groups: Sequence[slice],
     seeds: Sequence[int],
+    settings: EnvConfig,
     kwargs: Mapping[str, Any],
-    *,
-    info_metrics: tuple[str, ...] = (),
 ) -> Envs:
     """Make the envs of one actor.
 
@@ -163,7 +163,7 @@ def make_envpool(
         action=action,
         columns=len(seeds),
         frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
-        info=info_metrics,
+        info=settings.info_metrics,
     )
     return EnvPoolEnvs(spec, groups, pools)
 

@@ -20,7 +20,8 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from offbeat.curriculum import Parameter
+from offbeat.curriculum import Parameter, parameters
+from offbeat.env_config import EnvConfig
 from offbeat.envs import snapshots
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
@@ -118,7 +119,7 @@ class ScalarColumns:
         self._checks.require()
 
     def step(self, actions: Iterable[Any]) -> Outcome:
-        _, rewards, terminations, truncations, valid, infos = self._rows
+        _, rewards, terminations, truncations, valid, infos, _ = self._rows
         mark_reset_rows(self._rows)
         infos.fill(nan)
         read_info = self._read_info
@@ -373,11 +374,10 @@ def make_gymnasium(
     registered: RegisteredEnv,
     groups: Sequence[slice],
     seeds: Sequence[int],
+    settings: EnvConfig,
     kwargs: Mapping[str, Any],
     *,
     info_mask: bool = False,
-    info_metrics: tuple[str, ...] = (),
-    curriculum: Sequence[Parameter] = (),
 ) -> Envs:
     """Make the envs of one actor; they are `Snapshots` where the state of every one is known.
 
@@ -386,10 +386,9 @@ def make_gymnasium(
         registered: its entry in Gymnasium's registry.
         groups: the columns of each group.
         seeds: one a column; a vector env takes that of its first.
+        settings: which numbers in infos are read, and which parameters follow the training's progress.
         kwargs: for the env's constructor.
         info_mask: whether the infos say which choices are allowed.
-        info_metrics: what is read from the infos of steps, to be a metric.
-        curriculum: sets parameters of the envs when they are told of progress.
     """
     with mujoco_warnings_once(registered):
         sources = [_source(registered, group.stop - group.start, kwargs) for group in groups]
@@ -402,12 +401,12 @@ def make_gymnasium(
         action=action,
         columns=len(seeds),
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
-        info=info_metrics,
+        info=settings.info_metrics,
     )
     savable = all(
         snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
     )
-    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds, curriculum)
+    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds, parameters(settings.curriculum))
 
 
 def make_scalar(registered: RegisteredEnv, kwargs: Mapping[str, Any]) -> AnyEnv:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from importlib.util import find_spec
 from typing import Any
@@ -12,16 +12,13 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.curriculum import parameters
-from offbeat.envs import envpool, known_values
+from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
+from offbeat.envs import ale, envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
 from offbeat.errors import ConfigError, OffbeatError, unknown
 from offbeat.registry import import_modules
 from offbeat.seeding import derive_seed
-
-ENVPOOL = "envpool:"
-"""The prefix of EnvPool's ids."""
 
 _NEEDS = {
     "gymnasium.envs.mujoco": ("mujoco", 'pip install "offbeat[mujoco]"'),
@@ -47,10 +44,9 @@ def make_envs(
     origin: int = 0,
     groups: int = 1,
     role: str = "env",
+    settings: EnvConfig = UNSAID,
     kwargs: Mapping[str, Any] | None = None,
     info_mask: bool = False,
-    info_metrics: tuple[str, ...] = (),
-    curriculum: Sequence[str] = (),
 ) -> Envs:
     """Make the envs of one actor; what they look like is in `.spec`.
 
@@ -66,52 +62,46 @@ def make_envs(
         origin: the ticket at which they begin: 0, or the cut of a resume, whose episodes are new ones.
         groups: parts of equal size that are stepped in turn.
         role: what they are for; evaluation has streams of its own.
+        settings: how the env is played; those that are none follow from its id.
         kwargs: for the env's constructor.
         info_mask: whether a leaf 'action_mask' is read from the env's infos; `preflight` finds out.
-        info_metrics: names of what the infos of steps report, to be metrics.
-        curriculum: parameters that follow the training's progress, see curriculum.py.
 
     Returns:
         Envs, which are `Snapshots` too where the whole state is known.
 
     Raises:
-        ConfigError: there is no such env, something it needs is missing, or its spaces are not supported.
+        ConfigError: there is no such env, something it needs is missing, its spaces are not supported, or a setting
+            means nothing to it.
     """
+    settings = settings.completed(env_id)
     slices = _groups(columns, groups)
     seeds = [derive_seed(seed, role, actor, origin, column) for column in range(columns)]
     arguments = dict(kwargs or {})
     try:
         if env_id.startswith(ENVPOOL):
-            name = env_id.removeprefix(ENVPOOL)
-            _refuse_curriculum(env_id, curriculum)
-            return envpool.make_envpool(env_id, name, slices, seeds, arguments, info_metrics=info_metrics)
-        return make_gymnasium(
-            env_id,
-            registered(env_id),
-            slices,
-            seeds,
-            arguments,
-            info_mask=info_mask,
-            info_metrics=info_metrics,
-            curriculum=parameters(curriculum),
-        )
+            _refuse_curriculum(env_id, settings)
+            return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), slices, seeds, settings, arguments)
+        entry = registered(env_id)
+        if ale.is_atari(entry, env_id):
+            _refuse_curriculum(env_id, settings)
+            return ale.make_atari(env_id, entry, slices, seeds, settings, arguments)
+        return make_gymnasium(env_id, entry, slices, seeds, settings, arguments, info_mask=info_mask)
     except OffbeatError:
         raise
     except Exception as error:
         raise ConfigError(_cannot_make(env_id, arguments, error)) from error
 
 
-def _refuse_curriculum(env_id: str, curriculum: Sequence[str]) -> None:
-    if curriculum:
-        raise ConfigError(
-            f"curriculum is given, but nothing in the pool of {env_id} can be set: leave it out, or train on "
-            f"{env_id.removeprefix(ENVPOOL)}"
-        )
+def _refuse_curriculum(env_id: str, settings: EnvConfig) -> None:
+    """Refuse to set what is compiled."""
+    if settings.curriculum:
+        raise ConfigError(f"curriculum is given, but nothing in {env_id} can be set: leave it out")
 
 
 def list_envs() -> list[str]:
     """Return the ids that can be used here: registered, and with all that they need installed."""
     known_values.register()
+    ale.register()
     here = (env_id for env_id, entry in gym.registry.items() if _usable(entry))
     return sorted(here) + [ENVPOOL + name for name in envpool.ids()]
 
@@ -186,6 +176,8 @@ def registered(env_id: str) -> RegisteredEnv:
     """
     if env_id.startswith("offbeat/"):
         known_values.register()
+    if family_of(env_id):
+        ale.register()
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
@@ -194,7 +186,7 @@ def registered(env_id: str) -> RegisteredEnv:
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        if name.startswith("ALE/") or "NoFrameskip" in name:
+        if family_of(env_id) and find_spec("ale_py") is None:
             raise ConfigError(
                 f'{env_id} needs the Arcade Learning Environment: pip install "offbeat[atari]"'
             ) from error

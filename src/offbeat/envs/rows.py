@@ -34,13 +34,15 @@ def empty_rows(leaves: Sequence[Leaf], columns: int, info: Sequence[str] = ()) -
 def rows_of(rows: Outcome, group: slice) -> Outcome:
     """Return views of a group's columns."""
     observation = {name: leaf[group] for name, leaf in rows.observation.items()}
-    _, reward, terminated, truncated, valid, info = rows
-    return Outcome(observation, reward[group], terminated[group], truncated[group], valid[group], info[group])
+    _, reward, terminated, truncated, valid, info, over = rows
+    arrays = reward[group], terminated[group], truncated[group], valid[group], info[group]
+    return Outcome(observation, *arrays, None if over is None else over[group])
 
 
 def named(rows: Outcome) -> Tree:
     """Return the arrays of rows by name, leaves of the observation included; but not what infos report."""
-    return {**rows.observation, **dict(zip(rows._fields[1:-1], rows[1:-1], strict=True))}
+    parts = zip(rows._fields[1:], rows[1:], strict=True)
+    return {**rows.observation, **{name: part for name, part in parts if part is not None and name != "info"}}
 
 
 def copy_exactly(target: Array, part: Array) -> None:

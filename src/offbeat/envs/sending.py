@@ -17,7 +17,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.envs.make import ENVPOOL, is_known, registered
+from offbeat.env_config import ENVPOOL
+from offbeat.envs.make import is_known, registered
 from offbeat.errors import ConfigError
 from offbeat.registry import import_modules
 

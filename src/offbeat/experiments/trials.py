@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 from offbeat.config import Config, RunConfig, RuntimeConfig, resolve
+from offbeat.env_config import EnvConfig
 from offbeat.envs.check import preflight
 from offbeat.errors import ConfigError
 from offbeat.experiments.search import Range, Values
@@ -93,7 +94,8 @@ def whole_keys(spec: Spec) -> set[str]:
         ConfigError: a key takes no numbers, or whole ones where the range has others.
     """
     over = {} if spec.search is None else spec.search.over
-    hints = hints_of(RunConfig) | hints_of(RuntimeConfig) | hints_of(algorithm_entry(spec.algorithm).config_class())
+    tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
+    hints = {key: hint for table in tables for key, hint in hints_of(table).items()}
     ranges = {key: values for key, values in over.items() if isinstance(values, Range) and key in hints}
     kinds = {key: _kind(hints[key]) for key in ranges}
     for key, kind in kinds.items():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from offbeat.config import RunConfig, RuntimeConfig
+from offbeat.env_config import EnvConfig
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import Slab
 from offbeat.memory.weights import Weights, weight_slabs
@@ -121,6 +122,7 @@ class Plan:
     """All that an actor is made from, in this process or in another: plain data."""
 
     run: RunConfig
+    env_config: EnvConfig
     runtime: RuntimeConfig
     env: EnvSpec
     policy: PolicySpec
@@ -163,13 +165,15 @@ class Plan:
             origin=origin,
             groups=runtime.env_groups,
             role=f"env, attempt {attempt}" if attempt else "env",
+            settings=self.env_config,
             info_mask=self.policy.info_mask,
-            **run.asked,
         )
         policy = make_policy(self.policy)
-        return Actor(index, run.seed, envs, LivePolicy(policy, renew) if renew else policy, watch)
+        return Actor(
+            index, run.seed, envs, LivePolicy(policy, renew) if renew else policy, watch, self.env_config.learned
+        )
 
-    def begin(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float) -> None:
+    def begin(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
         """Let an actor go on from a snapshot, or begin new episodes, at this progress of the training."""
         if snapshot is not None:
             actor.restore(snapshot)

@@ -225,7 +225,8 @@ class Conductor(ABC):
         policy = policy_of(self._conducted.policy, weights)
         episodes, seed = self._run.eval_episodes, self._run.seed
         columns, info_mask = min(episodes, EVALUATION_ENVS), self._conducted.policy.info_mask
-        envs = make_envs(self._run.env, columns, seed=seed, role="evaluation", info_mask=info_mask, **self._run.asked)
+        settings = self._conducted.config.env.evaluated()
+        envs = make_envs(self._run.env, columns, seed=seed, role="evaluation", settings=settings, info_mask=info_mask)
         try:
             result = evaluate(policy, envs, episodes=episodes, seed=seed, on_step=self._during_evaluation)
         except _EvaluationStopped:

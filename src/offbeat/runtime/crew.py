@@ -101,7 +101,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     runtime, device = config.runtime, device_of(config)
-    env = replace(preflight(config.run.env, **config.run.asked), columns=runtime.envs_per_actor)
+    env = replace(preflight(config.run.env, config.env), columns=runtime.envs_per_actor)
     policy = config.settings.policy_spec(env)
     make = partial(algorithm_entry(config.run.algorithm).algorithm_class().for_run, config.of_worker(0), policy, device)
     made = PrivateStorage()
@@ -111,7 +111,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
     first.close()
 
     def plan(own: Config) -> Plan:
-        return Plan(own.run, own.runtime, env, policy, fields, own.memory, own.blas_threads)
+        return Plan(own.run, own.env, own.runtime, env, policy, fields, own.memory, own.blas_threads)
 
     _require_memory(plan(config.of_worker(0)), config.workers)  # first, as there may be very many
     plans = tuple(plan(config.of_worker(worker)) for worker in range(config.workers))

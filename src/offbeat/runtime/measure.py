@@ -224,6 +224,7 @@ def _costs(parts: Parts, step: int) -> Costs:
         seed=run.seed,
         groups=runtime.env_groups,
         role="measure",
+        settings=parts.config.env,
         info_mask=parts.policy.info_mask,
     )
     with closing(envs):

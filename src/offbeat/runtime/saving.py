@@ -90,10 +90,10 @@ class Saving:
         run = self._conducted.config.run
         return {
             "env": run.env,
+            "env_config": self._conducted.config.tables()["env"],
             "algorithm": run.algorithm,
             "env_steps": counters.env_steps,
             "learning_step": counters.learning_step,
             "updates": counters.updates,
-            "curriculum": list(run.curriculum),
             "policy": self._conducted.policy.to_json(),
         }

@@ -201,7 +201,15 @@ class _EnvCosts:
     def _measure(self, columns: int, groups: int) -> Cost:
         run, begun = self._config.run, perf_counter()
         info_mask = self._policy.spec.info_mask
-        envs = make_envs(run.env, columns, seed=run.seed, groups=groups, role="measure", info_mask=info_mask)
+        envs = make_envs(
+            run.env,
+            columns,
+            seed=run.seed,
+            groups=groups,
+            role="measure",
+            settings=self._config.env,
+            info_mask=info_mask,
+        )
         with closing(envs):
             stepping = Stepping(envs, self._policy, run.seed)
             self._setup_s = (perf_counter() - begun) / columns

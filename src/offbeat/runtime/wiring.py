@@ -78,11 +78,11 @@ def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> P
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     runtime, memory = config.runtime, config.memory
-    env = replace(preflight(config.run.env, **config.run.asked), columns=runtime.envs_per_actor)
+    env = replace(preflight(config.run.env, config.env), columns=runtime.envs_per_actor)
     policy = config.settings.policy_spec(env)
     algorithm = algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config))
     fields = (*env_fields(env), *algorithm.fields())
-    plan = Plan(config.run, runtime, env, policy, fields, memory, config.actor_threads)
+    plan = Plan(config.run, config.env, runtime, env, policy, fields, memory, config.actor_threads)
     require_memory(plan.slabs(), memory.purpose, memory.remedy)
     if news := memory.describe(fields):
         tell(news)

@@ -61,7 +61,25 @@ class Unwatched:
 class Actor:
     """Steps its envs with its policy, one ticket at a time."""
 
-    def __init__(self, index: int, seed: int, envs: Envs, policy: Policy, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        index: int,
+        seed: int,
+        envs: Envs,
+        policy: Policy,
+        watch: Watch | None = None,
+        learned: Callable[[NDArray[np.float32]], NDArray[np.float32]] = lambda rewards: rewards,
+    ) -> None:
+        """Act with `policy` in `envs`.
+
+        Args:
+            index: which actor this is.
+            seed: of the run.
+            envs: its columns.
+            policy: to load each ticket's weights into.
+            watch: over calls of the envs.
+            learned: what is learned from of the rewards that the envs pay; returns are of these themselves.
+        """
         self.index = index
         self.timings = Timings()
         self.longest_stall = 0.0
@@ -70,6 +88,7 @@ class Actor:
         self._envs = envs
         self._policy = policy
         self._watch = watch or Unwatched()
+        self._learned = learned
         self._leaves = [leaf.name for leaf in envs.spec.observation]
         self._following: Tree = {}
         """The observation that follows the last ticket: row 0 of the next."""
@@ -132,6 +151,7 @@ class Actor:
         self._envs.tell(progress)
         self._watch.leave()
         slot["behavior_version"][:] = version
+        slot["episode_length"][:-1] = 0
         if self._policy.state_size:
             slot["initial_state"][:] = self._state
         random = stream(self._seed, "act", ticket)
@@ -183,7 +203,7 @@ class Actor:
         received = clock()
         for name in self._leaves:
             slot[name][row + 1, columns] = outcome.observation[name]
-        slot["reward"][row, columns] = outcome.reward
+        slot["reward"][row, columns] = self._learned(outcome.reward)
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
@@ -200,18 +220,18 @@ class Actor:
         self.longest_stall = max(self.longest_stall, ended - begun)
 
     def _count_episodes(self, slot: Tree, row: int, columns: slice, outcome: Outcome) -> bool:
-        """Keep each column's return and length, and record them in the row that ends its episode.
+        """Keep each column's return and length, and record them in the row that ends its episode, or its game.
 
-        Returns whether an episode ended.
+        Returns whether one ended.
         """
         returns, lengths = self._returns[columns], self._lengths[columns]
         returns += outcome.reward
         lengths += outcome.valid
-        ended = outcome.terminated | outcome.truncated
+        ended = outcome.ended
         any_ended = bool(ended.any())
         if any_ended:
             slot["episode_return"][row, columns] = returns
-            slot["episode_length"][row, columns] = lengths
+            slot["episode_length"][row, columns] = lengths * ended
             returns[ended], lengths[ended] = 0, 0
         return any_ended
 

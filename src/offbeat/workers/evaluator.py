@@ -80,7 +80,7 @@ def evaluate(
 def _step(envs: Envs, action: Array, tally: _Tally) -> Outcome:
     envs.send(action)
     outcome = envs.recv()
-    tally.add(outcome.reward, outcome.valid, outcome.terminated | outcome.truncated)
+    tally.add(outcome.reward, outcome.valid, outcome.ended)
     return outcome
 
 

@@ -150,7 +150,7 @@ class UnrollLearner(Learner):
         return self.learn(step, 0.0).env_steps
 
 
-SUMMED_UP = ("valid", "terminated", "truncated", "episode_return", "episode_length", "info")
+SUMMED_UP = ("valid", "episode_return", "episode_length", "info")
 """Fields whose rows `summary` needs, the last where there is one."""
 
 
@@ -164,7 +164,7 @@ def summary(rows: Tree, lag: NDArray[np.int64], updates: int, refused: int, metr
         refused: those that were not applied.
         metrics: what the updates reported.
     """
-    ended = (rows["terminated"] | rows["truncated"]) & rows["valid"]
+    ended = rows["episode_length"] > 0
     lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
     return Learned(
         env_steps=int(rows["valid"].sum()),

@@ -1,0 +1,101 @@
+"""One game of Atari after another, played frame by frame on the emulator itself: what a column must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ale_py
+import numpy as np
+from ale_py import roms
+
+from offbeat.env_config import EnvConfig
+from offbeat.types import Array
+
+SIDE = 84
+
+
+class SlowGame:
+    """A column, as a chain of the classic wrappers would give it.
+
+    How many frames pass before an episode begins is the vector env's own choice: `begin` is told.
+    """
+
+    def __init__(self, game: str, seed: int, settings: EnvConfig) -> None:
+        self._settings = settings
+        self._ale: Any = ale_py.ALEInterface()
+        self._ale.setLoggerMode(ale_py.LoggerMode.Error)
+        self._ale.setFloat("repeat_action_probability", settings.repeat_action_probability)
+        self._ale.setInt("random_seed", seed)
+        self._ale.loadROM(roms.get_rom_path(game))
+        self._actions = self._ale.getMinimalActionSet()
+        self._over = self._lost = False
+
+    def begin(self, frames: int) -> Array:
+        """Begin a game, `frames` frames in; return what is seen."""
+        self._ale.reset_game()
+        self._over, self._frames, self._lives = False, 0, self._ale.lives()
+        fires = self._settings.fire_reset and ale_py.Action.FIRE in self._actions
+        presses = [ale_py.Action.FIRE, *[ale_py.Action.NOOP] * (frames - 1)] if fires else [ale_py.Action.NOOP] * frames
+        for press in presses:
+            self._ale.act(press)
+        self._lives = self._ale.lives()
+        return shrunk(self._ale.getScreenGrayscale())
+
+    def row(self, action: int, frames: int) -> dict[str, Any]:
+        """Return a row: what became of an action, or of whatever takes its place in a reset row.
+
+        Args:
+            action: as the policy chose it.
+            frames: before the new game begins, where one does.
+        """
+        if self._over:
+            seen = self.begin(frames)
+            return {"observation": seen, "reward": 0, "valid": False, "terminated": False, "truncated": False}
+        if not self._lost:
+            return self._play(self._actions[action])
+        self._lost = False
+        fires = self._settings.fire_reset and ale_py.Action.FIRE in self._actions
+        row = self._play(ale_py.Action.FIRE if fires else ale_py.Action.NOOP)
+        self._lost = False
+        return row | {"valid": False, "terminated": False, "truncated": False}
+
+    def _play(self, press: Any) -> dict[str, Any]:
+        assert self._settings.frame_skip is not None
+        assert self._settings.max_frames is not None
+        reward, screens, truncated = 0, [], False
+        for _ in range(self._settings.frame_skip):
+            reward += self._ale.act(press)
+            self._frames += 1
+            screens.append(self._ale.getScreenGrayscale())
+            truncated = self._frames >= self._settings.max_frames
+            if self._ale.game_over() or truncated:
+                break
+        lives, dead = self._ale.lives(), self._ale.game_over()
+        self._over = dead or truncated
+        self._lost = bool(self._settings.episodic_life and 0 < lives < self._lives and not self._over)
+        self._lives = lives
+        return {
+            "observation": None if self._over else shrunk(np.maximum.reduce(screens[-2:])),
+            "reward": reward,
+            "valid": True,
+            "terminated": dead or self._lost,
+            "truncated": truncated and not dead,
+        }
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+
+def shrunk(screen: Array) -> Array:
+    """Return a screen of 84 x 84: each pixel the mean of the area that it covers, parts of pixels included."""
+    by_row, by_column = (_shares(size, SIDE) for size in screen.shape)
+    return np.rint(by_row @ screen.astype(float) @ by_column.T)
+
+
+def _shares(size: int, parts: int) -> Array:
+    """Return how much of each of `parts` equal stretches lies in each of `size` pixels, [parts, size]."""
+    edges = np.arange(parts + 1) * size / parts
+    pixels = np.arange(size)
+    covered = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    return np.clip(covered, 0, None) * parts / size
