@@ -5,8 +5,13 @@ Actor processes import this, so it does without torch.
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-IN_ACTOR_PROCESS = sys.argv[0] == "-c" and sys.argv[-1].isdigit()
+IN_CHILD = sys.argv[0] == "-c" and sys.argv[-1].isdigit()
 """Whether this is a child process of a run, whose only argument is a descriptor."""
 
 
@@ -114,8 +119,59 @@ class LearningVector(gym.vector.VectorEnv[Any, Any, Any]):
         self.ages, self.ended = state["ages"].copy(), state["ended"].copy()
 
 
+class Large:
+    """100 MB, which take no room as long as nobody writes to them."""
+
+    def __init__(self) -> None:
+        self.zeros = np.zeros(12_500_000)
+
+
+class Rude(Line):
+    """Prints in every step, leaves a thread and, in a child process of a run, a process running; large infos.
+
+    Its infos count how many of the large things in them are still there. The file LEFT names the processes.
+    """
+
+    alive: ClassVar[weakref.WeakSet[Large]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        threading.Thread(target=threading.Event().wait).start()  # no daemon: Python itself would wait for it
+        if IN_CHILD and (pid := os.fork()):
+            with Path("LEFT").open("a") as file:
+                file.write(f"{pid}\n")
+        elif IN_CHILD:
+            time.sleep(600)
+            os._exit(0)
+
+    def step(self, action: Any) -> Any:
+        sys.stdout.write('{"printed": "by Python"}\n')
+        os.write(1, b'{"printed": "past Python"}\n')
+        *row, _ = super().step(action)
+        large = Large()
+        self.alive.add(large)
+        return (*row, {"large": large, "alive": len(self.alive), **dict.fromkeys(map(str, range(1000)), large)})
+
+
+class TooLarge(Line):
+    """From the 50th step of its life on, a reward, or an observation, is too large for float32."""
+
+    observation_space: gym.Space[Any] = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    reward, place_seen = 1.0, 1e300
+    age = 0
+
+    def step(self, action: Any) -> Any:
+        _, _, *ends = super().step(action)
+        self.age += 1
+        late = self.age > 50
+        return (np.array([self.place_seen if late else 0.1, 1 / 3]), np.float64(self.reward if late else 1 / 3), *ends)
+
+
+class TooLargeReward(TooLarge):
+    reward, place_seen = 1e300, 1.0
+
+
 def register() -> None:
-    kinds: list[Any] = [Line, Reporting, Learning]
+    kinds: list[Any] = [Line, Reporting, Learning, Rude, TooLarge, TooLargeReward]
     for kind in kinds:
         if f"curious/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"curious/{kind.__name__}-v0", kind)

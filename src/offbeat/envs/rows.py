@@ -214,7 +214,7 @@ def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
     found = check.column()
     if found is not None:
         column, name = found
-        raise failed(env_id, first + column, f"{name} is NaN or infinite")
+        raise failed(env_id, first + column, f"{name} is NaN or infinite as float32, in which it is kept")
 
 
 def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:
