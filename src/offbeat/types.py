@@ -34,6 +34,10 @@ OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
 """The leaf that says which choices are allowed: of a Dict observation, or from the env's infos."""
 
 
+NO_DECISION = "no_decision"
+"""What an env's info says of a moment in which the agent has nothing to decide."""
+
+
 # --- what an env looks like ---------------------------------------------------------------------------------
 
 
@@ -131,6 +135,8 @@ class EnvSpec:
     """Simulated frames per env step, as far as the env says so."""
     info: tuple[str, ...] = ()
     """What its infos report that becomes a metric, K names."""
+    idles: bool = False
+    """Whether there are moments in which the agent has nothing to decide, as far as `preflight` has seen."""
 
     @property
     def mask(self) -> str | None:

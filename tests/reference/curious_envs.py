@@ -119,6 +119,69 @@ class LearningVector(gym.vector.VectorEnv[Any, Any, Any]):
         self.ages, self.ended = state["ages"].copy(), state["ended"].copy()
 
 
+class Waiting(Line):
+    """Pays 1 a step; there is something to decide in its first step, and then in every third.
+
+    In between the action has no effect. An episode has `length` steps; the observation is (steps taken, noise).
+    """
+
+    length = 8
+    age = 0
+
+    def reset(self, **arguments: Any) -> Any:
+        self.age = 0
+        super().reset(**arguments)
+        return self.observe(), self.info()
+
+    def step(self, action: Any) -> Any:
+        self.place += 0.01 if action and self.age % 3 == 0 else 0.0
+        self.age += 1
+        return self.observe(), 1.0, self.age == self.length, False, self.info()
+
+    def info(self) -> dict[str, Any]:
+        return {"no_decision": self.age % 3 != 0, "age": self.age}
+
+    def observe(self) -> Any:
+        return np.array([self.age, self.np_random.random()], np.float32)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"place": self.place, "age": self.age}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.place, self.age = state["place"], state["age"]
+
+
+class WaitingCue(Waiting):
+    """What is to be done in the last decision, after 6 steps, is shown after 4, when there is nothing to decide.
+
+    So only a memory of such a moment helps. Every other step pays nothing.
+    """
+
+    cue = 0
+
+    def reset(self, **arguments: Any) -> Any:
+        super().reset(**arguments)
+        self.cue = int(self.np_random.integers(2))
+        return self.observe(), self.info()
+
+    def step(self, action: Any) -> Any:
+        paid = float(self.age == 6 and int(action) == self.cue)
+        return (self.stepped(), paid, self.age == self.length, False, self.info())
+
+    def stepped(self) -> Any:
+        self.age += 1
+        return self.observe()
+
+    def observe(self) -> Any:
+        return np.array([2 * self.cue - 1 if self.age == 4 else 0, self.age == 6], np.float32)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"place": self.place, "age": self.age, "cue": self.cue}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.place, self.age, self.cue = state["place"], state["age"], state["cue"]
+
+
 class Large:
     """100 MB, which take no room as long as nobody writes to them."""
 
@@ -171,7 +234,7 @@ class TooLargeReward(TooLarge):
 
 
 def register() -> None:
-    kinds: list[Any] = [Line, Reporting, Learning, Rude, TooLarge, TooLargeReward]
+    kinds: list[Any] = [Line, Reporting, Learning, Waiting, WaitingCue, Rude, TooLarge, TooLargeReward]
     for kind in kinds:
         if f"curious/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"curious/{kind.__name__}-v0", kind)

@@ -58,6 +58,7 @@ class ReplayCell(NamedTuple):
         return small_sac(path, self.env, algorithm=self.algorithm, **layout, **self.more, **changes)
 
 
+CORE = {"core": "gru", "core_size": 8}
 TOLD = {
     "info_metrics": ("place", "success", "sign/positive", "progress", "wind"),
     "curriculum": ("wind 0:0 0.2:0 0.7:0.5",),
@@ -89,6 +90,9 @@ CELLS = [
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
     # Envs that report numbers, and are told how far the training has come.
     Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
+    # Moments in which there is nothing to decide, which a core sees too.
+    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "serial", "processes", {"imports": (CURIOUS,)}),
+    Cell("impala", "curious/WaitingCue-v0", 1, 2, 2, "threads", "serial", {**CORE, "imports": (CURIOUS,)}),
     Cell("a2c", "curious/LearningVector-v0", 2, 2, 2, "serial", "processes", {**TOLD, "info_metrics": ("age", "wind")}),
 ]
 

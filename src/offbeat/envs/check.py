@@ -78,7 +78,7 @@ def preflight(
     try:
         with _begun(env_id, 1, "preflight", settings, kwargs) as (envs, first):
             _walk(envs, first, steps)
-            return envs.spec
+            return replace(envs.spec, idles=isinstance(envs, GymnasiumEnvs) and envs.idles)
     except EnvFailed as error:
         raise ConfigError(str(error)) from error
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.types import Array
+from offbeat.types import NO_DECISION, Array
 
 Path = tuple[str, ...]
 """The keys that lead to a number: of the info, then of dicts in it."""
@@ -58,6 +58,22 @@ def numbers_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callabl
     return read
 
 
+def waiting(infos: Any, columns: int) -> NDArray[np.bool_] | None:
+    """Return in which envs of a vector env there is nothing to decide, [columns]; None where infos say nothing of it.
+
+    Raises:
+        ValueError: it is not a flag for each env.
+    """
+    flags = infos.get(NO_DECISION) if isinstance(infos, dict) else None
+    if flags is None:
+        return None
+    array: NDArray[np.bool_] = _numbers((NO_DECISION,), flags, columns) != 0
+    given = infos.get(f"_{NO_DECISION}")
+    if given is not None:
+        array &= np.asarray(given, np.bool_)
+    return array
+
+
 def _at(info: Any, path: Path) -> Any:
     for key in path:
         if not isinstance(info, Mapping):
@@ -80,6 +96,6 @@ def _numbers(path: Path, values: Any, columns: int) -> NDArray[np.float64]:
     if array.shape != (columns,) or array.dtype.kind not in "biuf":
         raise ValueError(
             f"info {'/'.join(path)} is an array of {array.dtype} and shape {array.shape}, but a number for each of "
-            f"{columns} envs is expected of what info_metrics names"
+            f"{columns} envs is expected"
         )
     return array.astype(np.float64)

@@ -34,9 +34,10 @@ def empty_rows(leaves: Sequence[Leaf], columns: int, info: Sequence[str] = ()) -
 def rows_of(rows: Outcome, group: slice) -> Outcome:
     """Return views of a group's columns."""
     observation = {name: leaf[group] for name, leaf in rows.observation.items()}
-    _, reward, terminated, truncated, valid, info, over = rows
+    _, reward, terminated, truncated, valid, info, over, idle = rows
     arrays = reward[group], terminated[group], truncated[group], valid[group], info[group]
-    return Outcome(observation, *arrays, None if over is None else over[group])
+    over, idle = (None if part is None else part[group] for part in (over, idle))
+    return Outcome(observation, *arrays, over, idle)
 
 
 def named(rows: Outcome) -> Tree:
@@ -171,22 +172,25 @@ def info_mask_writer(target: Array) -> Writer:
 class MaskCheck:
     """Looks for decisions of which nothing is allowed, by one sum over a group's masks."""
 
-    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...]) -> None:
-        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect."""
+    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], waits: Array | None = None) -> None:
+        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect; not those that `waits` [n]."""
         self.name = name
         self._mask, self._nvec = rows.observation[name], nvec
         self._terminated, self._truncated = rows.terminated, rows.truncated
+        self._waits = np.zeros_like(rows.terminated) if waits is None else waits
 
     def column(self) -> int | None:
         """Return the first column whose next action has no choice; None where all have.
 
-        Where an episode has ended, the next action is ignored, and may be any if the env has not said which.
+        Where an episode has ended, or there is nothing to decide, the next action is ignored, and may be any if the env
+        has not said which.
         """
         some = allows_each(self._mask, self._nvec).all(axis=1)
         if some.all():
             return None
-        self._mask[~some & (self._terminated | self._truncated)] = True
-        wrong = ~some & ~(self._terminated | self._truncated)
+        ignored = self._terminated | self._truncated | self._waits
+        self._mask[~some & ignored] = True
+        wrong = ~some & ~ignored
         return int(wrong.argmax()) if wrong.any() else None
 
 

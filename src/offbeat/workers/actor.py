@@ -174,6 +174,8 @@ class Actor:
                 slot[name][0] = 0
             if self._envs.spec.info:
                 slot["info"][0] = np.nan
+            if "idle" in slot:
+                slot["idle"][0] = False
         for name in self._leaves:
             slot[name][first] = self._following[name]
         return first
@@ -210,7 +212,9 @@ class Actor:
         if self._envs.spec.info:
             slot["info"][row, columns] = outcome.info
         if self._policy.state_size and not outcome.valid.all():
-            self._state[columns][~outcome.valid] = 0  # after its reset row an episode is forgotten
+            self._state[columns][outcome.resets] = 0  # after its reset row an episode is forgotten
+        if "idle" in slot:
+            slot["idle"][row, columns] = False if outcome.idle is None else outcome.idle
         self._resets[group] = self._count_episodes(slot, row, columns, outcome)
         self._called_env(begun, received)
         self.timings.add("act", clock() - received)

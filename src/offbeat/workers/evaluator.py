@@ -71,7 +71,7 @@ def evaluate(
     while tally.ended < episodes:
         action = policy.act(observation, random, state).action if sampled else policy.greedy(observation, state)
         outcome = _step(envs, policy.to_env(action), tally)
-        observation, state[~outcome.valid] = outcome.observation, 0
+        observation, state[outcome.resets] = outcome.observation, 0
         if on_step is not None:
             on_step(tally.ended)
     return Evaluation(tally.returns, tally.lengths)
