@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from offbeat.curriculum import parameters
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Natural, Positive, Share
 
@@ -38,6 +39,18 @@ class EnvConfig:
     """Learn from rewards cut off at -1 and 1; none: in Atari yes, elsewhere no."""
     reward_scale: Positive = 1.0
     """Learn from rewards times this, after they were clipped."""
+    info_metrics: tuple[str, ...] = ()
+    """Numbers in the infos of steps that become metrics, `info/<name>_mean`; a/b is the key b of a dict a."""
+    curriculum: tuple[str, ...] = ()
+    """Parameters of the env that follow the progress of training, each as "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_is_key, self.info_metrics)):
+            raise ConfigError(
+                f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: type "
+                "--set info_metrics=success,distance"
+            )
+        parameters(self.curriculum)  # refuses what cannot be read
 
     def completed(self, env_id: str) -> EnvConfig:
         """Return all settings of an env, those that its id implies included.
@@ -65,6 +78,11 @@ class EnvConfig:
     def evaluated(self) -> EnvConfig:
         """Return the settings of evaluations during training, whose games are cut short."""
         return self if self.max_frames is None else replace(self, max_frames=min(self.max_frames, EVALUATION_FRAMES))
+
+
+def _is_key(name: str) -> bool:
+    """Whether it can be the key of a number in an info."""
+    return all(name.split("/"))
 
 
 ENVPOOL = "envpool:"

@@ -454,7 +454,7 @@ def _joined(
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
     if tracker is not None:  # last: it is told when a line has been written
         sinks.append(tracker)
-    recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell)
+    recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell, info=parts.config.env.info_metrics)
     closing.callback(recorder.close)
     store = directory.store(parts.config.run.checkpoints_kept)
     watchers = Watchers(store, recorder, progress, tell, signals, callbacks)

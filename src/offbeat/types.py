@@ -36,6 +36,10 @@ SMALLEST_IMAGE = 16
 """In pixels a side: what is smaller is a table of numbers rather than a picture, and not worth an encoder."""
 
 
+NO_DECISION = "no_decision"
+"""What an env's info says of a moment in which the agent has nothing to decide."""
+
+
 # --- what an env looks like ---------------------------------------------------------------------------------
 
 
@@ -149,6 +153,10 @@ class EnvSpec:
     """Envs per actor, N."""
     frame_skip: int = 1
     """Simulated frames per env step, as far as the env says so."""
+    info: tuple[str, ...] = ()
+    """What its infos report that becomes a metric, K names."""
+    idles: bool = False
+    """Whether there are moments in which the agent has nothing to decide, as far as `preflight` has seen."""
 
     @property
     def mask(self) -> str | None:
@@ -192,6 +200,7 @@ def env_fields(spec: EnvSpec) -> list[Field]:
         Field("valid", (), "bool"),
         Field("episode_return", (), "float32"),
         Field("episode_length", (), "int32"),
+        *([Field("info", (len(spec.info),), "float64")] if spec.info else []),
         Field("behavior_version", (), "int64", per="unroll"),
     ]
 

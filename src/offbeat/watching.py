@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.curriculum import parameters
 from offbeat.env_config import EnvConfig, family_of
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
 from offbeat.envs.make import make_envs, registered
+from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy, Trained
 from offbeat.types import INFO_MASK, Tree
@@ -35,6 +37,8 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
     ):
         raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
     env = _make(policy.trained, "human" if video is None else "rgb_array")
+    for tell in tellers([env], parameters(policy.trained.env_config.curriculum), policy.trained.env):
+        tell(1.0)
     episode = _Episode(env, policy, seed)
     try:
         if video is None:

@@ -127,7 +127,7 @@ def test_a_game_that_ends_while_the_next_life_begins_has_two_reset_rows(frames: 
 
 
 def test_whoever_does_nothing_comes_to_the_end_of_a_game_where_fire_is_pressed_for_him() -> None:
-    def ended(**given: bool) -> bool:
+    def ended(**given: Any) -> bool:
         envs = make_envs("BreakoutNoFrameskip-v4", 1, seed=SEED, settings=EnvConfig(**given))
         envs.reset()
         return any(bool(outcome.ended[0]) for outcome in rows_of(envs, np.zeros((300, 1), np.int64)))

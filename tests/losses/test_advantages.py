@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.reference.advantages import by_column, gae_column, td_column, vtrace_column
 
-from offbeat.losses.advantages import generalized_advantages, td_targets, vtrace
+from offbeat.losses.advantages import generalized_advantages, skipped_rows, td_targets, vtrace
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -128,14 +128,16 @@ def test_gamma_zero_leaves_the_reward_alone(batch: Rows):
 
 @settings(max_examples=100, deadline=None)
 @given(rows(), st.integers(0, 99))
-def test_rows_without_a_decision_have_no_error_and_their_own_value_as_target(batch: Rows, seed):
+def test_rows_without_a_decision_have_no_error_and_reset_rows_their_own_value_as_target(batch: Rows, seed):
+    skipped = skipped_rows(*batch.tensors()[2:]).numpy()
+    resets = ~batch.valid & ~skipped
     log_ratio = torch.from_numpy(log_ratios(batch, seed))
     for result in (
         generalized_advantages(*batch.tensors(), gamma=0.9, gae_lambda=0.95),
         vtrace(log_ratio, *batch.tensors(), gamma=0.9),
     ):
         assert not result.advantages.numpy()[~batch.valid].any()
-        np.testing.assert_array_equal(result.value_targets.numpy()[~batch.valid], batch.values[:-1][~batch.valid])
+        np.testing.assert_array_equal(result.value_targets.numpy()[resets], batch.values[:-1][resets])
 
 
 def column(

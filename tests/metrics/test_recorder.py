@@ -237,3 +237,33 @@ def test_a_state_from_before_a_total_was_kept_can_be_restored():
     recorder.restore(state)
     line = recorder.line(at(1), Timings())
     assert (line["actor_wait_s"], line["publish_s"]) == (3.0, 0.0)
+
+
+def test_what_infos_report_is_averaged_over_all_of_it_since_the_last_line_and_goes_on_after_a_resume():
+    recorder = Recorder([], info=("a", "b"))
+    recorder.reported(np.array([[6.0, 0.0], [1.0, 0.0]]))
+    going_on = Recorder([], info=("b", "c", "a"))
+    going_on.restore(json.loads(json.dumps(recorder.state(Timings()))))
+    recorder.reported(np.array([[3.0, 0.0], [2.0, 0.0]]))
+    going_on.reported(np.array([[0.0, 5.0, 3.0], [0.0, 1.0, 2.0]]))
+    line = recorder.line(at(1), Timings())
+    assert (line["info/a_mean"], line["info/b_mean"]) == (3.0, None)
+    line = going_on.line(at(1), Timings())
+    assert (line["info/a_mean"], line["info/b_mean"], line["info/c_mean"]) == (3.0, None, 5.0)
+    recorder.reported(np.array([[1.0, 2.0], [1.0, 1.0]]))
+    line = recorder.line(at(2), Timings())
+    assert (line["info/a_mean"], line["info/b_mean"]) == (1.0, 2.0)
+
+
+def test_names_that_nothing_was_reported_under_are_told_once():
+    said: list[str] = []
+    recorder = Recorder([], None, said.append, info=("a", "b"))
+    recorder.reported(np.array([[1.0, 0.0], [1.0, 0.0]]))
+    ended(recorder, *[1.0] * 19)
+    recorder.line(at(1), Timings())
+    assert not said
+    ended(recorder, 1.0)
+    for step in (2, 3):
+        recorder.line(at(step), Timings())
+    recorder.conclude(Timings(), 1.0)
+    assert [text.split(",")[0] for text in said] == ["info_metrics names b"]

@@ -65,6 +65,28 @@ def errors(episode: Episode, values: Row, gamma: float) -> list[float]:
     ]
 
 
+def with_idle(
+    targets: Row, gae_lambda: float, rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid: Mask
+) -> Row:
+    """Give rows without a decision theirs: what is earned until the next one, and its value, by lambda its target."""
+    filled = targets.copy()
+    for t in range(1, len(rewards)):
+        if valid[t] or terminated[t - 1] or truncated[t - 1]:
+            continue
+        filled[t] = 0.0
+        for s in range(t, len(rewards)):
+            if valid[s]:
+                filled[t] += (1 - gae_lambda) * values[s] + gae_lambda * targets[s]
+                break
+            filled[t] += rewards[s]
+            if terminated[s]:
+                break
+            if truncated[s] or s == len(rewards) - 1:
+                filled[t] += values[s + 1]
+                break
+    return filled
+
+
 def gae_column(rewards: Row, values: Row, *masks: Mask, gamma: float, gae_lambda: float) -> tuple[Row, Row]:
     """Return (advantages, value targets): A_i = sum over l of (gamma lambda)^l delta_{i + l}."""
     advantages, targets = np.zeros(len(rewards)), np.array(values[:-1])
@@ -74,7 +96,7 @@ def gae_column(rewards: Row, values: Row, *masks: Mask, gamma: float, gae_lambda
             total = sum((gamma * gae_lambda) ** (j - i) * deltas[j] for j in range(i, len(deltas)))
             advantages[decision.row] = total
             targets[decision.row] = values[decision.row] + total
-    return advantages, targets
+    return advantages, with_idle(targets, gae_lambda, rewards, values, *masks)
 
 
 def vtrace_column(
@@ -100,16 +122,16 @@ def vtrace_column(
         for i, (decision, following) in enumerate(zip(episode.decisions, mixed, strict=True)):
             q = decision.reward + gamma * (decision.between + following)
             advantages[decision.row] = rho[i] * (q - values[decision.row])
-    return advantages, targets
+    return advantages, with_idle(targets, gae_lambda, rewards, values, *masks)
 
 
 def td_column(rewards: Row, values: Row, *masks: Mask, gamma: float) -> Row:
-    """Return V + delta for each decision, V elsewhere."""
+    """Return V + delta for each decision; where there is none, what is earned until the next one, and V of that."""
     targets = np.array(values[:-1])
     for episode in episodes(rewards, values, *masks):
         for decision, delta in zip(episode.decisions, errors(episode, values, gamma), strict=True):
             targets[decision.row] += delta
-    return targets
+    return with_idle(targets, 0.0, rewards, values, *masks)
 
 
 def by_column(function: Callable[..., Any], *arrays: NDArray[Any], **settings: float) -> Row:

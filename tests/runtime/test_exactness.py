@@ -19,6 +19,7 @@ from offbeat.training import Run, resume
 
 STEPS = 1536
 ENVS = "tests.reference.run_envs"
+CURIOUS = "tests.reference.curious_envs"
 BOTH = ("threads", "processes")
 
 
@@ -60,6 +61,12 @@ class ReplayCell(NamedTuple):
         return small_sac(path, self.env, algorithm=self.algorithm, **layout, **self.more, **changes)
 
 
+CORE = {"core": "gru", "core_size": 8}
+TOLD = {
+    "info_metrics": ("place", "success", "sign/positive", "progress", "wind"),
+    "curriculum": ("wind 0:0 0.2:0 0.7:0.5",),
+    "imports": (CURIOUS,),
+}
 WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16}
 CELLS = [
     Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads"),
@@ -81,6 +88,12 @@ CELLS = [
     # What more features of envs and networks meet: all of them, one by one, are in the matrix.
     Cell("impala", "Pendulum-v1", 1, 2, 1, "threads", "processes", {"core": "lstm", "core_size": 8}),
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
+    # Envs that report numbers, and are told how far the training has come.
+    Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
+    # Moments in which there is nothing to decide, which a core sees too.
+    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "serial", "processes", {"imports": (CURIOUS,)}),
+    Cell("impala", "curious/WaitingCue-v0", 1, 2, 2, "threads", "serial", {**CORE, "imports": (CURIOUS,)}),
+    Cell("a2c", "curious/LearningVector-v0", 2, 2, 2, "serial", "processes", {**TOLD, "info_metrics": ("age", "wind")}),
 ]
 
 
@@ -98,6 +111,7 @@ REPLAY_CELLS = [
     # Sequences, whose states go on over tickets and stops.
     ReplayCell("dqn", "CartPole-v1", 2, 2, "processes", "threads", {**REMEMBERS, "core": "gru", "prioritized": True}),
     ReplayCell("sac", "Pendulum-v1", 3, 2, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
+    ReplayCell("dqn", "curious/Learning-v0", 3, 2, "threads", "processes", {**TOLD, "n_step": 2}),
 ]
 
 

@@ -77,6 +77,15 @@ CELLS = [
     Cell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
     Cell("sac", "CartPole-v1", "synced", "shared", False, {**SEQUENCES, "prioritized": True}),
 ]
+CURIOUS: dict[str, Any] = {
+    "info_metrics": ("place", "success", "progress", "wind"),
+    "curriculum": ("wind 0:0 0.7:0.5",),
+    "imports": ("tests.reference.curious_envs",),
+}
+CELLS += [
+    Cell("a2c", "curious/Learning-v0", "synced", "shared", False, CURIOUS),
+    Cell("sac", "curious/Learning-v0", "shared", "shared", True, CURIOUS),
+]
 SHORT = {"a2c": 2048, "ppo": 2048, "sac": 300, "dqn": 300}
 LONG = {"a2c": 12_000, "ppo": 4096, "sac": 600, "dqn": 600}
 """Env steps that take so long that the run is not over before it can be stopped."""

@@ -308,7 +308,8 @@ def test_every_call_of_the_envs_is_watched_and_those_that_may_reset_are_named(gr
     stage = Stage("Pendulum-v1", groups=groups, watch=watch)
     rows = whole(stage.begin_and_act(*range(60)))
     assert not watch.inside
-    assert len(watch.calls) == 1 + 60 * LENGTH * groups * 2, "the reset, then a send and a recv a row and group"
+    calls = 1 + 60 * LENGTH * groups * 2 + 60
+    assert len(watch.calls) == calls, "the reset, a send and a recv a row and group, and what each ticket tells"
     ended = np.flatnonzero(rows["truncated"].any(axis=1))
     resetting = 1 + len(ended) - (60 * LENGTH - 1 in ended)  # the first row, and the row after each end
     assert resetting >= 2

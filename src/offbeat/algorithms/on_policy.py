@@ -36,7 +36,7 @@ from offbeat.losses.actor_critic import (
     policy_gradient_loss,
     squared_value_loss,
 )
-from offbeat.losses.advantages import Targets, generalized_advantages, vtrace
+from offbeat.losses.advantages import Targets, generalized_advantages, skipped_rows, vtrace
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution, Categorical
@@ -245,7 +245,10 @@ class OnPolicy(Kept, Generic[Settings]):
         return NumpyGradients(self._spec, self._flat, weigh)
 
     def fields(self) -> list[Field]:
-        remembered = [Field("initial_state", (self._spec.state_size,), "float32", per="unroll")]
+        remembered = [
+            Field("initial_state", (self._spec.state_size,), "float32", per="unroll"),
+            Field("idle", (), "bool"),
+        ]
         return [Field("behavior_log_prob", (), "float32"), *(remembered if self._spec.recurrent else [])]
 
     def begin(self, progress: float) -> dict[str, float]:
@@ -274,7 +277,10 @@ class OnPolicy(Kept, Generic[Settings]):
             "proximal_log_prob": behavior,
         }
         if self._spec.recurrent:
-            prepared |= {"initial_state": batch["initial_state"], "resets": ~batch["valid"]}  # reset rows
+            prepared |= {"initial_state": batch["initial_state"], "resets": ~(batch["valid"] | batch["idle"])}
+        skipped = skipped_rows(rows["terminated"], rows["truncated"], rows["valid"])
+        if skipped.any():
+            prepared["skipped"] = skipped
         if self._in_one_pass(rows["valid"]):
             return prepared
         if not self._corrected:
@@ -352,7 +358,7 @@ class OnPolicy(Kept, Generic[Settings]):
         """Yield the valid rows of the batch, all at once: one update."""
         valid = valid_rows(batch)
         if len(valid):  # a small batch may be reset rows alone
-            yield batch if self._in_one_pass(batch["valid"]) else self._of_rows(batch, valid)
+            yield batch if self._in_one_pass(batch["valid"]) else self._of_rows(batch, valid, skipped_in(batch))
 
     def _in_one_pass(self, valid: Tensor) -> bool:  # noqa: ARG002
         """Whether one pass of the batch, [T, B], through the network gives the targets and the loss.
@@ -361,35 +367,48 @@ class OnPolicy(Kept, Generic[Settings]):
         """
         return self._by_hand is None
 
-    def _of_rows(self, batch: Batch, order: Tensor) -> dict[str, Tensor]:
-        """Return the rows at `order` [M] of what a loss needs: one gather per array."""
-        rows, names = len(batch["reward"]), (*_LEARNED_FROM, "observation")
-        encoded = {name: batch[name].at(order) for name in (ENCODED + leaf.name for leaf in self._spec.encoded)}
-        return {name: batch[name][:rows].flatten(0, 1)[order] for name in names if name in batch} | encoded
+    def _of_rows(self, batch: Batch, order: Tensor, skipped: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the rows at `order` [M] of what a loss needs: one gather per array.
+
+        Of `skipped` rows, [m], the critic alone learns: they stand behind the others in what it needs, [M + m].
+        """
+        valued = order if skipped is None else torch.cat((order, skipped))
+        rows, names = len(batch["reward"]), (*_VALUED, "observation")
+        taken = {name: batch[name][:rows].flatten(0, 1)[order] for name in _DECIDED if name in batch}
+        taken |= {name: batch[name][:rows].flatten(0, 1)[valued] for name in names}
+        taken |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in self._spec.encoded)}
+        return taken if skipped is None else {**taken, "rows": torch.arange(len(order), device=order.device)}
 
     def _of_columns(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
         """Return whole columns, of which the losses see the valid rows, [M]; the network sees all, [T * b, ...]."""
         rows = len(batch["reward"])
         valid = batch["valid"][:, columns].flatten().nonzero().squeeze(1)
+        valued = valid
+        if "skipped" in batch:
+            valued = torch.cat((valid, batch["skipped"][:, columns].flatten().nonzero().squeeze(1)))
         encoded = (ENCODED + leaf.name for leaf in self._spec.encoded)
         return {
-            **{name: batch[name][:rows, columns].flatten(0, 1)[valid] for name in _LEARNED_FROM if name in batch},
+            **{name: batch[name][:rows, columns].flatten(0, 1)[valid] for name in _DECIDED if name in batch},
+            **{name: batch[name][:rows, columns].flatten(0, 1)[valued] for name in _VALUED},
             "observation": batch["observation"][:rows, columns].flatten(0, 1),
             **{name: batch[name].of_columns(columns, rows) for name in encoded},
             "initial_state": batch["initial_state"][columns],
             "resets": batch["resets"][:rows, columns],
             "rows": valid,
+            "valued": valued,
         }
 
     def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
-        """Return the action distribution and the values of a minibatch's M rows."""
+        """Return the action distribution of a minibatch's M rows, and the values of these and of skipped ones."""
         encoded = encoded_of(self._spec, minibatch)
         if not self._spec.recurrent:
-            return self._model.both(minibatch["observation"], encoded, mask=minibatch.get("mask"))
+            return self._model.both(
+                minibatch["observation"], encoded, rows=minibatch.get("rows"), mask=minibatch.get("mask")
+            )
         remembered, rows = Remembered(minibatch["initial_state"], minibatch["resets"]), minibatch["rows"]
         mask = minibatch.get("mask")
         distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
-        return distribution, values[rows]
+        return distribution, values[minibatch["valued"]]
 
     def _looked_at(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
         """Return the same of a whole batch's valid rows, and these rows: targets come from the same pass.
@@ -405,8 +424,11 @@ class OnPolicy(Kept, Generic[Settings]):
             proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
             batch["proximal_log_prob"] = proximal
         batch |= self._targets(batch, self._in_units_of_reward(batch, [values.detach()]))
-        seen = {name: batch[name].flatten(0, 1)[valid] for name in _LEARNED_FROM if name in batch}
-        return distribution, values[valid], seen
+        skipped = skipped_in(batch)
+        valued = valid if skipped is None else torch.cat((valid, skipped))
+        seen = {name: batch[name].flatten(0, 1)[valid] for name in _DECIDED if name in batch}
+        seen |= {name: batch[name].flatten(0, 1)[valued] for name in _VALUED}
+        return distribution, values[valued], seen
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
         config = self._config
@@ -431,8 +453,14 @@ class OnPolicy(Kept, Generic[Settings]):
         return -coef * entropy if coef else 0.0
 
     def _gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write the gradients of `_loss` by hand."""
+        """Write the gradients of `_loss`: by hand, unless there are rows of which the critic alone learns."""
         assert self._by_hand is not None
+        if "rows" in minibatch:
+            self._flat.gradients.zero_()
+            loss, figures = self._loss(minibatch)
+            assert isinstance(loss, Tensor)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return LossResult(loss.detach(), figures)
         return LossResult(*self._by_hand.write(minibatch, self._policy_loss_by_hand, self._value_loss_by_hand))
 
     # What an algorithm may put its own in place of: both losses, each for autograd and by hand.
@@ -493,14 +521,21 @@ def scheduled(start: float, schedule: str, progress: float) -> float:
 
 # --- rows ---------------------------------------------------------------------------------------------------
 
-_LEARNED_FROM = ("action", "mask", "proximal_log_prob", "advantage", "value_target", "proximal_value")
-"""What the losses see of a row, beside what the network makes of its observation; a mask only where there is one."""
+_DECIDED = ("action", "mask", "proximal_log_prob", "advantage")
+"""What the policy's loss sees of a row, beside what the network makes of its observation; a mask where there is one."""
+_VALUED = ("value_target", "proximal_value")
+"""What the critic's loss sees of a row: also where there was no decision to make."""
 
 
 def valid_rows(batch: Batch) -> Tensor:
     """Return where the valid rows of a prepared batch are, [M], once it is flattened to [T * B]."""
     valid: Tensor = batch["valid"].flatten().nonzero().squeeze(1)
     return valid
+
+
+def skipped_in(batch: Batch) -> Tensor | None:
+    """Return likewise where the rows without a decision are, [m]; None where there are none."""
+    return batch["skipped"].flatten().nonzero().squeeze(1) if "skipped" in batch else None
 
 
 def _padded(rows: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from offbeat.algorithms import ppo_numpy
 from offbeat.algorithms.numpy_gradients import F32, Figures, Rows
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled, valid_rows
+from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled, skipped_in, valid_rows
 from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Positive
@@ -122,6 +122,9 @@ class PPO(OnPolicy[PPOConfig]):
         if self._spec.recurrent:
             columns = _permuted(torch.arange(batch["reward"].shape[1], device=valid.device), random)
             yield from (self._of_columns(batch, some) for some in columns.tensor_split(min(parts, len(columns))))
+        elif (skipped := skipped_in(batch)) is not None:
+            pieces = (_permuted(rows, random).tensor_split(parts) for rows in (valid, skipped))
+            yield from (self._of_rows(batch, *rows) for rows in zip(*pieces, strict=True))
         elif self._spec.encoded:  # images are gathered when they are needed: all of an epoch would take gigabytes
             yield from (self._of_rows(batch, rows) for rows in _permuted(valid, random).tensor_split(parts))
         else:  # one gather per array and epoch, then slices of it

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
+from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
 from offbeat.cli.train import RunArguments
 from offbeat.errors import ConfigError
@@ -31,14 +32,14 @@ class Bench(RunArguments):
     def run(self) -> int:
         if self.seconds <= 0:
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: type --seconds 5")
-        with busy("starting"):
+        with stdout_aside(), busy("starting"):
             config = self.config()
             from offbeat.runtime.split import settled
-        with busy("measuring what acting and learning cost"):
+        with stdout_aside(), busy("measuring what acting and learning cost"):
             config, reason = settled(config)
         if reason and not self.json:
             print(reason)
-        with busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
+        with stdout_aside(), busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
             result = self._measured(config)
         print(json.dumps(result) if self.json else _table(result, lock_free=config.runtime.runtime == "hogwild"))
         return 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
 from offbeat.errors import ConfigError
 
@@ -38,8 +39,8 @@ class Eval:
 
         at_least("episodes", self.episodes, 1)
         at_least("seed", self.seed, 0)
-        loaded = _load(self.run_directory, self.checkpoint)
-        with _bar(self.episodes, shown=not self.json) as on_step:
+        with stdout_aside(), _bar(self.episodes, shown=not self.json) as on_step:
+            loaded = _load(self.run_directory, self.checkpoint)
             figures = score(loaded, episodes=self.episodes, seed=self.seed, sampled=self.sampled, on_step=on_step)
         print(json.dumps(figures) if self.json else self._sentence(loaded.trained.env, figures))
         return 0

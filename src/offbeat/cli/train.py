@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
 from offbeat.fields import FLAGS
 
@@ -93,7 +94,9 @@ class Train(RunArguments):
             config = self.config()
         from offbeat.training import start
 
-        return _report(start(config, self.run_dir, progress=self.progress))
+        with stdout_aside():
+            run = start(config, self.run_dir, progress=self.progress)
+        return _report(run)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,9 @@ class Resume:
         from offbeat.training import resume
 
         steps = None if self.steps is None else read("steps", self.steps, Count)
-        return _report(resume(self.run_directory, steps=steps, runtime=self.runtime, progress=self.progress))
+        with stdout_aside():
+            run = resume(self.run_directory, steps=steps, runtime=self.runtime, progress=self.progress)
+        return _report(run)
 
 
 def _report(run: Run) -> int:

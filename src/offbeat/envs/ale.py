@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from offbeat.env_config import EnvConfig, family_of
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
+from offbeat.envs.infos import numbers_reader
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
 from offbeat.envs.spaces import action_spec, observation_leaves
 from offbeat.types import Array, EnvSpec, Tree
@@ -30,10 +31,12 @@ SCREEN = 84
 class Games:
     """The columns of one group. A game over is followed by its reset row, as in ale-py's NEXT_STEP order."""
 
-    def __init__(self, envs: Any, rows: Outcome) -> None:
+    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str]) -> None:
+        """Step `envs`, write into `rows`, and read `names` of the infos."""
         self._envs = envs
         self._rows = rows
         (self._observation,) = rows.observation.values()
+        self._read_info = numbers_reader(names, rows.info) if names else None
 
     def reset(self, seeds: Sequence[int] | None) -> Mapping[str, Array]:
         """Begin new games: the first time from the seeds, [n], then on from there. Return ale-py's infos."""
@@ -48,7 +51,9 @@ class Games:
     def recv(self) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
-        self._observation[...], rows.reward[:], rows.terminated[:], rows.truncated[:], _ = self._envs.recv()
+        self._observation[...], rows.reward[:], rows.terminated[:], rows.truncated[:], info = self._envs.recv()
+        if self._read_info is not None:
+            self._read_info(rows.valid, info)
         return rows
 
     def step(self, actions: Array) -> Outcome:
@@ -63,8 +68,8 @@ class Lives(Games):
     right there, its own reset row is another one.
     """
 
-    def __init__(self, envs: Any, rows: Outcome, press: int) -> None:
-        super().__init__(envs, rows)
+    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str], press: int) -> None:
+        super().__init__(envs, rows, names)
         self._press = press
         self._lost: NDArray[np.bool_] = np.zeros(len(rows.reward), np.bool_)
         """[n]: where the last row lost a life, and the game goes on."""
@@ -96,6 +101,8 @@ class Lives(Games):
         self._lives = lives
         rows.terminated[:] = (over & rows.valid) | self._lost
         np.logical_and(truncated, rows.valid, rows.truncated)
+        if self._read_info is not None:
+            self._read_info(rows.valid, info)
         return rows
 
 
@@ -110,6 +117,9 @@ class AtariEnvs:
         self._rows = rows
         self._games = games
         self._seeds: Sequence[int] | None = seeds
+
+    def tell(self, progress: float) -> None:
+        """Do nothing: games do not listen."""
 
     def reset(self) -> Tree:
         """Begin a new game in every column: the first time from the seeds, then on from there."""
@@ -177,13 +187,16 @@ def make_atari(
         action=action,
         columns=len(seeds),
         frame_skip=settings.frame_skip or 1,
+        info=settings.info_metrics,
     )
-    rows = empty_rows(spec.observation, spec.columns)
+    rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:
         rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
     press = _fire(made[0]) if settings.fire_reset else 0
     games = [
-        Lives(envs, rows_of(rows, group), press) if settings.episodic_life else Games(envs, rows_of(rows, group))
+        Lives(envs, rows_of(rows, group), spec.info, press)
+        if settings.episodic_life
+        else Games(envs, rows_of(rows, group), spec.info)
         for envs, group in zip(made, groups, strict=True)
     ]
     return AtariEnvs(spec, groups, rows, games, seeds)

@@ -70,13 +70,15 @@ def preflight(
 ) -> EnvSpec:
     """Take a few random steps in one column, before anything is created for a run; return what the env looks like.
 
+    `asked` is what else `make_envs` is asked for: info_metrics, curriculum.
+
     Raises:
         ConfigError: the env cannot be made, raises, or returns NaN or a wrong shape at once.
     """
     try:
         with _begun(env_id, 1, "preflight", settings, kwargs) as (envs, first):
             _walk(envs, first, steps)
-            return envs.spec
+            return replace(envs.spec, idles=isinstance(envs, GymnasiumEnvs) and envs.idles)
     except EnvFailed as error:
         raise ConfigError(str(error)) from error
 
@@ -88,11 +90,13 @@ def _begun(
     """Make envs and reset them; once more, with a leaf for the mask, where their infos turn out to have one."""
     make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, kwargs=kwargs)
     with closing(make()) as envs:
+        envs.tell(0.0)
         first = envs.reset()
         if not (isinstance(envs, GymnasiumEnvs) and envs.offers_mask):
             yield envs, first
             return
     with closing(make(info_mask=True)) as envs:
+        envs.tell(0.0)
         yield envs, envs.reset()
 
 

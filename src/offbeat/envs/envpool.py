@@ -19,6 +19,7 @@ from offbeat.env_config import ATARI_ONLY, EnvConfig, means_nothing
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.encoding import action_encoder
+from offbeat.envs.infos import numbers_reader
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
@@ -49,6 +50,7 @@ class Pool:
         self._store = observation_writer(pool.observation_space, spec.observation, list(rows.observation.values()))
         self._check = FiniteCheck(rows)
         self._mask_check = MaskCheck(rows, spec.mask, spec.action.nvec) if spec.mask else None
+        self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
 
     def reset(self) -> None:
         self._rows.terminated[:] = self._rows.truncated[:] = False
@@ -67,16 +69,18 @@ class Pool:
         let_termination_win(rows)
         if rows.over is not None:
             np.logical_or(info["terminated"], rows.truncated, rows.over)
-        self._write(observation)
+        self._write(observation, info)
         return rows
 
     def step(self, actions: Array) -> Outcome:
         self.send(actions)
         return self.recv()
 
-    def _write(self, observation: Any) -> None:
+    def _write(self, observation: Any, info: Any = None) -> None:
         try:
             self._store(observation)
+            if info is not None and self._read_info is not None:
+                self._read_info(self._rows.valid, info)
         except (ValueError, KeyError) as error:
             raise failed(self._id, self._first, f"the pool that begins here gave {error}") from error
         require_finite(self._check, self._id, self._first)
@@ -91,12 +95,15 @@ class EnvPoolEnvs:
     ) -> None:
         self.spec = spec
         self.groups = tuple(groups)
-        self._rows = empty_rows(spec.observation, spec.columns)
+        self._rows = empty_rows(spec.observation, spec.columns, spec.info)
         if episodic_life:
             self._rows = self._rows._replace(over=np.zeros(spec.columns, np.bool_))
         self._pools = [
             Pool(spec, pool, rows_of(self._rows, group), group.start) for pool, group in zip(pools, groups, strict=True)
         ]
+
+    def tell(self, progress: float) -> None:
+        """Do nothing: a pool does not listen."""
 
     def reset(self) -> Tree:
         """Begin a new episode in every column."""
@@ -165,6 +172,7 @@ def make_envpool(
         action=action,
         columns=len(seeds),
         frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
+        info=settings.info_metrics,
     )
     return EnvPoolEnvs(spec, groups, pools, episodic_life=bool(settings.episodic_life))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from math import nan
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -19,10 +20,13 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from offbeat.curriculum import Parameter, parameters
+from offbeat.env_config import EnvConfig
 from offbeat.envs import snapshots
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.encoding import ActionEncoder, action_encoder, apart
+from offbeat.envs.infos import number_reader, numbers_reader, waiting
 from offbeat.envs.rows import (
     FAILURES,
     FiniteCheck,
@@ -41,8 +45,9 @@ from offbeat.envs.rows import (
     rows_of,
 )
 from offbeat.envs.spaces import action_spec, observation_leaves
+from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, EnvFailed
-from offbeat.types import INFO_MASK, Array, EnvSpec, Tree
+from offbeat.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 AnyEnv = gym.Env[Any, Any]
@@ -56,6 +61,8 @@ class Columns(Protocol):
 
     @property
     def envs(self) -> Sequence[snapshots.AnyEnv]: ...
+
+    waits: Waits
 
     @property
     def place(self) -> slice:
@@ -80,17 +87,54 @@ class Columns(Protocol):
         ...
 
 
+class Waits:
+    """Which columns of a group have nothing to decide in the next row."""
+
+    def __init__(self, rows: Outcome, waits: NDArray[np.bool_]) -> None:
+        """Mark the rows of a group; `waits`, [n], is what infos have said of the next ones."""
+        self._rows, self.next = rows, waits
+        self.some = True
+        """Whether there may be any, or may have been in the last row."""
+        self.said = False
+        """Whether infos have said anything of it."""
+
+    def mark(self) -> None:
+        """Mark idle rows, once reset rows are marked; nothing is said of the next ones yet."""
+        valid, idle = self._rows.valid, self._rows.idle
+        assert idle is not None
+        np.logical_and(self.next, valid, out=idle)
+        np.greater(valid, idle, out=valid)
+        self.next.fill(False)
+        self.some = bool(idle.any())
+
+    def read(self, column: int, info: Any) -> None:
+        """Take what the info of one env says of its next row."""
+        if isinstance(info, dict) and (wait := info.get(NO_DECISION)) is not None:
+            self.said = True
+            if wait:
+                self.next[column] = self.some = True
+
+    def read_all(self, infos: Any) -> None:
+        """Take what the infos of a vector env say of the next rows."""
+        waits = waiting(infos, len(self.next))
+        if waits is not None:
+            self.said = self.some = True
+            self.next[:] = waits
+
+
 class ScalarColumns:
     """One env a column, stepped in a loop, in NEXT_STEP order."""
 
-    def __init__(self, spec: EnvSpec, envs: Sequence[AnyEnv], rows: Outcome, first: int) -> None:
+    def __init__(self, spec: EnvSpec, envs: Sequence[AnyEnv], rows: Outcome, waits: Array, first: int) -> None:
         self.envs = envs
         self.offers_mask = False
         self._spec = spec
         self._rows = rows
         self.place = slice(first, first + len(envs))
-        self._checks = _Checks(spec, rows, first)
+        self.waits = Waits(rows, waits)
+        self._checks = _Checks(spec, rows, waits, first)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
+        self._read_info = number_reader(spec.info, rows.info) if spec.info else None
 
     def _writers_of(self, column: int) -> tuple[Writer, Writer | None]:
         # A view even of a leaf without axes: `leaf[column]` would be a number that cannot be written to.
@@ -105,6 +149,8 @@ class ScalarColumns:
             ):
                 observation, info = env.reset(seed=None if seeds is None else seeds[column])
                 write(observation)
+                if info:
+                    self.waits.read(column, info)
                 if write_mask is not None:
                     write_mask(info)
             self.offers_mask = _has_mask(info)
@@ -113,18 +159,27 @@ class ScalarColumns:
         self._checks.require()
 
     def step(self, actions: Iterable[Any]) -> Outcome:
-        _, rewards, terminations, truncations, valid, _ = self._rows
+        rewards, terminations, truncations = self._rows.reward, self._rows.terminated, self._rows.truncated
         mark_reset_rows(self._rows)
-        columns = zip(self.envs, self._writers, self._mask_writers, valid.tolist(), actions, strict=True)
+        columns = zip(self.envs, self._writers, self._mask_writers, self._rows.valid.tolist(), actions, strict=True)
+        read_info, waits = self._read_info, self.waits
+        if read_info is not None:
+            self._rows.info.fill(nan)
+        if waits.some:
+            waits.mark()
         column = 0
         try:
             for column, (env, write, write_mask, goes_on, action) in enumerate(columns):
                 if goes_on:
                     observation, reward, terminated, truncated, info = env.step(action)
+                    if read_info is not None:
+                        read_info(column, info)
                 else:
                     observation, info = env.reset()
                     reward, terminated, truncated = 0.0, False, False
                 write(observation)
+                if info:
+                    waits.read(column, info)
                 if write_mask is not None:
                     write_mask(info)
                 rewards[column] = reward
@@ -141,7 +196,13 @@ class ScalarColumns:
 
     def apart(self) -> Sequence[Columns]:
         return [
-            ScalarColumns(self._spec, [env], rows_of(self._rows, slice(column, column + 1)), self.place.start + column)
+            ScalarColumns(
+                self._spec,
+                [env],
+                rows_of(self._rows, slice(column, column + 1)),
+                self.waits.next[column : column + 1],
+                self.place.start + column,
+            )
             for column, env in enumerate(self.envs)
         ]
 
@@ -152,15 +213,17 @@ class ScalarColumns:
 class VectorColumns:
     """A vector env that resets itself in NEXT_STEP order. Its columns draw from one random stream."""
 
-    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, first: int) -> None:
+    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, waits: Array, first: int) -> None:
         self.envs = (env,)
         self.offers_mask = False
         self._spec = spec
         self._env = env
         self._rows = rows
         self.place = slice(first, first + len(rows.reward))
-        self._checks = _Checks(spec, rows, first)
+        self.waits = Waits(rows, waits)
+        self._checks = _Checks(spec, rows, waits, first)
         self._write, self._write_mask = _writers(spec, env.single_observation_space, rows.observation)
+        self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
 
     def reset(self, seeds: Sequence[int] | None) -> None:
         try:
@@ -174,11 +237,16 @@ class VectorColumns:
     def step(self, actions: Any) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
+        goes_on = rows.valid.copy() if self.waits.some else rows.valid
+        if self.waits.some:
+            self.waits.mark()
         try:
             observation, *parts, info = self._env.step(actions)
             self._write_row(observation, info)
             for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
                 copy_exactly(target, part)
+            if self._read_info is not None:
+                self._read_info(goes_on, info)
         except FAILURES as error:
             raise self._failed("step", error) from error
         let_termination_win(rows)
@@ -187,6 +255,8 @@ class VectorColumns:
 
     def _write_row(self, observation: Any, info: Mapping[str, Any]) -> None:
         self._write(observation)
+        if info:
+            self.waits.read_all(info)
         if self._write_mask is not None:
             self._write_mask(info)
 
@@ -204,10 +274,10 @@ class VectorColumns:
 class _Checks:
     """What is looked for in each row."""
 
-    def __init__(self, spec: EnvSpec, rows: Outcome, first: int) -> None:
+    def __init__(self, spec: EnvSpec, rows: Outcome, waits: Array, first: int) -> None:
         self._id, self._first = spec.id, first
         self._finite = FiniteCheck(rows)
-        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec) if spec.mask else None
+        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec, waits) if spec.mask else None
 
     def require(self) -> None:
         """Refuse rows with NaN or infinity, or in which nothing may be done.
@@ -242,16 +312,20 @@ class GymnasiumEnvs:
         groups: Sequence[slice],
         sources: Sequence[AnyVectorEnv | list[AnyEnv]],
         seeds: Sequence[int],
+        curriculum: Sequence[Parameter] = (),
     ) -> None:
         self.spec = spec
         self.groups = tuple(groups)
         self._seeds: Sequence[int] | None = seeds
-        self._rows = empty_rows(spec.observation, spec.columns)
+        self._waits = np.zeros(spec.columns, np.bool_)
+        rows = empty_rows(spec.observation, spec.columns, spec.info)
+        self._rows = rows._replace(idle=np.zeros_like(self._waits))
         self._columns = [
-            _columns(spec, source, rows_of(self._rows, group), group.start)
+            _columns(spec, source, rows_of(self._rows, group), self._waits[group], group.start)
             for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
+        self._tellers = tellers(self._all_envs(), curriculum, spec.id)
         self._sent: list[Any] = [None] * len(groups)
 
     @property
@@ -264,8 +338,23 @@ class GymnasiumEnvs:
         """Whether the infos say which choices are allowed, and nobody asks them yet."""
         return self.spec.mask is None and bool(self.spec.action.nvec) and self._columns[0].offers_mask
 
+    def tell(self, progress: float) -> None:
+        """Tell those envs that listen; a curriculum sets their parameters."""
+        try:
+            for tell in self._tellers:
+                tell(progress)
+        except FAILURES as error:
+            what = f"being told of progress, an env gave {type(error).__name__}: {error}"
+            raise failed(self.spec.id, 0, what) from error
+
+    @property
+    def idles(self) -> bool:
+        """Whether an info has said so far whether there is something to decide."""
+        return any(columns.waits.said for columns in self._columns)
+
     def reset(self) -> Tree:
         """Begin a new episode in every column: the first time from the seeds, then on from there."""
+        self._waits[:] = False
         self._rows.terminated[:] = self._rows.truncated[:] = False
         for columns in self._columns:
             columns.reset(None if self._seeds is None else self._seeds[columns.place])
@@ -319,6 +408,7 @@ class SnapshotEnvs(GymnasiumEnvs):
             "columns": self.spec.columns,
             "envs": {str(index): snapshots.save(env) for index, env in enumerate(self._all_envs())},
             "rows": {name: part.copy() for name, part in named(self._rows).items()},
+            "waits": self._waits.copy(),
         }
 
     def restore(self, state: State) -> None:
@@ -339,6 +429,9 @@ class SnapshotEnvs(GymnasiumEnvs):
             snapshots.load(env, state["envs"][str(index)])
         for name, part in named(self._rows).items():
             part[...] = state["rows"][name]
+        self._waits[:] = state["waits"]
+        for columns in self._columns:
+            columns.waits.some = True
         self._seeds = None
 
 
@@ -350,6 +443,7 @@ def make_gymnasium(
     registered: RegisteredEnv,
     groups: Sequence[slice],
     seeds: Sequence[int],
+    settings: EnvConfig,
     kwargs: Mapping[str, Any],
     *,
     info_mask: bool = False,
@@ -361,6 +455,7 @@ def make_gymnasium(
         registered: its entry in Gymnasium's registry.
         groups: the columns of each group.
         seeds: one a column; a vector env takes that of its first.
+        settings: which numbers in infos are read, and which parameters follow the training's progress.
         kwargs: for the env's constructor.
         info_mask: whether the infos say which choices are allowed.
     """
@@ -375,11 +470,12 @@ def make_gymnasium(
         action=action,
         columns=len(seeds),
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
+        info=settings.info_metrics,
     )
     savable = all(
         snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
     )
-    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds)
+    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds, parameters(settings.curriculum))
 
 
 def make_scalar(registered: RegisteredEnv, kwargs: Mapping[str, Any]) -> AnyEnv:
@@ -427,10 +523,10 @@ def _source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any]) 
     return [make_scalar(registered, kwargs) for _ in range(columns)]
 
 
-def _columns(spec: EnvSpec, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, first: int) -> Columns:
+def _columns(spec: EnvSpec, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, waits: Array, first: int) -> Columns:
     if isinstance(source, list):
-        return ScalarColumns(spec, source, rows, first)
-    return VectorColumns(spec, source, rows, first)
+        return ScalarColumns(spec, source, rows, waits, first)
+    return VectorColumns(spec, source, rows, waits, first)
 
 
 def _spaces(source: AnyVectorEnv | list[AnyEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:

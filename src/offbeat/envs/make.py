@@ -99,11 +99,19 @@ def _made(
 ) -> Envs:
     """Make the envs by the adapter that suits them."""
     if env_id.startswith(ENVPOOL):
+        _refuse_curriculum(env_id, settings)
         return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), groups, seeds, settings, arguments)
     entry = registered(env_id)
     if ale.is_atari(entry, env_id):
+        _refuse_curriculum(env_id, settings)
         return ale.make_atari(env_id, entry, groups, seeds, settings, arguments)
-    return make_gymnasium(env_id, entry, groups, seeds, arguments, info_mask=info_mask)
+    return make_gymnasium(env_id, entry, groups, seeds, settings, arguments, info_mask=info_mask)
+
+
+def _refuse_curriculum(env_id: str, settings: EnvConfig) -> None:
+    """Refuse to set what is compiled."""
+    if settings.curriculum:
+        raise ConfigError(f"curriculum is given, but nothing in {env_id} can be set: leave it out")
 
 
 def list_envs() -> list[str]:

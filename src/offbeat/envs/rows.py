@@ -19,29 +19,31 @@ Writer = Callable[[Any], None]
 """Copies one observation, or what an info says, to where it is kept."""
 
 
-def empty_rows(leaves: Sequence[Leaf], columns: int) -> Outcome:
-    """Return the arrays that rows are written to, [columns, *shape]."""
+def empty_rows(leaves: Sequence[Leaf], columns: int, info: Sequence[str] = ()) -> Outcome:
+    """Return the arrays that rows are written to, [columns, *shape]; `info` names what infos report."""
     return Outcome(
         observation={leaf.name: np.zeros((columns, *leaf.shape), leaf.dtype) for leaf in leaves},
         reward=np.zeros(columns, np.float32),
         terminated=np.zeros(columns, np.bool_),
         truncated=np.zeros(columns, np.bool_),
         valid=np.ones(columns, np.bool_),
+        info=np.full((columns, len(info)), np.nan),
     )
 
 
 def rows_of(rows: Outcome, group: slice) -> Outcome:
     """Return views of a group's columns."""
     observation = {name: leaf[group] for name, leaf in rows.observation.items()}
-    _, reward, terminated, truncated, valid, over = rows
-    arrays = reward[group], terminated[group], truncated[group], valid[group]
-    return Outcome(observation, *arrays, None if over is None else over[group])
+    _, reward, terminated, truncated, valid, info, over, idle = rows
+    arrays = reward[group], terminated[group], truncated[group], valid[group], info[group]
+    over, idle = (None if part is None else part[group] for part in (over, idle))
+    return Outcome(observation, *arrays, over, idle)
 
 
 def named(rows: Outcome) -> Tree:
-    """Return the arrays of rows by name, leaves of the observation included."""
+    """Return the arrays of rows by name, leaves of the observation included; but not what infos report."""
     parts = zip(rows._fields[1:], rows[1:], strict=True)
-    return {**rows.observation, **{name: part for name, part in parts if part is not None}}
+    return {**rows.observation, **{name: part for name, part in parts if part is not None and name != "info"}}
 
 
 def copy_exactly(target: Array, part: Array) -> None:
@@ -170,22 +172,25 @@ def info_mask_writer(target: Array) -> Writer:
 class MaskCheck:
     """Looks for decisions of which nothing is allowed, by one sum over a group's masks."""
 
-    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...]) -> None:
-        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect."""
+    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], waits: Array | None = None) -> None:
+        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect; not those that `waits` [n]."""
         self.name = name
         self._mask, self._nvec = rows.observation[name], nvec
         self._terminated, self._truncated = rows.terminated, rows.truncated
+        self._waits = np.zeros_like(rows.terminated) if waits is None else waits
 
     def column(self) -> int | None:
         """Return the first column whose next action has no choice; None where all have.
 
-        Where an episode has ended, the next action is ignored, and may be any if the env has not said which.
+        Where an episode has ended, or there is nothing to decide, the next action is ignored, and may be any if the env
+        has not said which.
         """
         some = allows_each(self._mask, self._nvec).all(axis=1)
         if some.all():
             return None
-        self._mask[~some & (self._terminated | self._truncated)] = True
-        wrong = ~some & ~(self._terminated | self._truncated)
+        ignored = self._terminated | self._truncated | self._waits
+        self._mask[~some & ignored] = True
+        wrong = ~some & ~ignored
         return int(wrong.argmax()) if wrong.any() else None
 
 
@@ -213,7 +218,7 @@ def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
     found = check.column()
     if found is not None:
         column, name = found
-        raise failed(env_id, first + column, f"{name} is NaN or infinite")
+        raise failed(env_id, first + column, f"{name} is NaN or infinite as float32, in which it is kept")
 
 
 def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:

@@ -10,7 +10,10 @@ The rows of a column, and what each may look at (``envs/contract.py``):
 * A *reset row* is an invalid row right after an episode's end, or an invalid first row. Its target is its
   value.
 * A *skipped row* is any other invalid row: the agent had no decision to make. It hands on the next
-  decision's value and correction without a discount, and adds its reward.
+  decision's value and correction without a discount, and adds its reward. Its target is what
+  it earns and hands on: its value is learned too, as an unroll that ends there bootstraps from it.
+
+So there is one discount a decision, whose error is r + gamma (what was earned until the next one + V of that) - V.
 
 Shapes: T rows, B columns; ``values`` has one row more, for the observation that follows the last row. No
 gradient flows through these functions, and all tensors of a call are on one device.
@@ -30,7 +33,7 @@ class Targets(NamedTuple):
     advantages: Tensor
     """0 in rows that are not valid."""
     value_targets: Tensor
-    """The row's own value in rows that are not valid."""
+    """The row's own value in reset rows."""
 
 
 @torch.no_grad()
@@ -58,13 +61,12 @@ def generalized_advantages(
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid)
-    skipped = _skipped(terminated, truncated, valid)
-    following = _following_values(rewards, values, terminated, skipped)
+    skipped = skipped_rows(terminated, truncated, valid)
+    worth, following = _following_values(rewards, values, terminated, skipped)
     errors = torch.where(valid, rewards + gamma * following - values[:-1], 0.0)
     passed_on = torch.where(valid, gamma * gae_lambda, skipped.to(values.dtype))
     corrections = _accumulate(errors, passed_on.masked_fill_(terminated, 0.0))
-    advantages = torch.where(valid, corrections, 0.0)
-    return Targets(advantages, values[:-1] + advantages)
+    return Targets(torch.where(valid, corrections, 0.0), worth + _trusted(corrections, skipped, gae_lambda))
 
 
 @torch.no_grad()
@@ -106,15 +108,15 @@ def vtrace(
     _same_shape("log_ratio", log_ratio, rewards)
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_clip)
-    skipped = _skipped(terminated, truncated, valid)
-    following = _following_values(rewards, values, terminated, skipped)
+    skipped = skipped_rows(terminated, truncated, valid)
+    worth, following = _following_values(rewards, values, terminated, skipped)
     errors = torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0)
     passed_on = torch.where(valid, gamma * gae_lambda * ratio.clamp(max=c_clip), skipped.to(values.dtype))
     corrections = _accumulate(errors, passed_on.masked_fill_(terminated, 0.0))
     following[:-1] += gae_lambda * corrections[1:].masked_fill(terminated[:-1], 0.0)
     return Targets(
         torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0),
-        values[:-1] + torch.where(valid, corrections, 0.0),
+        worth + _trusted(corrections, skipped, gae_lambda),
     )
 
 
@@ -128,29 +130,35 @@ def td_targets(
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid)
-    skipped = _skipped(terminated, truncated, valid)
-    following = _following_values(rewards, values, terminated, skipped)
-    return torch.where(valid, rewards + gamma * following, values[:-1])
+    worth, following = _following_values(rewards, values, terminated, skipped_rows(terminated, truncated, valid))
+    return torch.where(valid, rewards + gamma * following, worth)
 
 
-def _skipped(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
-    """Mark the invalid rows that are not reset rows, [T, B]."""
+def skipped_rows(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
+    """Mark the invalid rows that are not reset rows, [T, B], but for the first one, which may be either."""
     skipped = ~valid
     skipped[0] = False  # no row looks to the first one, whatever it is
     skipped[1:] &= ~(terminated | truncated)[:-1]
     return skipped
 
 
-def _following_values(rewards: Tensor, values: Tensor, terminated: Tensor, skipped: Tensor) -> Tensor:
-    """Return what each row bootstraps from, [T, B]: its next decision's value, 0 after a termination."""
-    following = values[1:].masked_fill(terminated, 0.0)
+def _trusted(corrections: Tensor, skipped: Tensor, gae_lambda: float) -> Tensor:
+    """Return what is added to what rows are worth, [T, B]: a skipped row looks ahead, by lambda, as decisions do."""
+    return torch.where(skipped, gae_lambda * corrections, corrections)
+
+
+def _following_values(rewards: Tensor, values: Tensor, terminated: Tensor, skipped: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what each row is worth, [T, B], and what it bootstraps from: the next one's worth, 0 after a termination.
+
+    A decision's worth is its value; a skipped row's is what is earned until the next decision, and that one's value.
+    """
+    following, worth = values[1:].masked_fill(terminated, 0.0), values[:-1]
     if bool(skipped.any()):
-        # A skipped row is worth its reward and what follows it; any other row is worth its own value.
         worth = torch.where(skipped, rewards, values[:-1])
         worth[-1] += skipped[-1] * following[-1]
         worth = _accumulate(worth, (skipped & ~terminated).to(values.dtype))
-        following[:-1] = worth[1:].masked_fill_(terminated[:-1], 0.0)
-    return following
+        following[:-1] = worth[1:].masked_fill(terminated[:-1], 0.0)
+    return worth, following
 
 
 def _accumulate(rows: Tensor, passed_on: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from offbeat.types import FRAME_AGE, Array, Tree
 
 I64 = NDArray[np.int64]
 
-_NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version"})
+_NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version", "info"})
 _FLAGS = frozenset({"terminated", "truncated", "valid", FRAME_AGE})
 """They are read when sampling, but are no part of a sample."""
 _COMPUTED = _FLAGS | {"reward"}

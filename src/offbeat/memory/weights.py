@@ -22,6 +22,7 @@ class Weights:
     def __init__(self, arrays: Tree) -> None:
         """Address the arrays of an arena that holds `weight_slabs`."""
         self._vectors, self._stamps = arrays["weights/vectors"], arrays["weights/stamps"]
+        self._progress = arrays["weights/progress"]
 
     def open(self, version: int) -> F32:
         """Return the vector to write `version` into; it takes the place of the oldest."""
@@ -30,8 +31,14 @@ class Weights:
         vector: F32 = self._vectors[place]
         return vector
 
-    def commit(self, version: int) -> None:
-        """Let `version` be read: it has been written whole."""
+    def commit(self, version: int, progress: float = 0.0) -> None:
+        """Let `version` be read: it has been written whole.
+
+        Args:
+            version: the one that was opened.
+            progress: of the training, 0 to 1, in the learning step that made it: what envs are told that it acts in.
+        """
+        self._progress[version % len(self._stamps)] = progress
         self._stamps[version % len(self._stamps)] = version + 1
 
     def read(self, version: int) -> F32:
@@ -46,6 +53,15 @@ class Weights:
         vector: F32 = self._vectors[place]
         return vector
 
+    def progress(self, version: int) -> float:
+        """Return what a kept version was committed with."""
+        return float(self._progress[version % len(self._stamps)])
+
+    @property
+    def newest(self) -> int:
+        """The newest version that can be read."""
+        return int(self._stamps.max()) - 1
+
     def kept(self) -> dict[int, F32]:
         """Return the kept versions."""
         versions = sorted(int(stamp) - 1 for stamp in self._stamps if stamp)
@@ -53,5 +69,12 @@ class Weights:
 
 
 def weight_slabs(size: int, kept: int) -> list[Slab]:
-    """Return what the weights' arena consists of: vectors, and stamps of version + 1, 0 where none is whole."""
-    return [("weights/vectors", (kept, size), "float32"), ("weights/stamps", (kept,), "int64")]
+    """Return what the weights' arena consists of: a vector, progress, and a stamp for each version that is kept.
+
+    A stamp is version + 1, or 0 where none is whole.
+    """
+    return [
+        ("weights/vectors", (kept, size), "float32"),
+        ("weights/progress", (kept,), "float64"),
+        ("weights/stamps", (kept,), "int64"),
+    ]

@@ -32,6 +32,8 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 _TOTALS_S = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner", "publish_s": "learn/publish"}
 """Seconds told in total: metric -> name in `Timings`."""
+EPISODES_TO_REPORT = 20
+"""Episodes after which it is strange that nothing has been reported."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Recorder:
         sinks: where the lines go.
         layout: who works; without it nothing is said about who waits for whom.
         episodes_window: training episodes that returns and lengths are averaged over.
+        info: names of what infos report; `info/<name>_mean` is the mean of what they did since the last line.
 
     Rates, shares of time and the figures of learning are those since the last line. When no learning step
     was finished since then, the line repeats them and the period goes on, so that the last line of a run
@@ -71,6 +74,7 @@ class Recorder:
         tell: Callable[[str], None] = lambda _text: None,
         *,
         episodes_window: int = 100,
+        info: Sequence[str] = (),
     ) -> None:
         self._sinks, self._tell = tuple(sinks), tell
         self._layout = layout
@@ -81,6 +85,10 @@ class Recorder:
         self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0}
         self._evaluation: dict[str, float | None] = {}
         self._figures: defaultdict[str, list[float]] = defaultdict(list)
+        self._info = dict.fromkeys(info, (0.0, 0.0))
+        """name -> sum and count since the last line."""
+        self._silent = set(info)
+        """Names that no info has had so far, and nothing was said of."""
         self._period: dict[str, float | None] = {}
         self._counted = Counters()
         self._timed: dict[str, float] = {}
@@ -97,6 +105,14 @@ class Recorder:
         for name, value in metrics.items():
             self._figures[name].append(float(value))
 
+    def reported(self, info: Array) -> None:
+        """Take what infos reported: sums and counts of each name, [2, K]."""
+        for name, total, count in zip(self._info, *info.tolist(), strict=True):
+            before = self._info[name]
+            self._info[name] = (before[0] + total, before[1] + count)
+            if count:
+                self._silent.discard(name)
+
     def evaluated(self, mean: float, std: float, length: float) -> None:
         """Take the result of an evaluation: mean and spread of its returns, mean length in env steps."""
         best = self._evaluation.get("best_eval_return_mean")
@@ -112,6 +128,8 @@ class Recorder:
         """Build the line of this moment, write it to all sinks and return it."""
         if counters.learning_step > self._counted.learning_step:
             self._end_period(counters, timings)
+        if self._totals["episodes"] >= EPISODES_TO_REPORT:
+            self._say_what_is_silent()
         values = {
             **self._period,
             **self._total_seconds(timings),
@@ -131,6 +149,7 @@ class Recorder:
 
     def conclude(self, timings: Timings, seconds: float) -> None:
         """Let the verdict be that of the whole run, which took `seconds` up to here."""
+        self._say_what_is_silent()
         if self._layout:
             self.verdict = judge(timings.totals(), seconds, self._layout)
 
@@ -149,6 +168,8 @@ class Recorder:
             "evaluation": dict(self._evaluation),
             "period": dict(self._period),
             "figures": {name: list(values) for name, values in self._figures.items()},
+            "info": {name: list(seen) for name, seen in self._info.items()},
+            "silent": sorted(self._silent),
             "counted": asdict(self._counted),
             "waited": dict(self._seconds),
             "spent": timings.since(self._timed),
@@ -163,6 +184,9 @@ class Recorder:
         self._evaluation = dict(state["evaluation"])
         self._period = dict(state["period"])
         self._figures.update({name: list(values) for name, values in state["figures"].items()})
+        for name in self._info.keys() & state["info"].keys():
+            self._info[name] = tuple(state["info"][name])
+        self._silent -= state["info"].keys() - set(state["silent"])
         self._counted = Counters(**state["counted"])
         self._seconds |= state["waited"]
         verdict = state.get("verdict")
@@ -178,10 +202,21 @@ class Recorder:
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
             **self._judge(spent, seconds),
             **{name: _reduce(name, figures) for name, figures in self._figures.items()},
+            **{f"info/{name}_mean": _rate(total, count) for name, (total, count) in self._info.items()},
         }
+        self._info = dict.fromkeys(self._info, (0.0, 0.0))
         self._seconds = self._total_seconds(timings)
         self._counted, self._timed = counters, timings.totals()
         self._figures.clear()
+
+    def _say_what_is_silent(self) -> None:
+        """Say once of each name that no info has had it: it may be mistyped."""
+        for name in sorted(self._silent):
+            self._tell(
+                f"info_metrics names {name}, which no info of a step has had in {self._totals['episodes']} episodes: "
+                "see what the env's step() returns"
+            )
+        self._silent.clear()
 
     def _judge(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
         if self._layout is None:

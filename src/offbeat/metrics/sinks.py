@@ -73,6 +73,8 @@ class TensorBoard:
 
 def tag_of(name: str) -> str:
     """Return a metric's name with its group before it, by which viewers make sections: 'speed/sps'."""
+    if name.startswith("info/"):
+        return name
     return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
 
 

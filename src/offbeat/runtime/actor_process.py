@@ -24,6 +24,8 @@ class Orders:
     attempt: int
     """How often this actor has died of late."""
     snapshot: Snapshot
+    progress: float
+    """How far the training has come."""
     env: bytes
     """From `sending.package`."""
     parent: int
@@ -52,7 +54,7 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     actor = plan.actor(orders.index, orders.origin, gate, orders.attempt)
     actor.timings.merge(board.spent(orders.index))  # the time of a process that died is not forgotten
     try:
-        plan.begin(actor, orders.origin, orders.snapshot)
+        plan.begin(actor, orders.origin, orders.snapshot, orders.progress)
         connection.send(Report("ready", None))
         actor.work(
             gate,

@@ -20,7 +20,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, cast
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 from offbeat.errors import Closed, RunFailed
 from offbeat.runtime.gate import NAP_S
@@ -163,8 +163,13 @@ class Child:
 
     def kill(self) -> None:
         """End it at once, and wait until it is gone: only then may another write where it did."""
-        self.process.kill()
+        self.sweep()
         self.process.wait()
+
+    def sweep(self) -> None:
+        """End the process, if it is there, and all that its envs have started and left behind."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # it leads a group of its own
 
     def how_it_ended(self) -> str:
         code = self.process.returncode
@@ -173,6 +178,9 @@ class Child:
 
 def spawn(module: str, inherited: Sequence[int], threads: int) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
     """Start a child, and return it and the socket on which it waits for its orders.
+
+    What its envs print goes to stderr, line by line: stdout is for what a command says, and a dashboard lets whole
+    lines pass above it.
 
     Args:
         module: whose `work` it is to do, see `Life`.
@@ -184,11 +192,21 @@ def spawn(module: str, inherited: Sequence[int], threads: int) -> tuple[subproce
         [sys.executable, "-P", "-c", f"from offbeat.runtime.child import live; live({module!r})", str(theirs.fileno())],
         pass_fds=(theirs.fileno(), *inherited),
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         env=_environment(threads),
         process_group=0,  # a ^C in the terminal reaches the parent alone
     )
     theirs.close()
+    threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
     return process, ours
+
+
+def _pass_on(printed: IO[bytes]) -> None:
+    """Print what a child prints, until nobody is left who could."""
+    with printed, contextlib.suppress(OSError, ValueError):  # stderr may be closed
+        for line in printed:
+            sys.stderr.write(line.decode(errors="replace"))
+            sys.stderr.flush()
 
 
 def tell(connection: Connection[Any, Any], orders: object) -> None:

@@ -108,7 +108,7 @@ class Stepping:
             for columns, outcome in zip(self._envs.groups, outcomes, strict=True):
                 for name, leaf in outcome.observation.items():
                     self._observation[name][columns] = leaf
-                self._stacks.push(outcome.observation, ~outcome.valid, columns)
+                self._stacks.push(outcome.observation, outcome.resets, columns)
                 env_steps += int(outcome.valid.sum())
         return meter.per(env_steps, self._clocks)
 
@@ -130,14 +130,18 @@ class PlayedBack:
         self.spec = spec
         self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
         leaves = [leaf.name for leaf in spec.observation]
+        rows = {"info": np.zeros((*slot["reward"].shape, 0)), **slot}
         self._first = {name: slot[name][0].copy() for name in leaves}
         self._outcomes = cycle(
             Outcome(
                 {name: slot[name][row + 1].copy() for name in leaves},
-                *(slot[name][row].copy() for name in ("reward", "terminated", "truncated", "valid")),
+                *(rows[name][row].copy() for name in ("reward", "terminated", "truncated", "valid", "info")),
             )
             for row in range(len(slot["reward"]) - 1)
         )
+
+    def tell(self, progress: float) -> None:
+        """Take no notice of progress."""
 
     def reset(self) -> Tree:
         return self._first

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from offbeat.config import Config
 from offbeat.envs import sending
-from offbeat.envs.check import preflight
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay import kept_fields
 from offbeat.memory.rings import Rings
@@ -25,7 +24,7 @@ from offbeat.runtime.child import Child, Report, spawn, tell
 from offbeat.runtime.commons import Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.supervisor import Supervisor
-from offbeat.runtime.wiring import device_of
+from offbeat.runtime.wiring import device_of, env_of
 from offbeat.runtime.worker_process import Orders, State, Told
 from offbeat.threads import usable_core_numbers
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
@@ -101,7 +100,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     runtime, device = config.runtime, device_of(config)
-    env = replace(preflight(config.run.env), columns=runtime.envs_per_actor)
+    env = env_of(config)
     policy = config.settings.policy_spec(env)
     make = partial(algorithm_entry(config.run.algorithm).algorithm_class().for_run, config.of_worker(0), policy, device)
     made = PrivateStorage()

@@ -123,6 +123,7 @@ class HogwildConductor(Conductor):
             self._recorder.learned(metrics)
         for returns, lengths in zip(told.returns, told.lengths, strict=True):
             self._recorder.episodes(returns, lengths)
+        self._recorder.reported(told.info)
 
     def _during_evaluation(self, ended: int) -> None:
         self._crew.watch()

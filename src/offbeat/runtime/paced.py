@@ -74,6 +74,7 @@ class PacedConductor(Conductor):
         self._in_step = False
         before, self.counters = self.counters, self._count(learned)
         self._recorder.episodes(learned.episode_returns, learned.episode_lengths)
+        self._recorder.reported(learned.info)
         self._recorder.learned({**learned.metrics, "slots_filled": slots_filled})
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluation_due(before, finished=finished) and self._evaluate()
@@ -144,6 +145,7 @@ class PacedConductor(Conductor):
         return {
             "learner": self._parts.learner.state(),
             "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},
+            "progress": {str(version): self._parts.weights.progress(version) for version in self._parts.weights.kept()},
             "actors": actors,
         }
 
@@ -152,7 +154,7 @@ class PacedConductor(Conductor):
         memory = self._parts.learner.take_over(kept, self.learned)
         for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
             self._parts.weights.open(int(version))[:] = vector
-            self._parts.weights.commit(int(version))
+            self._parts.weights.commit(int(version), state["progress"][version])
         continued = None not in state["actors"]
         self._acting.begin(state["actors"] if continued else [None] * len(state["actors"]))
         return continued, memory

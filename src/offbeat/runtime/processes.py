@@ -39,7 +39,7 @@ class ProcessActing(GatedActing):
     ) -> None:
         self._env = sending.package(plan.run.env, plan.run.imports)  # first, as it may refuse
         super().__init__(plan, arena.arrays, learned, timings)
-        self._arena, self._cores = arena, usable_core_numbers()
+        self._arena, self._cores, self._weights = arena, usable_core_numbers(), plan.weights(arena.arrays)
         self._supervisor = Supervisor(self._start, self.board, plan.runtime, news, show, role="actor", work="ticket")
 
     @property
@@ -53,10 +53,11 @@ class ProcessActing(GatedActing):
         own_bell, learners_bell = self.gate.actors[index].reader, self.gate.own.writer
         inherited = (self._arena.fd, own_bell, learners_bell)
         process, connection = spawn("offbeat.runtime.actor_process", inherited, self.plan.actor_threads)
-        tell(
-            connection,
-            Orders(index, self.plan, origin, attempt, snapshot, self._env, os.getpid(), self._cores, *inherited),
+        progress = self._weights.progress(self._weights.newest)
+        orders = Orders(
+            index, self.plan, origin, attempt, snapshot, progress, self._env, os.getpid(), self._cores, *inherited
         )
+        tell(connection, orders)
         return Child(index, process, connection)
 
     def watch(self) -> None:

@@ -24,8 +24,9 @@ class SerialActing:
         self._hold = NO_HOLD
 
     def begin(self, snapshots: Sequence[Snapshot]) -> None:
+        progress = self._weights.progress(self._weights.newest)
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
-            self._plan.begin(actor, self._origin, snapshot)
+            self._plan.begin(actor, self._origin, snapshot, progress)
 
     def wait(self, tickets: int) -> None:
         while self.acted < self._hold and self._pace.may_act(self.acted, self._learned):
@@ -38,7 +39,8 @@ class SerialActing:
         """Act one ticket with the weights that the pace names for it."""
         version = self._pace.learned_before_act(ticket)
         actor = self._actors[ticket % len(self._actors)]
-        actor.act(ticket, version, self._weights.read(version), self._slots.open(ticket))
+        weights, progress = self._weights.read(version), self._weights.progress(version)
+        actor.act(ticket, version, weights, self._slots.open(ticket), progress)
 
     def hold(self, ticket: int | None) -> None:
         self._hold = NO_HOLD if ticket is None else ticket

@@ -124,6 +124,7 @@ class Supervisor:
         """Start a dead child again, or give up."""
         index, ticket = dead.index, int(self._board.next[dead.index][0])
         dead.listen()
+        dead.sweep()
         dead.connection.close()
         text = f"{self._role} {index} (process {dead.process.pid}) {what}, in {self._work} {ticket}"
         if dead.gave_up:
@@ -163,4 +164,5 @@ class Supervisor:
                 process.process.wait(max(0.0, deadline - monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
+            process.sweep()
             process.connection.close()

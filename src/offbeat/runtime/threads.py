@@ -45,19 +45,20 @@ class ThreadActing(GatedActing):
         """actor -> what ended it."""
 
     def begin(self, snapshots: Sequence[Snapshot]) -> None:
+        progress = self._weights.progress(self._weights.newest)
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             thread = threading.Thread(
-                target=self._run, args=(actor, snapshot), name=f"offbeat actor {actor.index}", daemon=True
+                target=self._run, args=(actor, snapshot, progress), name=f"offbeat actor {actor.index}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
 
-    def _run(self, actor: Actor, snapshot: Snapshot) -> None:
+    def _run(self, actor: Actor, snapshot: Snapshot, progress: float) -> None:
         """Be an actor. Whatever ends it is told to the learner, who raises it."""
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
             place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
-            self.plan.begin(actor, self.origin, snapshot)
+            self.plan.begin(actor, self.origin, snapshot, progress)
             actor.work(gate, self._slots, self._weights, at_rest=lambda: None)
         except Closed:
             return

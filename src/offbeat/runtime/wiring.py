@@ -25,7 +25,7 @@ from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.threads import ThreadActing
 from offbeat.threads import usable_cores
-from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
+from offbeat.types import NO_DECISION, Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.actor import Slots
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner
@@ -78,7 +78,7 @@ def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> P
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     runtime, memory = config.runtime, config.memory
-    env = replace(preflight(config.run.env, config.env), columns=runtime.envs_per_actor)
+    env = env_of(config)
     policy = config.settings.policy_spec(env)
     algorithm = algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config))
     fields = (*env_fields(env), *algorithm.fields())
@@ -91,6 +91,21 @@ def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> P
     slots, weights, timings = plan.slots(arrays), plan.weights(arrays), Timings()
     learner = learner_of(config, algorithm, slots, weights, timings)
     return Parts(config, plan, plan.pace, env, policy, algorithm, arrays, arena, slots, weights, learner, timings)
+
+
+def env_of(config: Config) -> EnvSpec:
+    """Return what the envs of an actor look like, after a few steps in one.
+
+    Raises:
+        ConfigError: it cannot be made or stepped, or the algorithm cannot learn from it.
+    """
+    env = replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
+    if env.idles and config.settings.learns_from == "replay":
+        raise ConfigError(
+            f"{env.id} has {NO_DECISION} in its infos, moments in which there is nothing to decide, but a replay "
+            f"cannot go on over these: type offbeat train ppo {env.id}, or step through them in the env itself"
+        )
+    return env
 
 
 def learner_of(

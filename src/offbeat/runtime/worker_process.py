@@ -52,6 +52,8 @@ class Told(NamedTuple):
     returns: list[NDArray[np.float32]]
     """Of the episodes that ended."""
     lengths: list[NDArray[np.int32]]
+    info: NDArray[np.float64]
+    """[2, K]: sums and counts of what infos reported."""
     seconds: dict[str, float]
     """What the time went into."""
     stall: float
@@ -127,7 +129,7 @@ class Worker:
         )
         self._done = self._board.done(index)
         self._actor = self._make_actor(lives=not storage.separate)
-        self._told, self._told_at = _Untold(), clock()
+        self._told, self._told_at = _Untold(len(plan.env.info)), clock()
 
     def _make_actor(self, *, lives: bool) -> Actor:
         """Make the actor; where it acts with what all learners change, it takes the newest for each decision."""
@@ -149,9 +151,10 @@ class Worker:
             self._learner.follow(step, (self._done.origin, self._done.valid, made - self._done.unheld), made)
         if isinstance(self._learner, ReplayLearner):
             self._told.metrics.append({"replay_size": float(self._learner.size)})  # it may rest before it learns
-        self._learner.publish(step)
+        progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._orders.steps)
+        self._learner.publish(step, progress)
         first = self._orders.plan.pace.tickets_of(step).start
-        self._orders.plan.begin(self._actor, first, state.actor if state else None)
+        self._orders.plan.begin(self._actor, first, state.actor if state else None, progress)
         self._report("ready", None)
 
     def _restore(self, state: State) -> None:
@@ -179,7 +182,8 @@ class Worker:
                 continue
             step = self._done.learning_steps
             for ticket in self._orders.plan.pace.tickets_of(step):
-                self._actor.act(ticket, step, self._weights.read(step), self._slots.open(ticket))
+                weights, progress = self._weights.read(step), self._weights.progress(step)
+                self._actor.act(ticket, step, weights, self._slots.open(ticket), progress)
             learned = self._learner.learn(step, min(1.0, begun / self._orders.steps))
             self._count(learned)
             if clock() > self._told_at + REPORT_EVERY_S:
@@ -229,9 +233,12 @@ class Worker:
         timings.merge(self._actor.timings.seconds)
         self._timings.seconds.clear()
         self._actor.timings.seconds.clear()
-        told, self._told = self._told, _Untold()
+        told, self._told = self._told, _Untold(len(self._orders.plan.env.info))
         self._connection.send(
-            Report("told", Told(told.metrics, told.returns, told.lengths, timings.seconds, self._actor.longest_stall))
+            Report(
+                "told",
+                Told(told.metrics, told.returns, told.lengths, told.info, timings.seconds, self._actor.longest_stall),
+            )
         )
 
     def _report(self, kind: str, content: Any) -> None:
@@ -253,13 +260,16 @@ def _attached(orders: Orders) -> Arrays:
 class _Untold:
     """What is not reported yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, info: int) -> None:
+        """Begin anew; infos report `info` numbers."""
         self.metrics: list[dict[str, float]] = []
         self.returns: list[NDArray[np.float32]] = []
         self.lengths: list[NDArray[np.int32]] = []
+        self.info = np.zeros((2, info))
 
     def add(self, learned: Learned) -> None:
         self.metrics.append(learned.metrics)
+        self.info += learned.info
         if len(learned.episode_returns):
             self.returns.append(learned.episode_returns)
             self.lengths.append(learned.episode_lengths)

@@ -103,7 +103,7 @@ class Actor:
         self._cut = False
         """Whether the next row follows rows of episodes that broke off."""
 
-    def begin(self, origin: int, spread: int = 0, *, cut: bool = False) -> None:
+    def begin(self, origin: int, spread: int = 0, *, cut: bool = False, progress: float = 0.0) -> None:
         """Begin new episodes in all columns.
 
         Args:
@@ -112,9 +112,11 @@ class Actor:
                 counted nowhere: so that the episodes of the columns do not run, and end, side by side.
             cut: whether there are rows before the next ticket that they do not go on from. Its first row, which has
                 the observation that followed them, then stays as a reset row, and the episodes begin in the second.
+            progress: of the training, which envs are told before they begin.
         """
         self._cut = cut
         self._watch.enter(resets=True)
+        self._envs.tell(progress)
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
         self._returns[:], self._lengths[:], self._state[:] = 0, 0, 0
         if spread:
@@ -137,13 +139,20 @@ class Actor:
             begun = clock()
             version = gate.begin(ticket, at_rest)
             self.timings.add("wait/actor", clock() - begun)
-            self.act(ticket, version, weights.read(version), slots.open(ticket))
+            self.act(ticket, version, weights.read(version), slots.open(ticket), weights.progress(version))
             gate.commit(ticket, self.timings, self.longest_stall)
         raise AssertionError("tickets never end")
 
-    def act(self, ticket: int, version: int, weights: NDArray[np.float32], slot: Tree) -> None:
-        """Act one ticket into `slot` ([T + 1, N, ...] by field name) with one version of the weights."""
+    def act(self, ticket: int, version: int, weights: NDArray[np.float32], slot: Tree, progress: float = 0.0) -> None:
+        """Act one ticket into `slot` ([T + 1, N, ...] by field name) with one version of the weights.
+
+        Envs are told the `progress` that belongs to the version, at each ticket, so that it does not matter what they
+        were told before.
+        """
         self._policy.load(weights)
+        self._watch.enter(resets=False)
+        self._envs.tell(progress)
+        self._watch.leave()
         slot["behavior_version"][:] = version
         slot["episode_length"][:-1] = 0
         if self._policy.state_size:
@@ -166,6 +175,10 @@ class Actor:
         if first:
             for name in ("action", "reward", "terminated", "truncated", "valid"):
                 slot[name][0] = 0
+            if self._envs.spec.info:
+                slot["info"][0] = np.nan
+            if "idle" in slot:
+                slot["idle"][0] = False
         for name in self._leaves:
             slot[name][first] = self._following[name]
         self._write_stacks(slot, first)
@@ -204,7 +217,7 @@ class Actor:
         received = clock()
         for name in self._leaves:
             slot[name][row + 1, columns] = outcome.observation[name]
-        self._stacks.push(outcome.observation, ~outcome.valid, columns)
+        self._stacks.push(outcome.observation, outcome.resets, columns)
         if FRAME_AGE in slot:
             slot[FRAME_AGE][row + 1, columns] = self._stacks.age[columns]
         learned = self._learned(outcome.reward)
@@ -212,8 +225,12 @@ class Actor:
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
+        if self._envs.spec.info:
+            slot["info"][row, columns] = outcome.info
         if self._policy.state_size and not outcome.valid.all():
-            self._state[columns][~outcome.valid] = 0  # after its reset row an episode is forgotten
+            self._state[columns][outcome.resets] = 0  # after its reset row an episode is forgotten
+        if "idle" in slot:
+            slot["idle"][row, columns] = False if outcome.idle is None else outcome.idle
         self._resets[group] = self._count_episodes(slot, row, columns, outcome)
         self._called_env(begun, received)
         self.timings.add("act", clock() - received)

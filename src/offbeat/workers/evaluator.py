@@ -53,7 +53,7 @@ def evaluate(
     sampled: bool = False,
     on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Play exactly `episodes` whole episodes.
+    """Play exactly `episodes` whole episodes, of the task as it is at the end of training.
 
     Args:
         policy: with its weights loaded.
@@ -67,14 +67,15 @@ def evaluate(
     random = stream(seed, "evaluate")
     tally = _Tally(episodes, columns)
     state = np.zeros((columns, policy.state_size), np.float32)
+    envs.tell(1.0)
     stacks, observation = Stacks(envs.spec.observation, columns), envs.reset()
     stacks.begin(observation)
     while tally.ended < episodes:
         seen = stacks.seen(observation)
         action = policy.act(seen, random, state).action if sampled else policy.greedy(seen, state)
         outcome = _step(envs, policy.to_env(action), tally)
-        observation, state[~outcome.valid] = outcome.observation, 0
-        stacks.push(observation, ~outcome.valid)
+        observation, state[outcome.resets] = outcome.observation, 0
+        stacks.push(observation, outcome.resets)
         if on_step is not None:
             on_step(tally.ended)
     return Evaluation(tally.returns, tally.lengths)

@@ -38,6 +38,8 @@ class Learned:
     episode_returns: NDArray[np.float32]
     """Of the episodes that ended in what it took in, row by row."""
     episode_lengths: NDArray[np.int32]
+    info: NDArray[np.float64]
+    """[2, K]: sums and counts of what infos reported in what it took in, by the names in `EnvSpec.info`."""
 
 
 class Learner(ABC):
@@ -56,6 +58,8 @@ class Learner(ABC):
         self._weights, self._seed, self._timings = weights, seed, timings
         self._staging, self._updates = Staging(device), Updates(algorithm, tally)
         self._algorithm = algorithm
+        self.progress = 0.0
+        """What the version that was published last carries: the training's progress in the step that made it."""
 
     @abstractmethod
     def valid_rows(self, step: int) -> int:
@@ -69,11 +73,12 @@ class Learner(ABC):
     def rehearse(self, step: int) -> float:
         """Do the updates of a step again, for measuring them; return the env steps that are so much work."""
 
-    def publish(self, version: int) -> None:
-        """Publish the policy as it is now."""
+    def publish(self, version: int, progress: float = 0.0) -> None:
+        """Publish the policy as it is now, which a learning step at this progress has made."""
+        self.progress = progress
         self._updates.pull()
         self._algorithm.write_published(self._weights.open(version))
-        self._weights.commit(version)
+        self._weights.commit(version, progress)
 
     def kept(self) -> Tree | None:
         """Return what a checkpoint keeps of the memory, as views of it; None where nothing needs to be kept."""
@@ -85,7 +90,7 @@ class Learner(ABC):
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the weights."""
-        return {"algorithm": self._algorithm.state(), "adam": self._updates.state()}
+        return {"algorithm": self._algorithm.state(), "adam": self._updates.state(), "progress": self.progress}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over `state()`."""
@@ -95,6 +100,7 @@ class Learner(ABC):
     def restore_own(self, state: Mapping[str, Any]) -> None:
         """Take over what in `state()` is this learner's alone, where others learn the same parameters."""
         self._updates.restore(state["adam"])
+        self.progress = state["progress"]
 
 
 class UnrollLearner(Learner):
@@ -131,21 +137,21 @@ class UnrollLearner(Learner):
             updates += 1
         updated = clock()
         metrics = self._algorithm.finish(batch)
-        self.publish(step + 1)
+        self.publish(step + 1, progress)
         self._timings.add("learn/prepare", prepared - begun)
         self._timings.add("learn/update", updated - prepared)
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)
         metrics = {**figures.summed_up(), **metrics, "learning_rate": max(rates.values())}
-        rows = {name: arrays[name][:-1] for name in SUMMED_UP}
+        rows = {name: arrays[name][:-1] for name in SUMMED_UP if name in arrays}
         return summary(rows, step - arrays["behavior_version"], updates, figures.refused, metrics)
 
     def rehearse(self, step: int) -> float:
         return self.learn(step, 0.0).env_steps
 
 
-SUMMED_UP = ("valid", "episode_return", "episode_length")
-"""Fields whose rows `summary` needs."""
+SUMMED_UP = ("valid", "episode_return", "episode_length", "info")
+"""Fields whose rows `summary` needs, the last where there is one."""
 
 
 def summary(rows: Tree, lag: NDArray[np.int64], updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
@@ -167,4 +173,11 @@ def summary(rows: Tree, lag: NDArray[np.int64], updates: int, refused: int, metr
         metrics={**metrics, **{name: float(value) for name, value in lags.items()}},
         episode_returns=rows["episode_return"][ended],
         episode_lengths=rows["episode_length"][ended],
+        info=reported(rows.get("info", np.zeros((0, 0, 0)))),
     )
+
+
+def reported(info: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums and counts, [2, K], of the numbers in [T, B, K]; those that are not finite are none."""
+    known = np.isfinite(info)
+    return np.stack([np.where(known, info, 0.0).sum(axis=(0, 1)), known.sum(axis=(0, 1))])

@@ -64,7 +64,7 @@ class ReplayLearner(Learner):
         self._due += due
         updated = clock()
         metrics = self._algorithm.finish(self._observations(rows))
-        self.publish(step + 1)
+        self.publish(step + 1, progress)
         self._timings.add("learn/take_in", taken_in - begun)
         self._timings.add("learn/update", updated - taken_in)
         self._timings.add("learn/publish", clock() - updated)
@@ -103,8 +103,8 @@ class ReplayLearner(Learner):
         ratio = self._due / beyond
         return {"utd_ratio": ratio, "samples_per_insert": ratio * self._replay.transitions, **size}
 
-    def publish(self, version: int) -> None:
-        super().publish(version)
+    def publish(self, version: int, progress: float = 0.0) -> None:
+        super().publish(version, progress)
         self._had[version % len(self._had)] = self._made
 
     def rehearse(self, step: int) -> float:

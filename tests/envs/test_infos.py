@@ -1,0 +1,159 @@
+"""What infos report becomes numbers; what nobody asks for is not touched; envs are told of progress."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+from tests.reference import curious_envs
+
+from offbeat.curriculum import parameters
+from offbeat.env_config import EnvConfig
+from offbeat.envs.contract import Outcome
+from offbeat.envs.infos import number_reader, numbers_reader
+from offbeat.envs.make import make_envs
+from offbeat.envs.telling import tellers
+from offbeat.errors import ConfigError, EnvFailed
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({}, [NAN, NAN]),
+        ({"a": 3, "b": {"c": True}}, [3, 1]),
+        ({"a": np.float32(0.5), "b": {"c": np.array(2)}}, [0.5, 2]),
+        ({"a": None, "b": 7}, [NAN, NAN]),
+        ({"a": 1e300, "b": {"d": 1}}, [1e300, NAN]),
+    ],
+)
+def test_numbers_of_one_env_are_found_by_their_keys(info, expected):
+    target = np.full((3, 2), NAN)
+    number_reader(("a", "b/c"), target)(1, info)
+    np.testing.assert_array_equal(target, [[NAN, NAN], expected, [NAN, NAN]])
+
+
+@pytest.mark.parametrize("value", ["far", [1, 2], object(), {}])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(ValueError, match="info a is"):
+        number_reader(("a",), np.zeros((1, 1)))(0, {"a": value})
+
+
+def test_numbers_of_a_vector_env_are_those_that_its_flags_name_in_rows_that_are_valid():
+    target, valid = np.zeros((4, 3)), np.array([True, True, False, True])
+    info = {"a": np.arange(4), "_a": np.array([1, 0, 1, 1], bool), "b": np.ones(4), "c": {"d": np.arange(4.0)}}
+    numbers_reader(("a", "b", "c/d"), target)(valid, info)
+    np.testing.assert_array_equal(target, [[0, 1, 0], [NAN, 1, 1], [NAN, NAN, NAN], [3, 1, 3]])
+    numbers_reader(("a", "b", "c/d"), target)(valid, {})
+    assert np.isnan(target).all()
+
+
+@pytest.mark.parametrize("values", [np.zeros(3), np.zeros((4, 1)), np.array(["x"] * 4), 3])
+def test_arrays_of_a_vector_env_that_are_no_numbers_by_env_are_refused(values):
+    with pytest.raises(ValueError, match="info a is an array"):
+        numbers_reader(("a",), np.zeros((4, 1)))(np.ones(4, bool), {"a": values})
+
+
+class Untouchable(dict[str, Any]):
+    """An info that nobody may look into, but for one key."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        assert key == "place"
+        return super().get(key, default)
+
+    def __getitem__(self, key: Any) -> Any:
+        raise AssertionError(key)
+
+    items = keys = values = __iter__ = copy = __getitem__  # type: ignore[assignment]
+
+
+class Secretive(curious_envs.Line):
+    def step(self, action: Any) -> Any:
+        observation, *rest, _ = super().step(action)
+        return (observation, *rest, Untouchable(place=self.place))
+
+
+@pytest.mark.parametrize("asked", [(), ("place",)])
+def test_an_info_is_looked_into_for_what_is_asked_alone(asked):
+    gym.register("curious/Secretive-v0", f"{__name__}:Secretive")
+    try:
+        envs = make_envs("curious/Secretive-v0", 2, seed=0, settings=EnvConfig(info_metrics=asked))
+        envs.reset()
+        for _ in range(30):
+            envs.send(np.ones(2, np.int64))
+            outcome = envs.recv()
+            assert outcome.info.shape == (2, len(asked))
+            if asked:
+                assert (np.isfinite(outcome.info[:, 0]) == outcome.valid).all()
+    finally:
+        del gym.registry["curious/Secretive-v0"]
+
+
+def stepped(env_id: str, columns: int, steps: int, *names: str) -> list[Outcome]:
+    envs = make_envs(env_id, columns, seed=0, settings=EnvConfig(info_metrics=names))
+    envs.reset()
+    outcomes = []
+    for _ in range(steps):
+        envs.send(np.zeros(columns, np.int64))
+        outcomes.append(deepcopy(envs.recv()))
+    return outcomes
+
+
+@pytest.mark.parametrize(("env_id", "name"), [("Reporting", "place"), ("LearningVector", "age")])
+def test_rows_have_what_their_own_step_reported_and_reset_rows_nothing(env_id, name):
+    for outcome in stepped(f"curious/{env_id}-v0", 4, 60, name, "nothing"):
+        given = np.isfinite(outcome.info[:, 0])
+        assert not given[~outcome.valid].any()
+        np.testing.assert_allclose(outcome.info[given, 0], outcome.observation["observation"][given, 0], atol=1e-6)
+        assert np.isnan(outcome.info[:, 1]).all()
+        if env_id == "LearningVector":
+            np.testing.assert_array_equal(given, outcome.valid & np.array([1, 0, 1, 0], bool))
+
+
+# --- being told of progress ---------------------------------------------------------------------------------
+
+
+def wind_and_progress(env: Any) -> tuple[float, float]:
+    return env.unwrapped.wind, env.unwrapped.progress
+
+
+def test_an_env_is_told_through_its_wrappers_and_its_attribute_is_set_where_it_is():
+    inner = curious_envs.Learning()
+    env = TimeLimit(inner, 5)
+    for tell in tellers([env], parameters(["wind 0:0 1:4"]), "it"):
+        tell(0.25)
+    assert (inner.wind, inner.progress) == (1.0, 0.25)
+    assert "wind" not in vars(env)
+
+
+def test_a_vector_env_is_told_by_its_methods():
+    env = curious_envs.LearningVector(3)
+    for tell in tellers([env], parameters(["wind 0:0 1:4"]), "it"):
+        tell(0.5)
+    assert (env.wind, env.progress) == (2.0, 0.5)
+
+
+def test_an_env_that_does_not_listen_is_told_nothing():
+    assert tellers([curious_envs.Line()], [], "it") == []
+
+
+def test_a_parameter_that_the_env_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match="curriculum sets rain, but curious/Learning-v0 has no such attribute"):
+        make_envs("curious/Learning-v0", 2, seed=0, settings=EnvConfig(curriculum=("rain 0:1",)))
+    with pytest.raises(ConfigError, match="nothing in envpool:CartPole-v1 can be set"):
+        make_envs("envpool:CartPole-v1", 2, seed=0, settings=EnvConfig(curriculum=("gravity 0:1",)))
+
+
+def test_an_env_that_raises_when_it_is_told_is_named(monkeypatch):
+    def refuse(_self: Any, _fraction: float) -> None:
+        raise RuntimeError("not now")
+
+    monkeypatch.setattr(curious_envs.Learning, "set_progress", refuse)
+    envs = make_envs("curious/Learning-v0", 2, seed=0)
+    with pytest.raises(EnvFailed, match="being told of progress, an env gave RuntimeError: not now"):
+        envs.tell(0.5)

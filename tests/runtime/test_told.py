@@ -1,0 +1,117 @@
+"""What envs report is counted when it is learned from, and what they are told belongs to the weights that act."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference import curious_envs
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import lines_of, offbeat, small_arguments, small_run
+
+from offbeat.metrics.sinks import tag_of
+from offbeat.training import resume
+
+CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
+ROWS = {"unroll_length": 8, "steps": 512}
+
+
+def told(path: Path, **settings: Any) -> list[dict[str, Any]]:
+    """Train on an env that reports what it is told; return the metrics lines, one a learning step."""
+    run = small_run(
+        path, "curious/Learning-v0", **{**CURIOUS, **ROWS, "info_metrics": ("progress", "wind"), **settings}
+    )
+    return lines_of(run.path)[:-1]  # the last repeats the one before, at the end
+
+
+@pytest.mark.parametrize("max_lag", [0, 2])
+def test_envs_are_told_the_progress_of_the_learning_step_that_made_the_weights_that_act(tmp_path, max_lag):
+    lines = told(tmp_path / "run", max_lag=max_lag, curriculum=("wind 0:1 0.5:3",))
+    learned = [0, *(line["env_steps"] for line in lines)]
+    assert [line["learning_step"] for line in lines] == list(range(1, len(lines) + 1))
+    for step, line in enumerate(lines):
+        version = max(0, step - max_lag)
+        progress = learned[version - 1] / 512 if version else 0.0
+        assert line["info/progress_mean"] == pytest.approx(progress)
+        assert line["info/wind_mean"] == pytest.approx(1 + 4 * min(progress, 0.5))
+    assert progress > 0.5
+
+
+def test_on_a_replay_too_a_ticket_at_a_time(tmp_path):
+    run = small_sac(tmp_path / "run", "curious/Learning-v0", **CURIOUS, info_metrics=("progress",), max_ahead=1)
+    lines = lines_of(run.path)[:-1]
+    learned = [0, *(line["env_steps"] for line in lines)]
+    for step, line in enumerate(lines):
+        version = max(0, step - 1)
+        assert line["info/progress_mean"] == pytest.approx(learned[version - 1] / 300 if version else 0.0)
+
+
+def test_new_episodes_after_a_resume_begin_where_the_training_stands(tmp_path, monkeypatch):
+    at_resets: list[float] = []
+
+    def reset(self: Any, **arguments: Any) -> Any:
+        at_resets.append(self.progress)
+        return super(curious_envs.Learning, self).reset(**arguments)
+
+    monkeypatch.setattr(curious_envs.Line, "snapshot", None)
+    monkeypatch.setattr(curious_envs.Learning, "reset", reset, raising=False)
+    run = small_run(tmp_path / "run", "curious/Learning-v0", **CURIOUS, **ROWS, stop_at=256)
+    assert at_resets[0] == 0
+    at_resets.clear()
+    resume(run.path)
+    told_first = at_resets.index(max(at_resets[:20], key=bool))  # those before are of the preflight
+    assert all(progress > 0.4 for progress in at_resets[told_first:])
+    assert len(at_resets) > told_first + 4
+
+
+def test_evaluations_are_of_the_task_as_it_is_in_the_end(tmp_path):
+    settings = {**CURIOUS, **ROWS, "eval_every": 200, "eval_episodes": 3, "curriculum": ("wind 0:1 1:0",)}
+    run = small_run(tmp_path / "run", "curious/LearningVector-v0", **settings)  # each step pays progress + wind
+    evaluated = [line for line in lines_of(run.path) if line["eval_return_mean"] is not None]
+    assert len(evaluated) > 3
+    assert all(line["eval_return_mean"] == line["eval_length_mean"] for line in evaluated)
+    figures = json.loads(offbeat("eval", run.path, "--episodes", "3", "--json").out)
+    assert figures["return_mean"] == figures["length_mean"]
+
+
+# --- what is reported ---------------------------------------------------------------------------------------
+
+
+def test_the_mean_is_over_all_that_was_reported_since_the_last_line(tmp_path):
+    lines = told(tmp_path / "run", info_metrics=("place", "success", "sign/positive"))
+    for line in lines:
+        assert -5 < line["info/place_mean"] < 5
+        assert 0 <= line["info/sign/positive_mean"] <= 1
+        assert line["info/success_mean"] is None or 0 <= line["info/success_mean"] <= 1
+    assert any(line["info/success_mean"] is not None for line in lines)
+
+
+def test_a_name_that_is_never_reported_is_told_once_and_stays_unknown(tmp_path):
+    path = tmp_path / "run"
+    said = offbeat(
+        *small_arguments(path, "curious/Reporting-v0", **CURIOUS, **ROWS, info_metrics=("success", "succes"))
+    )
+    assert said.code == 0
+    assert said.err.count("info_metrics names succes, which no info of a step has had") == 1
+    assert {line["info/succes_mean"] for line in lines_of(path)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"info_metrics": ("name",)}, "info name is str, but a number is expected"),
+        ({"info_metrics": ("place", "place")}, "each once"),
+        ({"curriculum": ("rain 0:1",)}, "curriculum sets rain"),
+    ],
+)
+def test_what_cannot_be_reported_or_set_is_refused_before_anything_is_made(tmp_path, wrong, message):
+    path = tmp_path / "run"
+    said = offbeat(*small_arguments(path, "curious/Reporting-v0", **CURIOUS, **ROWS, **wrong))
+    assert (said.code, path.exists()) == (2, False)
+    assert message in said.err
+
+
+def test_what_is_reported_has_a_section_of_its_own_in_tensorboard():
+    assert tag_of("info/success_mean") == "info/success_mean"
