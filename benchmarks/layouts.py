@@ -17,6 +17,8 @@ SIDES = {
     "cartpole": ("serial", "threads", "processes", "processes-exact"),
     "cartpole-one-epoch": ("serial", "threads", "processes", "processes-exact"),
     "halfcheetah": ("serial", "threads-2", "processes-2", "processes-2-exact"),
+    "pong": ("serial", "processes-2"),
+    "pong-bf16": ("serial", "processes-2"),
 }
 
 

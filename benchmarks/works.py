@@ -50,7 +50,21 @@ HALF_CHEETAH: Settings = {
     **PPO, "env": "HalfCheetah-v5", "steps": 500_000, "envs": 32, "unroll_length": 64, "minibatch_size": 1024,
     "epochs": 2, "normalize_observations": True, "normalize_returns": True,
 }  # fmt: skip
-WORKS = {"cartpole": CARTPOLE, "cartpole-one-epoch": ONE_EPOCH, "halfcheetah": HALF_CHEETAH}
+PONG: Settings = {
+    **PPO, "env": "PongNoFrameskip-v4", "steps": 40_960, "envs": 64, "unroll_length": 16, "minibatch_size": 1024,
+    "epochs": 1, "encoder": "nature_cnn", "hidden_sizes": "none", "activation": "relu", "shared_trunk": True,
+    "learning_rate": 2.5e-4, "clip": 0.1, "entropy_coef": 0.01, "precision": "fp32",
+}  # fmt: skip
+"""In batches of 1,024 with the Nature CNN alone; Sample Factory steps EnvPool's game, the same emulator."""
+PONG_BF16: Settings = {**PONG, "precision": "bf16"}
+"""The same in bfloat16; Sample Factory has only float32."""
+WORKS = {
+    "cartpole": CARTPOLE,
+    "cartpole-one-epoch": ONE_EPOCH,
+    "halfcheetah": HALF_CHEETAH,
+    "pong": PONG,
+    "pong-bf16": PONG_BF16,
+}
 
 SAC: Settings = {
     "algorithm": "sac",
@@ -127,6 +141,8 @@ SIDES: dict[str, tuple[str, ...]] = {
         "serial", "threads", "processes", "processes-exact", "processes-2", "processes-2-exact", "sb3",
         "sample-factory",
     ),
+    "pong": ("serial", "processes-2", "sample-factory"),
+    "pong-bf16": ("processes-2", "sample-factory"),
     "halfcheetah-sac": ("serial", "processes", "processes-exact", "sb3", "sbx"),
     "cartpole-a3c": ("serial", "hogwild-1", "hogwild-2", "hogwild-2-synced"),
     "halfcheetah-async-sac": ("serial", "hogwild-1", "hogwild-2", "hogwild-2-synced", "sbx"),

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
@@ -24,6 +25,8 @@ from sample_factory.train import make_runner
 
 OLDER = {"HalfCheetah-v5": "HalfCheetah-v4"}
 """Ids before Gymnasium 1, whose steps and rewards are the same."""
+GAMES = {"PongNoFrameskip-v4": "atari_pong"}
+"""Atari's games, which Sample Factory steps by EnvPool, all envs of a worker as one."""
 WORKERS = 2
 SPLITS = 2
 """Halves of a worker's envs that are stepped by turns, while the others' actions are computed."""
@@ -91,6 +94,20 @@ def arguments(work: dict[str, Any], folder: str) -> list[str]:
         "normalize_input": work["normalize_observations"],
         "normalize_returns": work["normalize_returns"],
     }
+    if work["env"] in GAMES:
+        options |= {
+            "env": GAMES[work["env"]],
+            "env_agents": work["envs"] // WORKERS,
+            "num_envs_per_worker": 1,
+            "worker_num_splits": 1,
+            "batched_sampling": True,
+            "encoder_conv_architecture": "convnet_atari",
+            "encoder_conv_mlp_layers": 512,
+            "env_frameskip": 4,
+            "obs_scale": 255.0,
+            "summaries_use_frameskip": False,  # a step is a decision
+        }
+        return [f"--{name}={value}" for name, value in options.items()]
     layers = ["--encoder_mlp_layers", *map(str, work["hidden_sizes"])]
     return [f"--{name}={value}" for name, value in options.items()] + layers
 
@@ -100,17 +117,37 @@ def make_env(name: str, _config: object, _env_config: object, render_mode: str |
     return gymnasium.make(OLDER.get(name, name), render_mode=render_mode, disable_env_checker=True)
 
 
+def make_game(name: str, config: object, env_config: object, render_mode: str | None = None) -> gymnasium.Env:
+    """Return EnvPool's envs of a game, as Sample Factory's own example makes them."""
+    from sf_examples.envpool.atari.envpool_atari_utils import make_atari_env
+
+    env: gymnasium.Env = make_atari_env(name, config, env_config, render_mode)
+    pool: Any = env
+    while hasattr(pool, "env"):
+        pool = pool.env
+    pool.closed, pool.viewer = False, None  # which Gymnasium asks for when envs are closed, and EnvPool does not set
+    return env
+
+
 def train(work: dict[str, Any]) -> Curve:
     """Train to the end and return the curve.
 
     Raises:
         SystemExit: the run failed.
     """
-    register_env(work["env"], make_env)
+    atari = work["env"] in GAMES
+    if atari:
+        register_env(GAMES[work["env"]], make_game)
+    else:
+        register_env(work["env"], make_env)
     curve = Curve()
     with tempfile.TemporaryDirectory() as folder:
         given = arguments(work, folder)
         parser, _ = parse_sf_args(given)
+        if atari:
+            from sf_examples.envpool.atari.envpool_atari_params import add_atari_env_args
+
+            add_atari_env_args(work["env"], parser)
         _, runner = make_runner(parse_full_cfg(parser, given))
         runner.policy_msg_handlers[LEARNER_ENV_STEPS].append(curve.take)
         status = runner.init()
@@ -124,8 +161,9 @@ def train(work: dict[str, Any]) -> Curve:
 def main() -> None:
     """Train, then print what was measured."""
     curve = train(json.loads(sys.argv[1]))
-    names = ("sample-factory", "torch", "numpy", "gymnasium", "mujoco")
-    report = {"versions": {name: version(name) for name in names}, "policy_lag": curve.lag, "curve": curve.points}
+    names = ("sample-factory", "torch", "numpy", "gymnasium", "mujoco", "envpool")
+    versions = {name: version(name) for name in names if find_spec(name.replace("-", "_"))}
+    report = {"versions": versions, "policy_lag": curve.lag, "curve": curve.points}
     print(json.dumps(report), flush=True)
 
 
