@@ -14,6 +14,7 @@ from tests.reference.update_rows import bench
 
 from offbeat.algorithms.on_policy import GROUP
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.algorithms.rows import minibatch_of_columns
 from offbeat.config import resolve
 from offbeat.errors import ConfigError
 from offbeat.seeding import stream
@@ -72,7 +73,7 @@ def test_losses_and_gradients_are_the_loops_to_five_digits(core):
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
     twin = RecurrentTwin(side.algorithm._config, RecurrentNetwork(side.spec, weights), corrected=False, weighs=False)
     batch = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in arrays.items()})
-    minibatch = side.algorithm._of_columns(batch, torch.arange(batch["reward"].shape[1]))
+    minibatch = minibatch_of_columns(side.algorithm._spec, batch, torch.arange(batch["reward"].shape[1]))
     flat = side.algorithm.groups[GROUP].parameters
     flat.gradients.zero_()
     loss = side.algorithm._loss(minibatch).loss

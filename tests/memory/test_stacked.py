@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbeat.algorithms.sight import Encoded
+from offbeat.algorithms.rows import Encoded
 from offbeat.env_config import EnvConfig
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs

@@ -24,7 +24,17 @@ from offbeat.algorithms import numpy_gradients
 from offbeat.algorithms.kept import Kept
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
-from offbeat.algorithms.sight import ENCODED, encoded_leaves, encoded_of
+from offbeat.algorithms.rows import (
+    encoded_leaves,
+    encoded_of,
+    minibatch_of_rows,
+    padded,
+    pieces,
+    seen,
+    skipped_in,
+    targets_of,
+    valid_rows,
+)
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config import Config, RuntimeConfig
 from offbeat.errors import ConfigError
@@ -54,8 +64,6 @@ from offbeat.types import Batch, EnvSpec, Field, LossResult, Minibatch, Paramete
 GROUP = "actor_critic"
 HIDDEN_SIZES = (64, 64)
 """Units of each hidden layer, unless the settings say otherwise."""
-ROWS_AT_ONCE = 1024
-"""Rows of images whose values are computed together: what lies between the layers stays within the caches' reach."""
 ROUNDING = 1e-5
 """How far from 1 a ratio of two equal policies may be, when one has acted in NumPy and the other is recomputed."""
 
@@ -295,11 +303,11 @@ class OnPolicy(Kept, Generic[Settings]):
             observation = batch["observation"][:-1].flatten(0, 1).numpy()
             log_prob = self._by_hand.log_prob(observation, action.flatten(0, 1).numpy())
             return torch.from_numpy(log_prob).reshape(shape), self._values(batch)
-        actions, masks = _padded(action), _padded(batch["mask"]) if "mask" in batch else None
+        actions, masks = padded(action), padded(batch["mask"]) if "mask" in batch else None
         log_probs, values = [], []
-        for rows in self._pieces(batch):
+        for rows in pieces(self._spec, batch):
             mask = None if masks is None else masks[rows]
-            distribution, of_rows = self._model.both(*self._seen(batch, rows), mask=mask)
+            distribution, of_rows = self._model.both(*seen(self._spec, batch, rows), mask=mask)
             log_probs.append(distribution.log_prob(actions[rows]))
             values.append(of_rows)
         return torch.cat(log_probs)[: shape.numel()].reshape(shape), self._in_units_of_reward(batch, values)
@@ -309,24 +317,12 @@ class OnPolicy(Kept, Generic[Settings]):
         if self._by_hand:
             values = [torch.from_numpy(self._by_hand.values(batch["observation"].flatten(0, 1).numpy()))]
         else:
-            values = [self._model.value(*self._seen(batch, rows)) for rows in self._pieces(batch)]
+            values = [self._model.value(*seen(self._spec, batch, rows)) for rows in pieces(self._spec, batch)]
         return self._in_units_of_reward(batch, values)
 
     def _in_units_of_reward(self, batch: Batch, values: list[Tensor]) -> Tensor:
         joined: Tensor = torch.cat(values).reshape(batch["observation"].shape[:2]) * self._statistics.return_std
         return joined
-
-    def _pieces(self, batch: Batch) -> list[slice]:
-        """Return the rows, flattened to [(T + 1) * B], that are looked at together."""
-        rows = batch["observation"].shape[:2].numel()
-        at_once = ROWS_AT_ONCE if self._spec.encoded and not self._spec.recurrent else rows
-        return [slice(first, first + at_once) for first in range(0, rows, at_once)]
-
-    def _seen(self, batch: Batch, rows: slice) -> tuple[Tensor, Mapping[str, Tensor], Remembered | None]:
-        """Return what the network is given of rows flattened to [(T + 1) * B]; of a core's, all."""
-        encoded = {leaf.name: batch[ENCODED + leaf.name].at(rows) for leaf in self._spec.encoded}
-        remembered = Remembered(batch["initial_state"], batch["resets"]) if self._spec.recurrent else None
-        return batch["observation"].flatten(0, 1)[rows], encoded, remembered
 
     @torch.no_grad()
     def _targets(self, batch: Batch, values: Tensor | None = None) -> dict[str, Tensor]:
@@ -358,7 +354,11 @@ class OnPolicy(Kept, Generic[Settings]):
         """Yield the valid rows of the batch, all at once: one update."""
         valid = valid_rows(batch)
         if len(valid):  # a small batch may be reset rows alone
-            yield batch if self._in_one_pass(batch["valid"]) else self._of_rows(batch, valid, skipped_in(batch))
+            yield (
+                batch
+                if self._in_one_pass(batch["valid"])
+                else minibatch_of_rows(self._spec, batch, valid, skipped_in(batch))
+            )
 
     def _in_one_pass(self, valid: Tensor) -> bool:  # noqa: ARG002
         """Whether one pass of the batch, [T, B], through the network gives the targets and the loss.
@@ -366,37 +366,6 @@ class OnPolicy(Kept, Generic[Settings]):
         It does where a batch is one update; by hand, two are quicker.
         """
         return self._by_hand is None
-
-    def _of_rows(self, batch: Batch, order: Tensor, skipped: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the rows at `order` [M] of what a loss needs: one gather per array.
-
-        Of `skipped` rows, [m], the critic alone learns: they stand behind the others in what it needs, [M + m].
-        """
-        valued = order if skipped is None else torch.cat((order, skipped))
-        rows, names = len(batch["reward"]), (*_VALUED, "observation")
-        taken = {name: batch[name][:rows].flatten(0, 1)[order] for name in _DECIDED if name in batch}
-        taken |= {name: batch[name][:rows].flatten(0, 1)[valued] for name in names}
-        taken |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in self._spec.encoded)}
-        return taken if skipped is None else {**taken, "rows": torch.arange(len(order), device=order.device)}
-
-    def _of_columns(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
-        """Return whole columns, of which the losses see the valid rows, [M]; the network sees all, [T * b, ...]."""
-        rows = len(batch["reward"])
-        valid = batch["valid"][:, columns].flatten().nonzero().squeeze(1)
-        valued = valid
-        if "skipped" in batch:
-            valued = torch.cat((valid, batch["skipped"][:, columns].flatten().nonzero().squeeze(1)))
-        encoded = (ENCODED + leaf.name for leaf in self._spec.encoded)
-        return {
-            **{name: batch[name][:rows, columns].flatten(0, 1)[valid] for name in _DECIDED if name in batch},
-            **{name: batch[name][:rows, columns].flatten(0, 1)[valued] for name in _VALUED},
-            "observation": batch["observation"][:rows, columns].flatten(0, 1),
-            **{name: batch[name].of_columns(columns, rows) for name in encoded},
-            "initial_state": batch["initial_state"][columns],
-            "resets": batch["resets"][:rows, columns],
-            "rows": valid,
-            "valued": valued,
-        }
 
     def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
         """Return the action distribution of a minibatch's M rows, and the values of these and of skipped ones."""
@@ -418,7 +387,7 @@ class OnPolicy(Kept, Generic[Settings]):
         shape, valid = batch["reward"].shape, valid_rows(batch)
         everything = slice(0, batch["observation"].shape[:2].numel())
         mask = batch["mask"].flatten(0, 1)[valid] if "mask" in batch else None
-        distribution, values = self._model.both(*self._seen(batch, everything), rows=valid, mask=mask)
+        distribution, values = self._model.both(*seen(self._spec, batch, everything), rows=valid, mask=mask)
         if self._corrected:
             log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
             proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
@@ -426,9 +395,7 @@ class OnPolicy(Kept, Generic[Settings]):
         batch |= self._targets(batch, self._in_units_of_reward(batch, [values.detach()]))
         skipped = skipped_in(batch)
         valued = valid if skipped is None else torch.cat((valid, skipped))
-        seen = {name: batch[name].flatten(0, 1)[valid] for name in _DECIDED if name in batch}
-        seen |= {name: batch[name].flatten(0, 1)[valued] for name in _VALUED}
-        return distribution, values[valued], seen
+        return distribution, values[valued], targets_of(batch, valid, valued)
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
         config = self._config
@@ -517,30 +484,6 @@ class OnPolicy(Kept, Generic[Settings]):
 def scheduled(start: float, schedule: str, progress: float) -> float:
     """Return a setting's value at `progress`, 0 to 1: `start`, or on its line down to 0."""
     return start * max(0.0, 1.0 - progress) if schedule == "linear" else start
-
-
-# --- rows ---------------------------------------------------------------------------------------------------
-
-_DECIDED = ("action", "mask", "proximal_log_prob", "advantage")
-"""What the policy's loss sees of a row, beside what the network makes of its observation; a mask where there is one."""
-_VALUED = ("value_target", "proximal_value")
-"""What the critic's loss sees of a row: also where there was no decision to make."""
-
-
-def valid_rows(batch: Batch) -> Tensor:
-    """Return where the valid rows of a prepared batch are, [M], once it is flattened to [T * B]."""
-    valid: Tensor = batch["valid"].flatten().nonzero().squeeze(1)
-    return valid
-
-
-def skipped_in(batch: Batch) -> Tensor | None:
-    """Return likewise where the rows without a decision are, [m]; None where there are none."""
-    return batch["skipped"].flatten().nonzero().squeeze(1) if "skipped" in batch else None
-
-
-def _padded(rows: Tensor) -> Tensor:
-    """Return rows [T, B, ...] with zeros for the row after the last, which has none, as [(T + 1) * B, ...]."""
-    return torch.cat((rows, torch.zeros_like(rows[:1]))).flatten(0, 1)
 
 
 def _rows(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from offbeat.algorithms import ppo_numpy
 from offbeat.algorithms.numpy_gradients import F32, Figures, Rows
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled, skipped_in, valid_rows
+from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled
+from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, skipped_in, valid_rows
 from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Positive
@@ -121,16 +122,20 @@ class PPO(OnPolicy[PPOConfig]):
         """Yield `parts` equal minibatches: of the valid rows, or with a core of whole columns."""
         if self._spec.recurrent:
             columns = _permuted(torch.arange(batch["reward"].shape[1], device=valid.device), random)
-            yield from (self._of_columns(batch, some) for some in columns.tensor_split(min(parts, len(columns))))
+            yield from (
+                minibatch_of_columns(self._spec, batch, some) for some in columns.tensor_split(min(parts, len(columns)))
+            )
         elif (skipped := skipped_in(batch)) is not None:
             pieces = (_permuted(rows, random).tensor_split(parts) for rows in (valid, skipped))
-            yield from (self._of_rows(batch, *rows) for rows in zip(*pieces, strict=True))
+            yield from (minibatch_of_rows(self._spec, batch, *rows) for rows in zip(*pieces, strict=True))
         elif self._spec.encoded:  # images are gathered when they are needed: all of an epoch would take gigabytes
-            yield from (self._of_rows(batch, rows) for rows in _permuted(valid, random).tensor_split(parts))
+            yield from (
+                minibatch_of_rows(self._spec, batch, rows) for rows in _permuted(valid, random).tensor_split(parts)
+            )
         else:  # one gather per array and epoch, then slices of it
-            chunks = self._of_rows(batch, _permuted(valid, random))
-            split = {name: rows.tensor_split(parts) for name, rows in chunks.items()}
-            yield from ({name: chunk[part] for name, chunk in split.items()} for part in range(parts))
+            chunks = minibatch_of_rows(self._spec, batch, _permuted(valid, random))
+            cut = {name: rows.tensor_split(parts) for name, rows in chunks.items()}
+            yield from ({name: chunk[part] for name, chunk in cut.items()} for part in range(parts))
 
     def _drifted(self) -> bool:
         """Whether the last epoch took the policy far enough from the proximal one to stop."""
