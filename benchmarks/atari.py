@@ -1,4 +1,4 @@
-"""Pong and Breakout with the preset for Atari's classic protocol, in processes on this machine: curves, scores and times.
+"""Pong and Breakout with the preset for Atari's classic protocol, in processes: curves, scores and times.
 
     python -m benchmarks.atari                 both: two hours on two cores
     python -m benchmarks.atari --games Pong    one of them
@@ -63,16 +63,12 @@ def record(game: str, run: Path, out: Path) -> dict[str, Any]:
 def write_table(results: list[dict[str, Any]], out: Path) -> str:
     """Write a line for each game, and return the table."""
     header = ["game", "env steps", "best weights", "last weights", "minutes", "reached in training"]
-    text = "\n\n".join(
-        [
-            "# Atari",
-            f"`offbeat train ppo GAMENoFrameskip-v4 {LAYOUT}`, the preset's other settings as they are. Returns are "
-            f"those of whole games, unclipped: greedy, {EPISODES} games. Minutes are those of the run, evaluations "
-            "included.",
-            f"{describe(results[0]['machine'])}.",
-            markdown_table(header, [_row(result) for result in results]),
-        ]
+    method = (
+        f"`offbeat train ppo GAMENoFrameskip-v4 {LAYOUT}`, the preset's other settings as they are. Returns are those of "
+        f"whole games, unclipped: greedy, {EPISODES} games. Minutes are those of the run, evaluations included."
     )
+    rows = [_row(result) for result in results]
+    text = "\n\n".join(["# Atari", method, f"{describe(results[0]['machine'])}.", markdown_table(header, rows)])
     (out / "atari.md").write_text(text)
     return text
 
