@@ -77,7 +77,7 @@ def test_values_are_those_in_closed_form_though_unrolls_end_in_the_middle_of_wai
     )
     ages = np.arange(LENGTH)
     values = values_at(run.path, ages)
-    expected = np.array([exact_value(age, 0.9) for age in ages])
+    expected = np.array([exact_value(int(age), 0.9) for age in ages])
     np.testing.assert_allclose(values, expected, atol=0.4)
 
 
