@@ -5,7 +5,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS = mujoco,box2d,video,dev
+EXTRAS = atari,mujoco,box2d,video,dev
 BIN = $(VENV)/bin
 READY = $(VENV)/.offbeat-is-installed
 

@@ -209,8 +209,13 @@ BY_ITSELF = [name for name in preset_names() if name.partition("-")[0] in ALGORI
 
 def env_of(name: str) -> str:
     """Return the registered env that a preset's name stands for."""
-    [env_id] = [env_id for env_id in gym.registry if env_id.lower() == name.partition("-")[2]]
+    name = name.partition("-")[2]
+    [env_id] = [env_id for env_id in gym.registry if env_id.lower() == name] or [OF_FAMILIES[name]]
     return env_id
+
+
+OF_FAMILIES = {"atari": "PongNoFrameskip-v4", "atari-sticky": "ALE/Pong-v5"}
+"""Presets that are for families of envs, and one of each."""
 
 
 def assert_told(config: Config, name: str) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
+import numpy as np
 
 from offbeat.curriculum import parameters
+from offbeat.env_config import EnvConfig, family_of
+from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
-from offbeat.envs.make import registered
+from offbeat.envs.make import make_envs, registered
 from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, OffbeatError
-from offbeat.loading import LoadedPolicy
-from offbeat.types import INFO_MASK
+from offbeat.loading import LoadedPolicy, Trained
+from offbeat.types import INFO_MASK, Tree
 
 DEFAULT_FPS = 30
 
@@ -33,9 +36,7 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
         and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     ):
         raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
-    env = _make(policy.trained.env, "human" if video is None else "rgb_array")
-    for tell in tellers([env], parameters(policy.trained.env_config.curriculum), policy.trained.env):
-        tell(1.0)
+    env = _make(policy.trained, "human" if video is None else "rgb_array")
     episode = _Episode(env, policy, seed)
     try:
         if video is None:
@@ -51,7 +52,7 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
 
 
 class _Episode:
-    def __init__(self, env: gymnasium.Env[Any, Any], policy: LoadedPolicy, seed: int) -> None:
+    def __init__(self, env: Any, policy: LoadedPolicy, seed: int) -> None:
         self._env, self._policy, self._seed = env, policy, seed
         self.total, self.length = 0.0, 0
 
@@ -67,6 +68,8 @@ class _Episode:
             self.total += float(reward)
             self.length += 1
             ended = bool(terminated or truncated)
+            if info.get(BEGINS):
+                self._policy.begin()
             yield self._drawn(self._env.render)
 
     def _drawn(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -77,13 +80,70 @@ class _Episode:
             raise _cannot_draw(self._policy.trained.env, error) from error
 
 
-def _make(env_id: str, render_mode: str) -> gymnasium.Env[Any, Any]:
+class _Game:
+    """One column of Atari as a single env. What is drawn comes from a second emulator, which is played alike."""
+
+    def __init__(self, env_id: str, settings: EnvConfig) -> None:
+        self._make = partial(make_envs, env_id, 1, role="watch", settings=settings)
+        self._emulators: list[Envs] = []
+        self.metadata = {"render_fps": FRAMES_PER_SECOND // (settings.completed(env_id).frame_skip or 1)}
+
+    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
+        self._emulators = [self._make(seed=seed), self._make(seed=seed, kwargs=_IN_COLOUR)]
+        observation, self._drawn = (_only(envs.reset()) for envs in self._emulators)
+        return observation, {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play a decision, and after a lost life the reset row too: `info` then says that an episode begins."""
+        outcome = self._play(action)
+        reward, over, begins = outcome.reward[0], outcome.ended[0], False
+        if outcome.terminated[0] and not over:
+            begins, outcome = True, self._play(action)
+            reward, over = reward + outcome.reward[0], outcome.ended[0]
+        return _only(outcome.observation), float(reward), bool(over), False, {BEGINS: begins}
+
+    def _play(self, action: int) -> Outcome:
+        for envs in self._emulators:
+            envs.send(np.array([action]))
+        seen, drawn = (envs.recv() for envs in self._emulators)
+        self._drawn = _only(drawn.observation)
+        return seen
+
+    def render(self) -> Any:
+        return self._drawn[0].copy()
+
+    def close(self) -> None:
+        for envs in self._emulators:
+            envs.close()
+
+
+FRAMES_PER_SECOND = 60
+"""Of the console."""
+BEGINS = "begins"
+_IN_COLOUR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
+
+
+def _only(leaves: Tree) -> Any:
+    """Return the only leaf of the only column."""
+    (leaf,) = leaves.values()
+    return leaf[0].copy()
+
+
+def _make(trained: Trained, render_mode: str) -> Any:
+    env_id = trained.env
+    if family_of(env_id):
+        if render_mode == "human":
+            raise ConfigError(f"{env_id} has no window here: type --video FILE.mp4")
+        return _Game(env_id, trained.env_config)
     if env_id.startswith("envpool:"):
         raise ConfigError(f"{env_id} cannot be drawn: EnvPool renders nothing; train on the Gymnasium id to watch")
     try:
         entry = registered(env_id)
         with mujoco_warnings_once(entry):
-            return make_scalar(entry, {"render_mode": render_mode})
+            env = make_scalar(entry, {"render_mode": render_mode})
+        for tell in tellers([env], parameters(trained.env_config.curriculum), env_id):
+            tell(1.0)  # the task as it is in the end
+        return env  # noqa: TRY300 - whatever goes wrong is told alike
     except OffbeatError:
         raise
     except Exception as error:

@@ -54,7 +54,7 @@ NAMES = [
     train("--import no_such_module", 2, "no_such_module", "PYTHONPATH"),
     train("--progress dashbord", 2, "dashbord", "dashboard"),
     train("--learning-rate 0.1", 2, "--learning-rate", "--set learning_rate=VALUE"),
-    Row("train ppo BreakoutNoFrameskip-v4", 2, ["offbeat[atari]"]),
+    Row("train ppo BreakuotNoFrameskip-v4", 2, ["'BreakuotNoFrameskip-v4'"]),
     Row("list presents", 2, ["presents", "presets"]),
 ]
 VALUES = [
@@ -69,6 +69,8 @@ VALUES = [
     train("--runtime threds", 2, "runtime", "'threds'", "serial, threads, processes"),
     train("--set actor_nice=-1", 2, "actor_nice", "at least 0"),
     train("--set actor_nice=20", 2, "actor_nice", "at most 19"),
+    train("--set reward_scale=0", 2, "reward_scale", "more than 0"),
+    Row("train ppo ALE/Pong-v5 --set repeat_action_probability=2", 2, ["repeat_action_probability", "at most 1"]),
     train("--set tracker=wandbb", 2, "tracker", "'wandbb'", "wandb, trackio or none"),
     train("--set split=best", 2, "split", "given, measured"),
     train("--set step_timeout_s=0", 2, "step_timeout_s", "more than 0"),
@@ -100,6 +102,8 @@ FOR_ACTORS = [
 ]
 """Settings that mean nothing in serial: as typed, and as told."""
 COMBINATIONS = [
+    train("--set episodic_life=true", 2, "episodic_life is true", "means nothing to CartPole-v1", "ALE/Pong-v5"),
+    train("--set frame_skip=4", 2, "frame_skip is 4", "Leave it out"),
     train("--set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
     train("--actors 3 --set unrolls_per_batch=1", 2, "actors is 3", "--actors 1"),
     *(

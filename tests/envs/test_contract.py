@@ -32,8 +32,11 @@ POOLED = [
     pytest.param(f"envpool:{name}", marks=pytest.mark.skipif(not find_spec("envpool"), reason="needs envpool"))
     for name in ("CartPole-v1", "Pendulum-v1", "Ant-v4")
 ]
-ALL = [*VECTORS, *LOOPED, *POOLED]
-OWN_STREAMS = [*LOOPED, *POOLED]
+GAMES = [
+    pytest.param("BreakoutNoFrameskip-v4", marks=pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py"))
+]
+ALL = [*VECTORS, *LOOPED, *POOLED, *GAMES]
+OWN_STREAMS = [*LOOPED, *POOLED, *GAMES]
 COLUMNS = 4
 
 every_env = pytest.mark.parametrize("env_id", ALL)
@@ -131,7 +134,7 @@ STEPS = np.array([0, 23, 1, 240])
 
 def stepped_together(envs: Envs) -> list[slice]:
     """The columns that cannot be stepped without each other."""
-    if envs.spec.id in VECTORS or envs.spec.id.startswith("envpool:"):
+    if envs.spec.id in VECTORS or envs.spec.id.startswith(("envpool:", "Breakout")):
         return list(envs.groups)
     return [slice(column, column + 1) for column in range(COLUMNS)]
 

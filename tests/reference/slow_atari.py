@@ -21,36 +21,44 @@ class SlowGame:
     """
 
     def __init__(self, game: str, seed: int, settings: EnvConfig) -> None:
+        rom, sticky = roms.get_rom_path(game), settings.repeat_action_probability
+        assert rom is not None
+        assert sticky is not None
         self._settings = settings
-        self._ale: Any = ale_py.ALEInterface()
+        self._ale = ale_py.ALEInterface()
         self._ale.setLoggerMode(ale_py.LoggerMode.Error)
-        self._ale.setFloat("repeat_action_probability", settings.repeat_action_probability)
+        self._ale.setFloat("repeat_action_probability", sticky)
         self._ale.setInt("random_seed", seed)
-        self._ale.loadROM(roms.get_rom_path(game))
+        self._ale.loadROM(rom)
         self._actions = self._ale.getMinimalActionSet()
         self._over = self._lost = False
 
-    def begin(self, frames: int) -> Array:
-        """Begin a game, `frames` frames in; return what is seen."""
+    def begin(self, frames: int) -> None:
+        """Begin a game, `frames` frames in."""
         self._ale.reset_game()
-        self._over, self._frames, self._lives = False, 0, self._ale.lives()
+        self._over, self._frames = False, 0
         fires = self._settings.fire_reset and ale_py.Action.FIRE in self._actions
         presses = [ale_py.Action.FIRE, *[ale_py.Action.NOOP] * (frames - 1)] if fires else [ale_py.Action.NOOP] * frames
         for press in presses:
             self._ale.act(press)
         self._lives = self._ale.lives()
-        return shrunk(self._ale.getScreenGrayscale())
+        self._screens = [self._ale.getScreenGrayscale()]
+
+    @property
+    def seen(self) -> Array:
+        """What is observed after the last row; of a game that is over, nothing is promised."""
+        return shrunk(np.maximum.reduce(self._screens))
 
     def row(self, action: int, frames: int) -> dict[str, Any]:
-        """Return a row: what became of an action, or of whatever takes its place in a reset row.
+        """Return a row: what became of an action, or of whatever takes its place in a reset row; see `seen`.
 
         Args:
             action: as the policy chose it.
             frames: before the new game begins, where one does.
         """
         if self._over:
-            seen = self.begin(frames)
-            return {"observation": seen, "reward": 0, "valid": False, "terminated": False, "truncated": False}
+            self.begin(frames)
+            return {"reward": 0, "valid": False, "terminated": False, "truncated": False}
         if not self._lost:
             return self._play(self._actions[action])
         self._lost = False
@@ -62,11 +70,12 @@ class SlowGame:
     def _play(self, press: Any) -> dict[str, Any]:
         assert self._settings.frame_skip is not None
         assert self._settings.max_frames is not None
-        reward, screens, truncated = 0, [], False
-        for _ in range(self._settings.frame_skip):
+        reward, truncated = 0, False
+        for frame in range(self._settings.frame_skip):
             reward += self._ale.act(press)
             self._frames += 1
-            screens.append(self._ale.getScreenGrayscale())
+            if frame >= self._settings.frame_skip - 2:
+                self._screens = [*self._screens[-1:], self._ale.getScreenGrayscale()]
             truncated = self._frames >= self._settings.max_frames
             if self._ale.game_over() or truncated:
                 break
@@ -75,7 +84,6 @@ class SlowGame:
         self._lost = bool(self._settings.episodic_life and 0 < lives < self._lives and not self._over)
         self._lives = lives
         return {
-            "observation": None if self._over else shrunk(np.maximum.reduce(screens[-2:])),
             "reward": reward,
             "valid": True,
             "terminated": dead or self._lost,

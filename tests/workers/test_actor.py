@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from tests.reference import env_zoo
 from tests.reference.env_rows import assert_same, collect
 from tests.reference.models import random_vector
 
+from offbeat.env_config import EnvConfig
 from offbeat.envs.make import make_envs
+from offbeat.envs.spaces import random_actions
 from offbeat.errors import Closed
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
@@ -19,7 +22,7 @@ from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.pace import OnPolicyPace
-from offbeat.types import Field, Tree, env_fields
+from offbeat.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
 from offbeat.workers.actor import Actor, Watch
 
 WANDERER = env_zoo.zoo_id(env_zoo.Wanderer)
@@ -42,12 +45,7 @@ class Stage:
         self.actor = Actor(0, seed, self.envs, self.policy, watch)
 
     def slot(self) -> Tree:
-        shapes = {
-            field.name: ((LENGTH + 1, COLUMNS, *field.shape) if field.per == "step" else (COLUMNS,), field.dtype)
-            for field in env_fields(self.envs.spec)
-        }
-        slot = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
-        return {**slot, "behavior_log_prob": np.zeros((LENGTH + 1, COLUMNS), np.float32)}
+        return {**empty_slot(self.envs.spec), "behavior_log_prob": np.zeros((LENGTH + 1, COLUMNS), np.float32)}
 
     def act(self, *tickets: int, version: int = 3) -> list[Tree]:
         slots = [self.slot() for _ in tickets]
@@ -58,6 +56,35 @@ class Stage:
     def begin_and_act(self, *tickets: int) -> list[Tree]:
         self.actor.begin(0)
         return self.act(*tickets)
+
+
+def empty_slot(spec: EnvSpec) -> Tree:
+    shapes = {
+        field.name: ((LENGTH + 1, COLUMNS, *field.shape) if field.per == "step" else (COLUMNS,), field.dtype)
+        for field in env_fields(spec)
+    }
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+
+
+class AtRandom:
+    """A policy that takes no notice of what it sees."""
+
+    state_size = 0
+
+    def __init__(self, action: ActionSpec) -> None:
+        self._action = action
+
+    def load(self, weights: Array) -> None:
+        """There is nothing to load."""
+
+    def act(self, observation: Tree, random: np.random.Generator, state: Array | None = None) -> Acted:  # noqa: ARG002
+        return Acted(random_actions(self._action, len(observation["observation"]), random), {})
+
+    def greedy(self, observation: Tree, state: Array | None = None) -> Array:
+        raise NotImplementedError
+
+    def to_env(self, action: Array) -> Array:
+        return action
 
 
 def whole(slots: list[Tree]) -> Tree:
@@ -156,6 +183,35 @@ def test_returns_and_lengths_stand_where_episodes_end_and_count_across_tickets(e
             begin = row + 1
     lengths = rows["episode_length"][ended]
     assert lengths.max() > LENGTH, "no episode crossed a ticket"
+
+
+@pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
+def test_what_is_learned_from_is_clipped_and_ends_with_a_life_and_returns_are_those_of_whole_games():
+    game, tickets = "SpaceInvadersNoFrameskip-v4", range(60)
+    settings = EnvConfig(reward_scale=0.5, max_frames=1200).completed(game)
+    envs = make_envs(game, COLUMNS, seed=0, settings=settings)
+    actor = Actor(0, 0, envs, AtRandom(envs.spec.action), learned=settings.learned)
+    actor.begin(0)
+    slots = [{**empty_slot(envs.spec), "episode_length": np.full((LENGTH + 1, COLUMNS), 9)} for _ in tickets]
+    for ticket, slot in zip(tickets, slots, strict=True):
+        actor.act(ticket, 3, np.zeros(0, np.float32), slot)
+    rows = whole(slots)
+    raw = make_envs(game, COLUMNS, seed=0, settings=settings)
+    raw.reset()
+    paid = collect(raw, list(rows["action"]))
+    assert paid["reward"].max() > 1
+    assert (paid["over"] != paid["terminated"] | paid["truncated"]).any(), "no life was lost"
+    np.testing.assert_array_equal(rows["reward"], paid["reward"].clip(-1, 1) * 0.5 * paid["valid"])
+    np.testing.assert_array_equal(rows["terminated"], paid["terminated"])
+    np.testing.assert_array_equal(rows["episode_length"] > 0, paid["over"])
+    for column in range(COLUMNS):
+        begin = 0
+        for row in np.flatnonzero(paid["over"][:, column]).tolist():
+            played = slice(begin, row + 1)
+            assert rows["episode_return"][row, column] == paid["reward"][played, column].sum()
+            assert rows["episode_length"][row, column] == paid["valid"][played, column].sum()
+            begin = row + 1
+    assert begin > 0
 
 
 def test_beginning_again_begins_new_episodes():

@@ -1,7 +1,8 @@
 """EnvPool's compiled envs, ids 'envpool:ID': one pool a group, so that one group steps while another is used.
 
 A pool reports a failure on the last step that its time limit allows as a truncation: it cannot tell. It takes
-the seeds of its columns when it is made, and its state cannot be read: no snapshots.
+the seeds of its columns when it is made, and its state cannot be read: no snapshots. Of its envs, Atari's games know
+the settings of [env]; after a lost life their game goes on, and their rewards are raw.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.env_config import EnvConfig
+from offbeat.env_config import ATARI_ONLY, EnvConfig, means_nothing
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.encoding import action_encoder
@@ -66,6 +67,8 @@ class Pool:
         for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
             copy_exactly(target, part)
         let_termination_win(rows)
+        if rows.over is not None:
+            np.logical_or(info["terminated"], rows.truncated, rows.over)
         self._write(observation, info)
         return rows
 
@@ -87,10 +90,14 @@ class Pool:
 class EnvPoolEnvs:
     """The columns of one actor; call `recv` from one thread only."""
 
-    def __init__(self, spec: EnvSpec, groups: Sequence[slice], pools: Sequence[Any]) -> None:
+    def __init__(
+        self, spec: EnvSpec, groups: Sequence[slice], pools: Sequence[Any], *, episodic_life: bool = False
+    ) -> None:
         self.spec = spec
         self.groups = tuple(groups)
         self._rows = empty_rows(spec.observation, spec.columns, spec.info)
+        if episodic_life:
+            self._rows = self._rows._replace(over=np.zeros(spec.columns, np.bool_))
         self._pools = [
             Pool(spec, pool, rows_of(self._rows, group), group.start) for pool, group in zip(pools, groups, strict=True)
         ]
@@ -146,14 +153,16 @@ def make_envpool(
     """Make the envs of one actor.
 
     Raises:
-        ConfigError: EnvPool is not installed, has no such env, or its spaces are not supported.
+        ConfigError: EnvPool is not installed, has no such env, its spaces are not supported, or a setting means nothing
+            to it.
     """
     if find_spec("envpool") is None:
         raise ConfigError(f'{env_id} needs envpool, which is not installed: type pip install "offbeat[envpool]"')
     if name not in ids():
         raise unknown("env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them.")
+    arguments = {**_arguments(env_id, _envpool().make_spec(name).config, settings), **kwargs}
     pools = [
-        _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **kwargs)
+        _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **arguments)
         for group in groups
     ]
     action = action_spec(pools[0].action_space, env_id)
@@ -165,7 +174,35 @@ def make_envpool(
         frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
         info=settings.info_metrics,
     )
-    return EnvPoolEnvs(spec, groups, pools)
+    return EnvPoolEnvs(spec, groups, pools, episodic_life=bool(settings.episodic_life))
+
+
+_OPTIONS = {
+    "frame_skip": "frame_skip",
+    "repeat_action_probability": "repeat_action_probability",
+    "noop_max": "noop_max",
+    "fire_reset": "use_fire_reset",
+    "episodic_life": "episodic_life",
+}
+"""Settings of [env] -> what EnvPool calls them."""
+
+
+def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
+    """Return what EnvPool is asked for beyond its own defaults, `config`.
+
+    Raises:
+        ConfigError: a setting means nothing to the env.
+    """
+    given = {key: value for key in ATARI_ONLY if (value := getattr(settings, key)) is not None}
+    if not hasattr(config, "use_fire_reset"):  # only its Atari games have it
+        for key, value in given.items():
+            raise ConfigError(means_nothing(key, value, env_id))
+        return {}
+    if given.get("noop_max") == 0:
+        raise ConfigError(f"noop_max is 0, but {env_id} begins with one frame at least: type --set noop_max=1")
+    frames = given.pop("max_frames", None)
+    steps = {} if frames is None else {"max_episode_steps": frames // given.get("frame_skip", config.frame_skip)}
+    return {"stack_num": 1, **{_OPTIONS[key]: value for key, value in given.items()}, **steps}
 
 
 def _envpool() -> Any:

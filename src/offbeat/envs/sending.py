@@ -17,7 +17,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.env_config import ENVPOOL
+from offbeat.env_config import ENVPOOL, family_of
+from offbeat.envs import ale
 from offbeat.envs.make import is_known, registered
 from offbeat.errors import ConfigError
 from offbeat.registry import import_modules
@@ -64,6 +65,8 @@ def unpack(data: bytes) -> None:
     """
     env_id, modules, sent = pickle.loads(data)  # noqa: S301 - from the process that started this one
     import_modules(modules)
+    if family_of(env_id):
+        ale.register()  # before the entry: Gymnasium would warn of it
     if sent is not None:
         entry = _unpickled(env_id, sent)
         gym.registry[entry.id] = entry  # also where an import registered another one under its id

@@ -205,7 +205,8 @@ class Actor:
         received = clock()
         for name in self._leaves:
             slot[name][row + 1, columns] = outcome.observation[name]
-        slot["reward"][row, columns] = self._learned(outcome.reward)
+        learned = self._learned(outcome.reward)
+        slot["reward"][row, columns] = learned if outcome.over is None else learned * outcome.valid
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid

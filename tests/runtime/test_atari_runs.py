@@ -1,0 +1,84 @@
+"""Whole runs on Atari: the same bits in all runtimes, what a resume does, and the commands."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import lines_of, offbeat, untimed, weights_of
+
+from offbeat import loading
+from offbeat.training import Run, resume, train
+
+pytestmark = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
+
+SHORT: dict[str, Any] = {
+    "steps": 96,
+    "actors": 2,
+    "envs_per_actor": 2,
+    "env_groups": 2,
+    "unroll_length": 6,
+    "minibatch_size": 24,
+    "epochs": 1,
+    "eval_every": 0,
+    "checkpoint_every": 0,
+    "max_frames": 30,
+}
+"""Games of eight decisions."""
+
+
+def short_run(path: Path, **changes: Any) -> Run:
+    return train("ppo", "BreakoutNoFrameskip-v4", run_dir=path, **{**SHORT, **changes})
+
+
+def test_all_runtimes_give_the_same_bits(tmp_path):
+    exact = {"lag": "exact", "max_lag": 1}
+    serial = short_run(tmp_path / "serial", **exact)
+    assert serial.metrics["episodes"] > 0
+    assert serial.metrics["frames"] == 4 * serial.metrics["env_steps"]
+    for runtime in ("threads", "processes"):
+        run = short_run(tmp_path / runtime, runtime=runtime, **exact)
+        assert weights_of(run.path) == weights_of(serial.path), runtime
+        assert [*map(untimed, lines_of(run.path))] == [*map(untimed, lines_of(serial.path))]
+
+
+def test_a_resume_begins_new_games_and_says_so(tmp_path):
+    stopped = short_run(tmp_path / "run", stop_at=48)
+    assert resume(stopped.path).state == "finished"
+    assert (
+        "episodes under way were not saved: new ones begin, at a marked cut" in (stopped.path / "log.txt").read_text()
+    )
+
+
+def test_the_commands_train_in_processes_and_evaluate_as_the_run_was_played(tmp_path, monkeypatch):
+    monkeypatch.setattr("offbeat.env_config.EVALUATION_FRAMES", 20)
+    pairs = [f"{key}={value}" for key, value in {**SHORT, "eval_every": 96, "eval_episodes": 2}.items()]
+    where = ["--run-dir", tmp_path / "run", "--progress", "none"]
+    said = offbeat("train", "ppo", "PongNoFrameskip-v4", "--runtime", "processes", *where, "--set", *pairs)
+    assert (said.code, said.err) == (0, "")
+    assert lines_of(tmp_path / "run")[-1]["eval_length_mean"] == 5
+    figures = json.loads(offbeat("eval", tmp_path / "run", "--episodes", 3, "--json").out)
+    assert figures["length_mean"] == 8  # 30 frames, by four
+    assert loading.load(tmp_path / "run").trained.env_config.max_frames == 30
+
+
+@pytest.mark.skipif(not find_spec("imageio_ffmpeg"), reason="needs the extra video")
+def test_whole_games_are_evaluated_and_shown_in_colour(tmp_path):
+    run = short_run(tmp_path / "run", steps=24, max_frames=400)
+    said = offbeat("eval", run.path, "--episodes", 2, "--json")
+    assert said.code == 0, said.err
+    figures = json.loads(said.out)
+    assert 95 <= figures["length_mean"] < 100  # no lost life ended it, and the rows after them are no env steps
+    said = offbeat("watch", run.path, "--video", tmp_path / "game.gif")
+    assert re.search(r"in 9\d env steps", said.out)
+    from PIL import Image
+
+    with Image.open(tmp_path / "game.gif") as picture:
+        assert picture.size == (160, 210)
+        red, _, blue = np.moveaxis(np.asarray(picture.convert("RGB")), -1, 0)
+        assert (red != blue).any()

@@ -1,0 +1,83 @@
+"""What Atari's ids imply, what may be changed of it, and where settings mean nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offbeat.config import load, resolve
+from offbeat.env_config import ATARI_ONLY, CLASSIC, STICKY, EnvConfig, family_of
+from offbeat.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("env_id", "protocol"),
+    [("PongNoFrameskip-v4", CLASSIC), ("ALE/Breakout-v5", STICKY), ("ale_py:ALE/SpaceInvaders-v5", STICKY)],
+)
+def test_an_id_implies_its_protocol_and_what_is_given_wins(env_id, protocol):
+    assert EnvConfig().completed(env_id) == protocol
+    given = EnvConfig(frame_skip=5, clip_rewards=False).completed(env_id)
+    assert (given.frame_skip, given.clip_rewards) == (5, False)
+    assert given.noop_max == protocol.noop_max
+
+
+@pytest.mark.parametrize("env_id", ["Pong-v4", "PongNoFrameskip-v0", "envpool:Pong-v5", "CartPole-v1", "my:Game-v5"])
+def test_other_ids_imply_nothing_but_rewards_as_they_are(env_id):
+    assert family_of(env_id) is None
+    completed = EnvConfig().completed(env_id)
+    assert completed == EnvConfig(clip_rewards=False)
+    assert completed.learned(np.array([5.0])) == 5.0
+
+
+@pytest.mark.parametrize("key", ATARI_ONLY)
+def test_what_only_atari_has_is_refused_elsewhere(key):
+    given: dict[str, Any] = {key: 1}
+    with pytest.raises(ConfigError, match=f"{key} is .*, which means nothing to CartPole-v1.*Leave it out"):
+        EnvConfig(**given).completed("CartPole-v1")
+    EnvConfig(**given).completed("envpool:CartPole-v1")  # only EnvPool knows
+
+
+@pytest.mark.parametrize(
+    ("settings", "learned"),
+    [
+        (EnvConfig(), [-7, 0.5, 30]),
+        (EnvConfig(clip_rewards=True), [-1, 0.5, 1]),
+        (EnvConfig(reward_scale=0.1), [-0.7, 0.05, 3]),
+        (EnvConfig(clip_rewards=True, reward_scale=2), [-2, 1, 2]),
+    ],
+)
+def test_rewards_are_clipped_and_then_scaled(settings, learned):
+    rewards = np.array([-7, 0.5, 30], np.float32)
+    kept = settings.learned(rewards)
+    assert kept.dtype == np.float32
+    np.testing.assert_allclose(kept, learned, rtol=1e-6)
+    np.testing.assert_array_equal(rewards, np.array([-7, 0.5, 30], np.float32))
+
+
+def test_evaluations_during_training_cut_games_short_and_no_game_gets_longer():
+    assert CLASSIC.evaluated().max_frames == 18_000
+    assert EnvConfig(max_frames=400).evaluated().max_frames == 400
+    assert EnvConfig().evaluated() == EnvConfig()
+
+
+def test_the_settings_are_recorded_with_what_the_id_implies_and_are_read_again(tmp_path):
+    config = resolve("ppo", "PongNoFrameskip-v4", assignments={"noop_max": "7", "reward_scale": "0.5"})
+    assert (config.env.noop_max, config.env.episodic_life, config.env.reward_scale) == (7, True, 0.5)
+    config.save(tmp_path / "config.toml")
+    assert "[env]\nframe_skip = 4\nrepeat_action_probability = 0.0\n" in (tmp_path / "config.toml").read_text()
+    assert load(tmp_path / "config.toml") == config
+
+
+def test_of_each_worker_of_a_lock_free_run_the_env_is_played_alike():
+    config = resolve("ppo", "CartPole-v1", flags={"runtime": "hogwild", "workers": 2, "reward_scale": 0.5})
+    assert config.of_worker(1).env == config.env == EnvConfig(clip_rewards=False, reward_scale=0.5)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "preset"),
+    [("QbertNoFrameskip-v4", "ppo-atari"), ("ALE/Qbert-v5", "ppo-atari-sticky"), ("Qbert-v4", None)],
+)
+def test_a_preset_applies_to_a_whole_family(env_id, preset):
+    assert resolve("ppo", env_id).run.preset == preset
