@@ -13,6 +13,7 @@ from offbeat.env_config import EnvConfig
 from offbeat.envs import ale
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
+from offbeat.errors import ConfigError
 from offbeat.seeding import derive_seed, stream
 
 if find_spec("ale_py") is None:
@@ -126,7 +127,7 @@ def test_a_game_that_ends_while_the_next_life_begins_has_two_reset_rows(frames: 
 
 
 def test_whoever_does_nothing_comes_to_the_end_of_a_game_where_fire_is_pressed_for_him() -> None:
-    def ended(**given: bool) -> bool:
+    def ended(**given: Any) -> bool:
         envs = make_envs("BreakoutNoFrameskip-v4", 1, seed=SEED, settings=EnvConfig(**given))
         envs.reset()
         return any(bool(outcome.ended[0]) for outcome in rows_of(envs, np.zeros((300, 1), np.int64)))
