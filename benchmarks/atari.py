@@ -64,8 +64,8 @@ def write_table(results: list[dict[str, Any]], out: Path) -> str:
     """Write a line for each game, and return the table."""
     header = ["game", "env steps", "best weights", "last weights", "minutes", "reached in training"]
     method = (
-        f"`offbeat train ppo GAMENoFrameskip-v4 {LAYOUT}`, the preset's other settings as they are. Returns are those of "
-        f"whole games, unclipped: greedy, {EPISODES} games. Minutes are those of the run, evaluations included."
+        f"`offbeat train ppo GAMENoFrameskip-v4 {LAYOUT}`, the preset's other settings as they are. Returns are those "
+        f"of whole games, unclipped: greedy, {EPISODES} games. Minutes are those of the run, evaluations included."
     )
     rows = [_row(result) for result in results]
     text = "\n\n".join(["# Atari", method, f"{describe(results[0]['machine'])}.", markdown_table(header, rows)])

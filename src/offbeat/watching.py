@@ -37,8 +37,6 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
     ):
         raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
     env = _make(policy.trained, "human" if video is None else "rgb_array")
-    for tell in tellers([env], parameters(policy.trained.env_config.curriculum), policy.trained.env):
-        tell(1.0)
     episode = _Episode(env, policy, seed)
     try:
         if video is None:
@@ -142,7 +140,10 @@ def _make(trained: Trained, render_mode: str) -> Any:
     try:
         entry = registered(env_id)
         with mujoco_warnings_once(entry):
-            return make_scalar(entry, {"render_mode": render_mode})
+            env = make_scalar(entry, {"render_mode": render_mode})
+        for tell in tellers([env], parameters(trained.env_config.curriculum), env_id):
+            tell(1.0)  # the task as it is in the end
+        return env  # noqa: TRY300 - whatever goes wrong is told alike
     except OffbeatError:
         raise
     except Exception as error:

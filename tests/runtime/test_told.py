@@ -67,7 +67,7 @@ def test_new_episodes_after_a_resume_begin_where_the_training_stands(tmp_path, m
 
 
 def test_evaluations_are_of_the_task_as_it_is_in_the_end(tmp_path):
-    settings = {**CURIOUS, **ROWS, "eval_every": 200, "eval_episodes": 3, "curriculum": ("wind 0:1 1:0",)}
+    settings = {**CURIOUS, **ROWS, "eval_every": 200, "eval_episodes": 3, "curriculum": ("wind 0:3 1:0",)}
     run = small_run(tmp_path / "run", "curious/LearningVector-v0", **settings)  # each step pays progress + wind
     evaluated = [line for line in lines_of(run.path) if line["eval_return_mean"] is not None]
     assert len(evaluated) > 3
