@@ -132,10 +132,10 @@ def assert_equal(one: Samples, other: Samples) -> None:
 # --- what is sampled, while actors write --------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(run=runs(), seed=seeds)
 def test_each_sample_is_a_column_of_a_ticket_with_the_rows_before_and_after_it_as_they_were_committed(run, seed):
-    for step in range(3 * run.shape.slots_per_ring * run.shape.actors):
+    for step in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
         expected = run.expected()
         of = [int(run.writers.committed[ticket]["valid"][:-1, column].sum()) for ticket, column in expected]
@@ -147,7 +147,7 @@ def test_each_sample_is_a_column_of_a_ticket_with_the_rows_before_and_after_it_a
             assert run.replay.transitions == pytest.approx(8 * np.mean(of))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(run=runs(), seed=seeds)
 def test_what_is_in_flight_changes_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
