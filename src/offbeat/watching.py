@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ class _Game:
     """One column of Atari as a single env. What is drawn comes from a second emulator, which is played alike."""
 
     def __init__(self, env_id: str, settings: EnvConfig) -> None:
-        self._make = partial(make_envs, env_id, 1, role="watch", settings=settings)
+        single = replace(settings, frame_stack=1)  # the policy stacks them itself
+        self._make = partial(make_envs, env_id, 1, role="watch", settings=single)
         self._emulators: list[Envs] = []
         self.metadata = {"render_fps": FRAMES_PER_SECOND // (settings.completed(env_id).frame_skip or 1)}
 

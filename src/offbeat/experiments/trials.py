@@ -44,10 +44,10 @@ class Trial:
         return ", ".join(f"{key} {spelled(value)}" for key, value in self.values.items())
 
     def tables(self) -> dict[str, Any]:
-        """Return what trial.toml says: the env, the values that were searched over, and the config without a seed."""
+        """Return what trial.toml says: the values that were searched over, and the config without a seed."""
         tables = self.config.tables()
         del tables["run"]["seed"]
-        return {"env": self.env, "searched": self.values, **tables}
+        return {"searched": self.values, **tables}
 
 
 def spelled(value: object) -> str:
@@ -152,11 +152,12 @@ def read_trial(spec: Spec, number: int, file: Path) -> Trial:
         ConfigError: the file is no TOML, or lacks them.
     """
     tables = _tables_in(file)
-    if not isinstance(tables.get("searched"), dict) or tables.get("env") not in spec.envs:
+    env = tables.get("run", {}).get("env")
+    if not isinstance(tables.get("searched"), dict) or env not in spec.envs:
         raise ConfigError(
             f"{file} does not say which env and which values it is for: restore it, or give another --dir"
         )
-    return trial_of(spec, number, tables["env"], tables["searched"])
+    return trial_of(spec, number, env, tables["searched"])
 
 
 def require_same_trial(trial: Trial, file: Path) -> None:
