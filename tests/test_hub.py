@@ -17,7 +17,12 @@ from safetensors.numpy import load
 from tests.reference.hub_server import TOKEN, Hub, hub_server
 from tests.reference.runs import OFFBEAT, Said, contents, offbeat, small_run
 
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.hub import card
+from offbeat.loading import LoadedPolicy, Trained
 from offbeat.loading import load as load_policy
+from offbeat.models.policies import make_policy
+from offbeat.types import ActionSpec, EnvSpec, Leaf
 
 REPO = "someone/walks-well"
 FILES = {
@@ -194,3 +199,23 @@ def test_the_snippet_on_the_card_acts(run, hub, tmp_path):
     snippet = hub.files[REPO]["README.md"].decode().split("```python\n")[1].split("```")[0]
     said = typed(hub, tmp_path, code=snippet + "\nprint(action.shape)")
     assert said.out == f"{gym.make('Pendulum-v1').action_space.shape}\n"
+
+
+FIGURES = {
+    "return_mean": 1.0,
+    "return_std": 0.5,
+    "return_min": 0.0,
+    "return_max": 2.0,
+    "length_mean": 3.0,
+    "episodes": 4,
+}
+
+
+@pytest.mark.parametrize(("stack", "said"), [(1, False), (3, True)])
+def test_the_card_says_that_a_policy_remembers(stack, said):
+    leaf = Leaf("observation", (84, 84), "uint8", stack=stack)
+    spec = PPOConfig().policy_spec(EnvSpec("PongNoFrameskip-v4", (leaf,), ActionSpec("discrete", (), (6,)), columns=1))
+    loaded = LoadedPolicy(make_policy(spec), Trained("PongNoFrameskip-v4", "ppo", 1, 2, 3))
+    text = card(loaded, FIGURES, "someone/pong")
+    assert ("call `policy.begin()` where an episode begins" in text) is said
+    assert "single grey frames of 84 x 84 bytes" in text

@@ -18,6 +18,7 @@ from typing import Any
 
 from offbeat import __version__, checkpoint
 from offbeat.checkpoint import Checkpoint
+from offbeat.env_config import family_of
 from offbeat.errors import ConfigError, RunFailed
 from offbeat.loading import LoadedPolicy, require_hub
 from offbeat.models.published import published_layout
@@ -143,10 +144,24 @@ def card(loaded: LoadedPolicy, figures: Mapping[str, Any], repo: str) -> str:
         model_name=repo.partition("/")[2],
         eval_results=[result],
     )
-    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), figures, score, repo)}"
+    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), figures, score, repo, _notes(loaded))}"
 
 
-def _page(trained: Mapping[str, Any], figures: Mapping[str, Any], score: str, repo: str) -> str:
+def _notes(loaded: LoadedPolicy) -> str:
+    """Return what whoever calls the policy must know beside."""
+    notes = []
+    if loaded.remembers:
+        notes.append("It remembers what it was called with: call `policy.begin()` where an episode begins.")
+    if family_of(loaded.trained.env):
+        frame = " x ".join(map(str, loaded.policy.spec.observation[0].shape[-2:]))
+        notes.append(
+            f"It takes single grey frames of {frame} bytes, not those of `gym.make`, and stacks them itself: "
+            "`policy.trained.env_config` says how the game was played."
+        )
+    return "".join(f"\n{note}\n" for note in notes)
+
+
+def _page(trained: Mapping[str, Any], figures: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
     algorithm, env = str(trained["algorithm"]).upper(), trained["env"]
     least, most = f"{figures['return_min']:.2f}", f"{figures['return_max']:.2f}"
     return f"""
@@ -174,7 +189,7 @@ env = gym.make("{env}")
 observation, _ = env.reset(seed=7)
 action = policy(observation)
 ```
-
+{notes}
 ## Files
 
 | file | what it is |
