@@ -27,7 +27,7 @@ def test_an_id_implies_its_protocol_and_what_is_given_wins(env_id, protocol):
 def test_other_ids_imply_nothing_but_rewards_as_they_are(env_id):
     assert family_of(env_id) is None
     completed = EnvConfig().completed(env_id)
-    assert completed == EnvConfig(clip_rewards=False)
+    assert completed == EnvConfig(frame_stack=1, clip_rewards=False)
     assert completed.learned(np.array([5.0])) == 5.0
 
 
@@ -72,7 +72,7 @@ def test_the_settings_are_recorded_with_what_the_id_implies_and_are_read_again(t
 
 def test_of_each_worker_of_a_lock_free_run_the_env_is_played_alike():
     config = resolve("ppo", "CartPole-v1", flags={"runtime": "hogwild", "workers": 2, "reward_scale": 0.5})
-    assert config.of_worker(1).env == config.env == EnvConfig(clip_rewards=False, reward_scale=0.5)
+    assert config.of_worker(1).env == config.env == EnvConfig(frame_stack=1, clip_rewards=False, reward_scale=0.5)
 
 
 @pytest.mark.parametrize(

@@ -188,8 +188,9 @@ def spawn(module: str, inherited: Sequence[int], threads: int) -> tuple[subproce
         threads: that BLAS and OpenMP may use there.
     """
     ours, theirs = Pipe()
-    process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python
-        [sys.executable, "-P", "-c", f"from offbeat.runtime.child import live; live({module!r})", str(theirs.fileno())],
+    code = f"from offbeat.runtime.child import live; live({module!r})"
+    process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python; -u: what is printed is not kept back
+        [sys.executable, "-u", "-P", "-c", code, str(theirs.fileno())],
         pass_fds=(theirs.fileno(), *inherited),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
