@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.common import RESULTS, adopt_orphans, children_cpu_s, machine, reap, thinned, write_json
-from benchmarks.speed_report import draw, write_tables
+from benchmarks.speed_report import draw, has_curves, write_tables
 from benchmarks.works import (
     LAYOUTS,
     LOCK_FREE_LAYOUTS,
@@ -132,7 +132,8 @@ def main() -> None:
     paths = {name: options.out / f"speed-{name}.json" for name in ALL_WORKS}
     records = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
     for name, record in records.items():
-        draw(name, record, options.out / f"speed-{name}.png")
+        if has_curves(record):
+            draw(name, record, options.out / f"speed-{name}.png")
     print(write_tables(records, options.out / "speed.md"))
 
 

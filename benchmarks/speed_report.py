@@ -37,8 +37,15 @@ def _section(name: str, record: Record) -> list[str]:
     versions = [f"{side}: {_versions(found)}." for side, found in record["versions"].items()]
     layouts = [f"{side}: `{layout}`." for side, layout in record["layouts"].items()]
     about = "\n".join([batch, f"{describe(record['machine'])}.", *versions])
-    figure = f"![Returns over env steps and over time](speed-{name}.png)"
-    return [f"## {name}", about, "  \n".join(layouts), _speeds(record).rstrip(), _curves(record).rstrip(), figure]
+    learned = ["No episode ended in so few env steps: there is no curve."]
+    if has_curves(record):
+        learned = [_curves(record).rstrip(), f"![Returns over env steps and over time](speed-{name}.png)"]
+    return [f"## {name}", about, "  \n".join(layouts), _speeds(record).rstrip(), *learned]
+
+
+def has_curves(record: Record) -> bool:
+    """Whether an episode ended in any run, so that there are returns to show."""
+    return any(point[2] is not None for run in record["runs"] for point in run["curve"])
 
 
 def _learning(work: dict[str, Any]) -> str:
