@@ -1,28 +1,33 @@
-"""The Nature CNN on stacks of Atari's frames: what memory layout, rows at once and precision change.
+"""The Nature CNN on stacks of Atari's frames: what memory layout, precision and kept memory change.
 
     python -m benchmarks.images [--rounds 9] [--out DIR]
 
 "acting" is a forward pass of 32 images; "training" is a forward and a backward pass of 1,088, as many as an update of
 64 envs, 16 steps and the row that follows looks at. Sides take turns, forward and back, on one thread; the first rounds
-are dropped. Images begin as bytes, [M, 4, 84, 84], on every side.
+are dropped. Images begin as bytes, [M, 4, 84, 84], on every side. Memory that is freed is kept (offbeat/allocator.py),
+except on sides that say otherwise, which are measured in a process of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
-from offbeat.models.encoders import Convolution, Encoders, NatureCNN
+from offbeat.allocator import keep_freed_memory
+from offbeat.models.encoders import Convolution, NatureCNN
 from offbeat.models.policy_network import Orthogonal
 from offbeat.threads import limit
 from offbeat.types import Leaf
@@ -73,7 +78,7 @@ class Generic(NatureCNN):
 
 
 class ToFloat(nn.Module):
-    """What `Images` would be without moving bytes first."""
+    """What `Images` would be, if bytes were not moved first."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.to(torch.float32, memory_format=torch.channels_last).mul_(1 / 255)
@@ -84,42 +89,75 @@ def init() -> Orthogonal:
     return Orthogonal(torch.Generator().manual_seed(0))
 
 
-def in_parts() -> Network:
-    """Return the encoder as it ships."""
-    encoders = Encoders((STACK,), "nature_cnn", init())
-    return lambda images: encoders({"observation": images})
+class Side(NamedTuple):
+    """A way to do it."""
+
+    network: Callable[[], Network]
+    bf16: bool = False
+    kept: bool = True
 
 
-SIDES: dict[str, tuple[Network, bool]] = {
-    "torch's own layout": (Plain(), False),
-    "torch's own layout, bf16": (Plain(), True),
-    "channels last": (Generic(STACK, init()), False),
-    "channels last, blocks of 4 x 4 first": (SpaceToDepth(STACK, init()), False),
-    "channels last, bytes first": (NatureCNN(STACK, init()), False),
-    "channels last, bytes first, 256 rows at once: as it ships": (in_parts(), False),
-    "as it ships, bf16": (in_parts(), True),
+SIDES = {
+    "torch's own layout": Side(Plain),
+    "torch's own layout, bf16": Side(Plain, bf16=True),
+    "channels last": Side(lambda: Generic(STACK, init())),
+    "channels last, blocks of 4 x 4 first": Side(lambda: SpaceToDepth(STACK, init())),
+    "channels last, bytes first: as it ships": Side(lambda: NatureCNN(STACK, init())),
+    "as it ships, but memory is not kept": Side(lambda: NatureCNN(STACK, init()), kept=False),
+    "as it ships, bf16": Side(lambda: NatureCNN(STACK, init()), bf16=True),
+    "as it ships, bf16, but memory is not kept": Side(lambda: NatureCNN(STACK, init()), bf16=True, kept=False),
 }
+Costs = dict[str, float]
+"""What is done -> CPU microseconds an image."""
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Return CPU microseconds per image of each round."""
-    acting, training = (torch.randint(0, 256, (rows, *STACK.seen), dtype=torch.uint8) for rows in (ACTING, TRAINING))
+    """Return the costs of each round."""
     results: dict[str, dict[str, list[float]]] = {name: {"acting": [], "training": []} for name in SIDES}
-    for turn in range(rounds + DROPPED):
-        for name in sorted(SIDES, key=list(SIDES).index, reverse=turn % 2 == 1):
-            network, bf16 = SIDES[name]
-            costs = {"acting": _acting(network, acting, bf16=bf16), "training": _training(network, training, bf16=bf16)}
-            if turn >= DROPPED:
-                for what, cost in costs.items():
-                    results[name][what].append(round(cost, 1))
+    with ExitStack() as stack:
+        processes = {kept: stack.enter_context(_process(kept)) for kept in (True, False)}
+        for turn in range(rounds + DROPPED):
+            for name in sorted(SIDES, key=list(SIDES).index, reverse=turn % 2 == 1):
+                costs = processes[SIDES[name].kept].submit(_costs, name).result()
+                if turn >= DROPPED:
+                    for what, cost in costs.items():
+                        results[name][what].append(round(cost, 1))
     return results
+
+
+def _process(kept: bool) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"), _set_up, (kept,))
+
+
+def _set_up(kept: bool) -> None:
+    limit(1)
+    if kept:
+        keep_freed_memory()
+
+
+@cache
+def _network(name: str) -> Network:
+    return SIDES[name].network()
+
+
+@cache
+def _images(rows: int) -> Tensor:
+    return torch.randint(0, 256, (rows, *STACK.seen), dtype=torch.uint8)
+
+
+def _costs(name: str) -> Costs:
+    network, bf16 = _network(name), SIDES[name].bf16
+    return {
+        "acting": _acting(network, _images(ACTING), bf16=bf16),
+        "training": _training(network, _images(TRAINING), bf16=bf16),
+    }
 
 
 def _precision(*, bf16: bool) -> AbstractContextManager[Any]:
     return torch.autocast("cpu", dtype=torch.bfloat16) if bf16 else nullcontext()
 
 
-def _acting(network: Network, images: Tensor, *, bf16: bool, times: int = 20) -> float:
+def _acting(network: Network, images: Tensor, *, bf16: bool, times: int = 60) -> float:
     with torch.inference_mode(), _precision(bf16=bf16):
         network(images)  # caches are another side's
         begun = process_time()
@@ -157,7 +195,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the results")
     arguments = parser.parse_args()
-    limit(1)
     about, results = machine(), measure(arguments.rounds)
     write_json(arguments.out / "images.json", {"machine": about, "us": results})
     text = f"# Images\n\n{describe(about)}. CPU time on one thread.\n\n{table(results)}"

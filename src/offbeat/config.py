@@ -112,7 +112,8 @@ class RuntimeConfig:
     actor_cores: tuple[Natural, ...] | None = None
     """Cores that actors are pinned to, one each by turns; none: any. Not for serial."""
     actor_nice: Nice | None = None
-    """Niceness of the actors, from 0 to 19 (the lowest priority); none: as it is. Not for serial."""
+    """Niceness of the actors, from 0 to 19 (the lowest priority); none: as it is, but 10 more than the learner's where
+    actor processes can fill all cores and no learner_nice is given. Not for serial."""
     step_timeout_s: Positive | None = None
     """Seconds after which a call of an actor's envs counts as hung; none: 60. Not for serial."""
     reset_timeout_s: Positive | None = None

@@ -104,14 +104,14 @@ class LoadedPolicy:
 
     def _remembered(self, envs: int) -> _Memory:
         """Return what is remembered of so many envs: as the last call left it, nothing in the first."""
-        if self._memory is None or not self.remembers:
-            self._memory = _Memory(self.policy.spec, envs)
-        if len(self._memory.state) != envs:
+        memory = self._memory
+        if memory is None or not (self.remembers or len(memory.state) == envs):
+            memory = self._memory = _Memory(self.policy.spec, envs)
+        if len(memory.state) != envs:
             raise ValueError(
-                f"{envs} observations, but the policy remembers {len(self._memory.state)} envs: call begin() before "
-                "others"
+                f"{envs} observations, but the policy remembers {len(memory.state)} envs: call begin() before others"
             )
-        return self._memory
+        return memory
 
     def _found(self, observation: Any) -> Tree:
         """Return the parts of an observation by the names of leaves."""

@@ -56,6 +56,11 @@ def place(cores: Iterable[int] | None, nice: int | None) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
+def niceness() -> int:
+    """Return how nice the calling thread, or process, is."""
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def turn(cores: Sequence[int] | None, index: int) -> set[int] | None:
     """Return the core of the index-th worker, of cores that are given out by turns."""
     return {cores[index % len(cores)]} if cores else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat import config as configs
+from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.metrics.progress import About, Progress
@@ -198,6 +199,7 @@ def _prepare(config: Config, view: Progress) -> AnyParts:
     """Check what can be checked before any work starts, and make the learner's side, or what workers share."""
     import_modules(config.run.imports)
     limit(config.blas_threads)
+    keep_freed_memory()
     if config.runtime.runtime == "hogwild":
         from offbeat.runtime.crew import build_lock_free
 

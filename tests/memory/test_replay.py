@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
-from tests.reference.replay import FIELDS, LEAVES, PER_TICKET, Chances, Key, SlowPriorities, Writers, transitions
+from tests.reference.replay import (
+    FIELDS,
+    LEAVES,
+    PER_TICKET,
+    Chances,
+    Key,
+    SlowPriorities,
+    Writers,
+    assert_equal,
+    copied,
+    transitions,
+)
 
 from offbeat.errors import ConfigError, RunFailed
 from offbeat.memory.arena import arena_bytes, private_arena
@@ -107,19 +118,6 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
     chances = Chances(draw(often), draw(often), draw(often), draw(often))
     sizes = {"n_step": n_step, "batch_size": min(24, shape.capacity), "origin": draw(st.sampled_from([0, 0, 1, 17]))}
     return Run(shape, draw(seeds), exponents=exponents, chances=chances, **sizes)
-
-
-def copied(samples: Samples) -> Samples:
-    arrays = {name: array.copy() for name, array in samples.arrays.items()}
-    return Samples(arrays, *(part.copy() for part in samples[1:]))
-
-
-def assert_equal(one: Samples, other: Samples) -> None:
-    assert one.arrays.keys() == other.arrays.keys()
-    for name, array in one.arrays.items():
-        np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
-    for part, same in zip(one[1:], other[1:], strict=True):
-        np.testing.assert_array_equal(part, same)
 
 
 # --- what is sampled, while actors write --------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
-from tests.reference.replay import FIELDS, LEAVES, Chances, Writers, transitions
+from tests.reference.replay import FIELDS, LEAVES, Chances, Writers, assert_equal, copied, transitions
 
 from offbeat.errors import ConfigError, RunFailed
 from offbeat.memory.arena import private_arena
@@ -115,18 +115,6 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
     more: dict[str, Any] = {"n_step": draw(st.integers(1, length)), "priorities": exponents}
     origin = draw(st.sampled_from([0, 0, 1, 17]))
     return Run(*sizes, before=before, origin=origin, seed=draw(seeds), chances=chances, **more)
-
-
-def copied(samples: Samples) -> Samples:
-    return Samples({name: array.copy() for name, array in samples.arrays.items()}, *(p.copy() for p in samples[1:]))
-
-
-def assert_equal(one: Samples, other: Samples) -> None:
-    assert one.arrays.keys() == other.arrays.keys()
-    for name, array in one.arrays.items():
-        np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
-    for part, same in zip(one[1:], other[1:], strict=True):
-        np.testing.assert_array_equal(part, same)
 
 
 # --- what is sampled, while actors write --------------------------------------------------------------------

@@ -12,6 +12,8 @@ from offbeat.models.linear import WIDE, onednn_works
 from offbeat.models.policy_network import Uniform
 
 SIZES = st.integers(1, 3 * WIDE)
+ENOUGH = -(-dense.ONEDNN_PAYS // WIDE**2)
+"""Rows from which on oneDNN pays in a layer of the least width."""
 
 
 @settings(max_examples=40, deadline=None)
@@ -31,7 +33,7 @@ def test_outputs_and_gradients_are_those_of_torchs_own_layer(rows, inputs, outpu
 
 
 @pytest.mark.skipif(not onednn_works(), reason="torch has no such operator here")
-def test_wide_layers_are_onednns_and_all_others_torchs(monkeypatch):
+def test_large_products_are_onednns_and_all_others_torchs(monkeypatch):
     taken: list[int] = []
 
     def product(x, weight, bias):
@@ -43,10 +45,12 @@ def test_wide_layers_are_onednns_and_all_others_torchs(monkeypatch):
 
     monkeypatch.setattr(dense, "_product", product)
     for each, rows, dtype, expected in [
-        (layer(WIDE), WIDE, torch.float32, [WIDE]),
-        (layer(WIDE), WIDE - 1, torch.float32, []),
-        (layer(WIDE - 1), WIDE, torch.float32, []),
-        (layer(WIDE).double(), WIDE, torch.float64, []),
+        (layer(WIDE), ENOUGH, torch.float32, [ENOUGH]),
+        (layer(WIDE), ENOUGH - 1, torch.float32, []),
+        (layer(WIDE - 1), 2 * ENOUGH, torch.float32, []),
+        (layer(ENOUGH * WIDE), 4, torch.float32, [4]),
+        (layer(ENOUGH * WIDE), 3, torch.float32, []),
+        (layer(WIDE).double(), ENOUGH, torch.float64, []),
     ]:
         taken.clear()
         with torch.no_grad():
@@ -54,5 +58,5 @@ def test_wide_layers_are_onednns_and_all_others_torchs(monkeypatch):
         assert taken == expected
     taken.clear()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layer(WIDE)(torch.zeros(WIDE, WIDE)).dtype is torch.bfloat16
+        assert layer(WIDE)(torch.zeros(ENOUGH, WIDE)).dtype is torch.bfloat16
     assert not taken

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from offbeat.memory.replay import Samples
 from offbeat.memory.rings import Rings
 from offbeat.types import Array, Field, Tree
 
@@ -184,3 +185,21 @@ class SlowPriorities:
         total, rows = sum(self.of.values()), len(self.of)
         raw = [(rows * self.of[key] / total) ** -exponent for key in keys]
         return [weight / max(raw) for weight in raw]
+
+
+# --- samples ------------------------------------------------------------------------------------------------
+
+
+def copied(samples: Samples) -> Samples:
+    """Return what was sampled, in memory of its own: the next sample is written over it."""
+    arrays = {name: array.copy() for name, array in samples.arrays.items()}
+    return Samples(arrays, *(part.copy() for part in samples[1:]))
+
+
+def assert_equal(one: Samples, other: Samples) -> None:
+    """Assert that two samples are the same, in all that they say."""
+    assert one.arrays.keys() == other.arrays.keys()
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
+    for part, same in zip(one[1:], other[1:], strict=True):
+        np.testing.assert_array_equal(part, same)

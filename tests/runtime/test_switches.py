@@ -73,6 +73,26 @@ def test_actors_are_as_nice_as_they_are_told_and_the_caller_is_not(runtime):
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
+@pytest.mark.parametrize(
+    ("settings", "nicer"),
+    [
+        ({"actors": len(CORES)}, 10),
+        ({"actors": 1, "actor_threads": len(CORES)}, 10),
+        ({"actors": len(CORES) - 1}, 0),
+        ({"actors": len(CORES), "learner_nice": 19}, 0),
+        ({"actors": len(CORES), "runtime": "threads"}, 0),
+    ],
+    ids=str,
+)
+def test_actor_processes_that_can_fill_all_cores_let_the_learner_go_first(settings, nicer):
+    """In a thread of the test's own, whose niceness goes with it."""
+    before, seen = os.getpriority(os.PRIO_PROCESS, 0), []
+    thread = threading.Thread(target=lambda: seen.extend(actors_of(**{"runtime": "processes", **settings})))
+    thread.start()
+    thread.join()
+    assert {one.nice for one in seen} == {min(19, before + nicer)}
+
+
 def test_the_learner_is_as_nice_as_it_is_told():
     """In a thread of the test's own, whose niceness goes with it."""
     seen: list[int] = []

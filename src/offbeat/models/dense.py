@@ -45,11 +45,12 @@ class Dense(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.empty(outputs))
         self._wide = min(inputs, outputs) >= WIDE
+        self._rows = max(4, -(-ONEDNN_PAYS // (inputs * outputs)))
         init.fill(self.weight.data, self.bias.data, inputs, gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., outputs] for x [..., inputs]."""
-        if not self._wide or not _suits(x):
+        if not self._wide or not _suits(x, self._rows):
             return functional.linear(x, self.weight, self.bias)
         output: Tensor = _OneDNNLinear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return output
@@ -60,11 +61,15 @@ def is_exported() -> bool:
     return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
 
 
-def _suits(x: Tensor) -> bool:
-    """Whether oneDNN is quicker on these rows, and as good."""
+ONEDNN_PAYS = 2_000_000
+"""Multiplications in a product from which on oneDNN, which takes 15 us to prepare itself, is quicker."""
+
+
+def _suits(x: Tensor, rows: int) -> bool:
+    """Whether oneDNN is quicker, as there are so many rows at least, and as good."""
     if is_exported():  # first of all: a question about the number of rows would fix it in the file
         return False
-    plain = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= WIDE
+    plain = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= rows
     return plain and not torch.is_autocast_enabled("cpu") and onednn_works()
 
 

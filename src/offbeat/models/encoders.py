@@ -1,7 +1,7 @@
 """Encoders: from an image, or from whatever a user's own module takes, to a vector of features.
 
 Convolutions keep their weights as [outputs, height, width, inputs], so that weights and images are both laid out
-channels last without a copy: on a CPU a quarter less time an update (docs/performance.md).
+channels last without a copy: on a CPU two fifths less time an update (benchmarks/results/images.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.errors import ConfigError
-from offbeat.models.dense import Dense, Initializer, is_exported
+from offbeat.models.dense import Dense, Initializer
 from offbeat.models.spec import PolicySpec
 from offbeat.registry import encoder_factory
 from offbeat.types import Leaf
@@ -163,20 +163,8 @@ class Encoders(nn.Module):
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
         """Return [M, features] for leaf -> [M, *seen]."""
-        features = [_in_parts(encoder, encoded[name]) for name, encoder in zip(self._names, self.of_leaf, strict=True)]
+        features = [encoder(encoded[name]) for name, encoder in zip(self._names, self.of_leaf, strict=True)]
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
-
-
-ROWS_AT_ONCE = 256
-"""Images that are encoded together on a CPU: what lies between the layers then fits into its caches, which saves a
-sixth of an update on a thousand rows (benchmarks/results/images.md)."""
-
-
-def _in_parts(encoder: nn.Module, images: Tensor) -> Tensor:
-    if is_exported() or images.is_cuda or len(images) <= ROWS_AT_ONCE:
-        features: Tensor = encoder(images)
-        return features
-    return torch.cat([encoder(part) for part in images.tensor_split(-(-len(images) // ROWS_AT_ONCE))])
 
 
 class OwnEncoder(nn.Module):

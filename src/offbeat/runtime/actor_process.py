@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from offbeat.allocator import keep_freed_memory
 from offbeat.envs import sending
 from offbeat.memory.arena import attach
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.child import Report
 from offbeat.runtime.gate import ActorGate, Bell, Board
-from offbeat.threads import limit_blas, place, turn
+from offbeat.threads import limit_blas, niceness, place, turn
+
+NICER = 10
+"""Than the learner, which is nearly always let on a core at once then (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,24 @@ def ring(orders: Orders) -> None:
     Bell(-1, orders.learners_bell).ring()
 
 
+def _niceness(orders: Orders) -> int | None:
+    """Return how nice to be, None for as it is.
+
+    Where actors can fill all cores, the learner would wait for a core again and again, and then they for the learner.
+    """
+    runtime = orders.plan.runtime
+    crowded = runtime.actors * orders.plan.actor_threads >= len(orders.cores)
+    if runtime.actor_nice is not None or runtime.learner_nice is not None or not crowded:
+        return runtime.actor_nice
+    return min(19, niceness() + NICER)
+
+
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     """Be an actor until the gate closes."""
     plan, runtime = orders.plan, orders.plan.runtime
-    place(turn(runtime.actor_cores, orders.index) or orders.cores, runtime.actor_nice)
+    place(turn(runtime.actor_cores, orders.index) or orders.cores, _niceness(orders))
     limit_blas(plan.actor_threads)
+    keep_freed_memory()
     sending.unpack(orders.env)
     arrays = attach(orders.arena, plan.slabs())
     board = Board(arrays, runtime.actors)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config
 from offbeat.envs.make import make_envs
 from offbeat.errors import ConfigError, RunFailed
@@ -81,6 +82,7 @@ def report(config: Config, seconds: float, tell: Tell) -> dict[str, Any]:
         RunFailed: more was achieved than is possible: the limit was measured wrongly.
     """
     limit(config.blas_threads)
+    keep_freed_memory()
     lock_free = _lock_free_sps(config, seconds, tell) if config.runtime.runtime == "hogwild" else None
     parts = build(config if lock_free is None else config.of_worker(0))
     try:
@@ -101,6 +103,7 @@ def sampling_sps(config: Config, seconds: float, tell: Tell) -> float:
     if config.runtime.runtime == "hogwild":
         raise ConfigError("act_only is given, but the workers of the hogwild runtime learn too: type another --runtime")
     limit(config.blas_threads)
+    keep_freed_memory()
     parts = build(config)
     try:
         return _speed(parts, seconds, tell, learns=False).sps

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
+from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config, RuntimeConfig
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
@@ -90,6 +91,7 @@ def settled(config: Config) -> tuple[Config, str]:
     if config.runtime.split == "given":
         return config, ""
     limit(config.blas_threads)
+    keep_freed_memory()
     parts = build(config)
     try:
         options = _measure(parts)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config, RuntimeConfig
 from offbeat.envs import sending
 from offbeat.errors import Closed
@@ -102,6 +103,7 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     place(turn(orders.runtime.actor_cores, orders.index) or orders.cores, orders.runtime.actor_nice)
     sending.unpack(orders.env)
     limit(orders.config.blas_threads)
+    keep_freed_memory()
     worker = Worker(orders, connection)
     try:
         worker.begin(orders.state)
