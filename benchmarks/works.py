@@ -113,6 +113,7 @@ LAYOUTS = {
     "processes-exact": "--runtime processes --max-lag 1 --lag exact --actors 1",
     "processes-2": "--runtime processes --max-lag 1 --lag bounded --actors 2",
     "processes-2-exact": "--runtime processes --max-lag 1 --lag exact --actors 2",
+    "processes-2-equals": "--runtime processes --max-lag 1 --lag bounded --actors 2 --set actor_nice=0",
 }
 """Sides of offbeat's own. A work's envs are dealt out to the actors, so that every side has the same batch."""
 REPLAY_LAYOUTS = {
