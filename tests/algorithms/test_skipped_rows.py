@@ -1,0 +1,82 @@
+"""Rows without a decision: the critic learns from them, and nothing else does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.update_rows import Bench, bench
+
+from offbeat.algorithms.a2c import A2CConfig
+from offbeat.algorithms.impala import IMPALAConfig
+from offbeat.algorithms.on_policy import OnPolicyConfig
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.types import Tree
+
+SAME: dict[str, Any] = {
+    "hidden_sizes": (6, 5), "learning_rate": 0.01, "learning_rate_schedule": "constant", "normalize_observations": False,
+    "normalize_returns": False, "max_grad_norm": 1e6,
+}  # fmt: skip
+ONE_UPDATE: dict[str, Any] = {**SAME, "epochs": 1, "minibatch_size": 1000}
+CONFIGS: dict[str, OnPolicyConfig] = {
+    "ppo": PPOConfig(**SAME, epochs=2, minibatch_size=13),
+    "ppo, by autograd": PPOConfig(**SAME, epochs=2, minibatch_size=13, layer_norm=True),
+    "ppo, in one pass": PPOConfig(**ONE_UPDATE, layer_norm=True),
+    "a2c": A2CConfig(**SAME),
+    "impala": IMPALAConfig(**SAME, layer_norm=True),
+}
+RECURRENT: dict[str, OnPolicyConfig] = {
+    "ppo, recurrent": PPOConfig(**ONE_UPDATE, core="gru", core_size=4),
+    "impala, recurrent": IMPALAConfig(**SAME, core="gru", core_size=4),
+}
+EACH_LAG = pytest.mark.parametrize("max_lag", [0, 1])
+
+
+def filled(config: OnPolicyConfig, max_lag: int) -> tuple[Bench, Tree, tuple[int, int]]:
+    """Return a learner, its batch, and where in it a decision between two others was made a row without one."""
+    side = bench(config, max_lag=max_lag)
+    batch = side.fill(0, seed=11)
+    done = batch["terminated"] | batch["truncated"]
+    ours = batch["valid"] & ~done
+    row, column = (int(at) for at in np.argwhere(ours[:-3] & ours[1:-2] & ours[2:-1])[0] + (1, 0))
+    batch["valid"][row, column] = False
+    if "idle" in batch:
+        batch["idle"][row, column] = True
+    return side, batch, (row, column)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@EACH_LAG
+def test_what_is_seen_at_such_a_row_teaches_the_critic_alone(name, max_lag):
+    weights = []
+    for changed in (False, True):
+        side, batch, at = filled(CONFIGS[name], max_lag)
+        [leaf] = side.spec.observation
+        if changed:
+            batch[leaf.name][at] += 1
+        assert side.learner.learn(0, 0.0).refused == 0
+        weights.append(side.algorithm.weights())
+    differ = {key for key in weights[0] if not np.array_equal(weights[0][key], weights[1][key])}
+    assert differ == {key for key in weights[0] if key.startswith("critic")}
+
+
+@pytest.mark.parametrize("name", CONFIGS | RECURRENT)
+@EACH_LAG
+def test_the_critics_loss_is_the_mean_over_decisions_and_such_rows(name, max_lag):
+    config = (CONFIGS | RECURRENT)[name]
+    if isinstance(config, PPOConfig) and config.epochs > 1:
+        pytest.skip("its first minibatch is not the whole batch")
+    side, batch, at = filled(config, max_lag)
+    tensors = {key: torch.from_numpy(array.copy()) for key, array in batch.items()}
+    with torch.no_grad():
+        prepared = side.algorithm.prepare(tensors)
+        values = side.algorithm._values(prepared)[:-1]
+        if max_lag:
+            prepared["proximal_log_prob"] = side.algorithm._log_prob_and_values(prepared)[0]
+        targets = side.algorithm._targets(prepared)["value_target"]
+    counted = tensors["valid"][:-1].clone()
+    counted[at] = True
+    expected = 0.5 * (values - targets)[counted].square().mean()
+    assert side.learner.learn(0, 0.0).metrics["value_loss"] == pytest.approx(float(expected), rel=1e-4)
