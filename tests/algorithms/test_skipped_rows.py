@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.types import Tree
 
 SAME: dict[str, Any] = {
-    "hidden_sizes": (6, 5), "learning_rate": 0.01, "learning_rate_schedule": "constant", "normalize_observations": False,
-    "normalize_returns": False, "max_grad_norm": 1e6,
+    "hidden_sizes": (6, 5), "learning_rate": 0.01, "learning_rate_schedule": "constant",
+    "normalize_observations": False, "normalize_returns": False, "max_grad_norm": 1e6,
 }  # fmt: skip
 ONE_UPDATE: dict[str, Any] = {**SAME, "epochs": 1, "minibatch_size": 1000}
 CONFIGS: dict[str, OnPolicyConfig] = {
@@ -28,19 +29,20 @@ CONFIGS: dict[str, OnPolicyConfig] = {
     "impala": IMPALAConfig(**SAME, layer_norm=True),
 }
 RECURRENT: dict[str, OnPolicyConfig] = {
-    "ppo, recurrent": PPOConfig(**ONE_UPDATE, core="gru", core_size=4),
+    "ppo, recurrent": PPOConfig(**SAME, epochs=2, minibatch_size=13, core="gru", core_size=4),
+    "ppo, recurrent, in one pass": PPOConfig(**ONE_UPDATE, core="gru", core_size=4),
     "impala, recurrent": IMPALAConfig(**SAME, core="gru", core_size=4),
 }
 EACH_LAG = pytest.mark.parametrize("max_lag", [0, 1])
 
 
 def filled(config: OnPolicyConfig, max_lag: int) -> tuple[Bench, Tree, tuple[int, int]]:
-    """Return a learner, its batch, and where in it a decision between two others was made a row without one."""
+    """Return a learner, its batch, and where in it a decision after another was made a row without one."""
     side = bench(config, max_lag=max_lag)
     batch = side.fill(0, seed=11)
     done = batch["terminated"] | batch["truncated"]
     ours = batch["valid"] & ~done
-    row, column = (int(at) for at in np.argwhere(ours[:-3] & ours[1:-2] & ours[2:-1])[0] + (1, 0))
+    row, column = (int(at) for at in np.argwhere(ours[:-2] & ours[1:-1])[0] + (1, 0))
     batch["valid"][row, column] = False
     if "idle" in batch:
         batch["idle"][row, column] = True
@@ -59,15 +61,17 @@ def test_what_is_seen_at_such_a_row_teaches_the_critic_alone(name, max_lag):
         assert side.learner.learn(0, 0.0).refused == 0
         weights.append(side.algorithm.weights())
     differ = {key for key in weights[0] if not np.array_equal(weights[0][key], weights[1][key])}
-    assert differ == {key for key in weights[0] if key.startswith("critic")}
+    assert differ
+    assert all(key.startswith("critic") for key in differ)
 
 
 @pytest.mark.parametrize("name", CONFIGS | RECURRENT)
 @EACH_LAG
 def test_the_critics_loss_is_the_mean_over_decisions_and_such_rows(name, max_lag):
-    config = (CONFIGS | RECURRENT)[name]
-    if isinstance(config, PPOConfig) and config.epochs > 1:
-        pytest.skip("its first minibatch is not the whole batch")
+    """In epochs of one minibatch each, between which hardly anything is learned."""
+    config = replace((CONFIGS | RECURRENT)[name], learning_rate=1e-9)
+    if isinstance(config, PPOConfig):
+        config = replace(config, minibatch_size=1000)
     side, batch, at = filled(config, max_lag)
     tensors = {key: torch.from_numpy(array.copy()) for key, array in batch.items()}
     with torch.no_grad():
