@@ -1,8 +1,8 @@
 """Lets glibc's malloc keep memory that was freed, for the next allocation.
 
 By default it gives blocks of some MB back to the system at once. Networks on images allocate hundreds of MB in each
-update and free them again, and the system would have to map and to clear every page of them anew: a fifth of the time
-of an update (benchmarks/results/images.md). Other C libraries are left as they are.
+update and free them again, and the system would have to map and to clear every page of them anew: a quarter to two
+fifths of the time of an update (benchmarks/results/images.md). Other C libraries are left as they are.
 """
 
 from __future__ import annotations

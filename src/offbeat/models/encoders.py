@@ -1,7 +1,7 @@
 """Encoders: from an image, or from whatever a user's own module takes, to a vector of features.
 
 Convolutions keep their weights as [outputs, height, width, inputs], so that weights and images are both laid out
-channels last without a copy: on a CPU two fifths less time an update (benchmarks/results/images.md).
+channels last without a copy: on a CPU a third less time an update (benchmarks/results/images.md).
 """
 
 from __future__ import annotations
