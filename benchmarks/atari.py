@@ -1,6 +1,6 @@
 """Pong and Breakout with the preset for Atari's classic protocol, in processes: curves, scores and times.
 
-    python -m benchmarks.atari                 both: two hours on two cores
+    python -m benchmarks.atari                 both: an hour on two cores
     python -m benchmarks.atari --games Pong    one of them
 
 One run at a time, with two actors that share the preset's envs. A game whose run directory, runs/atari/GAME, is there

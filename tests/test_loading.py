@@ -33,6 +33,15 @@ def loaded(env_id: str) -> LoadedPolicy:
     return LoadedPolicy(policy, Trained(env_id, "ppo", 0, 0, 0))
 
 
+def of_images() -> LoadedPolicy:
+    """A policy that sees 36 x 36 bytes, with random weights."""
+    leaf = Leaf("observation", (36, 36), "uint8")
+    spec = replace(policy_spec("discrete"), observation=(leaf,), encoder="nature_cnn", hidden_sizes=(), normalize=False)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)))
+    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
+
+
 @pytest.mark.parametrize("env_id", [*map(zoo_id, SOUND), "Taxi-v4", "Blackjack-v1"])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_it_plays_any_env_and_hands_it_what_it_accepts(env_id: str, sampled: bool) -> None:
@@ -81,6 +90,14 @@ def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> 
     observation = gym.make("zoo/TreeObservations-v0").reset(seed=0)[0]
     with pytest.raises(ValueError, match=r"observation/card is \[3\], which is not one of the choices"):
         loaded("zoo/TreeObservations-v0")({**observation, "card": 3})
+
+
+@pytest.mark.parametrize("pixels", [np.full((36, 36), 0.7, np.float32), np.full((36, 36), 300), np.full((36, 36), -1)])
+def test_images_that_would_become_others_are_refused(pixels: Any) -> None:
+    policy = of_images()
+    policy(np.full((36, 36), 200))  # of another dtype, and the same
+    with pytest.raises(ValueError, match=r"whole ones from 0 to 255 are expected.*pass them as uint8"):
+        policy(pixels)
 
 
 def test_an_encoder_of_ones_own_is_given_the_dtypes_that_it_was_trained_on():

@@ -106,14 +106,15 @@ class RuntimeConfig:
     learner_cores: tuple[Natural, ...] | None = None
     """Cores that the learner may run on; none: any. Not for serial."""
     learner_nice: Nice | None = None
-    """Niceness of the learner, from 0 to 19 (the lowest priority); none: as it is. Not for serial."""
+    """Niceness of the learner, from 0 to 19 (the lowest priority); none: as it is. One that is nicer already stays so.
+    Not for serial."""
     actor_threads: Count | None = None
     """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Processes, bounded lag."""
     actor_cores: tuple[Natural, ...] | None = None
     """Cores that actors are pinned to, one each by turns; none: any. Not for serial."""
     actor_nice: Nice | None = None
-    """Niceness of the actors, from 0 to 19 (the lowest priority); none: as it is, but 10 more than the learner's where
-    actor processes can fill all cores and no learner_nice is given. Not for serial."""
+    """Niceness of the actors, likewise; none: as it is; of actor processes learner_nice, or 10 more than the learner
+    where they can fill all cores. Not for serial."""
     step_timeout_s: Positive | None = None
     """Seconds after which a call of an actor's envs counts as hung; none: 60. Not for serial."""
     reset_timeout_s: Positive | None = None

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 from offbeat.curriculum import parameters
 from offbeat.errors import ConfigError
-from offbeat.fields import Count, Natural, Positive, Share
+from offbeat.fields import Bound, Count, Natural, Positive, Share
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class EnvConfig:
     none: as the env's id says. Only for Atari."""
     max_frames: Count | None = None
     """Frames after which a game is truncated; none: as the env's id says. Only for Atari."""
-    frame_stack: Count | None = None
-    """Successive images that a policy sees at once, the last ones of its episode; none: in Atari 4, elsewhere 1."""
+    frame_stack: Annotated[int, Bound(1, 255)] | None = None
+    """Successive images that a policy sees at once, the last ones of its episode; none: 4 for ale-py's
+    Atari, else 1."""
     clip_rewards: bool | None = None
-    """Learn from rewards cut off at -1 and 1; none: in Atari yes, elsewhere no."""
+    """Learn from rewards cut off at -1 and 1; none: yes for ale-py's Atari, else no."""
     reward_scale: Positive = 1.0
     """Learn from rewards times this, after they were clipped."""
     info_metrics: tuple[str, ...] = ()

@@ -175,11 +175,24 @@ def _kept(leaf: Leaf, values: Array) -> Array:
         allowed: Array = values != 0
         return allowed
     if not leaf.choices:
+        _require_whole(leaf, values)
         return values.astype(leaf.dtype, copy=False)
     numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
     if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
         raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices that the policy knows")
     return numbers.astype(leaf.dtype, copy=False)
+
+
+def _require_whole(leaf: Leaf, values: Array) -> None:
+    """Refuse what would become other numbers where whole ones are kept, such as pixels from 0 to 1."""
+    if values.dtype == leaf.dtype or np.dtype(leaf.dtype).kind not in "iu":
+        return
+    limits = np.iinfo(leaf.dtype)
+    if values.dtype.kind not in "iub" or (values < limits.min).any() or (values > limits.max).any():
+        raise ValueError(
+            f"{leaf.name} has {values.dtype} numbers from {values.min()} to {values.max()}, but whole ones from "
+            f"{limits.min} to {limits.max} are expected, as the env gave them: pass them as {leaf.dtype}"
+        )
 
 
 def _single(action: Any) -> Any:

@@ -46,14 +46,16 @@ def limit_blas(threads: int) -> None:
 
 
 def place(cores: Iterable[int] | None, nice: int | None) -> None:
-    """Let the calling thread, or process, run on these cores alone, and with this niceness; None changes nothing.
+    """Let the calling thread, or process, run on these cores alone, and be this nice at least; None changes nothing.
+
+    Nobody can become less nice, but for those with special rights.
 
     Where a system cannot pin (macOS), cores are left as they are: `config.py` has refused settings that name some.
     """
     if cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     if nice is not None:
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        os.setpriority(os.PRIO_PROCESS, 0, max(nice, niceness()))
 
 
 def niceness() -> int:

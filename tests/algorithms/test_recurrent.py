@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from tests.reference.recurrent_update import RecurrentNetwork, RecurrentTwin
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import small_run
 from tests.reference.update_rows import bench
 
 from offbeat.algorithms.on_policy import GROUP
@@ -64,6 +67,15 @@ def test_learning_steps_are_those_of_a_plain_loop_over_time(name, action):
         assert np.abs(array - weights[key]).max() > config.learning_rate / 4, f"{key} did not learn"
         tolerance = 0.02 * config.learning_rate
         np.testing.assert_allclose(array, twin.network.array(key), rtol=0, atol=tolerance, err_msg=key)
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+@pytest.mark.parametrize("train", [small_run, partial(small_sac, algorithm="dqn")], ids=["ppo", "dqn"])
+def test_cores_learn_in_bf16_too(tmp_path, train, core):
+    sizes = {"batch_size": 15, "burn_in": 3} if isinstance(train, partial) else {}
+    run = train(tmp_path / "run", "offbeat/Recall-v0", core=core, core_size=8, precision="bf16", **sizes)
+    assert run.state == "finished"
+    assert run.metrics["updates"] > run.metrics["updates_refused"] == 0
 
 
 @pytest.mark.parametrize("core", ["gru", "lstm"])

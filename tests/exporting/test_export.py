@@ -302,6 +302,8 @@ def test_from_python_it_is_one_call(runs, tmp_path):
     assert 0 < exported.agreement.error <= 1e-5
     with pytest.raises(package.ConfigError, match=r"policy.onnx exists: give another"):
         package.export(runs["sac"], exported.file)
+    with pytest.raises(package.ConfigError, match=r"a/b is a folder: type --out .*a/b/policy"):
+        package.export(runs["sac"], tmp_path / "a/b")
     with pytest.raises(package.ConfigError, match=r"unknown format 'onx'. Did you mean 'onnx'\?"):
         package.export(runs["sac"], tmp_path / "c", format="onx")  # type: ignore[arg-type]
 

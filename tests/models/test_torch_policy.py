@@ -35,6 +35,8 @@ SPECS = {
         layer_norm=True,
     ),
     "bf16": replace(policy_spec("discrete"), precision="bf16"),
+    "gru, bf16": replace(policy_spec("discrete"), core="gru", core_size=6, precision="bf16"),
+    "lstm, bf16": replace(policy_spec("box"), core="lstm", core_size=5, precision="bf16"),
 }
 
 

@@ -79,7 +79,7 @@ def test_actors_are_as_nice_as_they_are_told_and_the_caller_is_not(runtime):
         ({"actors": len(CORES)}, 10),
         ({"actors": 1, "actor_threads": len(CORES)}, 10),
         ({"actors": len(CORES) - 1}, 0),
-        ({"actors": len(CORES), "learner_nice": 19}, 0),
+        ({"actors": len(CORES), "learner_nice": 19}, 19),
         ({"actors": len(CORES), "runtime": "threads"}, 0),
     ],
     ids=str,
@@ -91,6 +91,20 @@ def test_actor_processes_that_can_fill_all_cores_let_the_learner_go_first(settin
     thread.start()
     thread.join()
     assert {one.nice for one in seen} == {min(19, before + nicer)}
+
+
+def test_nobody_becomes_less_nice_than_it_is():
+    """In a thread of the test's own, whose niceness goes with it."""
+    seen: list[Told] = []
+
+    def run() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 15)
+        seen.extend(actors_of(runtime="processes", actors=1, actor_nice=3, learner_nice=0))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert {one.nice for one in seen} == {15}
 
 
 def test_the_learner_is_as_nice_as_it_is_told():

@@ -184,6 +184,14 @@ def _same(one: Any, other: Any) -> bool:
     return bool(places[0] == places[1])
 
 
+def _found(name: str) -> RegisteredEnv:
+    try:
+        return gym.spec(name)
+    except gym.error.Error:
+        ale.register()  # which has other ids too, such as Pong-v4; importing it takes a moment
+        return gym.spec(name)
+
+
 def registered(env_id: str) -> RegisteredEnv:
     """Return an env's entry in Gymnasium's registry, or for 'module:Class' a new one.
 
@@ -200,7 +208,7 @@ def registered(env_id: str) -> RegisteredEnv:
     if (maker := _maker_in(module, name)) is not None:
         return RegisteredEnv(env_id, maker)
     try:
-        return gym.spec(name)
+        return _found(name)
     except gym.error.Error as error:
         if family_of(env_id) and find_spec("ale_py") is None:
             raise ConfigError(

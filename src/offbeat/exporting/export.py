@@ -63,6 +63,8 @@ def export(
 def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:
     """Do the same with a policy that is loaded already."""
     made_as = format_of(format_name)
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder: type --out {file}/policy")
     if file.exists() or file.is_symlink():
         raise ConfigError(f"{file} exists: give another with --out, or delete it")
     policy = _in_fp32(loaded)

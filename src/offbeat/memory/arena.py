@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.allocator import return_freed_memory
 from offbeat.errors import ConfigError
 from offbeat.types import Tree
 
@@ -94,6 +95,7 @@ def usable_memory() -> int | None:
 
     It is the machine's, or the container's (cgroup v2) where that is less.
     """
+    return_freed_memory()  # of an earlier run in this process
     meminfo, limit = Path("/proc/meminfo"), _CGROUP / "memory.max"
     if not meminfo.is_file():
         return None

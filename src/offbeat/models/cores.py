@@ -41,7 +41,8 @@ class GRU(nn.Module):
             reset_h, update_h, new_h = self.hidden(state).chunk(3, dim=1)
             reset = torch.sigmoid(reset + reset_h)
             new = torch.tanh(new + reset * new_h)
-            state = torch.lerp(new, state, torch.sigmoid(update + update_h))
+            update = torch.sigmoid(update + update_h)
+            state = torch.lerp(new.to(state.dtype), state, update.to(state.dtype))  # in bf16, the state is not
             outputs.append(state)
             state = state * keep[row]
         return torch.stack(outputs), state

@@ -81,9 +81,10 @@ class NatureCNN(nn.Module):
         self._images = Images(leaf)
         sides = [(((side - 8) // 4 + 1) - 4) // 2 + 1 - 2 for side in self._images.size]
         if min(sides) < 1:
+            flat = ", or --set encoder=flat" if leaf.stack == 1 else ""
             raise ConfigError(
                 f"{leaf.name} has images of {self._images.size[0]} x {self._images.size[1]} pixels, but nature_cnn "
-                "needs 36 x 36 at least: type --set encoder=impala_resnet, or --set encoder=flat"
+                f"needs 36 x 36 at least: type --set encoder=impala_resnet{flat}"
             )
         self.conv1 = Convolution(self._images.channels, 32, 8, init, stride=4)
         self.conv2 = Convolution(32, 64, 4, init, stride=2)

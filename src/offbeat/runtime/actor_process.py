@@ -1,4 +1,4 @@
-"""The life of an actor process, which never imports torch. It ends when the gate closes."""
+"""The life of an actor process, which imports torch only for policies that act in it. It ends when the gate closes."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ def _niceness(orders: Orders) -> int | None:
     """Return how nice to be, None for as it is.
 
     Where actors can fill all cores, the learner would wait for a core again and again, and then they for the learner.
+    An actor that is started again inherits the learner's niceness, so all of them have it from the start.
     """
     runtime = orders.plan.runtime
+    if runtime.actor_nice is not None or runtime.learner_nice is not None:
+        return runtime.learner_nice if runtime.actor_nice is None else runtime.actor_nice
     crowded = runtime.actors * orders.plan.actor_threads >= len(orders.cores)
-    if runtime.actor_nice is not None or runtime.learner_nice is not None or not crowded:
-        return runtime.actor_nice
-    return min(19, niceness() + NICER)
+    return min(19, niceness() + NICER) if crowded else None
 
 
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:

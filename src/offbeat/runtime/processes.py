@@ -1,7 +1,7 @@
 """The processes runtime: an actor process each, beside the learner, over anonymous shared memory.
 
-A process is a fresh Python that never loads torch, so it starts in a fraction of a second and inherits no thread,
-no lock and no file but those that it is given.
+A process is a fresh Python, which inherits no thread, no lock and no file but those that it is given. It loads torch
+only where a policy acts in torch; with a plain MLP it starts in a fraction of a second.
 """
 
 from __future__ import annotations
