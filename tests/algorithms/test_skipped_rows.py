@@ -75,7 +75,7 @@ def test_the_critics_loss_is_the_mean_over_decisions_and_such_rows(name, max_lag
     side, batch, at = filled(config, max_lag)
     tensors = {key: torch.from_numpy(array.copy()) for key, array in batch.items()}
     with torch.no_grad():
-        prepared = side.algorithm.prepare(tensors)
+        prepared: dict[str, Any] = dict(side.algorithm.prepare(tensors))
         values = side.algorithm._values(prepared)[:-1]
         if max_lag:
             prepared["proximal_log_prob"] = side.algorithm._log_prob_and_values(prepared)[0]
