@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.reference.checks import CHECKS
+from tests.reference.faulty_envs import ENVS
 from tests.reference.matrix import ALGORITHMS, FEATURES, IN_CI, Case, cases
 from tests.reference.telling_rows import TELLING
 
@@ -23,6 +24,7 @@ def test_what_must_hold_of_it(tmp_path, check, case):
 def test_the_matrix_has_every_algorithm_and_knows_the_rows_of_every_feature():
     assert set(ALGORITHMS) == set(KNOWN)
     assert FEATURES.keys() == TELLING.keys()
+    assert {feature.env for feature in FEATURES.values()} == set(ENVS)
 
 
 @pytest.mark.parametrize("check", CHECKS)

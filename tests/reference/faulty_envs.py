@@ -51,10 +51,21 @@ def _make(env: str) -> gym.Env[Any, Any]:
     return RaisesOnce(gym.make(env, disable_env_checker=True))
 
 
+ENVS = (
+    "CartPole-v1",
+    "Pendulum-v1",
+    "offbeat/Pixels-v0",
+    "offbeat/PixelsGoal-v0",
+    "offbeat/PixelsMotion-v0",
+    "offbeat/Recall-v0",
+    "runs/Locks-v0",
+    "runs/Doors-v0",
+)
+
+
 def _register() -> None:
     known_values.register()
-    envs = ("CartPole-v1", "Pendulum-v1", "offbeat/Pixels-v0", "offbeat/PixelsGoal-v0", "offbeat/Recall-v0")
-    for env in (*envs, "runs/Locks-v0", "runs/Doors-v0"):
+    for env in ENVS:
         if faulty(env) not in gym.registry:
             gym.register(faulty(env), partial(_make, env))
 
