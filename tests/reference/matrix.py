@@ -30,7 +30,9 @@ class Feature(NamedTuple):
     refused: dict[str, str] = {}  # noqa: RUF012 - never changed
     """Algorithm -> what it says of such an env or network, which it does not take."""
     replayed: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    """Settings that algorithms on a replay need beside."""
+    """Settings that algorithms on a replay need beside ..."""
+    unrolled: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    """... and the others."""
 
 
 FEATURES = {
@@ -39,8 +41,11 @@ FEATURES = {
     "image": Feature("offbeat/Pixels-v0"),
     "dict": Feature("offbeat/PixelsGoal-v0"),  # an image and a vector
     "stacks": Feature("offbeat/PixelsMotion-v0", {"frame_stack": 3}),
-    "recurrent": Feature(
-        "offbeat/Recall-v0", {"core": "gru", "core_size": 8}, replayed={"batch_size": 15, "burn_in": 3}
+    "recurrent": Feature(  # in groups that do not end together: an actor that is started again is seen to begin anew
+        "offbeat/Recall-v0",
+        {"core": "gru", "core_size": 8},
+        replayed={"batch_size": 15, "burn_in": 3},
+        unrolled={"decorrelate": True, "env_groups": 2},
     ),
     "mixed": Feature(
         "runs/Locks-v0",  # trees of observations and of actions, with a mask among the observations
@@ -86,7 +91,7 @@ class Case(NamedTuple):
                 **feature.settings,
                 **feature.replayed,
             }
-        return {"unroll_length": 8, "max_lag": self.ahead, **layout, **feature.settings}
+        return {"unroll_length": 8, "max_lag": self.ahead, **layout, **feature.settings, **feature.unrolled}
 
     def train(self, path: Path, env: str | None = None, **changes: Any) -> Run:
         """Train in the run directory `path`; on another env than the feature's, if one is given."""
