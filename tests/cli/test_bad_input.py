@@ -341,7 +341,7 @@ RUNS = [
     Row("export kept --checkpoint step-000000000001", 2, ["no checkpoint 'step-000000000001'", "latest"]),
     Row("export kept --format onx", 2, ["onx", "onnx", "torchscript"]),
     Row("export kept --out notes.txt", 2, ["notes.txt exists", "--out"]),
-    Row("export kept --out empty", 2, ["empty is a folder", "--out empty/policy", "--out"]),
+    Row("export kept --out empty", 2, ["empty is a folder", "--out empty/policy"]),
     Row("export kept --format torchscript --out notes.txt/policy.pt", 2, ["notes.txt/policy.pt cannot", "--out"]),
     Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 there and 2 here", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
