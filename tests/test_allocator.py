@@ -45,3 +45,25 @@ def test_what_the_user_has_set_wins(name):
     kept, _, again = faults("keeps", **{name: "131072"})
     assert kept == "False"
     assert not GLIBC or int(again) > PAGES / 10
+
+
+KEPT = """
+import numpy as np
+from offbeat.allocator import keep_freed_memory
+from offbeat.memory.arena import usable_memory
+
+def resident():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+keep_freed_memory()
+np.full(50_000_000, 1.0, np.float32)
+before = resident()
+usable_memory()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(not GLIBC, reason="another C library than glibc is left as it is")
+def test_memory_of_an_earlier_run_counts_as_free():
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 150_000  # of 200 MB
