@@ -11,7 +11,7 @@ from offbeat.models.dense import Dense
 from offbeat.models.linear import WIDE, onednn_works
 from offbeat.models.policy_network import Uniform
 
-SIZES = st.integers(1, 3 * WIDE)
+SIZES = st.integers(1, 6 * WIDE)
 ENOUGH = -(-dense.ONEDNN_PAYS // WIDE**2)
 """Rows from which on oneDNN pays in a layer of the least width."""
 

@@ -188,7 +188,7 @@ def _found(name: str) -> RegisteredEnv:
     try:
         return gym.spec(name)
     except gym.error.Error:
-        ale.register()  # which has other ids too, such as Pong-v4; importing it takes a moment
+        ale.register()  # only now, as importing it takes a moment
         return gym.spec(name)
 
 
@@ -200,8 +200,6 @@ def registered(env_id: str) -> RegisteredEnv:
     """
     if env_id.startswith("offbeat/"):
         known_values.register()
-    if family_of(env_id):
-        ale.register()
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
