@@ -33,9 +33,9 @@ def loaded(env_id: str) -> LoadedPolicy:
     return LoadedPolicy(policy, Trained(env_id, "ppo", 0, 0, 0))
 
 
-def of_images() -> LoadedPolicy:
+def of_images(stack: int = 1) -> LoadedPolicy:
     """A policy that sees 36 x 36 bytes, with random weights."""
-    leaf = Leaf("observation", (36, 36), "uint8")
+    leaf = Leaf("observation", (36, 36), "uint8", stack=stack)
     spec = replace(policy_spec("discrete"), observation=(leaf,), encoder="nature_cnn", hidden_sizes=(), normalize=False)
     policy = make_policy(spec)
     policy.load(random_vector(spec, np.random.default_rng(0)))
@@ -151,11 +151,8 @@ def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> No
 
 
 def test_a_policy_that_sees_stacks_is_called_with_single_frames() -> None:
-    leaf = Leaf("observation", (36, 36), "uint8", stack=3)
-    spec = replace(policy_spec("discrete"), observation=(leaf,), encoder="nature_cnn", hidden_sizes=(), normalize=False)
-    policy = make_policy(spec)
-    policy.load(random_vector(spec, np.random.default_rng(0)))
-    called, stacks = LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0)), Stacks([leaf], 2)
+    called = of_images(stack=3)
+    policy, stacks = called.policy, Stacks(called.policy.spec.observation, 2)
     random = np.random.default_rng(1)
     for step in range(12):
         frames = {"observation": random.integers(256, size=(2, 36, 36), dtype=np.uint8)}
