@@ -28,7 +28,7 @@ from offbeat.memory.arena import SharedArena, Slab, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.runtime.block import Block, lies_apart, open_block
-from offbeat.runtime.child import Report, spawn, tell
+from offbeat.runtime.child import Report, start_child
 
 SIZE = 150_000
 """Elements: about the two critics of SAC on HalfCheetah-v5."""
@@ -115,10 +115,6 @@ class Orders:
     bounded: bool
 
 
-def ring(orders: Orders) -> None:
-    """Who reads the reports waits for them."""
-
-
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     """Be the other."""
     if orders.block is None:
@@ -140,14 +136,18 @@ def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
 def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
     block = Block(LEARNED, device) if lies_apart(device) else None
     arena = SharedArena(ARRIVED if block else LEARNED + ARRIVED)
-    process, connection = spawn("benchmarks.torn_steps", (arena.fd,), 1)
-    tell(connection, Orders(os.getpid(), arena.fd, block.handle() if block else None, bounded))
-    said = connection.recv()
-    if said.kind != "ready":
-        raise SystemExit(said.content)
+    orders = Orders(os.getpid(), arena.fd, block.handle() if block else None, bounded)
+    child = start_child("benchmarks.torn_steps", orders, (arena.fd,))
+    while not child.ready:
+        child.listen(0.1)
+        if not child.alive():
+            child.kill()
+            raise SystemExit(child.failure)
     tensors = block.tensors if block else _tensors(arena.arrays)
     far, farthest = _learn(tensors, arena.arrays["arrived"], 0, bounded=bounded)
-    process.wait()
+    while not child.ends_within(60.0):
+        pass
+    child.kill()
     arena.close()
     name = "bounded, as offbeat.models.flat" if bounded else "torch's kernel on shared memory"
     return {"steps": name, "far": far, "elements": ROUNDS * SIZE, "farthest": farthest}

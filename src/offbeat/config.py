@@ -116,9 +116,12 @@ class RuntimeConfig:
     """Niceness of the actors, likewise; none: as it is; of actor processes learner_nice, or 10 more than the learner
     where they can fill all cores. Not for serial."""
     step_timeout_s: Positive | None = None
-    """Seconds after which a call of an actor's envs counts as hung; none: 60. Not for serial."""
+    """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial only of evaluations."""
     reset_timeout_s: Positive | None = None
-    """The same for a call in which an episode begins; none: 300. Not for serial."""
+    """The same for a call in which an episode begins; none: 300. In serial only of evaluations."""
+    stall_timeout_s: Positive | None = None
+    """Seconds after which a worker counts as hung that makes no progress outside of its envs; none: 120. In serial only
+    of evaluations."""
     start_together: Count | None = None
     """Processes that are started at the same time, for slow envs; none: all. For processes and hogwild."""
     restart_budget: Natural | None = None
@@ -266,9 +269,7 @@ def _in_toml(value: object) -> object:
 
 ONLY: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("learner_cores", "learner_nice"), ("threads", "processes")),
-    **dict.fromkeys(
-        ("actor_cores", "actor_nice", "step_timeout_s", "reset_timeout_s"), ("threads", "processes", "hogwild")
-    ),
+    **dict.fromkeys(("actor_cores", "actor_nice"), ("threads", "processes", "hogwild")),
     **dict.fromkeys(("start_together", "restart_budget"), ("processes", "hogwild")),
     "actor_threads": ("processes",),
     **dict.fromkeys(("workers", "hogwild", "hogwild_moments"), ("hogwild",)),

@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from offbeat.memory.arena import Slab
 from offbeat.runtime import crew
 from offbeat.runtime.block import Block, open_block
-from offbeat.runtime.child import Child, Report, spawn, tell
+from offbeat.runtime.child import Report, start_child
 
 _ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=_ON_A_GPU)]
@@ -64,10 +64,6 @@ class Orders:
     slabs: tuple[Slab, ...]
 
 
-def ring(orders: Orders) -> None:
-    """Who reads the reports waits for them."""
-
-
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     """Open a block, add 1 to all that is in it, and keep it open until this process is killed."""
     tensors = open_block(orders.handle, orders.slabs)
@@ -81,10 +77,9 @@ class Opener:
     """Such a process."""
 
     def __init__(self, block: Block, slabs: Sequence[Slab]) -> None:
-        process, connection = spawn("tests.reference.blocks", (), 1)
-        tell(connection, Orders(os.getpid(), block.handle(), tuple(slabs)))
         self._said: list[Report] = []
-        self._child = Child(0, process, connection, self._said.append)
+        orders = Orders(os.getpid(), block.handle(), tuple(slabs))
+        self._child = start_child("tests.reference.blocks", orders, heard=self._said.append)
 
     def added(self) -> dict[str, Any]:
         """Return what it sees in the block once it has added to it."""
@@ -95,4 +90,3 @@ class Opener:
 
     def kill(self) -> None:
         self._child.kill()
-        self._child.connection.close()

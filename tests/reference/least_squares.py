@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, cast
+from queue import SimpleQueue
+from time import monotonic
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ from torch import nn
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import PrivateStorage, Storage
-from offbeat.runtime.child import Report, spawn, tell
+from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.commons import CommonsShape, SharedStorage, WorkersBoard, WorkerTally, write_initial
 from offbeat.types import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.workers.updates import Figures, Updates
@@ -109,6 +111,10 @@ class Case:
         return f"{self.workers}-{'synced' if self.separate else 'shared'}-{moments}-moments"
 
 
+PATIENCE_S = 120.0
+"""Seconds for a solver's next report."""
+
+
 class Solved(NamedTuple):
     w: F64
     """As an onlooker sees it."""
@@ -124,10 +130,6 @@ class Orders:
     parent: int
     cases: tuple[tuple[Case, int], ...]
     """With the file descriptors of their commons."""
-
-
-def ring(orders: Orders) -> None:
-    """Who reads the reports waits for them."""
 
 
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
@@ -148,17 +150,41 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
         connection.send(Report("solved", solve(updates, problem, orders.index, case.count)))
 
 
+class Solver:
+    """One of them."""
+
+    def __init__(self, index: int, fds: tuple[tuple[Case, int], ...]) -> None:
+        self._solved: SimpleQueue[dict[str, float]] = SimpleQueue()
+        self.child: Child = start_child(
+            "tests.reference.least_squares",
+            Orders(index, os.getpid(), fds),
+            [fd for _, fd in fds],
+            heard=lambda report: self._solved.put(report.content),
+        )
+
+    def wait_until_ready(self) -> None:
+        self._listen_until(lambda: self.child.ready)
+        self.child.ready = False  # it says so for each case
+
+    def solved(self) -> dict[str, float]:
+        self._listen_until(lambda: not self._solved.empty())
+        return self._solved.get()
+
+    def _listen_until(self, done: Callable[[], bool]) -> None:
+        deadline = monotonic() + PATIENCE_S
+        while not done():
+            self.child.listen(0.1)
+            assert monotonic() < deadline, "a solver says nothing"
+            assert not self.child.failure, self.child.failure
+
+
 class Solvers:
     """Processes that solve cases together, one after the other."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._arenas = {case: SharedArena(case.shape().slabs()) for case in cases}
         fds = tuple((case, arena.fd) for case, arena in self._arenas.items())
-        self._solvers = []
-        for index in range(max(case.workers for case in cases)):
-            process, connection = spawn("tests.reference.least_squares", [fd for _, fd in fds], 1)
-            tell(connection, Orders(index, os.getpid(), fds))
-            self._solvers.append((process, connection))
+        self._solvers = [Solver(index, fds) for index in range(max(case.workers for case in cases))]
         for arena in self._arenas.values():
             made = PrivateStorage()
             Updates(LeastSquares(made).as_algorithm())
@@ -168,28 +194,19 @@ class Solvers:
         """Let a case be solved: each once, in the order of the cases."""
         arrays = self._arenas[case].arrays
         board, storage = WorkersBoard(arrays, case.workers), SharedStorage(case.shape(), arrays)
-        connections = [connection for _, connection in self._solvers[: case.workers]]
-        for connection in connections:
-            assert _said(connection).kind == "ready"
+        solvers = self._solvers[: case.workers]
+        for solver in solvers:
+            solver.wait_until_ready()
         board.limit[0] = 1
-        figures = [_said(connection).content for connection in connections]
+        figures = [solver.solved() for solver in solvers]
         w = LeastSquares(storage).line.w.detach().numpy().astype(np.float64)
         return Solved(w, board.updates[:, 0].tolist(), figures)
 
     def close(self) -> None:
-        for process, connection in self._solvers:
-            process.kill()
-            process.wait()
-            connection.close()
+        for solver in self._solvers:
+            solver.child.kill()
         for arena in self._arenas.values():
             arena.close()
-
-
-def _said(connection: Connection[Any, Report]) -> Report:
-    assert connection.poll(120), "a solver says nothing"
-    report = connection.recv()
-    assert report.kind != "failed", report.content
-    return report
 
 
 @contextmanager

@@ -31,10 +31,10 @@ LENGTH = 10
 class Scene:
     """The actors of a run, and what their supervisor says."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, env: str = "runs/Numbered-v0", **settings: Any) -> None:
         flags = {**SMALL, "runtime": "processes", "imports": ENVS, "normalize_observations": False, **settings}
-        import_modules(ENVS)
-        self.parts: Parts = build(resolve("ppo", "runs/Numbered-v0", flags=flags))
+        import_modules(flags["imports"])
+        self.parts: Parts = build(resolve("ppo", env, flags=flags))
         self.said: list[str] = []
         self.pids: list[int] = []
         self.acting: Acting = acting_of(self.parts, 0, self.said.append, self._show)

@@ -41,11 +41,6 @@ class Orders:
     learners_bell: int
 
 
-def ring(orders: Orders) -> None:
-    """Wake the learner."""
-    Bell(-1, orders.learners_bell).ring()
-
-
 def _niceness(orders: Orders) -> int | None:
     """Return how nice to be, None for as it is.
 

@@ -1,7 +1,7 @@
 """Child processes: how one is started, what it reports, and that it never outlives the process that started it.
 
-A child is a fresh Python. It inherits no thread, no lock and no file but those that it is given. It is told all it
-needs on one socket, on which it later reports; everything else goes over shared memory.
+A child is a fresh Python. It inherits no thread, no lock and no file but those that it is given. All that it needs is
+sent to it on one socket, on which it later reports; everything else goes over shared memory.
 """
 
 from __future__ import annotations
@@ -11,23 +11,32 @@ import ctypes
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from time import monotonic
+from queue import Empty, SimpleQueue
+from time import monotonic, sleep
+from types import FrameType
 from typing import IO, Any, NamedTuple, Protocol, cast
 
 from offbeat.errors import Closed, RunFailed
-from offbeat.runtime.gate import NAP_S
+from offbeat.runtime.process_groups import GROUPS
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): have a signal sent to this process when its parent dies."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+STOPS = (signal.SIGINT, signal.SIGTERM)
+"""What a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
+LAST_WORDS_S = 1.0
+"""Seconds in which the last report of a process that has ended must have been read."""
+POLL_S = 0.005
+"""Seconds between two looks at a process that is to end."""
 
 
 class Report(NamedTuple):
@@ -58,19 +67,17 @@ class Life(Protocol):
     def work(self, orders: Any, connection: Connection[Report, Any]) -> None:
         """Do what the orders say, until `Closed`."""
 
-    def ring(self, orders: Any) -> None:
-        """Wake who reads the reports."""
-
 
 def live(module: str) -> None:
     """Be a child: take orders, then do the work of a module; why it could not go on is reported."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is for the parent, which ends its children
+    _leave_stops_to_the_parent()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
     try:
-        told = connection.recv_bytes()  # before anything heavy is loaded: the parent waits until all is taken
+        received = connection.recv_bytes()  # before anything heavy is loaded
     except EOFError:
         return  # whoever started this process has died
-    life, orders = cast(Life, import_module(module)), pickle.loads(told)  # noqa: S301 - from the parent
+    life, orders = cast(Life, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
     _die_with_the_parent(orders.parent, connection)
     try:
         life.work(orders, connection)
@@ -80,8 +87,29 @@ def live(module: str) -> None:
         if type(error) is RunFailed:  # an env that failed may do better in another process
             connection.send(Report("gave up", str(error)))
         connection.send(Report("failed", traceback.format_exc()))
-        life.ring(orders)
         raise SystemExit(1) from None
+
+
+def _leave_stops_to_the_parent() -> None:
+    """Do nothing at SIGINT and SIGTERM, which reach all processes of a run: the parent stops its children in order.
+
+    A handler, not SIG_IGN: programs that envs start, and processes that they fork, have the defaults again.
+    """
+    for number in STOPS:
+        signal.signal(number, _do_nothing)
+        signal.siginterrupt(number, False)
+    os.register_at_fork(after_in_child=_restore_defaults)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # they were blocked while this process started
+
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    pass
+
+
+def _restore_defaults() -> None:
+    for number in STOPS:
+        if signal.getsignal(number) is _do_nothing:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _die_with_the_parent(parent: int, connection: Connection[Any, Any]) -> None:
@@ -103,24 +131,32 @@ def _exit_at_end_of_file(connection: Connection[Any, Any]) -> None:
 
 
 class Child:
-    """A process, and what it has reported."""
+    """A process, and what it has reported.
+
+    A thread reads its reports: a child that sends much never waits for the learner, and the learner never for a child
+    that has stopped in the middle of a report.
+    """
 
     def __init__(
         self,
         index: int,
         process: subprocess.Popen[bytes],
         connection: Connection[Any, Report],
+        launch: object,
         heard: Callable[[Report], None] = lambda _report: None,
+        notify: Callable[[], None] = lambda: None,
     ) -> None:
         """Follow a process.
 
         Args:
             index: of the worker that it is.
             process: as it was started.
-            connection: on which it reports.
-            heard: is given what its kind of child reports beyond the usual.
+            connection: on which it gets its orders, and reports.
+            launch: its orders; can be pickled.
+            heard: is given what its kind of child reports beyond the usual, in the thread that calls `listen`.
+            notify: is called, in another thread, when there is a report to listen to.
         """
-        self.index, self.process, self.connection, self._heard = index, process, connection, heard
+        self.index, self.process, self._heard, self._notify = index, process, heard, notify
         self.ready = False
         """Whether its envs have begun."""
         self.failure = ""
@@ -129,15 +165,26 @@ class Child:
         """Why nobody is to be started in its place."""
         self.rests: tuple[int, Any] = (-1, None)
         """Where it came to rest last, and the state that it reported there."""
+        self._reports: SimpleQueue[bytes] = SimpleQueue()
+        self._connection = connection
+        self._thread = threading.Thread(target=self._converse, args=(pickle.dumps(launch),), daemon=True)
+        self._thread.start()
+
+    def _converse(self, launch: bytes) -> None:
+        """Send the orders, then take in reports until the other end is gone."""
+        with self._connection as connection, contextlib.suppress(EOFError, OSError):
+            connection.send_bytes(launch)
+            while True:
+                self._reports.put(connection.recv_bytes())
+                self._notify()
 
     def listen(self, seconds: float = 0.0) -> None:
-        """Take in what it reports; wait up to `seconds` for the first word."""
-        try:
-            while self.connection.poll(seconds):
-                self._note(self.connection.recv())
+        """Take in what it has reported; wait up to `seconds` for the first report."""
+        with contextlib.suppress(Empty):
+            while True:
+                report = self._reports.get(timeout=seconds) if seconds else self._reports.get_nowait()
+                self._note(pickle.loads(report))  # noqa: S301 - from a process that this one has started
                 seconds = 0.0
-        except (EOFError, OSError):
-            return  # it has died; what it said before has been read
 
     def _note(self, report: Report) -> None:
         if report.kind == "ready":
@@ -151,55 +198,104 @@ class Child:
         else:
             self._heard(report)
 
-    def snapshot(self, hold: int, deadline: float) -> Any:
-        """Return the state that it reports when `hold` has stopped it; None if it never does."""
-        while self.rests[0] < hold and self.alive() and monotonic() < deadline:
-            self.listen(NAP_S)
+    def state_at(self, hold: int) -> Any:
+        """Return the state that it reported when `hold` had stopped it; None if it has not."""
         where, state = self.rests
         return state if where >= hold else None  # not that of an earlier hold, which came too late
 
     def alive(self) -> bool:
-        return self.process.poll() is None
+        """Whether it runs. One that has ended keeps its number until `kill`: its group may still have members."""
+        if self.process.returncode is not None:
+            return False
+        if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+            return self.process.poll() is None
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:  # somebody else has waited for it
+            return False
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end; return whether it came in time."""
+        deadline = monotonic() + seconds
+        while self.alive():
+            if monotonic() > deadline:
+                return False
+            sleep(POLL_S)
+        return True
 
     def kill(self) -> None:
-        """End it at once, and wait until it is gone: only then may another write where it did."""
-        self.sweep()
-        self.process.wait()
+        """End it at once, with all that its envs have started, and wait until it is gone; take in its last reports.
 
-    def sweep(self) -> None:
-        """End the process, if it is there, and all that its envs have started and left behind."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # it leads a group of its own
+        Only then may another write where it did.
+        """
+        if self.process.returncode is None:
+            GROUPS.kill(self.process.pid)  # it leads a group of its own
+            self.process.wait()
+        GROUPS.remove(self.process.pid)
+        self._thread.join(LAST_WORDS_S)
+        if self._thread.is_alive():  # a process that left the group holds the other end
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as both:
+                both.shutdown(socket.SHUT_RDWR)
+        self.listen()
 
     def how_it_ended(self) -> str:
+        """Say how, once it has been killed, or has been found dead and then killed."""
         code = self.process.returncode
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def spawn(module: str, inherited: Sequence[int], threads: int) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
-    """Start a child, and return it and the socket on which it waits for its orders.
+def start_child(
+    module: str,
+    launch: object,
+    inherited: Sequence[int] = (),
+    *,
+    index: int = 0,
+    threads: int = 1,
+    heard: Callable[[Report], None] = lambda _report: None,
+    notify: Callable[[], None] = lambda: None,
+) -> Child:
+    """Start a child.
 
     What its envs print goes to stderr, line by line: stdout is for what a command says, and a dashboard lets whole
     lines pass above it.
 
     Args:
         module: whose `work` it is to do, see `Life`.
+        launch: its orders.
         inherited: file descriptors that it gets, under the same numbers.
+        index: of the worker that it is.
         threads: that BLAS and OpenMP may use there.
+        heard: see `Child`.
+        notify: see `Child`.
     """
     ours, theirs = Pipe()
     code = f"from offbeat.runtime.child import live; live({module!r})"
-    process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python; -u: what is printed is not kept back
-        [sys.executable, "-u", "-P", "-c", code, str(theirs.fileno())],
-        pass_fds=(theirs.fileno(), *inherited),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env=_environment(threads),
-        process_group=0,  # a ^C in the terminal reaches the parent alone
-    )
+    with _stops_blocked():
+        process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python; -u: prints are not kept back
+            [sys.executable, "-u", "-P", "-c", code, str(theirs.fileno())],
+            pass_fds=(theirs.fileno(), *inherited),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=_environment(threads),
+            process_group=0,  # a ^C in the terminal reaches the parent alone
+        )
+    GROUPS.add(process.pid)
     theirs.close()
     threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
-    return process, ours
+    return Child(index, process, ours, launch, heard, notify)
+
+
+@contextlib.contextmanager
+def _stops_blocked() -> Iterator[None]:
+    """Block SIGINT and SIGTERM in this thread: a process that is started meanwhile begins with them blocked.
+
+    Else one that came before the child can handle them would end it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _pass_on(printed: IO[bytes]) -> None:
@@ -208,12 +304,6 @@ def _pass_on(printed: IO[bytes]) -> None:
         for line in printed:
             sys.stderr.write(line.decode(errors="replace"))
             sys.stderr.flush()
-
-
-def tell(connection: Connection[Any, Any], orders: object) -> None:
-    """Give a child its orders."""
-    with contextlib.suppress(OSError):  # it has died already, which the supervisor will see
-        connection.send(orders)
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from offbeat.memory.arena import Slab
 from offbeat.memory.records import F64, Records, record_slabs
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.gate import has_passed
+from offbeat.runtime.deadline import Deadline
 from offbeat.types import Array, Tree
 
 Arrays = dict[str, Any]
@@ -244,8 +244,8 @@ class WorkersBoard:
         self.updates = arrays["board/updates"]
         """[W, :2]: each worker's updates, and those of them that were refused. Written by that worker."""
         self._done = Records("board/done", arrays)
-        self.deadline: Sequence[NDArray[np.float64]] = list(arrays["board/deadline"])
-        """By worker: the `monotonic()` moment by which a call of its envs must return; 0 outside of one."""
+        self.deadlines = [Deadline(row) for row in arrays["board/deadline"]]
+        """By when each worker must be heard of."""
 
     def begin(self) -> None:
         """Before any worker has started: let none begin a learning step."""
@@ -269,16 +269,15 @@ class WorkersBoard:
         """Each worker's first learning step that is not finished."""
         return [np.array([self.done(worker).learning_steps]) for worker in range(self.workers)]
 
-    def is_late(self, worker: int) -> bool:
-        """Whether a call of a worker's envs has not returned in time."""
-        return has_passed(self.deadline[worker])
-
 
 class WorkerTally:
     """A worker's view of everybody's updates."""
 
-    def __init__(self, board: WorkersBoard, worker: int, *, separate: bool) -> None:
-        self.separate = separate
+    def __init__(
+        self, board: WorkersBoard, worker: int, *, separate: bool, renew: Callable[[], None] = lambda: None
+    ) -> None:
+        """Count for a worker; `renew` sets a new deadline for it: each update is a piece of work of its own."""
+        self.separate, self._renew = separate, renew
         self._updates, self._own = board.updates[:, 0], board.updates[worker]
 
     def others(self) -> int:
@@ -289,3 +288,4 @@ class WorkerTally:
         """Count an update of this worker."""
         self._own[0] += 1
         self._own[1] += refused
+        self._renew()

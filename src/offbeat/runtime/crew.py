@@ -20,7 +20,7 @@ from offbeat.models.storage import PrivateStorage
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.block import Block, lies_apart
-from offbeat.runtime.child import Child, Report, spawn, tell
+from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.commons import Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.supervisor import Supervisor
@@ -30,8 +30,8 @@ from offbeat.threads import usable_core_numbers
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.updates import Updates
 
-CLOSE_S = 2.0
-"""Seconds that workers get to end by themselves."""
+CLOSE_S = 5.0
+"""Seconds that workers get to end by themselves, and to close their envs."""
 WORKER_BYTES = 300_000_000
 """What a worker process takes beside its replay: Python, torch, networks and buffers."""
 
@@ -202,9 +202,7 @@ class Crew:
     def _start(self, index: int, _origin: int, _snapshot: Any, attempt: int) -> Child:
         parts = self._parts
         arenas = (parts.arenas[0].fd, parts.arenas[1 + index].fd)
-        bells = (self._bells[index].reader, self._bell.writer)
-        threads = parts.config.blas_threads
-        process, connection = spawn("offbeat.runtime.worker_process", (*arenas, *bells), threads)
+        bell = self._bells[index].reader
         orders = Orders(
             index=index,
             config=parts.config.of_worker(index),
@@ -220,11 +218,17 @@ class Crew:
             cores=self._cores,
             arenas=arenas,
             block=parts.block.handle() if parts.block else None,
-            own_bell=bells[0],
-            conductors_bell=bells[1],
+            own_bell=bell,
         )
-        tell(connection, orders)
-        return Child(index, process, connection, partial(self._hear, index))
+        return start_child(
+            "offbeat.runtime.worker_process",
+            orders,
+            (*arenas, bell),
+            index=index,
+            threads=parts.config.blas_threads,
+            heard=partial(self._hear, index),
+            notify=self._bell.ring,
+        )
 
     def _state(self, index: int, attempt: int) -> State | None:
         """Return what a worker goes on from, if nothing came of it yet; what its envs died of does not come again."""

@@ -21,21 +21,17 @@ from itertools import count
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offbeat.config import RuntimeConfig
 from offbeat.errors import Closed
 from offbeat.memory.arena import Slab
 from offbeat.metrics.timings import Timings
 from offbeat.pace import Pace
+from offbeat.runtime.deadline import ROW, Deadline, WorkerDeadline
 from offbeat.types import Tree
 
 NAP_S = 0.1
 """No sleep is longer: who sleeps reads the counters again this often, and the learner looks after its actors."""
-STEP_TIMEOUT_S = 60.0
-"""Seconds for one call of an env, unless `step_timeout_s` says otherwise."""
-RESET_TIMEOUT_S = 300.0
-"""The same where an episode begins, unless `reset_timeout_s` says otherwise."""
 NO_HOLD = np.iinfo(np.int64).max
 SECONDS = ("act", "env", "wait/actor")
 """What an actor's time goes into, as the board keeps it."""
@@ -77,7 +73,7 @@ class Bell:
 def board_slabs(actors: int) -> list[Slab]:
     """Return what the board's arena consists of: every counter on a cache line of its own."""
     names = ("learned", "hold", "closed")
-    per_actor = (("next", (1,), "int64"), ("deadline", (1,), "float64"), ("seconds", (len(SECONDS) + 1,), "float64"))
+    per_actor = (("next", (1,), "int64"), ("deadline", (ROW,), "float64"), ("seconds", (len(SECONDS) + 1,), "float64"))
     return [
         *((f"board/{name}", (1,), "int64") for name in names),
         *((f"board/{actor}/{name}", shape, dtype) for actor in range(actors) for name, shape, dtype in per_actor),
@@ -97,8 +93,8 @@ class Board:
         self.closed = arrays["board/closed"]
         self.next = [arrays[f"board/{actor}/next"] for actor in range(actors)]
         """Each actor's first ticket that is not committed. Written by that actor, like what follows."""
-        self.deadline = [arrays[f"board/{actor}/deadline"] for actor in range(actors)]
-        """The `monotonic()` moment by which the actor's call of an env must return; 0 outside of one."""
+        self.deadlines = [Deadline(arrays[f"board/{actor}/deadline"]) for actor in range(actors)]
+        """By when each actor must be heard of."""
         self.seconds = [arrays[f"board/{actor}/seconds"] for actor in range(actors)]
         """Seconds by `SECONDS`, then the longest call of an env; renewed at each commit."""
 
@@ -122,19 +118,10 @@ class Board:
         """Return an actor's seconds by name."""
         return dict(zip(SECONDS, self.seconds[actor].tolist(), strict=False))
 
-    def is_late(self, actor: int) -> bool:
-        """Whether a call of the actor's envs has not returned in time."""
-        return has_passed(self.deadline[actor])
-
     @property
     def longest_stall(self) -> float:
         """Seconds of the longest call of an env, of all actors."""
         return max(float(row[-1]) for row in self.seconds)
-
-
-def has_passed(deadline: NDArray[np.float64]) -> bool:
-    """Whether the moment of `monotonic()` by which a call must return, [1], has passed; 0 is none."""
-    return 0 < float(deadline[0]) < monotonic()
 
 
 def first_ticket(actor: int, actors: int, origin: int) -> int:
@@ -142,40 +129,11 @@ def first_ticket(actor: int, actors: int, origin: int) -> int:
     return origin + (actor - origin) % actors
 
 
-class EnvWatch:
-    """Keeps watch over the calls of one worker's envs."""
-
-    def __init__(self, closed: NDArray[np.int64], deadline: NDArray[np.float64], runtime: RuntimeConfig) -> None:
-        """Watch calls.
-
-        Args:
-            closed: [1], not 0 once nothing is wanted any more.
-            deadline: [1], the `monotonic()` moment by which a call must return; 0 outside of one.
-            runtime: says how long a call may take.
-        """
-        self._closed, self._deadline = closed, deadline
-        self._timeouts = (runtime.step_timeout_s or STEP_TIMEOUT_S, runtime.reset_timeout_s or RESET_TIMEOUT_S)
-
-    def enter(self, *, resets: bool) -> None:
-        """Begin a call of an env, which must return in time.
-
-        Raises:
-            Closed: what is being acted is no longer wanted.
-        """
-        if self._closed[0]:
-            raise Closed
-        self._deadline[0] = monotonic() + self._timeouts[resets]
-
-    def leave(self) -> None:
-        """End a call of an env."""
-        self._deadline[0] = 0.0
-
-
-class ActorGate(EnvWatch):
-    """One actor's side. It also keeps watch over the calls of its envs."""
+class ActorGate(WorkerDeadline):
+    """One actor's side; it is also the actor's deadline."""
 
     def __init__(self, board: Board, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell) -> None:
-        super().__init__(board.closed, board.deadline[actor], runtime)
+        super().__init__(board.closed, board.deadlines[actor], runtime)
         self._board, self._pace, self._actor = board, pace, actor
         self._own, self._learners = own, learners
         self._exact = runtime.lag == "exact"
@@ -204,9 +162,12 @@ class ActorGate(EnvWatch):
         while (version := self._version(ticket)) is None:
             hold = int(self._board.hold[0])
             if ticket >= hold != rested:
+                self.enter(resets=True)  # it may ask the envs for their states, which takes as long as it takes
                 at_rest()
                 rested = hold
+            self.renew()
             self._own.sleep(NAP_S)
+        self.renew()
         return version
 
     def _version(self, ticket: int) -> int | None:

@@ -28,6 +28,7 @@ class PacedConductor(Conductor):
         self._hold: int | None = None
         self._in_step = False
         """Whether a learning step is under way: the weights are then between two versions."""
+        self._acting_failed = False
 
     def begin_anew(self, statistics: Mapping[str, Any] | None = None) -> None:
         if statistics is not None:
@@ -131,6 +132,10 @@ class PacedConductor(Conductor):
     def _can_be_saved(self) -> bool:
         return not self._in_step
 
+    def salvage(self) -> None:
+        self._acting_failed = True
+        super().salvage()
+
     def _acted_beyond(self) -> int:
         acted, committed = self._acting.acted, self._parts.pace.acted_before_learn
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
@@ -141,7 +146,8 @@ class PacedConductor(Conductor):
 
     def _state(self) -> dict[str, Any]:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
-        actors = self._acting.snapshots() if self._quiescent else [None] * self._parts.config.runtime.actors
+        asked = self._quiescent and not self._acting_failed
+        actors = self._acting.snapshots() if asked else [None] * self._parts.config.runtime.actors
         return {
             "learner": self._parts.learner.state(),
             "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},

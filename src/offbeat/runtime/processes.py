@@ -14,15 +14,13 @@ from offbeat.memory.arena import SharedArena
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.actor_process import Orders
-from offbeat.runtime.child import Child, spawn, tell
+from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.supervisor import Supervisor
 from offbeat.threads import usable_core_numbers
 
-CLOSE_S = 2.0
-"""Seconds that actors get to end by themselves."""
-REST_S = 5.0
-"""Seconds that an actor gets to hand over the state of its envs."""
+CLOSE_S = 5.0
+"""Seconds that actors get to end by themselves, and to close their envs."""
 
 
 class ProcessActing(GatedActing):
@@ -52,19 +50,24 @@ class ProcessActing(GatedActing):
     def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> Child:
         own_bell, learners_bell = self.gate.actors[index].reader, self.gate.own.writer
         inherited = (self._arena.fd, own_bell, learners_bell)
-        process, connection = spawn("offbeat.runtime.actor_process", inherited, self.plan.actor_threads)
         progress = self._weights.progress(self._weights.newest)
         orders = Orders(
             index, self.plan, origin, attempt, snapshot, progress, self._env, os.getpid(), self._cores, *inherited
         )
-        tell(connection, orders)
-        return Child(index, process, connection)
+        return start_child(
+            "offbeat.runtime.actor_process",
+            orders,
+            inherited,
+            index=index,
+            threads=self.plan.actor_threads,
+            notify=self.gate.own.ring,
+        )
 
     def watch(self) -> None:
         self._supervisor.watch()
 
     def snapshots(self) -> list[Snapshot]:
-        return self._supervisor.snapshots(int(self.board.hold[0]), REST_S)
+        return self._supervisor.snapshots(int(self.board.hold[0]))
 
     def close(self) -> None:
         self.gate.close()

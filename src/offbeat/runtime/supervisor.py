@@ -1,4 +1,4 @@
-"""The supervisor of child processes: finds the dead and the hung, and starts them again within a budget.
+"""The supervisor of child processes: finds those that are dead or stand still, and starts them again within a budget.
 
 A new process takes the ticket again that the dead one had open. Nothing that was committed is lost, and nothing is
 learned from twice: the learner reads only what has been committed, and that happens in one store.
@@ -6,7 +6,6 @@ learned from twice: the learner reads only what has been committed, and that hap
 
 from __future__ import annotations
 
-import subprocess
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -18,17 +17,14 @@ from offbeat.config import RuntimeConfig
 from offbeat.errors import RunFailed
 from offbeat.runtime.acting import Snapshot
 from offbeat.runtime.child import Child
-from offbeat.runtime.gate import NAP_S, RESET_TIMEOUT_S
+from offbeat.runtime.deadline import START_S, Deadline, Span, StallWatch, reset_timeout
+from offbeat.runtime.gate import NAP_S
 
 LOOK_EVERY_S = 0.05
 """Looking at all processes costs a system call each, so it is not done more often than this."""
-START_S = 60.0
-"""Seconds that a process gets to start, on top of those for resetting its envs."""
 RESTART_BUDGET = 5
 """Restarts of one actor within `RESTART_WINDOW_S`, unless `restart_budget` says otherwise."""
 RESTART_WINDOW_S = 600.0
-
-_HUNG = "had to be killed, as its envs did not answer in time (step_timeout_s, reset_timeout_s)"
 
 
 class Board(Protocol):
@@ -40,12 +36,8 @@ class Board(Protocol):
         ...
 
     @property
-    def deadline(self) -> Sequence[NDArray[Any]]:
-        """The `monotonic()` moment by which a call of its envs must return; 0 outside of one."""
-        ...
-
-    def is_late(self, index: int) -> bool:
-        """Whether that moment has passed."""
+    def deadlines(self) -> Sequence[Deadline]:
+        """By when each child must be heard of."""
         ...
 
 
@@ -80,6 +72,7 @@ class Supervisor:
         self._start, self._board, self._runtime = start, board, runtime
         self._role, self._work = role, work
         self._tell, self._show = tell, show
+        self._stalls = StallWatch(board.deadlines)
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
         """index -> moments at which it died."""
@@ -100,11 +93,11 @@ class Supervisor:
             self.watch()
 
     def _started(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> Child:
-        self._board.deadline[index][0] = monotonic() + START_S + (self._runtime.reset_timeout_s or RESET_TIMEOUT_S)
+        self._board.deadlines[index].set(Span.START, START_S + reset_timeout(self._runtime))
         return self._start(index, origin, snapshot, attempt)
 
     def watch(self) -> None:
-        """Start again whoever has died or hangs.
+        """Start again whoever has died or stands still.
 
         Raises:
             RunFailed: one did so too often.
@@ -115,17 +108,16 @@ class Supervisor:
         self._next_look = now + LOOK_EVERY_S
         for process in list(self.processes):
             if not process.alive():
+                process.kill()  # what its envs have started may still be there
                 self._again(process, process.how_it_ended())
-            elif self._board.is_late(process.index):
+            elif self._stalls.stands_still(process.index):
+                reason = self._board.deadlines[process.index].reason
                 process.kill()
-                self._again(process, _HUNG)
+                self._again(process, f"{reason} and was killed")
 
     def _again(self, dead: Child, what: str) -> None:
         """Start a dead child again, or give up."""
         index, ticket = dead.index, int(self._board.next[dead.index][0])
-        dead.listen()
-        dead.sweep()
-        dead.connection.close()
         text = f"{self._role} {index} (process {dead.process.pid}) {what}, in {self._work} {ticket}"
         if dead.gave_up:
             raise RunFailed(f"{self._role} {index}: {dead.gave_up}")
@@ -151,18 +143,23 @@ class Supervisor:
             deaths.popleft()
         return len(deaths)
 
-    def snapshots(self, hold: int, seconds: float) -> list[Snapshot]:
-        """Return the state of each child's envs, as far as it comes within `seconds`; `hold` stands."""
-        deadline = monotonic() + seconds
-        return [process.snapshot(hold, deadline) for process in self.processes]
+    def snapshots(self, hold: int) -> list[Snapshot]:
+        """Return the state of each child's envs at `hold`, which stands.
+
+        It waits for them as long as they make progress; who dies meanwhile is started again, and comes to rest there.
+
+        Raises:
+            RunFailed: one died too often.
+        """
+        while waiting := [process for process in self.processes if process.rests[0] < hold]:
+            waiting[0].listen(NAP_S)
+            self.watch()
+        return [process.state_at(hold) for process in self.processes]
 
     def close(self, seconds: float) -> None:
-        """Wait for all to end, as the gate has been closed; after `seconds` end them."""
+        """Wait for all to end, as the gate has been closed; after `seconds` kill who is left, and what envs started."""
         deadline = monotonic() + seconds
         for process in self.processes:
-            try:
-                process.process.wait(max(0.0, deadline - monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-            process.sweep()
-            process.connection.close()
+            process.ends_within(max(0.0, deadline - monotonic()))
+        for process in self.processes:
+            process.kill()

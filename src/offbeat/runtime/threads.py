@@ -13,6 +13,7 @@ from time import monotonic
 from offbeat.errors import Closed, EnvFailed, RunFailed
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan, Snapshot
+from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
 from offbeat.threads import place, turn
@@ -40,6 +41,7 @@ class ThreadActing(GatedActing):
         except BaseException:
             self.gate.discard()
             raise
+        self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
         self._failures: dict[int, BaseException] = {}
         """actor -> what ended it."""
@@ -71,12 +73,12 @@ class ThreadActing(GatedActing):
         for index, error in self._failures.items():
             kind = EnvFailed if isinstance(error, EnvFailed) else RunFailed
             raise kind(f"actor {index}: {error}") from error
-        late = [actor for actor in range(self.board.actors) if self.board.is_late(actor)]
-        if late:
-            raise RunFailed(
-                f"actor {late[0]}: a call of its envs has not returned in time (step_timeout_s, reset_timeout_s), and "
-                "a thread cannot be killed: type --runtime processes, where it would be, or a longer time"
-            )
+        for actor in range(self.board.actors):
+            if self._stalls.stands_still(actor):
+                raise RunFailed(
+                    f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: type "
+                    "--runtime processes, where it would be, or a longer time"
+                )
 
     def snapshots(self) -> list[Snapshot]:
         return [actor.snapshot() for actor in self._actors]

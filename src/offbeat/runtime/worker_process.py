@@ -24,7 +24,8 @@ from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.block import open_block
 from offbeat.runtime.child import Report
 from offbeat.runtime.commons import Arrays, CommonsShape, SharedStorage, WorkersBoard, WorkerTally
-from offbeat.runtime.gate import NAP_S, Bell, EnvWatch
+from offbeat.runtime.deadline import WorkerDeadline
+from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.wiring import device_of, learner_of
 from offbeat.threads import limit, place, turn
 from offbeat.types import Tree
@@ -90,12 +91,6 @@ class Orders:
     block: bytes | None
     """What it opens the block with that holds what is learned; None where the commons hold that too."""
     own_bell: int
-    conductors_bell: int
-
-
-def ring(orders: Orders) -> None:
-    """Wake the conductor."""
-    Bell(-1, orders.conductors_bell).ring()
 
 
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
@@ -121,11 +116,12 @@ class Worker:
         arrays = attach(orders.arenas[1], plan.slabs())
         self._orders, self._connection = orders, connection
         self._board = WorkersBoard(commons, orders.commons.workers)
-        self._bell, self._conductors_bell = Bell(orders.own_bell, -1), Bell(-1, orders.conductors_bell)
+        self._bell = Bell(orders.own_bell, -1)
+        self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], orders.runtime)
         storage = SharedStorage(orders.commons, commons, index)
         self._algorithm = orders.algorithm.for_run(orders.config, plan.policy, device_of(orders.config), storage)
         self._slots, self._weights, self._timings = plan.slots(arrays), plan.weights(arrays), Timings()
-        tally = WorkerTally(self._board, index, separate=storage.separate)
+        tally = WorkerTally(self._board, index, separate=storage.separate, renew=self._deadline.renew)
         self._learner: Learner = learner_of(
             orders.config, self._algorithm, self._slots, self._weights, self._timings, tally
         )
@@ -135,11 +131,10 @@ class Worker:
 
     def _make_actor(self, *, lives: bool) -> Actor:
         """Make the actor; where it acts with what all learners change, it takes the newest for each decision."""
-        plan, index = self._orders.plan, self._orders.index
-        watch = EnvWatch(self._board.closed, self._board.deadline[index], self._orders.runtime)
+        plan = self._orders.plan
         renew = self._algorithm.write_published if lives else None
         first = plan.pace.tickets_of(self._done.learning_steps).start
-        return plan.actor(0, first, watch, self._orders.attempt, renew)
+        return plan.actor(0, first, self._deadline, self._orders.attempt, renew)
 
     # --- beginning ------------------------------------------------------------------------------------------
 
@@ -212,11 +207,14 @@ class Worker:
             Closed: everything has been closed.
         """
         self._tell()
+        self._deadline.enter(resets=True)  # it asks the envs for their states, which takes as long as it takes
         self._report("rest", (held, self._state()))
         while self._board.limit[0] == held:
             if self._board.closed[0]:
                 raise Closed
+            self._deadline.renew()
             self._bell.sleep(NAP_S)
+        self._deadline.renew()
 
     def _state(self) -> State:
         learner, kept = self._learner.state(), self._learner.kept() or {}
@@ -245,7 +243,6 @@ class Worker:
 
     def _report(self, kind: str, content: Any) -> None:
         self._connection.send(Report(kind, content))
-        self._conductors_bell.ring()
 
     def close(self) -> None:
         self._actor.close()

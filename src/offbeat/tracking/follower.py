@@ -40,10 +40,6 @@ def work(orders: Orders, connection: Connection[Report, Any]) -> None:
         tracked.run.finish(**tracked.endings.get(state, {}))
 
 
-def ring(_orders: Orders) -> None:
-    """Do nothing: reports are read when the next line is written."""
-
-
 def _follow(orders: Orders, tracked: Tracked) -> RunState:
     """Send lines on as the bell rings; return how the run has ended."""
     metrics, position, last = orders.directory / "metrics.jsonl", orders.position, RING

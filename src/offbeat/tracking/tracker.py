@@ -15,7 +15,7 @@ from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory import RunDirectory, RunState
-from offbeat.runtime.child import Child, spawn, tell
+from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gate import NAP_S
 from offbeat.tracking.follower import RING, STATES
 from offbeat.tracking.services import BEGIN_S, Orders
@@ -88,7 +88,6 @@ class Tracker:
         """Let nothing of it be left, and say what there is to say, once."""
         self._over = True
         self._child.kill()
-        self._child.connection.close()
         if self._bell >= 0:
             os.close(self._bell)
         if told:
@@ -109,17 +108,14 @@ def begin(config: Config, directory: RunDirectory, told: Callable[[str], None]) 
     heard, bell = _Heard(), os.pipe()
     os.set_blocking(bell[1], False)
     position = directory.metrics.stat().st_size if known and directory.metrics.exists() else 0
-    process, connection = spawn("offbeat.tracking.follower", [bell[0]], threads=1)
-    os.close(bell[0])
-    child = Child(0, process, connection, heard)
     path = directory.path.resolve()
     orders = Orders(name, os.getpid(), path, _name_of(path), config.tables(), known, position, bell[0])
+    child = start_child("offbeat.tracking.follower", orders, [bell[0]], heard=heard)
+    os.close(bell[0])
     try:
-        tell(connection, orders)
         _wait_for_begin(child, heard, name)
     except BaseException:
         child.kill()
-        connection.close()
         os.close(bell[1])
         raise
     known, where = heard.begun
@@ -141,28 +137,29 @@ class _Heard:
 def _wait_for_begin(child: Child, heard: _Heard, name: str) -> None:
     deadline = monotonic() + BEGIN_S
     while heard.begun is None:
-        alive = child.alive()  # first: what it said before it died is read then
+        if not child.alive():
+            child.kill()  # which takes in its last reports
         child.listen(NAP_S)
-        if child.failure or (heard.begun is None and (not alive or monotonic() > deadline)):
+        late = heard.begun is None and (not child.alive() or monotonic() > deadline)
+        if child.failure or late:
             raise ConfigError(f"tracker is {name}, which could not begin ({why(child)}): {_REMEDIES[name]}")
 
 
 def why(child: Child) -> str:
     """Say in words why a tracker's process has ended, or seems to hang."""
     child.listen()
-    if child.alive() and not child.gave_up:
+    if not child.alive():
+        child.kill()
+    elif not child.gave_up:
         return "it does not answer"
     return child.gave_up or child.failure or f"its process {child.how_it_ended()}"
 
 
 def _ended(child: Child, seconds: float) -> bool:
-    """Whether a process ends in time; what it reports meanwhile is heard, so that it can."""
-    deadline = monotonic() + seconds
-    while child.alive():
-        if monotonic() > deadline:
-            return False
-        child.listen(NAP_S)
-    child.listen()
+    """Whether a process ends in time."""
+    if not child.ends_within(seconds):
+        return False
+    child.kill()
     return True
 
 

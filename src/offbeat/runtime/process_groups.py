@@ -1,0 +1,83 @@
+"""Process groups that end with this process, however it ends.
+
+Each child leads a process group, to which belongs what its envs start: simulators, game servers. If this process is
+killed with SIGKILL, the kernel kills the children (child.py), but not what they have started. So a watchdog process is
+told of each group. It waits for the end of a pipe, which comes when this process is gone, and kills the groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+_WATCHDOG = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+groups = set()
+for line in sys.stdin:
+    sign, group = line[0], int(line[1:])
+    groups.add(group) if sign == "+" else groups.discard(group)
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+
+
+class ProcessGroups:
+    """The groups of this process's children. The watchdog runs only while there are some."""
+
+    def __init__(self) -> None:
+        self._groups: set[int] = set()
+        self._watchdog: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def add(self, group: int) -> None:
+        """Let a group end with this process."""
+        with self._lock:
+            if self._watchdog is None:
+                self._watchdog = _start_watchdog()
+            self._groups.add(group)
+            self._send(f"+{group}")
+
+    def kill(self, group: int) -> None:
+        """Kill all processes of a group. Its leader must not have been waited for: its number could be another's."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+    def remove(self, group: int) -> None:
+        """Forget a group, which is gone; the watchdog ends with the last one."""
+        with self._lock:
+            self._groups.discard(group)
+            self._send(f"-{group}")
+            if not self._groups and self._watchdog is not None:
+                self._watchdog.kill()
+                self._watchdog.communicate()
+                self._watchdog = None
+
+    def _send(self, line: str) -> None:
+        if self._watchdog is not None and self._watchdog.stdin is not None:
+            with contextlib.suppress(OSError):  # somebody has killed it: then there is none
+                self._watchdog.stdin.write(line + "\n")
+                self._watchdog.stdin.flush()
+
+
+def _start_watchdog() -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - our own code, in the same Python, without what makes its start slow
+        [sys.executable, "-I", "-S", "-c", _WATCHDOG],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+GROUPS = ProcessGroups()
+"""Of this process."""

@@ -1,0 +1,236 @@
+"""A worker that stands still is noticed, whatever it is doing; and nothing of a run is left when the run has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import (
+    Said,
+    Started,
+    is_alive,
+    lines_of,
+    offbeat,
+    small_arguments,
+    status_of,
+)
+from tests.reference.standing_still import LARGE, Launch
+from tests.runtime.test_supervisor import scene
+
+from offbeat.runtime import deadline
+from offbeat.runtime.child import Report, start_child
+from offbeat.runtime.deadline import Deadline, Span, StallWatch
+
+ENVS = ("tests.reference.run_envs", "tests.reference.standing_still")
+PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
+ENDLESS: dict[str, Any] = {"steps": 10**8, "checkpoint_every": 256, "eval_every": 0, "imports": ENVS}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "processes": {"runtime": "processes", "actors": 2, "max_lag": 1},
+    "hogwild": {"runtime": "hogwild", "workers": 2},
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEARNER", str(os.getpid()))
+
+
+def train(env: str, **settings: Any) -> Said:
+    return offbeat(*small_arguments(Path("run"), env, **settings))
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "what was waited for did not come"
+        time.sleep(0.01)
+
+
+def endless(folder: Path, env: str, **settings: Any) -> Started:
+    """Start a run that has learned something, and would go on for ever."""
+    started = Started(small_arguments(folder / "run", env, **ENDLESS, **settings), folder)
+    started.wait_until((folder / "run/checkpoints/latest").is_dir)
+    return started
+
+
+# --- deadlines ----------------------------------------------------------------------------------------------
+
+
+def passed() -> tuple[Deadline, StallWatch]:
+    """Return a deadline that has passed, and who watches it."""
+    one = Deadline(np.zeros(deadline.ROW))
+    one.set(Span.WORK, -1.0)
+    return one, StallWatch([one])
+
+
+def test_a_worker_that_sets_no_new_deadline_stands_still(monkeypatch):
+    monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
+    _, watch = passed()
+    assert not watch.stands_still(0), "not at the first look: all processes may have been stopped for a while"
+    time.sleep(0.02)
+    assert watch.stands_still(0)
+
+
+def test_a_worker_that_goes_on_after_all_processes_were_stopped_does_not_stand_still(monkeypatch):
+    monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
+    one, watch = passed()
+    watch.stands_still(0)
+    one.set(Span.WORK, -0.5)  # it has begun something else, and was stopped again
+    time.sleep(0.02)
+    assert not watch.stands_still(0)
+    one.set(Span.WORK, 60.0)
+    assert not watch.stands_still(0)
+
+
+@pytest.mark.parametrize("span", [Span.START, Span.STEP, Span.RESET, Span.WORK])
+def test_the_reason_names_the_setting_that_allows_more_time(span):
+    one = Deadline(np.zeros(deadline.ROW))
+    one.set(span, 1.0)
+    setting = {Span.STEP: "step_timeout_s", Span.WORK: "stall_timeout_s"}.get(span, "reset_timeout_s")
+    assert setting in one.reason
+
+
+# --- actors and workers -------------------------------------------------------------------------------------
+
+
+def test_an_actor_that_was_stopped_while_it_waits_for_the_learner_is_replaced():
+    with scene(actors=2, max_lag=1, stall_timeout_s=1) as it:
+        it.begin()
+        it.next_batch(0)
+        stopped = it.pids[0]
+        os.kill(stopped, signal.SIGSTOP)
+        for step in range(1, 8):
+            it.next_batch(step)
+        assert it.acting.restarts == 1
+        assert it.pids[0] != stopped
+        assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in it.said[0]
+
+
+@pytest.mark.parametrize("runtime", ["processes", "hogwild"])
+def test_a_run_goes_on_when_one_of_its_workers_was_stopped_for_ever(tmp_path, runtime):
+    limits = {"stall_timeout_s": 2, "step_timeout_s": 2, "reset_timeout_s": 2}
+    started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime], **limits)
+    os.kill(status_of(Path("run"))["processes"][1]["pid"], signal.SIGSTOP)
+    started.wait_for_text("started again, at a marked cut; restart 1 of 5")
+    assert started.end(signal.SIGTERM).code == 130
+
+
+def test_an_actor_process_whose_network_hangs_is_replaced():
+    said = train("runs/Wave-v0", **PROCESSES, encoder="hanging", stall_timeout_s=3)
+    assert said.code == 0, said.err
+    assert Path("HUNG").exists()
+    assert lines_of(Path("run"))[-1]["actor_restarts"] == 1
+    assert "stall_timeout_s" in said.err
+
+
+def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason():
+    said = train("runs/Wave-v0", **PROCESSES | {"runtime": "threads"}, encoder="hanging", stall_timeout_s=3)
+    assert said.code == 1
+    assert "made no progress in time outside of its envs (stall_timeout_s), and a thread cannot be killed" in said.err
+    assert status_of(Path("run"))["state"] == "failed"
+
+
+def test_a_child_that_is_stopped_in_the_middle_of_a_report_holds_up_nobody():
+    received: list[Report] = []
+    child = start_child("tests.reference.standing_still", Launch(os.getpid()), heard=received.append)
+    try:
+        while not child.ready:
+            child.listen(0.1)
+        os.kill(child.process.pid, signal.SIGSTOP)
+        before = time.monotonic()
+        child.listen(0.2)
+        assert time.monotonic() - before < 30, "it would wait for ever"
+        os.kill(child.process.pid, signal.SIGCONT)
+        wait_until(lambda: bool(child.listen(0.1) or received))
+        assert len(received[0].content) == LARGE
+    finally:
+        child.kill()
+
+
+# --- states of envs -----------------------------------------------------------------------------------------
+
+
+def test_actors_with_large_states_end_by_themselves_and_close_their_envs():
+    said = train("still/Heavy-v0", **PROCESSES, lag="exact")
+    assert said.code == 0, said.err
+    assert len(list(Path().glob("closed-*"))) >= 2  # one a process
+
+
+@pytest.mark.slow
+def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
+    with scene(env="still/SlowState-v0", imports=ENVS, actors=1, max_lag=0) as it:
+        it.begin()
+        it.acting.hold(1)
+        it.next_batch(0)
+        (snapshot,) = it.acting.snapshots()
+        assert snapshot is not None
+
+
+# --- signals to all processes of a run ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGTERM), ("hogwild", signal.SIGINT)])
+def test_a_stop_signal_to_all_processes_of_a_run_stops_it_in_order(tmp_path, runtime, number):
+    started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime])
+    for process in reversed(status_of(Path("run"))["processes"]):
+        os.kill(process["pid"], number)
+    said = started.end()
+    assert said.code == 130
+    assert "started again" not in said.err
+    last = lines_of(Path("run"))[-1]
+    assert last["actor_restarts"] == 0
+    assert status_of(Path("run"))["state"] == "interrupted"
+
+
+def test_a_stop_signal_before_a_child_can_handle_it_does_not_end_it():
+    child = start_child("tests.reference.standing_still", Launch(os.getpid()), heard=lambda _report: None)
+    try:
+        os.kill(child.process.pid, signal.SIGTERM)  # Python has not begun there
+        wait_until(lambda: bool(child.listen(0.1) or child.ready))
+    finally:
+        child.kill()
+
+
+def test_processes_that_envs_fork_end_at_sigterm_as_usual():
+    assert train("still/Forker-v0", **PROCESSES, eval_every=0).code == 0
+    endings = {path.read_text() for path in Path().glob("forked-*") if path.name != f"forked-{os.getpid()}"}
+    assert endings == {str(-signal.SIGTERM)}
+
+
+# --- what envs start ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGKILL), ("hogwild", signal.SIGTERM)])
+def test_programs_that_envs_start_end_with_the_run_and_have_the_usual_signals(tmp_path, runtime, number):
+    started = endless(tmp_path, "still/Starter-v0", **LAYOUTS[runtime], envs_per_actor=1, minibatch_size=16)
+    workers = {str(process["pid"]) for process in status_of(Path("run"))["processes"][1:]}
+    notes = {int(path.name.partition("-")[2]): path.read_text().split() for path in Path().glob("started-*")}
+    of_workers = [pid for pid, (parent, _) in notes.items() if parent in workers]
+    assert len(of_workers) == 2
+    assert {ignores for _, ignores in notes.values()} == {"False"}
+    started.end(number)
+    wait_until(lambda: not any(map(is_alive, of_workers)), seconds=5.0)
+    for pid in notes:
+        if is_alive(pid):  # of the main process itself, which tries the env first: those are its own
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_no_watchdog_is_left_when_the_last_child_has_ended():
+    before = set(children_of(os.getpid()))
+    assert train("runs/Wave-v0", **PROCESSES).code == 0
+    wait_until(lambda: set(children_of(os.getpid())) <= before)
+    assert not [thread for thread in threading.enumerate() if "_converse" in thread.name]
+
+
+def children_of(pid: int) -> list[int]:
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]

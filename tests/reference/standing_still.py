@@ -1,0 +1,123 @@
+"""Envs, an encoder and a child for tests of workers that stand still, and of what is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from tests.reference.run_envs import Unhurried, Wave
+from torch import nn
+
+from offbeat.registry import register_encoder
+from offbeat.runtime.child import Report
+from offbeat.types import Leaf
+
+LARGE = 20_000_000
+"""Bytes of a state: far more than a socket takes before somebody reads."""
+
+
+class Starter(Unhurried):
+    """Starts a program that runs for ever. It notes its process, its parent, and whether it ignores stop signals."""
+
+    def __init__(self) -> None:
+        code = (
+            "import os, signal, time; "
+            "actions = [signal.getsignal(n) is signal.SIG_IGN for n in (signal.SIGINT, signal.SIGTERM)]; "
+            "open(f'started-{os.getpid()}', 'w').write(f'{os.getppid()} {any(actions)}'); time.sleep(600)"
+        )
+        self.program = subprocess.Popen([sys.executable, "-c", code])
+
+
+class Forker(Wave):
+    """Forks a process that sleeps until SIGTERM ends it, sends that, and notes how it ended."""
+
+    def __init__(self) -> None:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(7)
+        time.sleep(0.2)  # until Python has put the fork in order
+        os.kill(pid, signal.SIGTERM)
+        Path(f"forked-{os.getpid()}").write_text(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+
+
+class Heavy(Wave):
+    """Has a large state, and notes that it has been closed."""
+
+    def __init__(self) -> None:
+        self.ballast = np.zeros(LARGE, np.uint8)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"phase": self.phase, "steps": self.steps, "ballast": self.ballast}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.phase, self.steps = state["phase"], state["steps"]
+
+    def close(self) -> None:
+        Path(f"closed-{os.getpid()}").touch()
+
+
+class SlowState(Wave):
+    """Takes its time to tell its state."""
+
+    def snapshot(self) -> dict[str, Any]:
+        time.sleep(6.0)
+        return {"phase": self.phase, "steps": self.steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.phase, self.steps = state["phase"], state["steps"]
+
+
+for env in (Starter, Forker, Heavy, SlowState):
+    if f"still/{env.__name__}-v0" not in gym.registry:
+        gym.register(f"still/{env.__name__}-v0", entry_point=f"tests.reference.standing_still:{env.__name__}")
+
+
+class Hanging(nn.Module):
+    """An encoder that hangs once, in an actor, as a deadlock in a library would. LEARNER is the learner's process."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__()
+        self.linear = nn.Linear(leaf.size, 4)
+        self.calls = 0
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > 100 and in_an_actor() and not Path("HUNG").exists():
+            Path("HUNG").touch()
+            time.sleep(600)
+        features: torch.Tensor = self.linear(observations.flatten(1))
+        return features
+
+
+def in_an_actor() -> bool:
+    return os.getpid() != int(os.environ["LEARNER"]) or threading.current_thread() is not threading.main_thread()
+
+
+register_encoder("hanging", "tests.reference.standing_still:Hanging")
+
+
+# --- a child that reports much ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Launch:
+    parent: int
+
+
+def work(launch: Launch, connection: Connection[Report, Any]) -> None:  # noqa: ARG001 - what children are called with
+    """Report so much that nobody takes it in at once."""
+    connection.send(Report("ready", None))
+    connection.send(Report("large", bytes(LARGE)))
+    signal.pause()
