@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import traceback
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +11,7 @@ from gymnasium import spaces
 from tests.reference.models import random_vector
 
 from offbeat.envs.make import make_envs
+from offbeat.errors import EnvFailed
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.seeding import derive_seed
@@ -125,3 +128,131 @@ def test_the_caller_is_told_of_every_step_and_may_stop():
 
     with pytest.raises(KeyboardInterrupt):
         evaluated(3, 7, on_step=stop)
+
+
+class FailsAtStep(RandomLength):
+    """Raises in its third step."""
+
+    taken = 0
+
+    def step(self, action: Any) -> Any:
+        self.taken += 1
+        if self.taken == 3:
+            raise ZeroDivisionError("the env has no length")
+        return super().step(action)
+
+
+class Endless(RandomLength):
+    """An episode of the first column of two, whose env is made first, ends after 3 steps; of the other, never."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        self.ends = type(self).made % 2 == 0
+        type(self).made += 1
+
+    def reset(self, **arguments: Any) -> Any:
+        observed = super().reset(**arguments)
+        self.left, self.truncates = (3 if self.ends else -1), False
+        return observed
+
+
+_OTHERS: dict[str, Any] = {"tests/FailsAtStep-v0": FailsAtStep, "tests/Endless-v0": Endless}
+for _id, _maker in _OTHERS.items():
+    if _id not in gym.registry:
+        gym.register(_id, _maker)
+
+
+def test_an_env_that_raises_fails_the_evaluation_with_the_step_and_its_own_traceback():
+    envs = make_envs("tests/FailsAtStep-v0", 2, seed=0, role="evaluation")
+    with pytest.raises(EnvFailed, match=r"an evaluation failed after 4 env steps, when \d of 5 episodes had") as caught:
+        evaluate(policy_for(envs.spec), envs, episodes=5, seed=0)
+    assert "ZeroDivisionError: the env has no length" in str(caught.value)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert 'raise ZeroDivisionError("the env has no length")' in shown, "their line of code is shown"
+
+
+class Recorded:
+    """A watch that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.entered: list[bool] = []
+        self.inside = 0
+
+    def enter(self, *, resets: bool) -> None:
+        self.entered.append(resets)
+        self.inside += 1
+
+    def leave(self) -> None:
+        self.inside -= 1
+
+
+def test_each_call_of_the_envs_is_watched_and_said_to_reset_where_an_episode_may_begin():
+    class Calls:
+        """Envs that are called only while they are watched."""
+
+        def __init__(self, envs: Any) -> None:
+            self._envs, self.calls = envs, []
+
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(self._envs, name)
+            return partial(self._called, name, value) if callable(value) else value
+
+        def _called(self, name: str, call: Any, *arguments: Any) -> Any:
+            assert watch.inside == 1
+            self.calls.append(name)
+            return call(*arguments)
+
+    watch = Recorded()
+    envs: Any = Calls(make_envs("offbeat/FailsOnLastStep-v0", 1, seed=0, role="evaluation"))
+    evaluate(policy_for(envs.spec), envs, episodes=2, seed=0, watch=watch)
+    assert envs.calls == ["tell", "reset", *("send", "recv") * 9], "two episodes of 4 steps, and a reset row"
+    assert watch.inside == 0
+    resets = [first and second for first, second in zip(watch.entered[2::2], watch.entered[3::2], strict=True)]
+    assert watch.entered[:2] == [True, True]
+    assert resets == [True, *[False] * 3, True, *[False] * 4]
+
+
+def test_env_steps_are_those_of_all_columns_without_reset_rows():
+    """Episodes of 4 steps: in 9 rows the first column plays two, the second one and 4 steps that nobody counts."""
+    envs = make_envs("offbeat/FailsOnLastStep-v0", 2, seed=0, role="evaluation")
+    result = evaluate(policy_for(envs.spec), envs, episodes=3, seed=0)
+    assert result.lengths.tolist() == [4, 4, 4]
+    assert result.env_steps == 16
+    assert (result.cut, result.not_begun) == (0, 0)
+
+
+def endless(episodes: int, max_steps: int | None) -> Evaluation:
+    Endless.made = 0
+    envs = make_envs("tests/Endless-v0", 2, seed=0, role="evaluation")
+    return evaluate(policy_for(envs.spec), envs, episodes=episodes, seed=0, max_steps=max_steps)
+
+
+def test_the_bound_in_total_cuts_episodes_that_never_end_and_counts_what_they_earned():
+    """In 9 vector steps the first column plays 3, a reset row, 3, a reset row, 1; the second is in its first."""
+    result = endless(episodes=8, max_steps=16)
+    assert result.lengths.tolist() == [3, 9, 3, 1], "episodes 0, 1, 2 and 4"
+    assert result.returns.tolist() == [3, 9, 3, 1]
+    assert (result.cut, result.not_begun, result.env_steps) == (2, 4, 16)
+    assert (result.return_min, result.return_max, result.return_mean) == (1, 9, 4)
+
+
+def test_a_column_whose_episode_does_not_end_gives_its_share_to_no_other():
+    """Episodes 1 and 3 are the second column's: the first, which ends its own early, does not play them too."""
+    result = endless(episodes=4, max_steps=1000)
+    assert result.lengths[:1].tolist() == [3]
+    assert len(result.lengths) == 3
+    assert (result.cut, result.not_begun) == (1, 1)
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 3])
+def test_the_smallest_bound_leaves_an_episode_of_each_column(max_steps):
+    result = endless(episodes=9, max_steps=max_steps)
+    assert result.lengths.tolist() == ([2, 2] if max_steps == 3 else [1, 1])
+    assert (result.cut, result.not_begun) == (2, 7)
+
+
+def test_a_bound_that_is_not_reached_changes_nothing():
+    free, bounded = (evaluated(3, 9, max_steps=max_steps) for max_steps in (None, 10_000))
+    np.testing.assert_array_equal(free.returns, bounded.returns)
+    assert bounded.cut == 0

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.envs.contract import Envs, Outcome
+from offbeat.envs.rows import FAILURES
+from offbeat.errors import EnvFailed
 from offbeat.models.stacks import Stacks
 from offbeat.seeding import stream
-from offbeat.types import Array, Policy
+from offbeat.types import Array, Policy, Tree
+from offbeat.workers.actor import Unwatched, Watch
+
+Returned = TypeVar("Returned")
 
 EVALUATION_ENVS = 32
 """Envs that an evaluation steps at once, at most."""
@@ -23,12 +29,21 @@ EVALUATION_ENVS = 32
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The episodes of an evaluation."""
+    """The episodes of an evaluation: those that ended, and those that a bound cut, with what they had earned by then.
+
+    There is always one at least.
+    """
 
     returns: NDArray[np.float64]
     """[episodes], undiscounted and unclipped."""
     lengths: NDArray[np.int64]
     """[episodes], in env steps."""
+    cut: int
+    """How many of these episodes were cut."""
+    not_begun: int
+    """Episodes that were asked for and are missing here: the bound in total was reached before they had begun."""
+    env_steps: int
+    """Env steps that were taken, in all columns, also in those that had played their share."""
 
     @property
     def return_mean(self) -> float:
@@ -38,6 +53,14 @@ class Evaluation:
     def return_std(self) -> float:
         """Standard deviation over the episodes."""
         return float(self.returns.std())
+
+    @property
+    def return_min(self) -> float:
+        return float(self.returns.min())
+
+    @property
+    def return_max(self) -> float:
+        return float(self.returns.max())
 
     @property
     def length_mean(self) -> float:
@@ -51,9 +74,12 @@ def evaluate(
     episodes: int,
     seed: int,
     sampled: bool = False,
+    max_steps: int | None = None,
+    cut_at: int | None = None,
+    watch: Watch | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Play exactly `episodes` whole episodes, of the task as it is at the end of training.
+    """Play `episodes` whole episodes, of the task as it is at the end of training.
 
     Args:
         policy: with its weights loaded.
@@ -61,46 +87,120 @@ def evaluate(
         episodes: column i plays episodes i, i + N, i + 2 N, ... of them.
         seed: keys the sampling.
         sampled: sample actions, instead of taking the most likely one.
+        max_steps: env steps in total, at least 1, after which the evaluation ends and cuts the episodes under way;
+            None: no bound.
+        cut_at: length in env steps from which on an episode that was truncated counts as cut, as `envs` were given
+            that limit for the evaluation alone; None: no truncation is a cut.
+        watch: over each call of the envs.
         on_step: called after each vector step with the episodes that have ended so far; may raise to stop.
+
+    Raises:
+        EnvFailed: an env failed; the message says that it was in an evaluation, and after how many env steps.
     """
-    columns = envs.spec.columns
-    random = stream(seed, "evaluate")
-    tally = _Tally(episodes, columns)
-    state = np.zeros((columns, policy.state_size), np.float32)
-    envs.tell(1.0)
-    stacks, observation = Stacks(envs.spec.observation, columns), envs.reset()
-    stacks.begin(observation)
-    while tally.ended < episodes:
-        seen = stacks.seen(observation)
-        action = policy.act(seen, random, state).action if sampled else policy.greedy(seen, state)
-        outcome = _step(envs, policy.to_env(action), tally)
-        observation, state[outcome.resets] = outcome.observation, 0
-        stacks.push(observation, outcome.resets)
-        if on_step is not None:
-            on_step(tally.ended)
-    return Evaluation(tally.returns, tally.lengths)
+    return _Evaluator(policy, envs, episodes, stream(seed, "evaluate") if sampled else None, watch, cut_at).play(
+        max_steps, on_step
+    )
 
 
-def _step(envs: Envs, action: Array, tally: _Tally) -> Outcome:
-    envs.send(action)
-    outcome = envs.recv()
-    tally.add(outcome.reward, outcome.valid, outcome.ended)
-    return outcome
+class _Evaluator:
+    """Steps the envs of one evaluation with its policy."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        envs: Envs,
+        episodes: int,
+        random: np.random.Generator | None,
+        watch: Watch | None,
+        cut_at: int | None,
+    ) -> None:
+        columns = envs.spec.columns
+        self._policy, self._envs, self._random, self._watch = policy, envs, random, watch or Unwatched()
+        self._episodes, self._tally = episodes, _Tally(episodes, columns, cut_at)
+        self._state = np.zeros((columns, policy.state_size), np.float32)
+        """What the policy remembers of each column's episode."""
+        self._stacks = Stacks(envs.spec.observation, columns)
+        self._env_steps, self._resets = 0, True
+
+    def play(self, max_steps: int | None, on_step: Callable[[int], None] | None) -> Evaluation:
+        """Play until all episodes have ended, or `max_steps` env steps have been taken."""
+        self._called(lambda: self._envs.tell(1.0))
+        observation = self._called(self._envs.reset)
+        self._stacks.begin(observation)
+        while self._tally.ended < self._episodes and (max_steps is None or self._env_steps < max_steps):
+            observation = self._step(observation)
+            if on_step is not None:
+                on_step(self._tally.ended)
+        return self._tally.evaluation(self._env_steps)
+
+    def _step(self, observation: Tree) -> Tree:
+        """Act on an observation in all columns; return the next one."""
+        action = self._policy.to_env(self._action(self._stacks.seen(observation)))
+        self._called(lambda: self._envs.send(action))
+        outcome = self._called(self._envs.recv)
+        self._count(outcome)
+        self._state[outcome.resets] = 0
+        self._stacks.push(outcome.observation, outcome.resets)
+        return outcome.observation
+
+    def _action(self, seen: Tree) -> Array:
+        if self._random is None:
+            return self._policy.greedy(seen, self._state)
+        return self._policy.act(seen, self._random, self._state).action
+
+    def _count(self, outcome: Outcome) -> None:
+        self._tally.add(outcome)
+        self._env_steps += int(np.count_nonzero(~outcome.resets))
+        self._resets = bool(outcome.ended.any())
+
+    def _called(self, call: Callable[[], Returned]) -> Returned:
+        """Call the envs under watch."""
+        self._watch.enter(resets=self._resets)
+        try:
+            returned = call()
+        except FAILURES as error:
+            raise EnvFailed(
+                f"an evaluation failed after {self._env_steps} env steps, when {self._tally.ended} of "
+                f"{self._episodes} episodes had ended: {_words(error)}"
+            ) from error
+        self._watch.leave()
+        return returned
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, EnvFailed) else f"{type(error).__name__}: {error}"
 
 
 class _Tally:
     """Returns and lengths by episode; columns that have played their share are no longer counted."""
 
-    def __init__(self, episodes: int, columns: int) -> None:
-        self.returns, self.lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+    def __init__(self, episodes: int, columns: int, cut_at: int | None) -> None:
         self.ended = 0
+        self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+        self._begun = np.zeros(episodes, np.bool_)
+        """[episodes]: whether an env step has been taken in it."""
+        self._truncated = 0
+        """How many of those that ended were cut."""
+        self._cut_at = cut_at
         self._episode = np.arange(columns)
         """The number of the episode that each column is playing."""
 
-    def add(self, reward: Array, valid: Array, ended: Array) -> None:
-        counted = self._episode < len(self.returns)
-        episode = self._episode[counted]
-        self.returns[episode] += reward[counted]
-        self.lengths[episode] += valid[counted]
+    def add(self, outcome: Outcome) -> None:
+        counted = self._episode < len(self._returns)
+        episode, ended = self._episode[counted], outcome.ended
+        self._returns[episode] += outcome.reward[counted]
+        self._lengths[episode] += outcome.valid[counted]
+        self._begun[episode] |= ~outcome.resets[counted]
+        if not ended.any():
+            return
         self.ended += int((ended & counted).sum())
+        if self._cut_at is not None:
+            long = self._lengths[episode] >= self._cut_at
+            self._truncated += int((long & (ended & outcome.truncated)[counted]).sum())
         self._episode[ended] += len(self._episode)
+
+    def evaluation(self, env_steps: int) -> Evaluation:
+        """Return what has been played: episodes that have ended and those under way."""
+        begun = self._begun
+        cut = self._truncated + int(begun.sum()) - self.ended
+        return Evaluation(self._returns[begun], self._lengths[begun], cut, int((~begun).sum()), env_steps)
