@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from offbeat.env_config import UNSAID, EnvConfig, family_of
 from offbeat.errors import ConfigError, unknown
-from offbeat.fields import Count, Natural, Nice, Positive, build, hints_of, read
+from offbeat.fields import Count, Natural, Nice, Positive, Share, build, hints_of, read
 from offbeat.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
 from offbeat.threads import usable_core_numbers, usable_cores
 
@@ -42,6 +42,12 @@ class RunConfig:
     """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
     eval_episodes: Count = 20
     """Episodes of an evaluation during training; the mean return defines the best checkpoint."""
+    eval_time_share: Share = 0.1
+    """Fraction of the time that evaluations during training may take: some are left out where they would take more, but
+    not that of the end, and none with lag exact. 1: none is left out."""
+    evaluator: Literal["process", "inline"] = "process"
+    """Who evaluates during training. process: a supervised process, beside the learner where cores allow; inline: the
+    process of the learner, to debug."""
     checkpoint_every: Natural | None = None
     """Env steps between checkpoints; none: a tenth of `steps`; 0: only the last."""
     checkpoints_kept: Count = 3

@@ -19,7 +19,7 @@ from offbeat.errors import ConfigError
 from offbeat.fields import build
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policies import make_policy
-from offbeat.models.published import published_layout
+from offbeat.models.published import published_vector
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
 from offbeat.run_directory import RunDirectory
@@ -257,10 +257,6 @@ def _downloaded(repo: str) -> Path:
 
 def policy_of(spec: PolicySpec, weights: Tree) -> ActingPolicy:
     """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out."""
-    layout = published_layout(spec)
-    vector = np.zeros(layout.size, np.float32)
-    for name, view in layout.views(vector).items():
-        view[...] = weights[name]
     policy = make_policy(spec)
-    policy.load(vector)
+    policy.load(published_vector(spec, weights))
     return policy

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TextIO
@@ -113,16 +113,17 @@ class RunDirectory:
         """Return the run's checkpoints."""
         return CheckpointStore(self.checkpoints, kept)
 
-    def write_status(
-        self, state: RunState, reason: str = "", children: Iterable[int] = (), role: str = "actor"
-    ) -> None:
-        """Replace status.json in one step; `children` are the ids of the processes in this role, by index."""
+    def write_status(self, state: RunState, reason: str = "", children: Mapping[str, Sequence[int]] = {}) -> None:
+        """Replace status.json in one step; `children` are the ids of the child processes, by role and index."""
         main = {"role": "main", "index": 0, "pid": os.getpid()}
+        others = (
+            {"role": role, "index": i, "pid": pid} for role, pids in children.items() for i, pid in enumerate(pids)
+        )
         status = {
             "state": state,
             "reason": reason,
             "updated": _now(),
-            "processes": [main, *({"role": role, "index": i, "pid": pid} for i, pid in enumerate(children))],
+            "processes": [main, *others],
         }
         temporary = self.status.with_suffix(".writing")
         with suppress(OSError):  # a full disk costs the news, not the run

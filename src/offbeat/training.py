@@ -449,8 +449,11 @@ def _joined(
 
     role = "worker" if parts.config.runtime.runtime == "hogwild" else "actor"
 
-    def show(children: Sequence[Child]) -> None:
-        directory.write_status("running", children=[child.process.pid for child in children], role=role)
+    roles: dict[str, list[int]] = {role: [], "evaluator": []}
+
+    def show(role: str, children: Sequence[Child]) -> None:
+        roles[role] = [child.process.pid for child in children]
+        directory.write_status("running", children=roles)
 
     tell = partial(_tell, directory, progress)
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
@@ -459,8 +462,10 @@ def _joined(
     recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell, info=parts.config.env.info_metrics)
     closing.callback(recorder.close)
     store = directory.store(parts.config.run.checkpoints_kept)
-    watchers = Watchers(store, recorder, progress, tell, signals, callbacks)
-    return _conductor(closing, parts, learned, watchers, show)
+    watchers = Watchers(store, recorder, progress, tell, partial(show, "evaluator"), signals, callbacks)
+    conductor = _conductor(closing, parts, learned, watchers, partial(show, role))
+    closing.callback(conductor.end_evaluations)
+    return conductor
 
 
 def _conductor(

@@ -21,6 +21,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "return": {
         "episode_return_mean": "mean return of the last 100 training episodes",
         "episode_length_mean": "mean length of the last 100 training episodes",
+        "eval_env_steps": "env_steps that the weights of the last evaluation had learned from",
         "eval_return_mean": "mean return of the last evaluation",
         "eval_return_std": "standard deviation of the returns of the last evaluation",
         "eval_length_mean": "mean episode length of the last evaluation",
@@ -46,6 +47,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "health": {
         "actor_restarts": "actor or worker processes started again after a death",
+        "evaluator_restarts": "evaluator processes started again after a death",
+        "evaluations_failed": "evaluations without a result, as the env failed in each try",
         "updates_refused": "updates refused because a loss or gradient was not finite",
         "acted_beyond": "env steps acted but not learned from when the run ended",
     },
@@ -62,6 +65,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "learner_wait_fraction": "fraction of the learner's time that it waited for actors",
         "slots_filled": "fraction of the slots that held committed, not yet learned tickets when a learning step began",
         "publish_s": "seconds that the learner took to publish weights, in total",
+        "evaluation_s": "seconds that evaluations took, in total; beside learning, where cores allow",
         "env_stall_max_s": "seconds of the longest single call of an env so far",
     },
     "learning": {

@@ -51,6 +51,9 @@ class Counters:
     """Env steps acted but not learned from when the run ended."""
     env_stall_max_s: float = 0.0
     """Seconds of the longest single call of an env so far."""
+    evaluator_restarts: int = 0
+    evaluation_s: float = 0.0
+    """Seconds that evaluations have taken."""
 
 
 class Recorder:
@@ -82,7 +85,7 @@ class Recorder:
         """Who waited for whom in the period that the last line tells of; None before the first one."""
         self._returns: deque[float] = deque(maxlen=episodes_window)
         self._lengths: deque[int] = deque(maxlen=episodes_window)
-        self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0}
+        self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0, "evaluations_failed": 0}
         self._evaluation: dict[str, float | None] = {}
         self._figures: defaultdict[str, list[float]] = defaultdict(list)
         self._info = dict.fromkeys(info, (0.0, 0.0))
@@ -100,6 +103,11 @@ class Recorder:
         self._lengths.extend(lengths.tolist())
         self._totals["episodes"] += len(returns)
 
+    @property
+    def episode_length_mean(self) -> float:
+        """Mean length of the last training episodes, in env steps; 0 before one has ended."""
+        return fmean(self._lengths) if self._lengths else 0.0
+
     def learned(self, metrics: Mapping[str, float]) -> None:
         """Take the figures of one learning step. Names beyond `METRICS` are written too."""
         for name, value in metrics.items():
@@ -113,16 +121,28 @@ class Recorder:
             if count:
                 self._silent.discard(name)
 
-    def evaluated(self, mean: float, std: float, length: float) -> None:
-        """Take the result of an evaluation: mean and spread of its returns, mean length in env steps."""
+    def evaluated(self, mean: float, std: float, length: float, env_steps: int) -> None:
+        """Take the result of an evaluation.
+
+        Args:
+            mean: of its returns.
+            std: of its returns.
+            length: mean length of its episodes, in env steps.
+            env_steps: how far the run had come with the weights that were evaluated.
+        """
         best = self._evaluation.get("best_eval_return_mean")
         self._evaluation = {
+            "eval_env_steps": env_steps,
             "eval_return_mean": mean,
             "eval_return_std": std,
             "eval_length_mean": length,
             "best_eval_return_mean": mean if best is None else max(best, mean),
         }
         self._totals["evaluations"] += 1
+
+    def evaluation_failed(self) -> None:
+        """Count an evaluation without a result."""
+        self._totals["evaluations_failed"] += 1
 
     def line(self, counters: Counters, timings: Timings) -> Line:
         """Build the line of this moment, write it to all sinks and return it."""
@@ -180,7 +200,7 @@ class Recorder:
         """Go on from what `state` returned; timings start again from zero, but the period under way goes on."""
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
-        self._totals = dict(state["totals"])
+        self._totals |= state["totals"]
         self._evaluation = dict(state["evaluation"])
         self._period = dict(state["period"])
         self._figures.update({name: list(values) for name, values in state["figures"].items()})

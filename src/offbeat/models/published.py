@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from offbeat.models.layout import Layout
 from offbeat.models.spec import PolicySpec
+from offbeat.types import Tree
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -35,3 +39,12 @@ def published_layout(spec: PolicySpec) -> Layout:
     if spec.distribution == "epsilon_greedy":
         shapes.append(("epsilon", (1,)))
     return Layout.of(shapes)
+
+
+def published_vector(spec: PolicySpec, weights: Tree) -> NDArray[np.float32]:
+    """Return what is published of weights that a checkpoint keeps: all else in them is left out."""
+    layout = published_layout(spec)
+    vector = np.zeros(layout.size, np.float32)
+    for name, view in layout.views(vector).items():
+        view[...] = weights[name]
+    return vector

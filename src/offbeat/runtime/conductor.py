@@ -14,18 +14,18 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from offbeat.checkpoint import CheckpointStore
 from offbeat.config import Config
-from offbeat.envs.make import make_envs
 from offbeat.errors import RunFailed
-from offbeat.loading import policy_of
 from offbeat.metrics.progress import Phase, Progress, Status
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
+from offbeat.runtime.child import Child
+from offbeat.runtime.evaluations import Evaluations
+from offbeat.runtime.evaluators import make_evaluator
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.signals import StopSignals
-from offbeat.threads import blas_kernels
+from offbeat.threads import blas_kernels, usable_cores
 from offbeat.types import EnvSpec, Tree
-from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 
 LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least."""
@@ -56,6 +56,8 @@ class Watchers(NamedTuple):
     recorder: Recorder
     progress: Progress
     tell: Callable[[str], None]
+    show_evaluator: Callable[[Sequence[Child]], None]
+    """Is given the evaluator's process, whenever it has changed."""
     signals: StopSignals
     callbacks: Sequence[Callback] = ()
 
@@ -94,17 +96,50 @@ class Conductor(ABC):
         self._recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._callbacks, self._tell = watchers.signals, watchers.callbacks, watchers.tell
         self._saving = Saving(conducted, watchers.store, watchers.tell)
+        self._evaluations = self._make_evaluations(watchers)
         self.counters = Counters()
         self.ending: Ending | None = None
         self._stop: Ending | None = None
         self._wall_time_before = 0.0
-        self._restarts_before = 0
+        self._restarts_before = self._evaluator_restarts_before = 0
+        self._evaluated_before, self._env_steps_before = 0.0, 0
         self._begun = monotonic()
         self._line_at = 0.0
         self._shown: tuple[Phase, float] = ("training", 0.0)
         """Which phase was shown last, and when."""
         self.line: dict[str, Any] = {}
         """The last metrics line."""
+
+    def _make_evaluations(self, watchers: Watchers) -> Evaluations:
+        config = self._conducted.config
+        exact = config.runtime.lag == "exact"
+        beside = not exact and config.runtime.runtime != "serial" and usable_cores() > 1
+        beside &= config.run.evaluator == "process"
+        tell, show = watchers.tell, watchers.show_evaluator
+        evaluator = make_evaluator(config, self._conducted.policy, tell, show, beside=beside)
+        return Evaluations(
+            config.run,
+            self._conducted.policy,
+            evaluator,
+            watchers.recorder,
+            self._saving,
+            tell,
+            self._expected_evaluation_s,
+            beside=beside,
+            bounded=not exact,
+        )
+
+    def _expected_evaluation_s(self) -> float:
+        """Return the seconds that an evaluation may take, by what acting has taken so far; 0 while that is not known."""
+        totals, env_steps = self._timings().totals(), self.counters.env_steps - self._env_steps_before
+        if not env_steps:
+            return 0.0
+        env_step_s = (totals.get("act", 0.0) + totals.get("env", 0.0)) / env_steps
+        return self._run.eval_episodes * self._recorder.episode_length_mean * env_step_s
+
+    def end_evaluations(self) -> None:
+        """End the evaluator's process, if there is one."""
+        self._evaluations.close()
 
     # --- what differs ---------------------------------------------------------------------------------------
 
@@ -194,7 +229,8 @@ class Conductor(ABC):
             )
         exit_code = 130 if self._signals.received else self.ending.exit_code
         verdict = self._recorder.verdict
-        return replace(self.ending, exit_code=exit_code, verdict=verdict.sentence if verdict else "")
+        sentences = (verdict.sentence if verdict else "", self._evaluations.summary(monotonic() - self._begun))
+        return replace(self.ending, exit_code=exit_code, verdict="; ".join(filter(None, sentences)))
 
     def salvage(self) -> None:
         """Save what has been learned when acting failed: new episodes will begin from there.
@@ -218,27 +254,29 @@ class Conductor(ABC):
         interval = self._run.evaluation_interval
         return crosses(before.env_steps, self.counters.env_steps, interval) or (finished and interval > 0)
 
-    def _evaluate(self) -> bool:
-        """Evaluate a snapshot of the weights on envs and seeds of its own; return whether no signal stopped it."""
+    def _evaluate(self, *, due: bool, last: bool) -> bool:
+        """Evaluate the weights if it is `due`; `last`: they are those of the end.
+
+        Returns:
+            Whether the result of an evaluation has come, of these weights or of earlier ones.
+        """
         begun = monotonic()
-        weights = {name: array.copy() for name, array in self._conducted.snapshot().items()}
-        policy = policy_of(self._conducted.policy, weights)
-        episodes, seed = self._run.eval_episodes, self._run.seed
-        columns, info_mask = min(episodes, EVALUATION_ENVS), self._conducted.policy.info_mask
-        settings = self._conducted.config.env.evaluated()
-        envs = make_envs(self._run.env, columns, seed=seed, role="evaluation", settings=settings, info_mask=info_mask)
         try:
-            result = evaluate(policy, envs, episodes=episodes, seed=seed, on_step=self._during_evaluation)
+            return self._evaluations.step(
+                self._conducted.snapshot,
+                self.counters,
+                self._wall_time(),
+                self._during_evaluation,
+                due=due,
+                last=last and self._run.evaluation_interval > 0,
+            )
         except _EvaluationStopped:
             return False
         finally:
-            envs.close()
-            self._conducted.timings.add("evaluate", monotonic() - begun)
-        self._recorder.evaluated(result.return_mean, result.return_std, result.length_mean)
-        self._saving.evaluated(result.return_mean, weights)
-        return True
+            if due and (last or not self._evaluations.beside):
+                self._conducted.timings.add("evaluate", monotonic() - begun)
 
-    def _during_evaluation(self, _ended: int) -> None:
+    def _during_evaluation(self) -> None:
         self._show("evaluating")
         if self._signals.received:
             raise _EvaluationStopped
@@ -256,6 +294,8 @@ class Conductor(ABC):
             self.counters,
             wall_time_s=self._wall_time(),
             actor_restarts=self._restarts_before + self._restarts,
+            evaluator_restarts=self._evaluator_restarts_before + self._evaluations.restarts,
+            evaluation_s=self._evaluated_before + self._evaluations.seconds,
             env_stall_max_s=max(self.counters.env_stall_max_s, self._longest_stall),
         )
 
@@ -318,7 +358,7 @@ class Conductor(ABC):
     def _save_best(self) -> None:
         """Save the weights of the last evaluation, which are the best, and nothing to go on from."""
         with self._signals.patience():
-            self._saving.save_best(self.counters)
+            self._saving.save_best()
 
     def restore(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
         """Go on from a checkpoint's state, and from what it kept of the memory.
@@ -329,6 +369,8 @@ class Conductor(ABC):
         self.counters = Counters(**state["counters"])
         self._saving.go_on_from(self.counters.env_steps, state["best"])
         self._restarts_before = self.counters.actor_restarts
+        self._evaluator_restarts_before = self.counters.evaluator_restarts
+        self._evaluated_before, self._env_steps_before = self.counters.evaluation_s, self.counters.env_steps
         self._wall_time_before = self._line_at = self.counters.wall_time_s
         self._recorder.restore(state["recorder"])
         return self._go_on_from(state, kept)

@@ -180,7 +180,7 @@ class Crew:
         self.heard: list[tuple[int, Told]] = []
         """What workers have told of, and nobody has taken in yet."""
         self._supervisor = Supervisor(
-            self._start, self._board, parts.config.runtime, news, show, role="worker", work="learning step"
+            self._start, self._board, parts.config.runtime, news, show, role="worker", work="learning step", exact=True
         )
 
     @property

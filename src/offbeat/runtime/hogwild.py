@@ -63,7 +63,7 @@ class HogwildConductor(Conductor):
         at_rest, before = self._crew.at_rest, self.counters  # in this order: at rest, nothing is added any more
         self._take_in()
         finished = at_rest and self.counters.env_steps >= self._run.steps
-        evaluated = self._evaluation_due(before, finished=finished) and self._evaluate()
+        evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
         self._line_is_owed |= evaluated or self._line_due(before)
         if self._line_is_owed and (at_rest or self.counters.env_steps < self._limit):
@@ -125,9 +125,9 @@ class HogwildConductor(Conductor):
             self._recorder.episodes(returns, lengths)
         self._recorder.reported(told.info)
 
-    def _during_evaluation(self, ended: int) -> None:
+    def _during_evaluation(self) -> None:
         self._crew.watch()
-        super()._during_evaluation(ended)
+        super()._during_evaluation()
 
     # --- what the base class asks for -----------------------------------------------------------------------
 

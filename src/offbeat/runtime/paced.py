@@ -78,7 +78,7 @@ class PacedConductor(Conductor):
         self._recorder.reported(learned.info)
         self._recorder.learned({**learned.metrics, "slots_filled": slots_filled})
         finished = self.counters.env_steps >= self._run.steps
-        evaluated = self._evaluation_due(before, finished=finished) and self._evaluate()
+        evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         if evaluated or self._line_due(before):  # before the checkpoint: a resume begins after this line
             self._renew_counters()
             self._write_line()

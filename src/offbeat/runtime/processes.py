@@ -38,7 +38,9 @@ class ProcessActing(GatedActing):
         self._env = sending.package(plan.run.env, plan.run.imports)  # first, as it may refuse
         super().__init__(plan, arena.arrays, learned, timings)
         self._arena, self._cores, self._weights = arena, usable_core_numbers(), plan.weights(arena.arrays)
-        self._supervisor = Supervisor(self._start, self.board, plan.runtime, news, show, role="actor", work="ticket")
+        self._supervisor = Supervisor(
+            self._start, self.board, plan.runtime, news, show, role="actor", work="ticket", exact=True
+        )
 
     @property
     def restarts(self) -> int:

@@ -19,6 +19,8 @@ class _Evaluated(NamedTuple):
 
     return_mean: float
     weights: Tree
+    counters: Counters
+    """How far the run had come with them."""
 
 
 class Saving:
@@ -36,10 +38,10 @@ class Saving:
         """The run goes on from a checkpoint after so many env steps."""
         self._saved_env_steps, self._best = env_steps, best
 
-    def evaluated(self, return_mean: float, weights: Tree) -> None:
-        """These weights have this mean return: they may be the best."""
+    def evaluated(self, return_mean: float, weights: Tree, counters: Counters) -> None:
+        """These weights, with which the run had come so far, have this mean return: they may be the best."""
         if self._best is None or return_mean > self._best:
-            self._new_best = _Evaluated(return_mean, weights)
+            self._new_best = _Evaluated(return_mean, weights, counters)
 
     @property
     def best_is_unsaved(self) -> bool:
@@ -51,17 +53,19 @@ class Saving:
         return counters.env_steps - self._saved_env_steps
 
     def save(self, counters: Counters, state: dict[str, Any], kept: Tree | None) -> None:
-        """Save all that a resume needs. The same checkpoint is the best too, if what is the best is still unsaved."""
+        """Save all that a resume needs. It is the best checkpoint too, if its weights are the best and unsaved."""
+        if self._new_best and self._new_best.counters.env_steps != counters.env_steps:
+            self.save_best()
         names = ("best", "latest") if self._new_best else ("latest",)
         best = self._new_best.return_mean if self._new_best else self._best
         weights = self._conducted.snapshot()
         if self._write(counters, weights, {**state, "best": best}, kept, names):
             self._saved_env_steps = counters.env_steps
 
-    def save_best(self, counters: Counters) -> None:
+    def save_best(self) -> None:
         """Save the weights that were evaluated last, and nothing to go on from."""
         assert self._new_best is not None
-        self._write(counters, self._new_best.weights, None, None, ("best",))
+        self._write(self._new_best.counters, self._new_best.weights, None, None, ("best",))
 
     def _write(
         self,

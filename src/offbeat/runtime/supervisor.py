@@ -54,6 +54,7 @@ class Supervisor:
         *,
         role: str,
         work: str,
+        exact: bool,
     ) -> None:
         """Supervise children.
 
@@ -66,11 +67,12 @@ class Supervisor:
             show: is given the processes whenever they have changed.
             role: what a child is called.
             work: what one piece of its work is called.
+            exact: whether the result of the run depends on what a child has lost.
         """
         self.processes: list[Child] = []
         self.restarts = 0
         self._start, self._board, self._runtime = start, board, runtime
-        self._role, self._work = role, work
+        self._role, self._work, self._exact = role, work, exact
         self._tell, self._show = tell, show
         self._stalls = StallWatch(board.deadlines)
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
@@ -86,6 +88,12 @@ class Supervisor:
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
                 self._show(self.processes)
                 self._wait_until_ready()
+
+    def ensure_started(self) -> None:
+        """Start the only child, unless it runs; nobody waits for it."""
+        if not self.processes or self.processes[0].process.returncode is not None:
+            self.processes[:] = [self._started(0, 0, None)]
+            self._show(self.processes)
 
     def _wait_until_ready(self) -> None:
         while waiting := [process for process in self.processes if not process.ready]:
@@ -132,8 +140,9 @@ class Supervisor:
         self.processes[index] = self._started(index, ticket, None, attempt=deaths)
         self._show(self.processes)
         why = f" ({dead.failure.strip().splitlines()[-1]})" if dead.failure else ""
-        inexact = "; this run is no longer exact" if self._runtime.lag == "exact" else ""
-        self._tell(f"{text}{why}: started again, at a marked cut; restart {deaths} of {self._budget}{inexact}")
+        cut = ", at a marked cut" if self._exact else ""
+        inexact = "; this run is no longer exact" if self._exact and self._runtime.lag == "exact" else ""
+        self._tell(f"{text}{why}: started again{cut}; restart {deaths} of {self._budget}{inexact}")
 
     def _count_death(self, index: int) -> int:
         """Return how often this child has died within the window."""

@@ -1,0 +1,158 @@
+"""Evaluations of a run: when its weights are evaluated, and what is done with the results.
+
+A run that must not depend on the clock (lag exact), and one in serial, waits for each result. Else the evaluator works
+beside the learner, and a result is taken in when it has come. Evaluations are left out where they would take more than
+a share of the run's time, but never the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from offbeat.config import RunConfig
+from offbeat.metrics.recorder import Counters, Recorder
+from offbeat.models.published import published_vector
+from offbeat.models.spec import PolicySpec
+from offbeat.runtime.evaluators import Evaluator, Result
+from offbeat.runtime.gate import NAP_S
+from offbeat.runtime.saving import Saving
+from offbeat.types import Tree
+
+FREE_S = 5.0
+"""Seconds that evaluations of a run may take together, whatever their share: short runs are evaluated as asked for."""
+
+
+WORTH_A_WORD = 0.01
+"""Share of the time from which on the closing line says what evaluations took."""
+
+
+class Evaluations:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        run: RunConfig,
+        policy: PolicySpec,
+        evaluator: Evaluator,
+        recorder: Recorder,
+        saving: Saving,
+        tell: Callable[[str], None],
+        expected_s: Callable[[], float],
+        *,
+        beside: bool,
+        bounded: bool,
+    ) -> None:
+        """Evaluate a run.
+
+        Args:
+            run: what is evaluated, and how often.
+            policy: whose weights are evaluated.
+            evaluator: who does it.
+            recorder: takes the results.
+            saving: takes the weights, which may be the best.
+            tell: tells the user.
+            expected_s: returns the seconds that the first evaluation may take, by what acting has taken so far.
+            beside: whether the learner goes on meanwhile.
+            bounded: whether the share of time is bounded, which depends on the clock.
+        """
+        self._run, self._policy, self._evaluator = run, policy, evaluator
+        self._recorder, self._saving, self._tell, self._expected_s = recorder, saving, tell, expected_s
+        self.beside, self._bounded = beside, bounded
+        self._under_way: tuple[Tree, Counters] | None = None
+        """The weights that are being evaluated, and how far the run had come with them."""
+        self._owed = self._left_out = False
+        """Whether one is due that could not begin as another was under way; whether one was left out."""
+        self.seconds = 0.0
+        """What all have taken together."""
+        self._last_seconds: float | None = None
+
+    @property
+    def restarts(self) -> int:
+        return self._evaluator.restarts
+
+    def step(
+        self,
+        snapshot: Callable[[], Tree],
+        counters: Counters,
+        wall_time_s: float,
+        on_wait: Callable[[], None],
+        *,
+        due: bool,
+        last: bool,
+    ) -> bool:
+        """Take in a result that has come; begin an evaluation that is due. Return whether there is something to report.
+
+        Args:
+            snapshot: returns the weights, which may be views.
+            counters: how far the run has come with them.
+            wall_time_s: seconds of training so far.
+            on_wait: is called often while a result is waited for; may raise to give up.
+            due: whether the weights are to be evaluated.
+            last: whether they are those of the end: then the result is waited for.
+        """
+        reported = self._take_in(NAP_S if last else 0.0, on_wait, until_done=last)
+        self._owed |= due
+        if not self._owed or self._under_way or (not last and self._too_much(wall_time_s)):
+            return reported
+        self._owed = False
+        self._begin(snapshot(), counters)
+        if last or not self.beside:
+            reported |= self._take_in(NAP_S, on_wait, until_done=True)
+        return reported
+
+    def _too_much(self, wall_time_s: float) -> bool:
+        """Whether one more would take too large a share of the time; then it is left out."""
+        one = self._expected_s() if self._last_seconds is None else self._last_seconds
+        if not self._bounded or self.seconds + one <= max(FREE_S, self._run.eval_time_share * wall_time_s):
+            return False
+        self._owed = False
+        if not self._left_out:
+            self._tell(
+                f"an evaluation takes about {one:.1f} s: some are left out, so that they take no more than "
+                f"{100 * self._run.eval_time_share:.0f} % of the time (eval_time_share); the end is always evaluated"
+            )
+        self._left_out = True
+        return True
+
+    def _begin(self, snapshot: Tree, counters: Counters) -> None:
+        weights = {name: np.array(array) for name, array in snapshot.items()}
+        self._under_way = weights, counters
+        self._evaluator.start(published_vector(self._policy, weights))
+
+    def _take_in(self, seconds: float, on_wait: Callable[[], None], *, until_done: bool) -> bool:
+        """Take in the result of what is under way, if it has come; return whether it has."""
+        while self._under_way:
+            result = self._evaluator.poll(seconds, on_wait)
+            if result:
+                self._record(result, *self._under_way)
+                self._under_way = None
+                return True
+            if not until_done:
+                return False
+        return False
+
+    def _record(self, result: Result, weights: Tree, counters: Counters) -> None:
+        self.seconds += result.seconds
+        self._last_seconds = result.seconds
+        if result.evaluation is None:
+            self._recorder.evaluation_failed()
+            self._tell(f"evaluation failed, and training goes on: {result.failure}")
+            return
+        evaluation = result.evaluation
+        self._recorder.evaluated(
+            evaluation.return_mean, evaluation.return_std, evaluation.length_mean, counters.env_steps
+        )
+        self._saving.evaluated(evaluation.return_mean, weights, counters)
+
+    def summary(self, wall_time_s: float) -> str:
+        """Say what evaluations took of a run; nothing where that is nothing worth a word."""
+        share = self.seconds / wall_time_s if wall_time_s else 0.0
+        if share < WORTH_A_WORD:
+            return ""
+        beside = ", beside learning" if self.beside else ""
+        return f"evaluations took {100 * share:.0f} % of the time{beside}"
+
+    def close(self) -> None:
+        self._evaluator.close()
