@@ -131,7 +131,8 @@ class RuntimeConfig:
     start_together: Count | None = None
     """Processes that are started at the same time, for slow envs; none: all. For processes and hogwild."""
     restart_budget: Natural | None = None
-    """Restarts of one process within 10 minutes before the run is given up; none: 5. For processes and hogwild."""
+    """Restarts of one process within 10 minutes before the run is given up, or, of an evaluator, the evaluation; none:
+    5. In serial and threads only of evaluations."""
 
     @property
     def batch_unrolls(self) -> int:
@@ -276,7 +277,7 @@ def _in_toml(value: object) -> object:
 ONLY: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("learner_cores", "learner_nice"), ("threads", "processes")),
     **dict.fromkeys(("actor_cores", "actor_nice"), ("threads", "processes", "hogwild")),
-    **dict.fromkeys(("start_together", "restart_budget"), ("processes", "hogwild")),
+    "start_together": ("processes", "hogwild"),
     "actor_threads": ("processes",),
     **dict.fromkeys(("workers", "hogwild", "hogwild_moments"), ("hogwild",)),
 }

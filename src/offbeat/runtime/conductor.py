@@ -130,7 +130,7 @@ class Conductor(ABC):
         )
 
     def _expected_evaluation_s(self) -> float:
-        """Return the seconds that an evaluation may take, by what acting has taken so far; 0 while that is not known."""
+        """Return the seconds that an evaluation may take, by what acting has taken so far; 0 where that is unknown."""
         totals, env_steps = self._timings().totals(), self.counters.env_steps - self._env_steps_before
         if not env_steps:
             return 0.0

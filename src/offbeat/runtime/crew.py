@@ -30,7 +30,7 @@ from offbeat.threads import usable_core_numbers
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.updates import Updates
 
-CLOSE_S = 5.0
+CLOSE_S = 2.0
 """Seconds that workers get to end by themselves, and to close their envs."""
 WORKER_BYTES = 300_000_000
 """What a worker process takes beside its replay: Python, torch, networks and buffers."""

@@ -19,7 +19,7 @@ from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.supervisor import Supervisor
 from offbeat.threads import usable_core_numbers
 
-CLOSE_S = 5.0
+CLOSE_S = 2.0
 """Seconds that actors get to end by themselves, and to close their envs."""
 
 

@@ -1,0 +1,66 @@
+"""Envs that misbehave in evaluations alone; `--import tests.reference.evaluated_envs` registers them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from tests.reference.run_envs import Wave
+
+EVALUATES = any("evaluator_process" in word for word in sys.orig_argv)
+"""Whether this is the process of an evaluator."""
+
+
+class ExitsInEvaluations(Wave):
+    """Ends its process without a word."""
+
+    def step(self, action: Any) -> Any:
+        if EVALUATES:
+            os._exit(3)
+        return super().step(action)
+
+
+class RaisesInEvaluations(Wave):
+    """Raises in the fifth env step of an episode."""
+
+    def step(self, action: Any) -> Any:
+        if EVALUATES and self.steps == 4:
+            raise ZeroDivisionError("the wave has no length")
+        return super().step(action)
+
+
+class HangsInOneEvaluation(Wave):
+    """Hangs once."""
+
+    def step(self, action: Any) -> Any:
+        if EVALUATES and not Path("HUNG").exists():
+            Path("HUNG").touch()
+            time.sleep(600)
+        return super().step(action)
+
+
+class SlowInEvaluations(Wave):
+    """Takes its time."""
+
+    def step(self, action: Any) -> Any:
+        if EVALUATES:
+            time.sleep(0.02)
+        return super().step(action)
+
+
+class WaitsInEvaluations(Wave):
+    """Waits for a file."""
+
+    def step(self, action: Any) -> Any:
+        while EVALUATES and not Path("GO").exists():
+            time.sleep(0.01)
+        return super().step(action)
+
+
+for env in (ExitsInEvaluations, RaisesInEvaluations, HangsInOneEvaluation, SlowInEvaluations, WaitsInEvaluations):
+    if f"evaluated/{env.__name__}-v0" not in gym.registry:
+        gym.register(f"evaluated/{env.__name__}-v0", entry_point=f"tests.reference.evaluated_envs:{env.__name__}")
