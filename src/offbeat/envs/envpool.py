@@ -20,6 +20,7 @@ from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.encoding import action_encoder
 from offbeat.envs.infos import numbers_reader
+from offbeat.envs.limits import Limits
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
@@ -148,6 +149,7 @@ def make_envpool(
     groups: Sequence[slice],
     seeds: Sequence[int],
     settings: EnvConfig,
+    limits: Limits,
     kwargs: Mapping[str, Any],
 ) -> Envs:
     """Make the envs of one actor.
@@ -160,7 +162,11 @@ def make_envpool(
         raise ConfigError(f'{env_id} needs envpool, which is not installed: type pip install "offbeat[envpool]"')
     if name not in ids():
         raise unknown("env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them.")
-    arguments = {**_arguments(env_id, _envpool().make_spec(name).config, settings), **kwargs}
+    config = _envpool().make_spec(name).config
+    arguments = {**_arguments(env_id, config, settings), **kwargs}
+    own = _own_limit(arguments.get("max_episode_steps", config.max_episode_steps))
+    if (wanted := limits.shorter_than(own)) is not None:
+        arguments["max_episode_steps"] = wanted
     pools = [
         _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **arguments)
         for group in groups
@@ -174,7 +180,16 @@ def make_envpool(
         frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
         info=settings.info_metrics,
     )
+    spec = limits.recorded(spec, own)
     return EnvPoolEnvs(spec, groups, pools, episodic_life=bool(settings.episodic_life))
+
+
+_UNLIMITED = 2**31 - 1
+"""What EnvPool says of envs that it does not limit."""
+
+
+def _own_limit(steps: int) -> int | None:
+    return steps if steps < _UNLIMITED else None
 
 
 _OPTIONS = {

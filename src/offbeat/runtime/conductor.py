@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from offbeat.checkpoint import CheckpointStore
 from offbeat.config import Config
-from offbeat.envs.make import make_envs
 from offbeat.errors import RunFailed
 from offbeat.loading import policy_of
 from offbeat.metrics.progress import Phase, Progress, Status
@@ -23,9 +22,10 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.time_limits import TimeLimitWarning
 from offbeat.threads import blas_kernels
 from offbeat.types import EnvSpec, Tree
-from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
+from offbeat.workers.evaluator import evaluate, evaluation_envs
 
 LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least."""
@@ -93,6 +93,8 @@ class Conductor(ABC):
         self._conducted, self._run = conducted, conducted.config.run
         self._recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._callbacks, self._tell = watchers.signals, watchers.callbacks, watchers.tell
+        self._told_of_cuts = False
+        self._time_limit = TimeLimitWarning(conducted.env, conducted.config.columns, watchers.tell)
         self._saving = Saving(conducted, watchers.store, watchers.tell)
         self.counters = Counters()
         self.ending: Ending | None = None
@@ -224,11 +226,25 @@ class Conductor(ABC):
         weights = {name: array.copy() for name, array in self._conducted.snapshot().items()}
         policy = policy_of(self._conducted.policy, weights)
         episodes, seed = self._run.eval_episodes, self._run.seed
-        columns, info_mask = min(episodes, EVALUATION_ENVS), self._conducted.policy.info_mask
-        settings = self._conducted.config.env.evaluated()
-        envs = make_envs(self._run.env, columns, seed=seed, role="evaluation", settings=settings, info_mask=info_mask)
+        settings = self._conducted.config.env
+        envs = evaluation_envs(
+            self._run.env,
+            episodes,
+            seed=seed,
+            role="evaluation",
+            settings=settings,
+            max_episode_steps=settings.evaluation_limit(self._run.eval_max_episode_steps),
+            info_mask=self._conducted.policy.info_mask,
+        )
         try:
-            result = evaluate(policy, envs, episodes=episodes, seed=seed, on_step=self._during_evaluation)
+            result = evaluate(
+                policy,
+                envs,
+                episodes=episodes,
+                seed=seed,
+                max_steps=self._run.eval_max_steps,
+                on_step=self._during_evaluation,
+            )
         except _EvaluationStopped:
             return False
         finally:
@@ -236,7 +252,19 @@ class Conductor(ABC):
             self._conducted.timings.add("evaluate", monotonic() - begun)
         self._recorder.evaluated(result.return_mean, result.return_std, result.length_mean)
         self._saving.evaluated(result.return_mean, weights)
+        self._tell_of_cuts(result.cuts)
         return True
+
+    def _tell_of_cuts(self, cuts: str) -> None:
+        """Say once a run that an evaluation was cut."""
+        if cuts and not self._told_of_cuts:
+            self._told_of_cuts = True
+            self._tell(
+                f"evaluation: {cuts}; they count with what they had earned. The bounds are "
+                f"eval_max_episode_steps={self._run.eval_max_episode_steps} and "
+                f"eval_max_steps={self._run.eval_max_steps} in total; where it is the task that never ends, type "
+                "--set max_episode_steps=N"
+            )
 
     def _during_evaluation(self, _ended: int) -> None:
         self._show("evaluating")
@@ -262,6 +290,7 @@ class Conductor(ABC):
     def _write_line(self) -> None:
         self._line_at = self.counters.wall_time_s
         self.line = self._recorder.line(self.counters, self._timings())
+        self._time_limit.look(self.counters.env_steps, self.line["episodes"])
         for callback in self._callbacks:
             if callback(dict(self.line)) == "stop":
                 self._stop = self._stop or Ending("interrupted", "stopped by a callback", 0)
