@@ -203,7 +203,8 @@ def test_each_call_of_the_envs_is_watched_and_said_to_reset_where_an_episode_may
         """Envs that are called only while they are watched."""
 
         def __init__(self, envs: Any) -> None:
-            self._envs, self.calls = envs, []
+            self._envs = envs
+            self.calls: list[str] = []
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(self._envs, name)
@@ -292,7 +293,8 @@ def test_a_game_that_is_cut_after_lives_were_lost_counts_as_cut():
     envs = evaluation_envs(
         "BreakoutNoFrameskip-v4", 2, seed=0, role="evaluation", settings=settings, max_episode_steps=100
     )
-    result = evaluate(_Still(), envs, episodes=2, seed=0)
+    still: Any = _Still()
+    result = evaluate(still, envs, episodes=2, seed=0)
     assert (result.lengths < 100).all(), "no life was lost"
     assert result.cut == 2
 

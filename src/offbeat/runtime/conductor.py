@@ -290,7 +290,7 @@ class Conductor(ABC):
     def _write_line(self) -> None:
         self._line_at = self.counters.wall_time_s
         self.line = self._recorder.line(self.counters, self._timings())
-        self._time_limit.look(self.counters.env_steps, self.line["episodes"])
+        self._time_limit.look(self.counters.env_steps, int(self.line["episodes"] or 0))
         for callback in self._callbacks:
             if callback(dict(self.line)) == "stop":
                 self._stop = self._stop or Ending("interrupted", "stopped by a callback", 0)
