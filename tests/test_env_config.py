@@ -56,10 +56,20 @@ def test_rewards_are_clipped_and_then_scaled(settings, learned):
     np.testing.assert_array_equal(rewards, np.array([-7, 0.5, 30], np.float32))
 
 
-def test_evaluations_during_training_cut_games_short_and_no_game_gets_longer():
-    assert CLASSIC.evaluated().max_frames == 18_000
-    assert EnvConfig(max_frames=400).evaluated().max_frames == 400
-    assert EnvConfig().evaluated() == EnvConfig()
+def test_evaluations_during_training_cut_a_game_after_five_minutes_and_other_episodes_as_asked():
+    assert CLASSIC.evaluation_limit(27_000) == 18_000 // 4
+    assert CLASSIC.evaluation_limit(100) == 100
+    assert EnvConfig(max_frames=108_000).evaluation_limit(27_000) == 18_000 // 4, "EnvPool's frame skip"
+    assert EnvConfig().evaluation_limit(27_000) == 27_000
+
+
+def test_the_limit_of_an_episode_is_kept_in_the_config_and_must_be_a_count(tmp_path):
+    config = resolve("ppo", "CartPole-v1", assignments={"max_episode_steps": "70"})
+    config.save(tmp_path / "config.toml")
+    assert load(tmp_path / "config.toml").env.max_episode_steps == 70
+    assert resolve("ppo", "CartPole-v1").env.max_episode_steps is None
+    with pytest.raises(ConfigError, match="max_episode_steps is '0', but a whole number at least 1"):
+        resolve("ppo", "CartPole-v1", assignments={"max_episode_steps": "0"})
 
 
 def test_the_settings_are_recorded_with_what_the_id_implies_and_are_read_again(tmp_path):

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from offbeat.env_config import UNSAID, EnvConfig, family_of
+from offbeat.env_config import EVALUATION_STEPS, UNSAID, EnvConfig, family_of
 from offbeat.errors import ConfigError, unknown
 from offbeat.fields import Count, Natural, Nice, Positive, Share, build, hints_of, read
 from offbeat.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
@@ -48,6 +48,10 @@ class RunConfig:
     evaluator: Literal["process", "inline"] = "process"
     """Who evaluates during training. process: a supervised process, beside the learner where cores allow; inline: the
     process of the learner, to debug."""
+    eval_max_episode_steps: Count = EVALUATION_STEPS
+    """Env steps after which an evaluation during training cuts an episode; it counts with what it has earned."""
+    eval_max_steps: Count = 1_000_000
+    """Env steps after which an evaluation during training ends, all its envs together."""
     checkpoint_every: Natural | None = None
     """Env steps between checkpoints; none: a tenth of `steps`; 0: only the last."""
     checkpoints_kept: Count = 3
@@ -199,6 +203,12 @@ class Config:
         if self.runtime.runtime != "hogwild":
             return 1
         return self.runtime.workers or usable_cores()
+
+    @property
+    def columns(self) -> int:
+        """Envs of the whole run."""
+        acting = self.workers if self.runtime.runtime == "hogwild" else self.runtime.actors
+        return acting * self.runtime.envs_per_actor
 
     def of_worker(self, index: int) -> Config:
         """Return what one worker of a hogwild run does: a serial run with its share of what is counted in total.

@@ -33,6 +33,9 @@ class EnvConfig:
     none: as the env's id says. Only for Atari."""
     max_frames: Count | None = None
     """Frames after which a game is truncated; none: as the env's id says. Only for Atari."""
+    max_episode_steps: Count | None = None
+    """Env steps after which an episode is truncated, a game where a lost life ends an episode; a shorter limit of the
+    env's own stays. None: as the env has it."""
     frame_stack: Annotated[int, Bound(1, 255)] | None = None
     """Successive images that a policy sees at once, the last ones of its episode; none: 4 for ale-py's
     Atari, else 1."""
@@ -76,9 +79,15 @@ class EnvConfig:
         clipped = rewards.clip(-1, 1) if self.clip_rewards else rewards
         return clipped if self.reward_scale == 1 else clipped * self.reward_scale
 
-    def evaluated(self) -> EnvConfig:
-        """Return the settings of evaluations during training, whose games are cut short."""
-        return self if self.max_frames is None else replace(self, max_frames=min(self.max_frames, EVALUATION_FRAMES))
+    def evaluation_limit(self, max_episode_steps: int) -> int:
+        """Return the env steps after which an evaluation during training cuts an episode: of a game, five minutes.
+
+        Args:
+            max_episode_steps: the most that are asked for.
+        """
+        if self.max_frames is None:
+            return max_episode_steps
+        return min(max_episode_steps, max(1, EVALUATION_FRAMES // (self.frame_skip or USUAL_FRAME_SKIP)))
 
 
 def _is_key(name: str) -> bool:
@@ -88,9 +97,14 @@ def _is_key(name: str) -> bool:
 
 ENVPOOL = "envpool:"
 """The prefix of EnvPool's ids."""
+EVALUATION_STEPS = 27_000
+"""Env steps after which an evaluation cuts an episode, if nothing else is asked for: the limit of Atari's games. A
+policy whose episode never ends would be evaluated for ever."""
 EVALUATION_FRAMES = 18_000
 """Frames of a game that an evaluation during training plays at most: five minutes, as in Mnih et al. 2015. A policy
 that does not know how to go on would else stand still until `max_frames`."""
+USUAL_FRAME_SKIP = 4
+"""Of Atari's games, where nothing else is said."""
 ATARI_ONLY = ("frame_skip", "repeat_action_probability", "noop_max", "fire_reset", "episodic_life", "max_frames")
 """Settings that mean something only to games of the Arcade Learning Environment."""
 

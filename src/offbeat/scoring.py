@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from offbeat.envs.make import make_envs
+from offbeat.env_config import EVALUATION_STEPS
 from offbeat.loading import LoadedPolicy
 from offbeat.threads import limit_blas
-from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
+from offbeat.workers.evaluator import evaluate, evaluation_envs
+
+SCORE_STEPS = 10_000_000
+"""Env steps of all envs together after which it ends, if nothing else is asked for."""
 
 
 def score(
@@ -17,34 +20,53 @@ def score(
     episodes: int,
     seed: int,
     sampled: bool = False,
+    max_episode_steps: int = EVALUATION_STEPS,
+    max_steps: int = SCORE_STEPS,
     on_step: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Play exactly `episodes` whole episodes on envs of their own, and return the figures by name.
+    """Play `episodes` whole episodes on envs of their own, and return the figures by name.
+
+    `episodes` is how many the figures are of, `cut` how many of these a bound cut, and `not_begun` how many were asked
+    for beside them.
 
     Args:
         loaded: the policy.
         episodes: how many.
         seed: keys the envs and the sampling.
         sampled: sample actions, instead of taking the most likely one.
+        max_episode_steps: env steps after which an episode is cut, which counts with what it has earned.
+        max_steps: env steps after which all ends, all envs together.
         on_step: as for `evaluate`.
 
     Raises:
         ConfigError: the env cannot be made here.
+        EnvFailed: it failed while it was stepped.
     """
     limit_blas(1)
-    columns, info_mask = min(episodes, EVALUATION_ENVS), loaded.policy.spec.info_mask
     trained = loaded.trained
-    envs = make_envs(trained.env, columns, seed=seed, role="eval", settings=trained.env_config, info_mask=info_mask)
+    envs = evaluation_envs(
+        trained.env,
+        episodes,
+        seed=seed,
+        role="eval",
+        settings=trained.env_config,
+        max_episode_steps=max_episode_steps,
+        info_mask=loaded.policy.spec.info_mask,
+    )
     try:
-        result = evaluate(loaded.policy, envs, episodes=episodes, seed=seed, sampled=sampled, on_step=on_step)
+        result = evaluate(
+            loaded.policy, envs, episodes=episodes, seed=seed, sampled=sampled, max_steps=max_steps, on_step=on_step
+        )
     finally:
         envs.close()
     return {
-        "episodes": episodes,
+        "episodes": len(result.returns),
+        "cut": result.cut,
+        "not_begun": result.not_begun,
         "return_mean": result.return_mean,
         "return_std": result.return_std,
-        "return_min": float(result.returns.min()),
-        "return_max": float(result.returns.max()),
+        "return_min": result.return_min,
+        "return_max": result.return_max,
         "length_mean": result.length_mean,
         "env_steps": trained.env_steps,
         "learning_step": trained.learning_step,

@@ -157,6 +157,10 @@ class EnvSpec:
     """What its infos report that becomes a metric, K names."""
     idles: bool = False
     """Whether there are moments in which the agent has nothing to decide, as far as `preflight` has seen."""
+    time_limit: int | None = None
+    """Env steps after which an episode is truncated at the latest; None: no limit is known."""
+    cut_at: int | None = None
+    """Env steps after which an episode is truncated that would go on outside of an evaluation; None: never."""
 
     @property
     def mask(self) -> str | None:

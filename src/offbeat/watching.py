@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from offbeat.curriculum import parameters
-from offbeat.env_config import EnvConfig, family_of
+from offbeat.env_config import EVALUATION_STEPS, EnvConfig, family_of
 from offbeat.envs.contract import Envs, Outcome
-from offbeat.envs.gymnasium import make_scalar, mujoco_warnings_once
+from offbeat.envs.limits import Limits
 from offbeat.envs.make import make_envs, registered
+from offbeat.envs.sources import make_scalar, mujoco_warnings_once
 from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy, Trained
@@ -25,8 +26,19 @@ from offbeat.types import INFO_MASK, Tree
 DEFAULT_FPS = 30
 
 
-def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float, int]:
-    """Play one greedy episode; return its return and its length in env steps.
+class Watched(NamedTuple):
+    """An episode that was shown."""
+
+    total: float
+    """Its return."""
+    length: int
+    """In env steps."""
+    cut: bool
+    """Whether it was cut, as it had not ended by then."""
+
+
+def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int = EVALUATION_STEPS) -> Watched:
+    """Play one greedy episode, and cut it after `max_steps` env steps.
 
     Raises:
         ConfigError: the env cannot be drawn here, or the video cannot be written.
@@ -38,7 +50,7 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
     ):
         raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
     env = _make(policy.trained, "human" if video is None else "rgb_array")
-    episode = _Episode(env, policy, seed)
+    episode = _Episode(env, policy, seed, max_steps)
     try:
         if video is None:
             for _ in episode.frames():
@@ -49,26 +61,25 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None) -> tuple[float
             write_video(episode.frames(), video, int(env.metadata.get("render_fps") or DEFAULT_FPS))
     finally:
         env.close()
-    return episode.total, episode.length
+    return Watched(episode.total, episode.length, not episode.ended)
 
 
 class _Episode:
-    def __init__(self, env: Any, policy: LoadedPolicy, seed: int) -> None:
-        self._env, self._policy, self._seed = env, policy, seed
-        self.total, self.length = 0.0, 0
+    def __init__(self, env: Any, policy: LoadedPolicy, seed: int, max_steps: int) -> None:
+        self._env, self._policy, self._seed, self._max_steps = env, policy, seed, max_steps
+        self.total, self.length, self.ended = 0.0, 0, False
 
     def frames(self) -> Iterator[Any]:
         """Play the episode, yielding what is drawn at each env step."""
         self._policy.begin()
         observation, info = self._drawn(self._env.reset, seed=self._seed)
-        ended = False
         yield self._drawn(self._env.render)
-        while not ended:
+        while not self.ended and self.length < self._max_steps:
             action = self._policy(observation, action_mask=info.get(INFO_MASK))
             observation, reward, terminated, truncated, info = self._drawn(self._env.step, action)
             self.total += float(reward)
             self.length += 1
-            ended = bool(terminated or truncated)
+            self.ended = bool(terminated or truncated)
             if info.get(BEGINS):
                 self._policy.begin()
             yield self._drawn(self._env.render)
@@ -142,7 +153,7 @@ def _make(trained: Trained, render_mode: str) -> Any:
     try:
         entry = registered(env_id)
         with mujoco_warnings_once(entry):
-            env = make_scalar(entry, {"render_mode": render_mode})
+            env = make_scalar(entry, {"render_mode": render_mode}, Limits(trained.env_config.max_episode_steps))
         for tell in tellers([env], parameters(trained.env_config.curriculum), env_id):
             tell(1.0)  # the task as it is in the end
         return env  # noqa: TRY300 - whatever goes wrong is told alike

@@ -66,7 +66,9 @@ def test_the_command_that_was_typed_is_kept(tmp_path, monkeypatch):
 
 # --- eval ---------------------------------------------------------------------------------------------------
 
-EVAL_KEYS = "episodes return_mean return_std return_min return_max length_mean env_steps learning_step updates"
+EVAL_KEYS = (
+    "episodes cut not_begun return_mean return_std return_min return_max length_mean env_steps learning_step updates"
+)
 
 
 def evaluate(*arguments: object) -> dict[str, float]:

@@ -12,12 +12,12 @@ import pytest
 from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows
 
 from offbeat.envs.contract import Snapshots
-from offbeat.envs.gymnasium import make_scalar
 from offbeat.envs.make import make_envs, registered
 from offbeat.envs.pixels import CELLS, LEFT, RIGHT, GoalColumns, MotionColumns, PixelsColumns
 from offbeat.envs.questions import Questions
 from offbeat.envs.recall import RecallColumns
 from offbeat.envs.snapshots import load, save
+from offbeat.envs.sources import make_scalar
 from offbeat.errors import ConfigError
 from offbeat.seeding import derive_seed
 from offbeat.types import Array

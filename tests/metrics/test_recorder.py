@@ -44,6 +44,10 @@ def ended(recorder: Recorder, *returns: float) -> None:
     recorder.episodes(np.array(returns, np.float32), np.full(len(returns), 10, np.int32))
 
 
+def evaluation(mean: float, std: float, length: float) -> dict[str, float]:
+    return {"eval_return_mean": mean, "eval_return_std": std, "eval_length_mean": length, "eval_env_steps": 7}
+
+
 def bound_of(recorder: Recorder) -> str:
     return recorder.verdict.bound if recorder.verdict else ""
 
@@ -197,8 +201,8 @@ def test_slots_filled_is_averaged_and_the_longest_stall_is_told():
 
 def test_the_best_evaluation_is_kept_and_each_is_counted():
     recorder = Recorder([])
-    recorder.evaluated(10.0, 1.0, 50.0)
-    recorder.evaluated(8.0, 2.0, 40.0)
+    recorder.evaluated(evaluation(10.0, 1.0, 50.0))
+    recorder.evaluated(evaluation(8.0, 2.0, 40.0))
     line = recorder.line(at(1), Timings())
     assert (line["eval_return_mean"], line["eval_return_std"], line["eval_length_mean"]) == (8.0, 2.0, 40.0)
     assert line["best_eval_return_mean"] == 10.0
@@ -209,7 +213,7 @@ def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written(
     first, timings = Recorder([], PROCESSES, episodes_window=3), Timings()
     ended(first, 1.0, 2.0, 3.0, 4.0)
     first.learned({"policy_loss": 1.5, "policy_lag_max": 1})
-    first.evaluated(10.0, 1.0, 50.0)
+    first.evaluated(evaluation(10.0, 1.0, 50.0))
     timings.merge({"wait/actor": 0.5, "act": 0.5, "learn/publish": 0.25})
     first.line(at(2, env_stall_max_s=0.5), timings)
     timings.merge({"wait/actor": 1.0, "act": 0.5})  # since that line, and before the checkpoint
@@ -224,7 +228,7 @@ def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written(
     for recorder in (first, second):
         ended(recorder, 7.0)
         recorder.learned({"policy_loss": 2.5})
-        recorder.evaluated(5.0, 1.0, 50.0)
+        recorder.evaluated(evaluation(5.0, 1.0, 50.0))
     assert second.line(at(3), since) == first.line(at(3), timings)
     assert second.verdict == first.verdict
 

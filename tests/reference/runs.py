@@ -120,7 +120,7 @@ def is_alive(pid: int) -> bool:
 
 
 TIMED = {
-    *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s"),
+    *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s", "evaluation_s"),
     *("actor_wait_fraction", "learner_wait_fraction", "slots_filled", "acted_beyond"),
 }
 """The last two depend on the clock outside of serial alone."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import traceback
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -10,13 +11,14 @@ import pytest
 from gymnasium import spaces
 from tests.reference.models import random_vector
 
+from offbeat.env_config import EnvConfig
 from offbeat.envs.make import make_envs
 from offbeat.errors import EnvFailed
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
 from offbeat.seeding import derive_seed
 from offbeat.types import EnvSpec
-from offbeat.workers.evaluator import Evaluation, evaluate
+from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
 ENV = "tests/RandomLength-v0"
 MEAN_LENGTH = 5
@@ -157,7 +159,16 @@ class Endless(RandomLength):
         return observed
 
 
-_OTHERS: dict[str, Any] = {"tests/FailsAtStep-v0": FailsAtStep, "tests/Endless-v0": Endless}
+class Long(RandomLength):
+    """Truncates an episode by itself, after 50 steps."""
+
+    def reset(self, **arguments: Any) -> Any:
+        observed = super().reset(**arguments)
+        self.left, self.truncates = 50, True
+        return observed
+
+
+_OTHERS: dict[str, Any] = {"tests/FailsAtStep-v0": FailsAtStep, "tests/Endless-v0": Endless, "tests/Long-v0": Long}
 for _id, _maker in _OTHERS.items():
     if _id not in gym.registry:
         gym.register(_id, _maker)
@@ -192,7 +203,8 @@ def test_each_call_of_the_envs_is_watched_and_said_to_reset_where_an_episode_may
         """Envs that are called only while they are watched."""
 
         def __init__(self, envs: Any) -> None:
-            self._envs, self.calls = envs, []
+            self._envs = envs
+            self.calls: list[str] = []
 
         def __getattr__(self, name: str) -> Any:
             value = getattr(self._envs, name)
@@ -250,6 +262,53 @@ def test_the_smallest_bound_leaves_an_episode_of_each_column(max_steps):
     result = endless(episodes=9, max_steps=max_steps)
     assert result.lengths.tolist() == ([2, 2] if max_steps == 3 else [1, 1])
     assert (result.cut, result.not_begun) == (2, 7)
+
+
+def test_an_episode_that_is_cut_counts_with_what_it_earned_and_its_column_plays_its_share():
+    """Episodes of the first column end after 3 steps, those of the second never."""
+    Endless.made = 0
+    envs = evaluation_envs("tests/Endless-v0", 2, seed=0, role="evaluation", settings=EnvConfig(), max_episode_steps=10)
+    result = evaluate(policy_for(envs.spec), envs, episodes=6, seed=0, max_steps=1000)
+    assert result.lengths.tolist() == result.returns.tolist() == [3, 10, 3, 10, 3, 10]
+    assert (result.cut, result.not_begun) == (3, 0)
+    assert result.cuts == "of 6 episodes 3 ended, 3 were cut"
+
+
+def test_an_end_at_the_limit_of_the_task_itself_is_no_cut():
+    def played(env_id, bound, settings=EnvConfig()):  # noqa: B008 - it is frozen
+        envs = evaluation_envs(env_id, 2, seed=0, role="evaluation", settings=settings, max_episode_steps=bound)
+        result = evaluate(policy_for(envs.spec), envs, episodes=4, seed=0)
+        assert (result.lengths == 5).all()
+        return result
+
+    assert played("offbeat/ChainTruncates-v0", 5).cut == played("offbeat/ChainTruncates-v0", 6).cut == 0
+    assert played("tests/Long-v0", 5, EnvConfig(max_episode_steps=5)).cut == 0
+    result = played("tests/Long-v0", 5)
+    assert (result.cut, result.cuts) == (4, "of 4 episodes 0 ended, 4 were cut")
+
+
+@pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
+def test_a_game_that_is_cut_after_lives_were_lost_counts_as_cut():
+    settings = EnvConfig().completed("BreakoutNoFrameskip-v4")
+    envs = evaluation_envs(
+        "BreakoutNoFrameskip-v4", 2, seed=0, role="evaluation", settings=settings, max_episode_steps=100
+    )
+    still: Any = _Still()
+    result = evaluate(still, envs, episodes=2, seed=0)
+    assert (result.lengths < 100).all(), "no life was lost"
+    assert result.cut == 2
+
+
+class _Still:
+    """A policy that does nothing."""
+
+    state_size = 0
+
+    def greedy(self, observation: Any, _state: Any) -> Any:
+        return np.zeros(len(next(iter(observation.values()))), np.int64)
+
+    def to_env(self, action: Any) -> Any:
+        return action
 
 
 def test_a_bound_that_is_not_reached_changes_nothing():

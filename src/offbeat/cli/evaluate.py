@@ -31,6 +31,10 @@ class Eval:
     """Sample actions, instead of taking the most likely one."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
+    max_episode_steps: int = 27_000
+    """Env steps after which an episode is cut; it counts with what it has earned."""
+    max_steps: int = 10_000_000
+    """Env steps after which the evaluation ends, all its envs together."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -39,9 +43,19 @@ class Eval:
 
         at_least("episodes", self.episodes, 1)
         at_least("seed", self.seed, 0)
+        at_least("max-episode-steps", self.max_episode_steps, 1)
+        at_least("max-steps", self.max_steps, 1)
         with stdout_aside(), _bar(self.episodes, shown=not self.json) as on_step:
             loaded = _load(self.run_directory, self.checkpoint)
-            figures = score(loaded, episodes=self.episodes, seed=self.seed, sampled=self.sampled, on_step=on_step)
+            figures = score(
+                loaded,
+                episodes=self.episodes,
+                seed=self.seed,
+                sampled=self.sampled,
+                max_episode_steps=self.max_episode_steps,
+                max_steps=self.max_steps,
+                on_step=on_step,
+            )
         print(json.dumps(figures) if self.json else self._sentence(loaded.trained.env, figures))
         return 0
 
@@ -51,7 +65,18 @@ class Eval:
             f"{env}, {how}, {figures['episodes']} episodes: return {figures['return_mean']:.1f} "
             f"+- {figures['return_std']:.1f} (from {figures['return_min']:.1f} to {figures['return_max']:.1f}), "
             f"length {figures['length_mean']:.1f}; {self.checkpoint} checkpoint, after "
-            f"{figures['env_steps']} env steps"
+            f"{figures['env_steps']} env steps{self._cuts(figures)}"
+        )
+
+    def _cuts(self, figures: dict[str, Any]) -> str:
+        """Say what became of the episodes that did not end."""
+        cut, missing = figures["cut"], figures["not_begun"]
+        if not cut and not missing:
+            return ""
+        ended = figures["episodes"] - cut
+        return (
+            f"; of {figures['episodes'] + missing} episodes {ended} ended, {cut} were cut, with what they had earned, "
+            f"and {missing} not begun (--max-episode-steps {self.max_episode_steps}, --max-steps {self.max_steps})"
         )
 
 
@@ -99,12 +124,17 @@ class Watch:
     """Keys the episode."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
+    max_steps: int = 27_000
+    """Env steps after which the episode is cut."""
 
     def run(self) -> int:
         from offbeat.watching import watch
 
+        at_least("max-steps", self.max_steps, 1)
         loaded = _load(self.run_directory, self.checkpoint)
         with busy("playing an episode", shown=self.video is not None):
-            total, length = watch(loaded, seed=self.seed, video=self.video)
-        print(f"return {total:.1f} in {length} env steps" + (f", written to {self.video}" if self.video else ""))
+            played = watch(loaded, seed=self.seed, video=self.video, max_steps=self.max_steps)
+        cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""
+        written = f", written to {self.video}" if self.video else ""
+        print(f"return {played.total:.1f} in {played.length} env steps{cut}{written}")
         return 0

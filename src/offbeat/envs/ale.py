@@ -20,6 +20,7 @@ from offbeat.env_config import EnvConfig, family_of
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.infos import numbers_reader
+from offbeat.envs.limits import Limits
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
 from offbeat.envs.spaces import action_spec, observation_leaves
 from offbeat.types import Array, EnvSpec, Tree
@@ -166,6 +167,7 @@ def make_atari(
     groups: Sequence[slice],
     seeds: Sequence[int],
     settings: EnvConfig,
+    limits: Limits,
     kwargs: Mapping[str, Any],
 ) -> Envs:
     """Make the envs of one actor.
@@ -176,9 +178,14 @@ def make_atari(
         groups: the columns of each group.
         seeds: one a column.
         settings: all of them given, see `EnvConfig.completed`.
+        limits: after how many env steps games are truncated, where `max_frames` allow more.
         kwargs: for ale-py's vector env.
     """
     arguments = {**_arguments(registered, settings), **kwargs}
+    frame_skip = arguments["frameskip"]
+    own = -(-arguments["max_num_frames_per_episode"] // frame_skip)  # the step that reaches them is the last
+    if (wanted := limits.shorter_than(own)) is not None:
+        arguments["max_num_frames_per_episode"] = wanted * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
     action = action_spec(made[0].single_action_space, env_id)
     spec = EnvSpec(
@@ -189,6 +196,7 @@ def make_atari(
         frame_skip=settings.frame_skip or 1,
         info=settings.info_metrics,
     )
+    spec = limits.recorded(spec, own)
     rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:
         rows = rows._replace(over=np.zeros(spec.columns, np.bool_))

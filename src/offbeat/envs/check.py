@@ -16,9 +16,10 @@ from offbeat.choices import allows_each
 from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
 from offbeat.envs.contract import Envs
 from offbeat.envs.encoding import action_encoder, apart
-from offbeat.envs.gymnasium import GymnasiumEnvs, make_scalar, mujoco_warnings_once
+from offbeat.envs.gymnasium import GymnasiumEnvs
 from offbeat.envs.make import make_envs, registered
 from offbeat.envs.rows import mask_writer, named
+from offbeat.envs.sources import make_scalar, mujoco_warnings_once
 from offbeat.envs.spaces import children, choices_of, random_actions
 from offbeat.errors import ConfigError, EnvFailed
 from offbeat.seeding import stream
@@ -115,11 +116,11 @@ def _check_single(env_id: str, steps: int, kwargs: Mapping[str, Any]) -> Iterato
         ends = yield from _check_steps(env, spec, steps)
     finally:
         env.close()
-    if ends == 0 and entry.max_episode_steps is None and "max_episode_steps" not in kwargs:
+    if ends == 0 and spec.time_limit is None:
         yield Finding(
             "warning",
             f"no episode ended in {steps} steps of random actions, and there is no time limit",
-            "register the env with max_episode_steps, unless it is meant to go on for ever",
+            "register the env with max_episode_steps, or train with --set max_episode_steps=N",
         )
 
 

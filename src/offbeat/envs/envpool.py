@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.env_config import ATARI_ONLY, EnvConfig, means_nothing
+from offbeat.env_config import ATARI_ONLY, ENVPOOL, EnvConfig, means_nothing
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.encoding import action_encoder
 from offbeat.envs.infos import numbers_reader
+from offbeat.envs.limits import NO_LIMITS, Limits
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
@@ -41,8 +42,9 @@ from offbeat.types import Array, EnvSpec, Tree
 class Pool:
     """The columns of one group, in synchronous order: a batch is always the whole pool."""
 
-    def __init__(self, spec: EnvSpec, pool: Any, rows: Outcome, first: int) -> None:
+    def __init__(self, spec: EnvSpec, pool: Any, rows: Outcome, first: int, limit: int | None = None) -> None:
         self.envs = pool
+        self._limit = limit
         self._id = spec.id
         self._rows = rows
         self._first = first
@@ -70,7 +72,16 @@ class Pool:
         if rows.over is not None:
             np.logical_or(info["terminated"], rows.truncated, rows.over)
         self._write(observation, info)
+        if self._limit is not None:
+            self._require_limit(info["elapsed_step"])
         return rows
+
+    def _require_limit(self, elapsed: Array) -> None:
+        """Refuse a pool that goes on beyond the limit that it was given: some that have one take no other."""
+        assert self._limit is not None
+        beyond = (elapsed >= self._limit) & ~(self._rows.terminated | self._rows.truncated)
+        if beyond.any():
+            raise failed(self._id, self._first + int(beyond.argmax()), _unknown_limit(self._id, self._limit))
 
     def step(self, actions: Array) -> Outcome:
         self.send(actions)
@@ -91,15 +102,23 @@ class EnvPoolEnvs:
     """The columns of one actor; call `recv` from one thread only."""
 
     def __init__(
-        self, spec: EnvSpec, groups: Sequence[slice], pools: Sequence[Any], *, episodic_life: bool = False
+        self,
+        spec: EnvSpec,
+        groups: Sequence[slice],
+        pools: Sequence[Any],
+        *,
+        episodic_life: bool = False,
+        limit: int | None = None,
     ) -> None:
+        """Step `pools`, one a group, which were given `limit`, if it is not their own."""
         self.spec = spec
         self.groups = tuple(groups)
         self._rows = empty_rows(spec.observation, spec.columns, spec.info)
         if episodic_life:
             self._rows = self._rows._replace(over=np.zeros(spec.columns, np.bool_))
         self._pools = [
-            Pool(spec, pool, rows_of(self._rows, group), group.start) for pool, group in zip(pools, groups, strict=True)
+            Pool(spec, pool, rows_of(self._rows, group), group.start, limit)
+            for pool, group in zip(pools, groups, strict=True)
         ]
 
     def tell(self, progress: float) -> None:
@@ -148,6 +167,7 @@ def make_envpool(
     groups: Sequence[slice],
     seeds: Sequence[int],
     settings: EnvConfig,
+    limits: Limits,
     kwargs: Mapping[str, Any],
 ) -> Envs:
     """Make the envs of one actor.
@@ -160,7 +180,11 @@ def make_envpool(
         raise ConfigError(f'{env_id} needs envpool, which is not installed: type pip install "offbeat[envpool]"')
     if name not in ids():
         raise unknown("env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them.")
-    arguments = {**_arguments(env_id, _envpool().make_spec(name).config, settings), **kwargs}
+    config = _envpool().make_spec(name).config
+    arguments = {**_arguments(env_id, config, settings), **kwargs}
+    own, limits = _own_limit(env_id, arguments.get("max_episode_steps", config.max_episode_steps), limits)
+    if (wanted := limits.shorter_than(own)) is not None:
+        arguments["max_episode_steps"] = wanted
     pools = [
         _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **arguments)
         for group in groups
@@ -174,7 +198,36 @@ def make_envpool(
         frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
         info=settings.info_metrics,
     )
-    return EnvPoolEnvs(spec, groups, pools, episodic_life=bool(settings.episodic_life))
+    spec = limits.recorded(spec, own)
+    return EnvPoolEnvs(spec, groups, pools, episodic_life=bool(settings.episodic_life), limit=wanted)
+
+
+_UNLIMITED = 2**31 - 1
+"""What EnvPool says of envs that know no limit."""
+_BY_LEVEL = 0
+"""What it says of envs of which each level has a limit of its own, and takes another."""
+
+
+def _own_limit(env_id: str, steps: int, limits: Limits) -> tuple[int | None, Limits]:
+    """Return the limit that a pool has of its own, None where it is not known, and those that it can be given.
+
+    An env that knows none plays on beyond the one that it is given, and reports a failure after it as a truncation.
+
+    Raises:
+        ConfigError: it cannot be given the limit of the run.
+    """
+    if steps < _UNLIMITED:
+        return None if steps == _BY_LEVEL else steps, limits
+    if limits.run is not None:
+        raise ConfigError(_unknown_limit(env_id, limits.run))
+    return None, NO_LIMITS
+
+
+def _unknown_limit(env_id: str, limit: int) -> str:
+    return (
+        f"max_episode_steps is {limit}, but EnvPool's {env_id.removeprefix(ENVPOOL)} has no time limit that could be "
+        "set: leave it out, or train on the env of Gymnasium"
+    )
 
 
 _OPTIONS = {

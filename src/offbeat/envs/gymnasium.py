@@ -7,17 +7,13 @@ cost more than many an env. Rows are written once, into arrays that are allocate
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import nan
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
-from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from offbeat.curriculum import Parameter, parameters
@@ -27,6 +23,7 @@ from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.encoding import ActionEncoder, action_encoder, apart
 from offbeat.envs.infos import number_reader, numbers_reader, waiting
+from offbeat.envs.limits import Limits
 from offbeat.envs.rows import (
     FAILURES,
     FiniteCheck,
@@ -44,14 +41,11 @@ from offbeat.envs.rows import (
     require_finite,
     rows_of,
 )
+from offbeat.envs.sources import AnyEnv, AnyVectorEnv, make_source, mujoco_warnings_once
 from offbeat.envs.spaces import action_spec, observation_leaves
 from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, EnvFailed
 from offbeat.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
-
-AnyVectorEnv = VectorEnv[Any, Any, Any]
-AnyEnv = gym.Env[Any, Any]
-
 
 # --- the columns of one group -------------------------------------------------------------------------------
 
@@ -444,6 +438,7 @@ def make_gymnasium(
     groups: Sequence[slice],
     seeds: Sequence[int],
     settings: EnvConfig,
+    limits: Limits,
     kwargs: Mapping[str, Any],
     *,
     info_mask: bool = False,
@@ -456,11 +451,13 @@ def make_gymnasium(
         groups: the columns of each group.
         seeds: one a column; a vector env takes that of its first.
         settings: which numbers in infos are read, and which parameters follow the training's progress.
+        limits: after how many env steps episodes are truncated, where the env's own limit is longer.
         kwargs: for the env's constructor.
         info_mask: whether the infos say which choices are allowed.
     """
     with mujoco_warnings_once(registered):
-        sources = [_source(registered, group.stop - group.start, kwargs) for group in groups]
+        made = [make_source(registered, group.stop - group.start, kwargs, limits) for group in groups]
+    sources = [source.envs for source in made]
     first = sources[0][0] if isinstance(sources[0], list) else sources[0]
     observation, actions = _spaces(sources[0])
     action = action_spec(actions, env_id)
@@ -472,55 +469,11 @@ def make_gymnasium(
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
         info=settings.info_metrics,
     )
+    spec = made[0].limits.recorded(spec, made[0].own)
     savable = all(
         snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
     )
     return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds, parameters(settings.curriculum))
-
-
-def make_scalar(registered: RegisteredEnv, kwargs: Mapping[str, Any]) -> AnyEnv:
-    """Make one env without the wrappers that check every step: offbeat has its own checks."""
-    return gym.make(replace(registered, order_enforce=False), disable_env_checker=True, **kwargs)
-
-
-@contextmanager
-def mujoco_warnings_once(registered: RegisteredEnv) -> Iterator[None]:
-    """While envs are made: pass on what MuJoCo says of their model as a Python warning, which is shown once.
-
-    By itself it prints the same line for every column, and writes it to a file in the working directory.
-    """
-    if not str(registered.entry_point).startswith("gymnasium.envs.mujoco.") or find_spec("mujoco") is None:
-        yield
-        return
-    import mujoco
-
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(_pass_on)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)
-
-
-def _pass_on(text: str) -> None:
-    """Leave out that Gymnasium's models use deprecated attributes: there is nothing a user could do about it."""
-    if "deprecated" not in text:
-        warnings.warn(text, stacklevel=2)
-
-
-def _source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any]) -> AnyVectorEnv | list[AnyEnv]:
-    if registered.vector_entry_point is not None and not registered.additional_wrappers:
-        vector = gym.make_vec(registered, columns, vectorization_mode="vector_entry_point", **kwargs)
-        if vector.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP:
-            return vector
-        vector.close()
-    if registered.entry_point is None:
-        raise ConfigError(
-            f"{registered.id} has only a vector env, and it does not reset in NEXT_STEP order, in which no "
-            "true next observation is lost: give it metadata['autoreset_mode'] = AutoresetMode.NEXT_STEP, "
-            "or register an entry_point for single envs"
-        )
-    return [make_scalar(registered, kwargs) for _ in range(columns)]
 
 
 def _columns(spec: EnvSpec, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, waits: Array, first: int) -> Columns:

@@ -16,6 +16,7 @@ from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
 from offbeat.envs import ale, envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
+from offbeat.envs.limits import Limits
 from offbeat.envs.spaces import stacked
 from offbeat.errors import ConfigError, OffbeatError, unknown
 from offbeat.registry import import_modules
@@ -48,6 +49,7 @@ def make_envs(
     settings: EnvConfig = UNSAID,
     kwargs: Mapping[str, Any] | None = None,
     info_mask: bool = False,
+    cut_after: int | None = None,
 ) -> Envs:
     """Make the envs of one actor; what they look like is in `.spec`.
 
@@ -66,6 +68,8 @@ def make_envs(
         settings: how the env is played; those that are none follow from its id.
         kwargs: for the env's constructor.
         info_mask: whether a leaf 'action_mask' is read from the env's infos; `preflight` finds out.
+        cut_after: env steps after which an evaluation cuts an episode, where the env's own limit is longer or unknown.
+            A vector env that cannot be limited does without it.
 
     Returns:
         Envs, which are `Snapshots` too where the whole state is known.
@@ -79,7 +83,8 @@ def make_envs(
     seeds = [derive_seed(seed, role, actor, origin, column) for column in range(columns)]
     arguments = dict(kwargs or {})
     try:
-        envs = _made(env_id, slices, seeds, settings, arguments, info_mask=info_mask)
+        limits = Limits(settings.max_episode_steps, cut_after)
+        envs = _made(env_id, slices, seeds, settings, limits, arguments, info_mask=info_mask)
     except OffbeatError:
         raise
     except Exception as error:
@@ -93,6 +98,7 @@ def _made(
     groups: Sequence[slice],
     seeds: Sequence[int],
     settings: EnvConfig,
+    limits: Limits,
     arguments: Mapping[str, Any],
     *,
     info_mask: bool,
@@ -100,12 +106,12 @@ def _made(
     """Make the envs by the adapter that suits them."""
     if env_id.startswith(ENVPOOL):
         _refuse_curriculum(env_id, settings)
-        return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), groups, seeds, settings, arguments)
+        return envpool.make_envpool(env_id, env_id.removeprefix(ENVPOOL), groups, seeds, settings, limits, arguments)
     entry = registered(env_id)
     if ale.is_atari(entry, env_id):
         _refuse_curriculum(env_id, settings)
-        return ale.make_atari(env_id, entry, groups, seeds, settings, arguments)
-    return make_gymnasium(env_id, entry, groups, seeds, settings, arguments, info_mask=info_mask)
+        return ale.make_atari(env_id, entry, groups, seeds, settings, limits, arguments)
+    return make_gymnasium(env_id, entry, groups, seeds, settings, limits, arguments, info_mask=info_mask)
 
 
 def _refuse_curriculum(env_id: str, settings: EnvConfig) -> None:

@@ -52,6 +52,11 @@ class Questions(VectorEnv[Any, Choices, Any]):
         self._right: Choices = np.zeros(num_envs, np.int64)
         """[N]: the answer to what is observed."""
 
+    @property
+    def max_episode_steps(self) -> int:
+        """Env steps of every episode."""
+        return self._length
+
     # --- what a kind of question says of itself ---
 
     @property

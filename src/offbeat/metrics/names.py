@@ -25,6 +25,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "eval_return_mean": "mean return of the last evaluation",
         "eval_return_std": "standard deviation of the returns of the last evaluation",
         "eval_length_mean": "mean episode length of the last evaluation",
+        "eval_episodes_cut": "episodes of the last evaluation that a bound on its env steps cut",
         "best_eval_return_mean": "highest eval_return_mean so far",
     },
     "lag": {

@@ -121,23 +121,10 @@ class Recorder:
             if count:
                 self._silent.discard(name)
 
-    def evaluated(self, mean: float, std: float, length: float, env_steps: int) -> None:
-        """Take the result of an evaluation.
-
-        Args:
-            mean: of its returns.
-            std: of its returns.
-            length: mean length of its episodes, in env steps.
-            env_steps: how far the run had come with the weights that were evaluated.
-        """
-        best = self._evaluation.get("best_eval_return_mean")
-        self._evaluation = {
-            "eval_env_steps": env_steps,
-            "eval_return_mean": mean,
-            "eval_return_std": std,
-            "eval_length_mean": length,
-            "best_eval_return_mean": mean if best is None else max(best, mean),
-        }
+    def evaluated(self, results: Mapping[str, float]) -> None:
+        """Take the results of an evaluation, by metric: eval_return_mean and those beside it."""
+        mean, best = results["eval_return_mean"], self._evaluation.get("best_eval_return_mean")
+        self._evaluation = {**results, "best_eval_return_mean": mean if best is None else max(best, mean)}
         self._totals["evaluations"] += 1
 
     def evaluation_failed(self) -> None:

@@ -109,10 +109,22 @@ def read_run(run_dir: Path, x: XAxis) -> Run:
 
 
 def evaluated(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the metrics lines that are the first to tell of an evaluation: later ones repeat it."""
-    return [
+    """Return the metrics lines that are the first to tell of an evaluation: later ones repeat it.
+
+    Their env steps and frames are those of the weights that were evaluated: the run may have gone on meanwhile.
+    """
+    first = (
         line for before, line in zip([{}, *lines], lines, strict=False) if _evaluations(line) > _evaluations(before)
-    ]
+    )
+    return [_as_evaluated(line) for line in first]
+
+
+def _as_evaluated(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    env_steps, evaluated_env_steps = line.get("env_steps"), line.get("eval_env_steps")
+    if not env_steps or evaluated_env_steps is None:
+        return line
+    frame_skip = (line.get("frames") or env_steps) // env_steps
+    return {**line, "env_steps": evaluated_env_steps, "frames": evaluated_env_steps * frame_skip}
 
 
 def _evaluations(line: Mapping[str, Any]) -> int:

@@ -24,6 +24,7 @@ from offbeat.runtime.evaluations import Evaluations
 from offbeat.runtime.evaluators import make_evaluator
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.time_limits import TimeLimitWarning
 from offbeat.threads import blas_kernels, usable_cores
 from offbeat.types import EnvSpec, Tree
 
@@ -95,6 +96,7 @@ class Conductor(ABC):
         self._conducted, self._run = conducted, conducted.config.run
         self._recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._callbacks, self._tell = watchers.signals, watchers.callbacks, watchers.tell
+        self._time_limit = TimeLimitWarning(conducted.env, conducted.config.columns, watchers.tell)
         self._saving = Saving(conducted, watchers.store, watchers.tell)
         self._evaluations = self._make_evaluations(watchers)
         self.counters = Counters()
@@ -125,6 +127,7 @@ class Conductor(ABC):
             self._saving,
             tell,
             self._expected_evaluation_s,
+            self._write_renewed_line,
             beside=beside,
             bounded=not exact,
         )
@@ -228,9 +231,13 @@ class Conductor(ABC):
                 "checkpoint are lost; make room on the disk and type offbeat resume with this run's directory"
             )
         exit_code = 130 if self._signals.received else self.ending.exit_code
+        return replace(self.ending, exit_code=exit_code, verdict=self._verdict())
+
+    def _verdict(self) -> str:
+        """Say who waited for whom, and at the end what evaluations took."""
         verdict = self._recorder.verdict
-        sentences = (verdict.sentence if verdict else "", self._evaluations.summary(monotonic() - self._begun))
-        return replace(self.ending, exit_code=exit_code, verdict="; ".join(filter(None, sentences)))
+        took = self._evaluations.summary(monotonic() - self._begun) if self.ending else ""
+        return "; ".join(filter(None, (verdict.sentence if verdict else "", took)))
 
     def salvage(self) -> None:
         """Save what has been learned when acting failed: new episodes will begin from there.
@@ -299,9 +306,15 @@ class Conductor(ABC):
             env_stall_max_s=max(self.counters.env_stall_max_s, self._longest_stall),
         )
 
+    def _write_renewed_line(self) -> None:
+        """Write a line of this moment."""
+        self._renew_counters()
+        self._write_line()
+
     def _write_line(self) -> None:
         self._line_at = self.counters.wall_time_s
         self.line = self._recorder.line(self.counters, self._timings())
+        self._time_limit.look(self.counters.env_steps, int(self.line["episodes"] or 0))
         for callback in self._callbacks:
             if callback(dict(self.line)) == "stop":
                 self._stop = self._stop or Ending("interrupted", "stopped by a callback", 0)
@@ -321,7 +334,7 @@ class Conductor(ABC):
         if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
             return
         self._shown = (phase, now)
-        counters, verdict = self.counters, self._recorder.verdict
+        counters = self.counters
         known: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
         self._progress.update(
             Status(
@@ -334,7 +347,7 @@ class Conductor(ABC):
                 env_stall_max_s=counters.env_stall_max_s,
                 phase=phase,
                 timings=self._timings(),
-                verdict=verdict.sentence if verdict else "",
+                verdict=self._verdict(),
                 **known,
             )
         )

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from offbeat.config import RunConfig
 from offbeat.env_config import EnvConfig
-from offbeat.envs.make import make_envs
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Policy
 from offbeat.workers.actor import Unwatched, Watch
-from offbeat.workers.evaluator import EVALUATION_ENVS, Evaluation, evaluate
+from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
 
 @dataclass(frozen=True)
@@ -43,18 +42,25 @@ class EvaluationPlan:
         """
         watch = watch or Unwatched()
         watch.enter(resets=True)
-        envs = make_envs(
+        envs = evaluation_envs(
             self.run.env,
-            min(self.run.eval_episodes, EVALUATION_ENVS),
+            self.run.eval_episodes,
             seed=self.run.seed,
             role=f"evaluation, attempt {attempt}" if attempt else "evaluation",
-            settings=self.env.evaluated(),
+            settings=self.env,
+            max_episode_steps=self.env.evaluation_limit(self.run.eval_max_episode_steps),
             info_mask=self.policy.info_mask,
         )
         watch.leave()
         try:
             return evaluate(
-                policy, envs, episodes=self.run.eval_episodes, seed=self.run.seed, watch=watch, on_step=on_step
+                policy,
+                envs,
+                episodes=self.run.eval_episodes,
+                seed=self.run.seed,
+                max_steps=self.run.eval_max_steps,
+                watch=watch,
+                on_step=on_step,
             )
         finally:
             envs.close()

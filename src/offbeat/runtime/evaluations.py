@@ -40,6 +40,7 @@ class Evaluations:
         saving: Saving,
         tell: Callable[[str], None],
         expected_s: Callable[[], float],
+        write_line: Callable[[], None],
         *,
         beside: bool,
         bounded: bool,
@@ -54,16 +55,17 @@ class Evaluations:
             saving: takes the weights, which may be the best.
             tell: tells the user.
             expected_s: returns the seconds that the first evaluation may take, by what acting has taken so far.
+            write_line: writes a metrics line; each result is in one of its own.
             beside: whether the learner goes on meanwhile.
             bounded: whether the share of time is bounded, which depends on the clock.
         """
         self._run, self._policy, self._evaluator = run, policy, evaluator
         self._recorder, self._saving, self._tell, self._expected_s = recorder, saving, tell, expected_s
-        self.beside, self._bounded = beside, bounded
+        self._write_line, self.beside, self._bounded = write_line, beside, bounded
         self._under_way: tuple[Tree, Counters] | None = None
         """The weights that are being evaluated, and how far the run had come with them."""
-        self._owed = self._left_out = False
-        """Whether one is due that could not begin as another was under way; whether one was left out."""
+        self._owed = self._left_out = self._was_cut = False
+        """Whether one is due that could not begin as another was under way; whether one was left out, or cut."""
         self.seconds = 0.0
         """What all have taken together."""
         self._last_seconds: float | None = None
@@ -96,6 +98,8 @@ class Evaluations:
         self._owed |= due
         if not self._owed or self._under_way or (not last and self._too_much(wall_time_s)):
             return reported
+        if reported and last:
+            self._write_line()
         self._owed = False
         self._begin(snapshot(), counters)
         if last or not self.beside:
@@ -142,9 +146,27 @@ class Evaluations:
             return
         evaluation = result.evaluation
         self._recorder.evaluated(
-            evaluation.return_mean, evaluation.return_std, evaluation.length_mean, counters.env_steps
+            {
+                "eval_env_steps": counters.env_steps,
+                "eval_return_mean": evaluation.return_mean,
+                "eval_return_std": evaluation.return_std,
+                "eval_length_mean": evaluation.length_mean,
+                "eval_episodes_cut": evaluation.cut,
+            }
         )
         self._saving.evaluated(evaluation.return_mean, weights, counters)
+        self._tell_of_cuts(evaluation.cuts)
+
+    def _tell_of_cuts(self, cuts: str) -> None:
+        """Say once a run that an evaluation was cut."""
+        if cuts and not self._was_cut:
+            self._was_cut = True
+            self._tell(
+                f"evaluation: {cuts}; they count with what they had earned. The bounds are "
+                f"eval_max_episode_steps={self._run.eval_max_episode_steps} and "
+                f"eval_max_steps={self._run.eval_max_steps} in total; where it is the task that never ends, type "
+                "--set max_episode_steps=N"
+            )
 
     def summary(self, wall_time_s: float) -> str:
         """Say what evaluations took of a run; nothing where that is nothing worth a word."""

@@ -80,8 +80,7 @@ class PacedConductor(Conductor):
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         if evaluated or self._line_due(before):  # before the checkpoint: a resume begins after this line
-            self._renew_counters()
-            self._write_line()
+            self._write_renewed_line()
         if finished:
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
         elif self._quiescent:

@@ -13,7 +13,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.env_config import EVALUATION_STEPS, EnvConfig
 from offbeat.envs.contract import Envs, Outcome
+from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FAILURES
 from offbeat.errors import EnvFailed
 from offbeat.models.stacks import Stacks
@@ -46,6 +48,15 @@ class Evaluation:
     """Env steps that were taken, in all columns, also in those that had played their share."""
 
     @property
+    def cuts(self) -> str:
+        """What there is to say of episodes that did not end; empty where all did."""
+        if not self.cut and not self.not_begun:
+            return ""
+        played = len(self.returns)
+        begun = f" and {self.not_begun} were not begun" if self.not_begun else ""
+        return f"of {played + self.not_begun} episodes {played - self.cut} ended, {self.cut} were cut{begun}"
+
+    @property
     def return_mean(self) -> float:
         return float(self.returns.mean())
 
@@ -67,6 +78,27 @@ class Evaluation:
         return float(self.lengths.mean())
 
 
+def evaluation_envs(
+    env_id: str,
+    episodes: int,
+    *,
+    seed: int,
+    role: str,
+    settings: EnvConfig,
+    max_episode_steps: int = EVALUATION_STEPS,
+    info_mask: bool = False,
+) -> Envs:
+    """Make the envs of an evaluation of so many episodes, which cut an episode after `max_episode_steps`.
+
+    Vector envs that cannot be limited do without; there `max_steps` of `evaluate` alone is a bound. The other arguments
+    and errors are those of `make_envs`.
+    """
+    columns = min(episodes, EVALUATION_ENVS)
+    return make_envs(
+        env_id, columns, seed=seed, role=role, settings=settings, info_mask=info_mask, cut_after=max_episode_steps
+    )
+
+
 def evaluate(
     policy: Policy,
     envs: Envs,
@@ -75,7 +107,6 @@ def evaluate(
     seed: int,
     sampled: bool = False,
     max_steps: int | None = None,
-    cut_at: int | None = None,
     watch: Watch | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
@@ -83,23 +114,21 @@ def evaluate(
 
     Args:
         policy: with its weights loaded.
-        envs: N columns in one group; a new episode is begun in each.
+        envs: N columns in one group, as `evaluation_envs` makes them; a new episode is begun in each. Those that
+            `envs.spec.cut_at` truncates count as cut, with what they had earned.
         episodes: column i plays episodes i, i + N, i + 2 N, ... of them.
         seed: keys the sampling.
         sampled: sample actions, instead of taking the most likely one.
         max_steps: env steps in total, at least 1, after which the evaluation ends and cuts the episodes under way;
             None: no bound.
-        cut_at: length in env steps from which on an episode that was truncated counts as cut, as `envs` were given
-            that limit for the evaluation alone; None: no truncation is a cut.
         watch: over each call of the envs.
         on_step: called after each vector step with the episodes that have ended so far; may raise to stop.
 
     Raises:
         EnvFailed: an env failed; the message says that it was in an evaluation, and after how many env steps.
     """
-    return _Evaluator(policy, envs, episodes, stream(seed, "evaluate") if sampled else None, watch, cut_at).play(
-        max_steps, on_step
-    )
+    random = stream(seed, "evaluate") if sampled else None
+    return _Evaluator(policy, envs, episodes, random, watch or Unwatched()).play(max_steps, on_step)
 
 
 class _Evaluator:
@@ -111,12 +140,11 @@ class _Evaluator:
         envs: Envs,
         episodes: int,
         random: np.random.Generator | None,
-        watch: Watch | None,
-        cut_at: int | None,
+        watch: Watch,
     ) -> None:
         columns = envs.spec.columns
-        self._policy, self._envs, self._random, self._watch = policy, envs, random, watch or Unwatched()
-        self._episodes, self._tally = episodes, _Tally(episodes, columns, cut_at)
+        self._policy, self._envs, self._random, self._watch = policy, envs, random, watch
+        self._episodes, self._tally = episodes, _Tally(episodes, columns, envs.spec.cut_at)
         self._state = np.zeros((columns, policy.state_size), np.float32)
         """What the policy remembers of each column's episode."""
         self._stacks = Stacks(envs.spec.observation, columns)
@@ -182,12 +210,15 @@ class _Tally:
         self._truncated = 0
         """How many of those that ended were cut."""
         self._cut_at = cut_at
+        self._elapsed = np.zeros(columns, np.int64)
+        """Rows since each column's episode, or game, began: lives that were lost within it have reset rows too."""
         self._episode = np.arange(columns)
         """The number of the episode that each column is playing."""
 
     def add(self, outcome: Outcome) -> None:
         counted = self._episode < len(self._returns)
         episode, ended = self._episode[counted], outcome.ended
+        self._elapsed += 1
         self._returns[episode] += outcome.reward[counted]
         self._lengths[episode] += outcome.valid[counted]
         self._begun[episode] |= ~outcome.resets[counted]
@@ -195,9 +226,10 @@ class _Tally:
             return
         self.ended += int((ended & counted).sum())
         if self._cut_at is not None:
-            long = self._lengths[episode] >= self._cut_at
-            self._truncated += int((long & (ended & outcome.truncated)[counted]).sum())
+            long = self._elapsed >= self._cut_at
+            self._truncated += int((long & ended & outcome.truncated & counted).sum())
         self._episode[ended] += len(self._episode)
+        self._elapsed[ended] = -1  # the next row is the reset row
 
     def evaluation(self, env_steps: int) -> Evaluation:
         """Return what has been played: episodes that have ended and those under way."""

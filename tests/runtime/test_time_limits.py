@@ -1,0 +1,130 @@
+"""Whole runs on envs whose episodes may never end: trained, resumed, evaluated and watched in bounded time."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from tests.reference.runs import offbeat, weights_of
+
+from offbeat import loading
+from offbeat.envs.known_values import RING
+from offbeat.envs.make import make_envs
+from offbeat.runtime.time_limits import LONG, TimeLimitWarning
+from offbeat.training import Run, resume, train
+
+CLIFF = "CliffWalking-v1"
+ENDLESS = "time_limits/Ring-v0"
+if ENDLESS not in gym.registry:
+    gym.register(
+        ENDLESS, "offbeat.envs.known_values:Walk", kwargs={"positions": RING, "ring": True, "random_start": True}
+    )
+SHORT: dict[str, Any] = {
+    "steps": 240,
+    "envs_per_actor": 4,
+    "env_groups": 2,
+    "unroll_length": 12,
+    "minibatch_size": 24,
+    "epochs": 1,
+    "eval_every": 0,
+    "checkpoint_every": 0,
+    "lag": "exact",
+}
+
+
+def run_of(path: Path, env: str = ENDLESS, **changes: Any) -> Run:
+    return train("ppo", env, run_dir=path, **{**SHORT, **changes})
+
+
+def log(run: Run) -> str:
+    return (run.path / "log.txt").read_text()
+
+
+def test_a_limit_of_the_run_trains_as_the_same_limit_of_the_env_does(tmp_path):
+    limited = run_of(tmp_path / "limited", max_episode_steps=5)
+    registered = run_of(tmp_path / "registered", "offbeat/ChainTruncates-v0")
+    assert limited.metrics["episode_length_mean"] == 5
+    assert weights_of(limited.path) == weights_of(registered.path)
+
+
+def test_a_run_with_a_limit_is_resumed_within_an_episode_in_another_runtime(tmp_path):
+    """Rollouts of 12 rows and episodes of 7 steps: an episode is under way where the run is stopped."""
+    whole = run_of(tmp_path / "whole", max_episode_steps=7)
+    stopped = run_of(tmp_path / "stopped", max_episode_steps=7, stop_at=96)
+    resumed = resume(stopped.path, runtime="threads")
+    assert resumed.metrics["episodes"] == whole.metrics["episodes"] > 0
+    assert weights_of(resumed.path) == weights_of(whole.path)
+
+
+def test_eval_and_watch_play_with_the_limit_of_the_run(tmp_path):
+    run = run_of(tmp_path / "run", CLIFF, max_episode_steps=9)
+    assert loading.load(run.path).trained.env_config.max_episode_steps == 9
+    figures = json.loads(offbeat("eval", run.path, "--episodes", 3, "--json").out)
+    assert (figures["length_mean"], figures["cut"], figures["not_begun"]) == (9, 0, 0)
+    said = offbeat("eval", run.path, "--episodes", 3)
+    assert "cut" not in said.out
+    if find_spec("imageio") and find_spec("pygame"):
+        said = offbeat("watch", run.path, "--video", tmp_path / "episode.gif")
+        assert said.code == 0, said.err
+        assert " in 9 env steps, written to" in said.out
+
+
+def test_a_policy_that_never_ends_its_episode_is_evaluated_in_bounded_time_and_that_is_said(tmp_path):
+    bounds = {"eval_max_episode_steps": 30, "eval_every": 120, "eval_episodes": 3}
+    run = run_of(tmp_path / "run", CLIFF, **bounds)
+    assert run.metrics["eval_length_mean"] == 30
+    assert log(run).count("evaluation: of 3 episodes 0 ended, 3 were cut; they count with what they had earned") == 1
+    assert "type --set max_episode_steps=N" in log(run)
+    said = offbeat("eval", run.path, "--episodes", 40, "--max-episode-steps", 20, "--max-steps", 320)
+    assert "of 40 episodes 0 ended, 32 were cut, with what they had earned, and 8 not begun" in said.out
+    assert "length 10.0" in said.out
+    figures = json.loads(offbeat("eval", run.path, "--episodes", 5, "--max-episode-steps", 20, "--json").out)
+    assert (figures["episodes"], figures["cut"], figures["not_begun"], figures["length_mean"]) == (5, 5, 0, 20)
+
+
+def test_a_total_bound_ends_an_evaluation_in_training(tmp_path):
+    run = run_of(tmp_path / "run", CLIFF, eval_every=240, eval_episodes=40, eval_max_steps=64)
+    assert run.metrics["eval_length_mean"] == 2
+    assert "of 40 episodes 0 ended, 32 were cut and 8 were not begun" in log(run)
+
+
+@pytest.mark.skipif(not (find_spec("imageio") and find_spec("pygame")), reason="needs the extra video")
+def test_watch_cuts_an_episode_that_never_ends_and_says_so(tmp_path):
+    run = run_of(tmp_path / "run", CLIFF)
+    said = offbeat("watch", run.path, "--video", tmp_path / "episode.gif", "--max-steps", 6)
+    assert said.code == 0, said.err
+    assert " in 6 env steps, cut by --max-steps 6, written to" in said.out
+    assert offbeat("watch", run.path, "--max-steps", 0).code == 2
+
+
+def test_training_warns_once_of_an_env_without_a_time_limit(tmp_path):
+    steps = {"steps": 2 * LONG, "envs_per_actor": 1, "env_groups": 1, "unroll_length": 100, "minibatch_size": 50}
+    run = run_of(tmp_path / "run", CLIFF, **steps)
+    warning = "warning: CliffWalking-v1 has no time limit that is known, and only 0 episodes have ended in "
+    assert log(run).count(warning) == 1
+    assert "type --set max_episode_steps=N" in log(run)
+
+
+@pytest.mark.parametrize(
+    ("env", "episodes", "warns"),
+    [
+        (CLIFF, 0, True),
+        (CLIFF, 1, True),
+        ("Blackjack-v1", 900, False),
+        ("Pendulum-v1", 0, False),
+        ("CartPole-v1", 0, False),
+        ("offbeat/Recall-v0", 0, False),
+    ],
+)
+def test_a_warning_needs_an_unknown_limit_and_long_episodes(env, episodes, warns):
+    told: list[str] = []
+    warning = TimeLimitWarning(make_envs(env, 1, seed=0).spec, 2, told.append)
+    warning.look(2 * LONG - 1, 0)
+    assert told == [], "too early to say"
+    for _ in range(2):
+        warning.look(2 * LONG, episodes)
+    assert len(told) == warns
