@@ -35,7 +35,7 @@ class Learned:
     """Updates that were not applied, as their gradients were not finite."""
     metrics: dict[str, float]
     """Means over the updates."""
-    episode_returns: NDArray[np.float32]
+    episode_returns: NDArray[np.float64]
     """Of the episodes that ended in what it took in, row by row."""
     episode_lengths: NDArray[np.int32]
     info: NDArray[np.float64]
