@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat import config as configs
+from offbeat import versions
 from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config
 from offbeat.errors import ConfigError
@@ -363,6 +364,7 @@ def _go(
     directory.write_status("running")
     directory.note(f"running, process {os.getpid()}")
     try:
+        _record_versions(directory)
         ending, line = _conduct(parts, directory, progress, callbacks, signals, beginning, learned)
     except TooLate:
         signals.disarm()
@@ -374,6 +376,17 @@ def _go(
     directory.write_status(ending.state, ending.reason)
     directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.verdict))))
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
+
+
+def _record_versions(directory: RunDirectory) -> None:
+    """Write down what this part of the run is made with; the log is told what differs from the part before."""
+    try:
+        changes = versions.record(directory.path)
+    except OSError as error:
+        directory.note(f"versions.json could not be written ({error}): the run goes on")
+        return
+    if changes:
+        directory.note(f"made with other versions than the part before: {'; '.join(changes)}")
 
 
 def _broken_off(directory: RunDirectory, error: BaseException) -> None:
