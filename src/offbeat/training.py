@@ -193,7 +193,7 @@ def _settled(config: Config, view: Progress) -> tuple[Config, str]:
     import_modules(config.run.imports)
     from offbeat.runtime.split import settled
 
-    return settled(config)
+    return settled(config, view.message)
 
 
 def _prepare(config: Config, view: Progress) -> AnyParts:
@@ -500,9 +500,9 @@ def _conductor(
     return PacedConductor(parts, acting, watchers)
 
 
-def _tell(directory: RunDirectory, progress: Progress, text: str) -> None:
-    """Tell the user, and the log."""
-    directory.note(text)
+def _tell(directory: RunDirectory, progress: Progress, text: str, details: str = "") -> None:
+    """Tell the user, and the log; `details` are for the log alone."""
+    directory.note("\n".join(filter(None, (text, details.rstrip()))))
     progress.message(text)
 
 

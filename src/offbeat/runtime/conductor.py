@@ -23,6 +23,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.supervisor import Notify
 from offbeat.threads import blas_kernels
 from offbeat.types import EnvSpec, Tree
 from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
@@ -55,7 +56,7 @@ class Watchers(NamedTuple):
     store: CheckpointStore
     recorder: Recorder
     progress: Progress
-    tell: Callable[[str], None]
+    tell: Notify
     signals: StopSignals
     callbacks: Sequence[Callback] = ()
 
