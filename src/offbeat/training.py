@@ -71,7 +71,8 @@ def train(
             your envs, at the top of a module.
         preset: name of a preset; None takes the one for this algorithm and env, if there is one.
         run_dir: a directory that does not exist yet; None makes one under runs/.
-        callbacks: each is called with every metrics line, and may return 'stop'.
+        callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that become
+            metrics of the next line.
         progress: 'dashboard', 'lines' or 'none'; None chooses by the terminal.
         settings: any config key: steps, seed, max_lag, learning_rate, ...
 
@@ -455,6 +456,7 @@ def _joined(
     tracker: Sink | None,
 ) -> Conductor:
     """Make the other side, of actors or workers, and the conductor; leave to `closing` what must be closed at last."""
+    from offbeat.metrics.memory import Memory
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, TensorBoard
     from offbeat.runtime.conductor import Watchers
@@ -462,14 +464,24 @@ def _joined(
 
     role = "worker" if parts.config.runtime.runtime == "hogwild" else "actor"
 
+    memory = Memory()
+
     def show(children: Sequence[Child]) -> None:
+        memory.watch(role, [child.process.pid for child in children])
         directory.write_status("running", children=[child.process.pid for child in children], role=role)
 
     tell = partial(_tell, directory, progress)
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
     if tracker is not None:  # last: it is told when a line has been written
         sinks.append(tracker)
-    recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell, info=parts.config.env.info_metrics)
+    recorder = Recorder(
+        sinks,
+        layout_of(parts.config, parts.threads),
+        tell,
+        episodes_window=parts.config.run.episodes_window,
+        info=parts.config.env.info_metrics,
+        memory=memory.read,
+    )
     closing.callback(recorder.close)
     store = directory.store(parts.config.run.checkpoints_kept)
     watchers = Watchers(store, recorder, progress, tell, signals, callbacks)

@@ -109,6 +109,7 @@ class Screen:
                 sparkline(self._returns.points, ascii_only),
                 "cyan",
             ),
+            ("  min and max", _between(status.episode_return_min, status.episode_return_max), "", ""),
             ("episode length", figure(status.episode_length_mean), "", ""),
             (
                 "evaluation",
@@ -119,6 +120,7 @@ class Screen:
             *_distance(status),
             ("learning steps", compact(status.learning_step), "", ""),
             ("updates", compact(status.updates), refused, "bold red"),
+            ("memory", _megabytes(status.memory_main_mb), _of_children(status.memory_children_mb), "bright_black"),
         ]
         return _lines(Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows)
 
@@ -133,6 +135,18 @@ class Screen:
                 Text(f"{'UPS':15}" + "".join(f"{compact(ups):8}" for _, ups in speeds)),
             ]
         )
+
+
+def _between(least: float | None, most: float | None) -> str:
+    return "-" if least is None else f"{figure(least)} to {figure(most)}"
+
+
+def _megabytes(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f} MB"
+
+
+def _of_children(value: float | None) -> str:
+    return "" if value is None else f"children {_megabytes(value)}"
 
 
 def _distance(status: Status) -> list[tuple[str, str, str, str]]:

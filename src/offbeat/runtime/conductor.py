@@ -7,8 +7,9 @@ is a kind of its own: `PacedConductor` (paced.py) for one learner, `HogwildCondu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from time import monotonic
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from offbeat.metrics.progress import Phase, Progress, Status
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
+from offbeat.runtime.callbacks import Callback, answer_of
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.signals import StopSignals
 from offbeat.runtime.supervisor import Notify
@@ -28,15 +30,10 @@ from offbeat.threads import blas_kernels
 from offbeat.types import EnvSpec, Tree
 from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
 
-LINES_PER_RUN = 200
-"""Metrics lines over `steps`, at least."""
 LINE_EVERY_S = 10.0
-"""Seconds between metrics lines, at most, as far as learning steps end that often."""
+"""Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
 SHOW_EVERY_S = 0.1
 """Seconds between looks at the run that are offered to whoever shows it, at least."""
-
-Callback = Callable[[dict[str, Any]], Literal["stop"] | None]
-"""Is given each metrics line; may answer 'stop' to stop at the next boundary."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +232,9 @@ class Conductor(ABC):
         finally:
             envs.close()
             self._conducted.timings.add("evaluate", monotonic() - begun)
-        self._recorder.evaluated(result.return_mean, result.return_std, result.length_mean)
+        self._recorder.evaluated(
+            result.return_mean, result.return_std, result.length_mean, result.return_min, result.return_max
+        )
         self._saving.evaluated(result.return_mean, weights)
         return True
 
@@ -247,9 +246,9 @@ class Conductor(ABC):
     # --- metrics --------------------------------------------------------------------------------------------
 
     def _line_due(self, before: Counters) -> bool:
-        every = max(1, self._run.steps // LINES_PER_RUN)
-        late = not self._exact and self._wall_time() - self._line_at >= LINE_EVERY_S
-        return late or crosses(before.env_steps, self.counters.env_steps, every)
+        seconds = self._run.log_every_s or (inf if self._exact else LINE_EVERY_S)
+        late = self._wall_time() - self._line_at >= seconds
+        return late or crosses(before.env_steps, self.counters.env_steps, self._run.log_interval)
 
     def _renew_counters(self) -> None:
         """Bring the counters up to this moment that do not advance with learning."""
@@ -264,8 +263,11 @@ class Conductor(ABC):
         self._line_at = self.counters.wall_time_s
         self.line = self._recorder.line(self.counters, self._timings())
         for callback in self._callbacks:
-            if callback(dict(self.line)) == "stop":
+            answer = answer_of(callback, self.line)
+            if answer == "stop":
                 self._stop = self._stop or Ending("interrupted", "stopped by a callback", 0)
+            elif answer:
+                self._recorder.give(answer)
 
     def _timings(self) -> Timings:
         """Return where the time of all workers has gone."""
@@ -337,6 +339,8 @@ class Conductor(ABC):
 
 _SHOWN = (
     "episode_return_mean",
+    "episode_return_min",
+    "episode_return_max",
     "episode_length_mean",
     "eval_return_mean",
     "best_eval_return_mean",
@@ -353,6 +357,8 @@ _SHOWN = (
     "hogwild_lag_min",
     "hogwild_lag_mean",
     "hogwild_lag_max",
+    "memory_main_mb",
+    "memory_children_mb",
 )
 
 

@@ -40,6 +40,14 @@ class Evaluation:
         return float(self.returns.std())
 
     @property
+    def return_min(self) -> float:
+        return float(self.returns.min())
+
+    @property
+    def return_max(self) -> float:
+        return float(self.returns.max())
+
+    @property
     def length_mean(self) -> float:
         return float(self.lengths.mean())
 
