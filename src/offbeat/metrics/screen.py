@@ -120,7 +120,7 @@ class Screen:
             *_distance(status),
             ("learning steps", compact(status.learning_step), "", ""),
             ("updates", compact(status.updates), refused, "bold red"),
-            ("memory", _megabytes(status.memory_main_mb), _of_children(status.memory_children_mb), "bright_black"),
+            ("memory", *_memory(status), "bright_black"),
         ]
         return _lines(Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows)
 
@@ -141,12 +141,10 @@ def _between(least: float | None, most: float | None) -> str:
     return "-" if least is None else f"{figure(least)} to {figure(most)}"
 
 
-def _megabytes(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f} MB"
-
-
-def _of_children(value: float | None) -> str:
-    return "" if value is None else f"children {_megabytes(value)}"
+def _memory(status: Status) -> tuple[str, str]:
+    """Return the memory of the main process and of its children, in bytes, and a word on which is which."""
+    each = [1e6 * value for value in (status.memory_main_mb, status.memory_children_mb) if value is not None]
+    return " + ".join(map(compact, each)) or "-", "main + others" if len(each) > 1 else ""
 
 
 def _distance(status: Status) -> list[tuple[str, str, str, str]]:
