@@ -29,8 +29,9 @@ from offbeat.types import ActionSpec, Leaf
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
     from offbeat.metrics.sinks import Sink
+    from offbeat.runtime.callbacks import Callback
     from offbeat.runtime.child import Child
-    from offbeat.runtime.conductor import Callback, Conductor, Ending, Watchers
+    from offbeat.runtime.conductor import Conductor, Ending, Watchers
     from offbeat.runtime.crew import LockFreeParts
     from offbeat.runtime.wiring import Parts
     from offbeat.types import Tree

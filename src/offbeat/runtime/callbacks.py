@@ -20,8 +20,10 @@ def answer_of(callback: Callback, line: Mapping[str, Any]) -> Literal["stop"] | 
         RunFailed: it answered something else.
     """
     answer: Any = callback(dict(line))
-    if answer is None or (isinstance(answer, str) and answer == "stop"):
-        return answer
+    if answer is None:
+        return None
+    if isinstance(answer, str) and answer == "stop":
+        return "stop"
     name = getattr(callback, "__qualname__", repr(callback))
     if not isinstance(answer, Mapping):
         raise RunFailed(f"the callback {name} returned {answer!r}, but 'stop', a dict of numbers or None is expected")
