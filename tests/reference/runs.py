@@ -156,6 +156,11 @@ class Said(NamedTuple):
     err: str
 
 
+def our_lines(text: str) -> list[str]:
+    """Return the lines of tracebacks that are offbeat's own: a person is shown those of their code alone."""
+    return [line for line in text.splitlines() if line.startswith('  File "') and "/offbeat/" in line]
+
+
 def offbeat(*arguments: object) -> Said:
     """Run a command in this process, as `offbeat ...` does in one of its own."""
     out, err = io.StringIO(), io.StringIO()
