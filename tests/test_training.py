@@ -30,9 +30,9 @@ def run(tmp_path_factory) -> offbeat.Run:
 
 
 def test_a_run_directory_holds_what_is_promised_and_nothing_else(run):
-    assert {path.name for path in run.path.iterdir()} == {
+    assert {path.name for path in run.path.iterdir()} - {"git.diff"} == {
         *("config.toml", "command.txt", "metrics.jsonl", "status.json", "log.txt", "checkpoints", "tensorboard"),
-        ".lock",
+        *(".lock", "versions.json"),
     }
     latest = run.path / "checkpoints" / "latest"
     assert {path.name for path in latest.iterdir()} == {
@@ -66,7 +66,8 @@ def test_every_metrics_line_has_every_documented_key_and_the_last_is_the_state_a
         assert values == sorted(values), name
     unknown = {name for name in METRICS if lines[-1][name] is None}
     waits = {"actor_wait_fraction", "learner_wait_fraction"}
-    others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"]}
+    children = {"memory_children_mb", "memory_child_max_mb"}
+    others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"], *children}
     assert unknown == waits | others, "in serial nobody waits, one learner is alone, and PPO has no replay"
 
 
@@ -127,6 +128,69 @@ def test_what_a_callback_raises_reaches_the_caller(tmp_path):
 
     with pytest.raises(LookupError, match="no such table"):
         small_run(tmp_path / "run", callbacks=[broken], checkpoint_every=64)
+
+
+@pytest.mark.parametrize("runtime", ["serial", "processes"])
+def test_numbers_that_a_callback_returns_are_metrics_of_the_next_line(tmp_path, runtime):
+    def counting(line: dict[str, Any]) -> dict[str, float]:
+        return {"mine/steps_before": line["env_steps"], "half": np.float32(0.5)}
+
+    layout = {} if runtime == "serial" else {"runtime": runtime, "actors": 1}
+    run = small_run(tmp_path / "run", callbacks=[counting], log_every=256, steps=1024, **layout)
+    lines = lines_of(run.path)
+    assert [line.get("mine/steps_before") for line in lines] == [None, *(line["env_steps"] for line in lines[:-1])]
+    assert [line.get("half") for line in lines] == [None, *(0.5 for _ in lines[:-1])]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"loss": "high"}, "returned loss='high', but a number is expected"),
+        ({"loss": None}, "returned loss=None, but a number is expected"),
+        ({3: 1.0}, "returned a number under 3, but a name is expected"),
+        ({"sps": 1.0}, "'sps', which is the name of another metric"),
+        ("end", "returned 'end', but 'stop', a dict of numbers or None is expected"),
+    ],
+)
+def test_a_callback_that_returns_something_else_ends_the_run_in_words(tmp_path, answer, words):
+    with pytest.raises(offbeat.RunFailed, match=words):
+        small_run(tmp_path / "run", callbacks=[lambda _line: answer])
+
+
+# --- the lines of metrics -----------------------------------------------------------------------------------
+
+
+def test_log_every_sets_the_env_steps_between_metrics_lines(tmp_path):
+    run = small_run(tmp_path / "run", log_every=512, log_every_s=1000)
+    *lines, last = [line["env_steps"] for line in lines_of(run.path)]
+    assert [steps // 512 for steps in lines] == [1, 2, 3, 4]
+    assert last == lines[-1]
+
+
+def test_log_every_s_writes_a_line_as_soon_as_a_learning_step_ends_after_it(tmp_path):
+    run = small_run(tmp_path / "run", log_every=10**9, log_every_s=1e-9)
+    *steps, last = [line["learning_step"] for line in lines_of(run.path)]
+    assert steps == list(range(1, last + 1))
+
+
+def test_episodes_window_sets_how_many_episodes_returns_are_averaged_over(tmp_path):
+    run = small_run(tmp_path / "run", episodes_window=1)
+    line = lines_of(run.path)[-1]
+    assert line["episodes"] > 10
+    assert line["episode_return_min"] == line["episode_return_mean"] == line["episode_return_max"]
+
+
+def test_a_run_in_processes_tells_the_memory_of_each_actor_and_milliseconds_of_a_learning_step(tmp_path):
+    run = small_run(tmp_path / "run", runtime="processes", actors=2, eval_every=1000, eval_episodes=2)
+    line = lines_of(run.path)[-1]
+    actors = [line["memory/actor-0_mb"], line["memory/actor-1_mb"]]
+    assert line["memory_children_mb"] >= sum(actors) > 0
+    assert line["memory_main_mb"] > 0
+    assert line["memory_child_max_mb"] >= max(actors)
+    assert all(line[name] > 0 for name in ("load_ms", "prepare_ms", "update_ms", "wait_ms"))
+    assert 0 <= line["slots_filled_min"] <= line["slots_filled"] <= line["slots_filled_max"] <= 1
+    assert line["eval_return_min"] <= line["eval_return_mean"] <= line["eval_return_max"]
+    assert line["episode_return_min"] < line["episode_return_mean"] < line["episode_return_max"]
 
 
 # --- beginning from another run -----------------------------------------------------------------------------

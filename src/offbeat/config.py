@@ -21,6 +21,9 @@ from offbeat.fields import Count, Natural, Nice, Positive, Share, build, hints_o
 from offbeat.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
 from offbeat.threads import usable_core_numbers, usable_cores
 
+LINES_PER_RUN = 200
+"""Metrics lines over `steps`, at least, unless `log_every` says otherwise."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -56,6 +59,13 @@ class RunConfig:
     """Env steps between checkpoints; none: a tenth of `steps`; 0: only the last."""
     checkpoints_kept: Count = 3
     """Newest checkpoints to resume from that are kept, the latest included; the best is kept besides."""
+    log_every: Count | None = None
+    """Env steps between metrics lines; none: a 200th of `steps`."""
+    log_every_s: Positive | None = None
+    """Seconds after which a metrics line is written in any case, once a learning step ends; none: 10, and never with
+    `lag = "exact"`, so that the lines of equal runs are at the same env steps."""
+    episodes_window: Count = 100
+    """Training episodes, the last ones, that returns and lengths of metrics lines are of."""
     imports: tuple[str, ...] = ()
     """Python modules to import first: they may register envs, algorithms and encoders."""
     tracker: Literal["wandb", "trackio"] | None = None
@@ -69,6 +79,11 @@ class RunConfig:
     def evaluation_interval(self) -> int:
         """Env steps between evaluations, 0 for none."""
         return max(1, self.steps // 10) if self.eval_every is None else self.eval_every
+
+    @property
+    def log_interval(self) -> int:
+        """Env steps between metrics lines."""
+        return max(1, self.steps // LINES_PER_RUN) if self.log_every is None else self.log_every
 
     @property
     def checkpoint_interval(self) -> int:

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from offbeat.errors import ConfigError, suggestion, unknown
+from offbeat.errors import ConfigError, suggestion, unknown, with_traceback_of
 from offbeat.threads import forbid_spinning
 
 TABLES = ("run", "env", "runtime")
@@ -257,7 +257,8 @@ def import_modules(names: tuple[str, ...]) -> None:
         try:
             import_module(name)
         except Exception as error:
-            raise ConfigError(
+            refused = ConfigError(
                 f"the module {name} cannot be imported ({type(error).__name__}: {error}): check the name, and that its "
                 "folder is on PYTHONPATH or is the current folder"
-            ) from error
+            )
+            raise with_traceback_of(refused, error) from error

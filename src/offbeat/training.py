@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from offbeat import config as configs
+from offbeat import versions
 from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config
 from offbeat.errors import ConfigError
@@ -28,8 +29,9 @@ from offbeat.types import ActionSpec, Leaf
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
     from offbeat.metrics.sinks import Sink
+    from offbeat.runtime.callbacks import Callback
     from offbeat.runtime.child import Child
-    from offbeat.runtime.conductor import Callback, Conductor, Ending, Watchers
+    from offbeat.runtime.conductor import Conductor, Ending, Watchers
     from offbeat.runtime.crew import LockFreeParts
     from offbeat.runtime.wiring import Parts
     from offbeat.types import Tree
@@ -70,7 +72,8 @@ def train(
             your envs, at the top of a module.
         preset: name of a preset; None takes the one for this algorithm and env, if there is one.
         run_dir: a directory that does not exist yet; None makes one under runs/.
-        callbacks: each is called with every metrics line, and may return 'stop'.
+        callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that become
+            metrics of the next line.
         progress: 'dashboard', 'lines' or 'none'; None chooses by the terminal.
         settings: any config key: steps, seed, max_lag, learning_rate, ...
 
@@ -192,7 +195,7 @@ def _settled(config: Config, view: Progress) -> tuple[Config, str]:
     import_modules(config.run.imports)
     from offbeat.runtime.split import settled
 
-    return settled(config)
+    return settled(config, view.message)
 
 
 def _prepare(config: Config, view: Progress) -> AnyParts:
@@ -363,6 +366,7 @@ def _go(
     directory.write_status("running")
     directory.note(f"running, process {os.getpid()}")
     try:
+        _record_versions(directory)
         ending, line = _conduct(parts, directory, progress, callbacks, signals, beginning, learned)
     except TooLate:
         signals.disarm()
@@ -374,6 +378,17 @@ def _go(
     directory.write_status(ending.state, ending.reason)
     directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.verdict))))
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
+
+
+def _record_versions(directory: RunDirectory) -> None:
+    """Write down what this part of the run is made with; the log is told what differs from the part before."""
+    try:
+        changes = versions.record(directory.path)
+    except OSError as error:
+        directory.note(f"versions.json could not be written ({error}): the run goes on")
+        return
+    if changes:
+        directory.note(f"made with other versions than the part before: {'; '.join(changes)}")
 
 
 def _broken_off(directory: RunDirectory, error: BaseException) -> None:
@@ -442,6 +457,7 @@ def _joined(
     tracker: Sink | None,
 ) -> Conductor:
     """Make the other side, of actors or workers, and the conductor; leave to `closing` what must be closed at last."""
+    from offbeat.metrics.memory import Memory
     from offbeat.metrics.recorder import Recorder
     from offbeat.metrics.sinks import JsonLines, TensorBoard
     from offbeat.runtime.conductor import Watchers
@@ -449,17 +465,25 @@ def _joined(
 
     role = "worker" if parts.config.runtime.runtime == "hogwild" else "actor"
 
-    roles: dict[str, list[int]] = {role: [], "evaluator": []}
+    memory, roles = Memory(), {role: list[int](), "evaluator": []}
 
     def show(role: str, children: Sequence[Child]) -> None:
         roles[role] = [child.process.pid for child in children]
+        memory.watch(role, roles[role])
         directory.write_status("running", children=roles)
 
     tell = partial(_tell, directory, progress)
     sinks: list[Sink] = [JsonLines(directory.metrics), TensorBoard(directory.tensorboard)]
     if tracker is not None:  # last: it is told when a line has been written
         sinks.append(tracker)
-    recorder = Recorder(sinks, layout_of(parts.config, parts.threads), tell, info=parts.config.env.info_metrics)
+    recorder = Recorder(
+        sinks,
+        layout_of(parts.config, parts.threads),
+        tell,
+        episodes_window=parts.config.run.episodes_window,
+        info=parts.config.env.info_metrics,
+        memory=memory.read,
+    )
     closing.callback(recorder.close)
     store = directory.store(parts.config.run.checkpoints_kept)
     watchers = Watchers(store, recorder, progress, tell, partial(show, "evaluator"), signals, callbacks)
@@ -492,9 +516,9 @@ def _conductor(
     return PacedConductor(parts, acting, watchers)
 
 
-def _tell(directory: RunDirectory, progress: Progress, text: str) -> None:
-    """Tell the user, and the log."""
-    directory.note(text)
+def _tell(directory: RunDirectory, progress: Progress, text: str, details: str = "") -> None:
+    """Tell the user, and the log; `details` are for the log alone."""
+    directory.note("\n".join(filter(None, (text, details.rstrip()))))
     progress.message(text)
 
 

@@ -202,7 +202,7 @@ def env_fields(spec: EnvSpec) -> list[Field]:
         Field("terminated", (), "bool"),
         Field("truncated", (), "bool"),
         Field("valid", (), "bool"),
-        Field("episode_return", (), "float32"),
+        Field("episode_return", (), "float64"),
         Field("episode_length", (), "int32"),
         *([Field("info", (len(spec.info),), "float64")] if spec.info else []),
         Field("behavior_version", (), "int64", per="unroll"),

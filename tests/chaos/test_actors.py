@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import Said, Started, lines_of, offbeat, small_arguments, status_of
+from tests.reference.runs import Said, Started, lines_of, offbeat, our_lines, small_arguments, status_of
 
 from offbeat.checkpoint import load
 from offbeat.runtime.supervisor import START_S
@@ -49,7 +49,7 @@ def log() -> str:
 
 def assert_finished(said: Said) -> None:
     assert said.code == 0, said.err
-    assert "Traceback" not in said.err
+    assert our_lines(said.err) == []
     assert status_of(Path("run"))["state"] == "finished"
     last = lines_of(Path("run"))[-1]
     assert last["env_steps"] >= 2048

@@ -13,7 +13,7 @@ from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small
 
 from offbeat import registry
 from offbeat.checkpoint import load
-from offbeat.runtime.conductor import Callback
+from offbeat.runtime.callbacks import Callback
 
 ENVS = ("tests.reference.run_envs",)
 RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])

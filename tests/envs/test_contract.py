@@ -178,7 +178,7 @@ def test_advancing_by_nothing_leaves_the_first_observations(env_id: str) -> None
     advanced = envs.advance(np.zeros(COLUMNS, np.int64), stream(0, "advance"))
     assert_same(advanced.observation, first)
     assert not advanced.returns.any()
-    assert [part.dtype for part in advanced[1:]] == [np.float32, np.int32]
+    assert [part.dtype for part in advanced[1:]] == [np.float64, np.int32]
     assert not advanced.lengths.any()
 
 

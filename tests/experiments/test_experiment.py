@@ -227,7 +227,7 @@ def test_what_it_was_made_with_is_kept(scenario):
     record = json.loads((scenario.experiment / "experiment.json").read_text())
     assert len(record["made_with"]) >= 3  # each time
     part = record["made_with"][0]
-    assert (part["numpy"], part["torch"]) == (np.__version__, torch.__version__)
+    assert (part["packages"]["numpy"], part["packages"]["torch"]) == (np.__version__, torch.__version__)
     assert (scenario.experiment / "spec.toml").read_bytes() == (scenario.folder / "spec.toml").read_bytes()
     trial = tomllib.loads((scenario.experiment / "trial-001/trial.toml").read_text())
     assert trial["searched"] == {"learning_rate": 0.003}

@@ -104,12 +104,15 @@ def test_the_dashboard_fits_a_terminal_and_shows_the_run(width):
     rates.add(0.0, 0, 0)
     rates.add(20.0, 42_000, 4200)
     figures = {"episode_return_mean": 213.4, "eval_return_mean": 480.2, "best_eval_return_mean": 500.0}
+    figures |= {"episode_return_min": -8.0, "episode_return_max": 2500.0, "memory_main_mb": 312.0}
+    figures |= {"memory_children_mb": 1234.5}
     lag = {"policy_lag_min": 0, "policy_lag_mean": 0.8, "policy_lag_max": 1}
     shown = picture(width, status(42_000, updates_refused=3, **figures, **lag, **WAITS), rates=rates)
-    assert len(shown.splitlines()) <= 23
+    assert len(shown.splitlines()) <= 24
     assert {len(line) for line in shown.splitlines()} == {width}
     parts = ["ppo on CartPole-v1", "processes, 4 actors x 16 envs, max_lag 1, cpu", "runs/ppo-CartPole-v1"]
     parts += ["42%", "42k / 100k", "ETA 0:28", "213.4", "480.2", "best 500.0", "0/0.8/1", "2.1k", "3 refused"]
+    parts += ["-8.00 to 2,500", "312M + 1.23G", "main + others"]
     parts += ["act", "25.0%", "update", "50.0%", "training", "so far"]
     for part in parts:
         assert part in shown

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offbeat.errors import RunFailed
 from offbeat.metrics.recorder import METRICS, Counters, Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.timings import Timings
@@ -89,7 +90,7 @@ def test_episodes_are_counted_in_total_and_averaged_over_the_window():
     ended(recorder)
     line = recorder.line(at(1), Timings())
     assert line["episodes"] == 4
-    assert line["episode_return_mean"] == 2.0
+    assert (line["episode_return_min"], line["episode_return_mean"], line["episode_return_max"]) == (1.0, 2.0, 3.0)
     assert line["episode_length_mean"] == 10.0
 
 
@@ -110,6 +111,62 @@ def test_learning_figures_are_averaged_since_the_last_line_and_lag_keeps_its_ext
     line = recorder.line(at(3), Timings())
     assert line["policy_loss"] == 2.0
     assert (line["policy_lag_min"], line["policy_lag_mean"], line["policy_lag_max"]) == (0.0, 1.0, 2.0)
+
+
+def test_filled_slots_are_told_as_least_mean_and_most():
+    recorder = Recorder([])
+    for filled in (0.25, 0.75, 1.0, 0.0):
+        recorder.learned(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled))
+    line = recorder.line(at(4), Timings())
+    assert [line[name] for name in ("slots_filled_min", "slots_filled", "slots_filled_max")] == [0.0, 0.5, 1.0]
+
+
+def test_milliseconds_are_those_of_a_learning_step_since_the_last_line():
+    recorder, timings = Recorder([]), Timings()
+    timings.add("learn/load", 9.0)
+    recorder.line(at(1), timings)
+    for name, seconds in {"learn/load": 0.5, "learn/prepare": 1.0, "learn/update": 2.0, "wait/learner": 4.0}.items():
+        timings.add(name, seconds)
+    line = recorder.line(at(5), timings)
+    assert [line[name] for name in ("load_ms", "prepare_ms", "update_ms", "wait_ms")] == [125.0, 250.0, 500.0, 1000.0]
+
+
+def test_the_memory_of_processes_is_in_every_line():
+    reads = iter([{"memory_main_mb": 100.0}, {"memory_main_mb": 120.0, "memory/actor-0_mb": 30.0}])
+    recorder = Recorder([], memory=lambda: next(reads))
+    assert recorder.line(at(1), Timings())["memory_main_mb"] == 100.0
+    line = recorder.line(at(1), Timings())
+    assert (line["memory_main_mb"], line["memory/actor-0_mb"]) == (120.0, 30.0)
+
+
+# --- numbers of the user's ----------------------------------------------------------------------------------
+
+
+def test_numbers_that_were_given_are_in_the_next_line_alone():
+    recorder = Recorder([])
+    recorder.give({"mine": 2.5})
+    assert recorder.line(at(1), Timings())["mine"] == 2.5
+    assert "mine" not in recorder.line(at(2), Timings())
+
+
+def test_numbers_that_were_given_survive_a_resume():
+    first, second = Recorder([]), Recorder([])
+    first.give({"mine": 2.5})
+    second.restore(first.state(Timings()))
+    assert second.line(at(1), Timings())["mine"] == 2.5
+
+
+@pytest.mark.parametrize("name", ["sps", "temperature_of_mine", "info/wind_mean", "memory/actor-0_mb", "twice"])
+def test_a_number_by_the_name_of_another_metric_is_refused(name):
+    recorder = Recorder([])
+    recorder.learned({"temperature_of_mine": 1.0})
+    recorder.line(at(1), Timings())
+    recorder.give({"twice": 1.0})
+    with pytest.raises(RunFailed, match=f"'{name}', which is the name of another metric"):
+        recorder.give({name: 1.0})
+
+
+# --- learning -----------------------------------------------------------------------------------------------
 
 
 def test_the_largest_first_ratio_is_not_averaged_away():

@@ -79,6 +79,14 @@ def test_an_evaluation_is_one_point_though_later_lines_repeat_it(tmp_path):
     assert run.evaluation.y.tolist() == [10, 20]
 
 
+@pytest.mark.parametrize("folder", ["/proc/nobody", "a_file"])
+def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    Path("a_file").touch()
+    with pytest.raises(ConfigError, match=r"curve.png cannot be written \(.+\): give another with --out"):
+        plot_runs([make_run(tmp_path / "run")], out=Path(folder) / "curve.png")
+
+
 def test_lines_before_the_first_episode_are_left_out(tmp_path):
     assert read_run(make_run(tmp_path / "run"), "steps").training.x[0] == 1000
 

@@ -54,7 +54,7 @@ def episodes_under_way(rows: Tree) -> tuple[Array, Array]:
     """Return, for rows from a reset on, [T, N], return and length so far of each column's last episode."""
     steps, columns = rows["reward"].shape
     ended = rows.get("over", rows["terminated"] | rows["truncated"])
-    returns, lengths = np.zeros(columns, np.float32), np.zeros(columns, np.int32)
+    returns, lengths = np.zeros(columns), np.zeros(columns, np.int32)
     for column in range(columns):
         for row in range(steps):
             returns[column] += rows["reward"][row, column]

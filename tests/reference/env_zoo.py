@@ -64,6 +64,23 @@ class DictObservations(Wanderer):
         }
 
 
+class Payday(gym.Env[Any, Any]):
+    """Pays 0.1 a step; an episode has 20,000 steps, over which sums in float32 lose five digits."""
+
+    observation_space: gym.Space[Any] = spaces.Box(0, 1, (1,), np.float32)
+    action_space: gym.Space[Any] = spaces.Discrete(2)
+    length = 20_000
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self.age = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Step:  # noqa: ARG002
+        self.age += 1
+        return np.zeros(1, np.float32), 0.1, self.age == self.length, False, {}
+
+
 class ManyChoices(Wanderer):
     action_space = spaces.MultiDiscrete([2, 5, 3])
 
@@ -463,7 +480,7 @@ def zoo_id(kind: type) -> str:
 
 
 def _register() -> None:
-    kinds: dict[str, Any] = {zoo_id(kind): kind for kind in (*SOUND, *BROKEN)}
+    kinds: dict[str, Any] = {zoo_id(kind): kind for kind in (*SOUND, *BROKEN, Payday)}
     for env_id, kind in kinds.items():
         gym.register(env_id, kind)
     single: Any = Wanderer

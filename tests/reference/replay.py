@@ -22,7 +22,7 @@ FIELDS = [
     Field("terminated", (), "bool"),
     Field("truncated", (), "bool"),
     Field("valid", (), "bool"),
-    Field("episode_return", (), "float32"),
+    Field("episode_return", (), "float64"),
     Field("episode_length", (), "int32"),
     Field("recorded", (3,), "float32"),
     Field("behavior_version", (), "int64", per="unroll"),

@@ -121,14 +121,18 @@ def is_alive(pid: int) -> bool:
 
 TIMED = {
     *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s", "evaluation_s"),
-    *("actor_wait_fraction", "learner_wait_fraction", "slots_filled", "acted_beyond"),
+    *("load_ms", "prepare_ms", "update_ms", "wait_ms", "memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
+    *("actor_wait_fraction", "learner_wait_fraction", "acted_beyond"),
+    *("slots_filled", "slots_filled_min", "slots_filled_max"),
 }
-"""The last two depend on the clock outside of serial alone."""
+"""Slots and what was acted beyond depend on the clock outside of serial alone."""
 
 
 def untimed(line: dict[str, Any]) -> dict[str, Any]:
     """Return what a metrics line says that does not depend on the clock."""
-    return {name: value for name, value in line.items() if name not in TIMED and not name.startswith("time_")}
+    return {
+        name: value for name, value in line.items() if name not in TIMED and not name.startswith(("time_", "memory/"))
+    }
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -150,6 +154,11 @@ class Said(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def our_lines(text: str) -> list[str]:
+    """Return the lines of tracebacks that are offbeat's own: a person is shown those of their code alone."""
+    return [line for line in text.splitlines() if line.startswith('  File "') and "/offbeat/" in line]
 
 
 def offbeat(*arguments: object) -> Said:

@@ -246,5 +246,6 @@ def test_an_env_object_in_place_of_an_id_is_told(tmp_path):
 def test_a_run_that_failed_late_says_where_it_is_kept(tmp_path):
     with pytest.raises(EnvFailed) as failed:
         small_run(tmp_path / "run", "runs/RaisesLate-v0", imports=(RUN_ENVS,))
-    (note,) = failed.value.__notes__
+    lines, note = failed.value.__notes__
+    assert "run_envs.py" in lines
     assert f"offbeat resume {tmp_path / 'run'}" in note

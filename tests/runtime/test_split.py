@@ -15,6 +15,7 @@ from tests.reference.env_zoo import Wanderer
 from tests.reference.runs import SMALL, small_run, weights_of
 
 from offbeat.config import load, resolve
+from offbeat.errors import EnvFailed
 from offbeat.runtime import split
 from offbeat.runtime.costs import Cost
 from offbeat.runtime.split import ACTORS_PER_CORE, NEAR_ENOUGH, Option, choose, divisions, settled
@@ -57,7 +58,25 @@ class SlowToMake(Wanderer):
         time.sleep(0.3)
 
 
-ENVS: dict[str, Any] = {"split/Waiting-v0": Waiting, "split/SlowToMake-v0": SlowToMake}
+class Failing(Wanderer):
+    """Raises in the 20th step of its life, which preflight does not reach, as long as there are failures left."""
+
+    left = 0
+    age = 0
+
+    def step(self, action: Any) -> Any:
+        self.age += 1
+        if self.age == 20 and Failing.left:
+            Failing.left -= 1
+            raise ConnectionError("the simulator is gone")
+        return super().step(action)
+
+
+ENVS: dict[str, Any] = {
+    "split/Waiting-v0": Waiting,
+    "split/SlowToMake-v0": SlowToMake,
+    "split/Failing-v0": Failing,
+}
 for env_id, entry in ENVS.items():
     gym.register(env_id, entry)
 
@@ -149,6 +168,29 @@ def test_envs_that_take_long_to_make_are_not_made_for_every_layout():
     SlowToMake.made = 0
     settled(measured("split/SlowToMake-v0"))
     assert SlowToMake.made == 2, "one before anything begins, and one that is measured"
+
+
+@pytest.mark.parametrize(("settings", "budget"), [({}, 5), ({"runtime": "processes", "restart_budget": 2}, 2)])
+def test_an_env_that_fails_while_a_layout_is_measured_is_tried_again_within_the_budget(settings, budget):
+    said: list[str] = []
+    Failing.left = budget
+    settled(measured("split/Failing-v0", **settings), said.append)
+    assert Failing.left == 0
+    assert [text.splitlines()[0].rpartition("; ")[2] for text in said] == [
+        f"{n} of {budget}" for n in range(1, budget + 1)
+    ]
+    assert all("while the layout was measured" in text for text in said)
+    assert "raise ConnectionError" in said[0]
+
+
+def test_an_env_that_fails_too_often_while_a_layout_is_measured_ends_the_run_and_says_when():
+    Failing.left = 10**9
+    with pytest.raises(
+        EnvFailed, match=r"while the layout was measured: .*simulator is gone.*budget of 1 is"
+    ) as caught:
+        settled(measured("split/Failing-v0", runtime="processes", restart_budget=1))
+    Failing.left = 0
+    assert "raise ConnectionError" in "".join(caught.value.__notes__)
 
 
 def test_threads_for_the_learner_that_were_given_are_kept(monkeypatch):

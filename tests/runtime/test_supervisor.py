@@ -37,7 +37,10 @@ class Scene:
         self.parts: Parts = build(resolve("ppo", env, flags=flags))
         self.said: list[str] = []
         self.pids: list[int] = []
-        self.acting: Acting = acting_of(self.parts, 0, self.said.append, self._show)
+        self.acting: Acting = acting_of(self.parts, 0, self._say, self._show)
+
+    def _say(self, text: str, _details: str = "") -> None:
+        self.said.append(text)
 
     def _show(self, actors: Sequence[Child]) -> None:
         self.pids = [actor.process.pid for actor in actors]

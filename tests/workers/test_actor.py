@@ -223,6 +223,33 @@ def test_beginning_again_begins_new_episodes():
     assert (last["truncated"][LENGTH - 4 :].sum(), last["episode_length"].max()) == (COLUMNS, 200)
 
 
+def long_slot(spec: EnvSpec, length: int) -> Tree:
+    shapes = {field.name: ((length + 1, 1, *field.shape), field.dtype) for field in env_fields(spec)}
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+
+
+@pytest.mark.parametrize("spread", [0, 10_000])
+def test_the_return_of_a_very_long_episode_is_right_within_one_in_a_million(spread):
+    envs = make_envs(env_zoo.zoo_id(env_zoo.Payday), 1, seed=0)
+    actor = Actor(0, 0, envs, AtRandom(envs.spec.action))
+    actor.begin(0, spread)
+    slot = long_slot(envs.spec, env_zoo.Payday.length)
+    actor.act(0, 0, np.zeros(0, np.float32), slot)
+    ended = slot["episode_length"] > 0
+    np.testing.assert_allclose(slot["episode_return"][ended], [0.1 * env_zoo.Payday.length], rtol=1e-6)
+
+
+def test_an_actor_restores_the_returns_of_an_older_checkpoint_which_are_float32():
+    stage, other = Stage("CartPole-v1"), Stage("CartPole-v1")
+    stage.begin_and_act(0, 1)
+    state = stage.actor.snapshot()
+    assert state is not None
+    other.begin_and_act(7)
+    other.actor.restore({**state, "returns": state["returns"].astype(np.float32)})
+    for slot, twin in zip(other.act(*range(2, 12)), stage.act(*range(2, 12)), strict=True):
+        assert_same(slot, twin)
+
+
 # --- snapshots ----------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ class Bench(RunArguments):
             config = self.config()
             from offbeat.runtime.split import settled
         with stdout_aside(), busy("measuring what acting and learning cost"):
-            config, reason = settled(config)
+            config, reason = settled(config, _tell)
         if reason and not self.json:
             print(reason)
         with stdout_aside(), busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
@@ -52,7 +52,7 @@ class Bench(RunArguments):
         return measure.report(config, self.seconds, _tell)
 
 
-def _tell(text: str) -> None:
+def _tell(text: str, _details: str = "") -> None:
     print(text, file=sys.stderr)
 
 

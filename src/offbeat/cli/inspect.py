@@ -6,13 +6,14 @@ import importlib.util
 import os
 import platform
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.busy import busy
+from offbeat.cli.packages import EXTRAS, REQUIRED
 from offbeat.threads import usable_cores
+from offbeat.versions import installed
 
 
 @dataclass(frozen=True)
@@ -67,30 +68,6 @@ class List:
         return 0
 
 
-_PACKAGES = (
-    "offbeat",
-    "torch",
-    "numpy",
-    "gymnasium",
-    "tyro",
-    "rich",
-    "safetensors",
-    "tensorboard",
-    "matplotlib",
-)
-_EXTRAS = {
-    "mujoco": "mujoco",
-    "box2d": "Box2D",
-    "atari": "ale_py",
-    "envpool": "envpool",
-    "video": "imageio_ffmpeg",
-    "wandb": "wandb",
-    "trackio": "trackio",
-    "hub": "huggingface_hub",
-    "export": "onnxscript",
-}
-
-
 @dataclass(frozen=True)
 class Doctor:
     """Say what this machine and installation have."""
@@ -98,20 +75,19 @@ class Doctor:
     def run(self) -> int:
         print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
         print(f"cores {usable_cores()} usable of {os.cpu_count()}")
-        for name in _PACKAGES:
-            print(f"{name} {_version(name)}")
-        for extra, module in _EXTRAS.items():
+        for name in ("offbeat", *REQUIRED.values()):
+            print(f"{name} {installed(name) or 'missing'}")
+        for extra, module in EXTRAS.items():
             there = importlib.util.find_spec(module) is not None
             print(f"extra {extra}: " + ("installed" if there else f'missing, pip install "offbeat[{extra}]"'))
-        import torch
-
-        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        print("gpu " + (", ".join(gpus) or "none"))
+        print(f"gpu {_gpus()}")
         return 0
 
 
-def _version(name: str) -> str:
+def _gpus() -> str:
+    """Return the names of the GPUs that torch can use, or why that is not known."""
     try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"
+        import torch
+    except (ImportError, OSError) as error:  # OSError: a library of the system's is missing
+        return f"unknown, as torch cannot be imported ({error}): pip install torch"
+    return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none"

@@ -18,6 +18,7 @@ from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.export import Export
 from offbeat.cli.inspect import Check, Doctor, List
+from offbeat.cli.packages import missing_package
 from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
@@ -62,6 +63,15 @@ def run(arguments: Sequence[str]) -> int:
     except OffbeatError as error:
         print("\n".join([f"offbeat: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (package := missing_package(error)) is None:
+            raise
+        print(
+            f"offbeat: `offbeat {arguments[0]}` needs {package}, which is not installed here: type pip install "
+            f"{package}, or pip install offbeat once more; `offbeat doctor` lists what there is",
+            file=sys.stderr,
+        )
+        return ConfigError.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
         return 0

@@ -28,7 +28,7 @@ def walk(
     steps: NDArray[np.int64],
     random: np.random.Generator,
     before_step: Callable[[], None],
-) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Step each part as often as the largest of its columns' `steps`, [N], with random actions.
 
     The actions are drawn part by part, for all steps of a part at once; step by step where the leaf of `observation`
@@ -37,7 +37,7 @@ def walk(
     Returns:
         Return and length so far of the episode under way in each column, [N].
     """
-    returns, lengths = np.zeros(spec.columns, np.float32), np.zeros(spec.columns, np.int32)
+    returns, lengths = np.zeros(spec.columns), np.zeros(spec.columns, np.int32)
     for part in parts:
         for actions in _drawn(spec, observation, part, int(steps[part.columns].max()), random):
             before_step()
@@ -56,7 +56,7 @@ def _drawn(spec: EnvSpec, observation: Tree, part: Part, steps: int, random: np.
         yield random_actions(spec.action, columns, random, mask)
 
 
-def _count(outcome: Outcome, returns: NDArray[np.float32], lengths: NDArray[np.int32]) -> None:
+def _count(outcome: Outcome, returns: NDArray[np.float64], lengths: NDArray[np.int32]) -> None:
     returns += outcome.reward
     lengths += outcome.valid
     ended = outcome.ended

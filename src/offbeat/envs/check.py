@@ -21,7 +21,7 @@ from offbeat.envs.make import make_envs, registered
 from offbeat.envs.rows import mask_writer, named
 from offbeat.envs.sources import make_scalar, mujoco_warnings_once
 from offbeat.envs.spaces import children, choices_of, random_actions
-from offbeat.errors import ConfigError, EnvFailed
+from offbeat.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.seeding import stream
 from offbeat.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
 
@@ -81,7 +81,7 @@ def preflight(
             _walk(envs, first, steps)
             return replace(envs.spec, idles=isinstance(envs, GymnasiumEnvs) and envs.idles)
     except EnvFailed as error:
-        raise ConfigError(str(error)) from error
+        raise with_notes_of(ConfigError(str(error)), error) from error
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Advanced(NamedTuple):
 
     observation: Tree
     """name -> [N, *shape], that the next actions answer. It belongs to the envs, as that of an `Outcome`."""
-    returns: NDArray[np.float32]
+    returns: NDArray[np.float64]
     lengths: NDArray[np.int32]
     """[N]: return and env steps so far of the episode under way, 0 where the last step ended one."""
 

@@ -201,7 +201,8 @@ class ScalarColumns:
         ]
 
     def _failed(self, column: int, call: str, error: BaseException) -> EnvFailed:
-        return failed(self._spec.id, self.place.start + column, f"{call}() gave {type(error).__name__}: {error}")
+        what = f"{call}() gave {type(error).__name__}: {error}"
+        return failed(self._spec.id, self.place.start + column, what, error)
 
 
 class VectorColumns:
@@ -262,7 +263,7 @@ class VectorColumns:
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:
         what = f"{call}() of the vector env that begins here gave {type(error).__name__}: {error}"
-        return failed(self._spec.id, self.place.start, what)
+        return failed(self._spec.id, self.place.start, what, error)
 
 
 class _Checks:
@@ -339,7 +340,7 @@ class GymnasiumEnvs:
                 tell(progress)
         except FAILURES as error:
             what = f"being told of progress, an env gave {type(error).__name__}: {error}"
-            raise failed(self.spec.id, 0, what) from error
+            raise failed(self.spec.id, 0, what, error) from error
 
     @property
     def idles(self) -> bool:

@@ -18,7 +18,7 @@ from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
 from offbeat.envs.limits import Limits
 from offbeat.envs.spaces import stacked
-from offbeat.errors import ConfigError, OffbeatError, unknown
+from offbeat.errors import ConfigError, OffbeatError, unknown, with_traceback_of
 from offbeat.registry import import_modules
 from offbeat.seeding import derive_seed
 
@@ -88,7 +88,7 @@ def make_envs(
     except OffbeatError:
         raise
     except Exception as error:
-        raise ConfigError(_cannot_make(env_id, arguments, error)) from error
+        raise with_traceback_of(ConfigError(_cannot_make(env_id, arguments, error)), error) from error
     envs.spec = stacked(envs.spec, settings.frame_stack or 1)
     return envs
 

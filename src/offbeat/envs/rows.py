@@ -12,7 +12,7 @@ import numpy as np
 from offbeat.choices import allows_each
 from offbeat.envs.contract import Outcome
 from offbeat.envs.spaces import children, single_spaces
-from offbeat.errors import EnvFailed
+from offbeat.errors import EnvFailed, with_traceback_of
 from offbeat.types import INFO_MASK, Array, Leaf, Tree
 
 Writer = Callable[[Any], None]
@@ -246,9 +246,10 @@ FAILURES = (Exception, SystemExit)
 """What an env may raise: one that calls sys.exit would otherwise end a run as if all were well."""
 
 
-def failed(env_id: str, column: int, what: str) -> EnvFailed:
-    """Return the error for an env that broke the contract."""
-    return EnvFailed(
+def failed(env_id: str, column: int, what: str, cause: BaseException | None = None) -> EnvFailed:
+    """Return the error for an env that broke the contract; `cause` is what it raised, whose lines are shown."""
+    error = EnvFailed(
         f"{env_id}, column {column}: {what}. Type `offbeat check {env_id}` (with the --import that it came by, if any) "
         "to see what is wrong with it"
     )
+    return error if cause is None else with_traceback_of(error, cause)

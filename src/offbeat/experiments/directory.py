@@ -12,9 +12,9 @@ from offbeat.errors import ConfigError
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
-from offbeat.experiments.versions import made_with
 from offbeat.plots.directories import EXPERIMENT, TRIAL
 from offbeat.run_directory import hold
+from offbeat.versions import made_with
 
 
 class ExperimentDirectory:

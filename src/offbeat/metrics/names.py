@@ -19,11 +19,15 @@ GROUPS: dict[str, dict[str, str]] = {
         "ups": "updates per second",
     },
     "return": {
-        "episode_return_mean": "mean return of the last 100 training episodes",
-        "episode_length_mean": "mean length of the last 100 training episodes",
+        "episode_return_mean": "mean return of the last training episodes (episodes_window)",
+        "episode_return_min": "least return of these episodes",
+        "episode_return_max": "highest return of these episodes",
+        "episode_length_mean": "mean length of these episodes",
         "eval_env_steps": "env_steps that the weights of the last evaluation had learned from",
         "eval_return_mean": "mean return of the last evaluation",
         "eval_return_std": "standard deviation of the returns of the last evaluation",
+        "eval_return_min": "least return of the last evaluation",
+        "eval_return_max": "highest return of the last evaluation",
         "eval_length_mean": "mean episode length of the last evaluation",
         "eval_episodes_cut": "episodes of the last evaluation that a bound on its env steps cut",
         "best_eval_return_mean": "highest eval_return_mean so far",
@@ -58,6 +62,15 @@ GROUPS: dict[str, dict[str, str]] = {
             f"time_{kind}": f"time spent on '{kind}', summed over all workers, as a fraction of wall time"
             for kind in KINDS
         },
+        "load_ms": "milliseconds of a learning step that take in its rows and move them to the device",
+        "prepare_ms": "milliseconds of a learning step that compute targets and advantages",
+        "update_ms": "milliseconds of a learning step that its updates take",
+        "wait_ms": "milliseconds that the learner waited for the batch of a learning step",
+    },
+    "memory": {
+        "memory_main_mb": "resident memory of the main process, in MB",
+        "memory_children_mb": "resident memory of all child processes together, in MB",
+        "memory_child_max_mb": "resident memory of the largest child process, in MB",
     },
     "waits": {
         "actor_wait_s": "seconds that actors waited for the learner, all actors together, in total",
@@ -65,6 +78,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "actor_wait_fraction": "fraction of the actors' time that they waited for the learner",
         "learner_wait_fraction": "fraction of the learner's time that it waited for actors",
         "slots_filled": "fraction of the slots that held committed, not yet learned tickets when a learning step began",
+        "slots_filled_min": "the same, the least",
+        "slots_filled_max": "the same, the most",
         "publish_s": "seconds that the learner took to publish weights, in total",
         "evaluation_s": "seconds that evaluations took, in total; beside learning, where cores allow",
         "env_stall_max_s": "seconds of the longest single call of an env so far",

@@ -43,6 +43,8 @@ class Status:
     updates: int = 0
     phase: Phase = "training"
     episode_return_mean: float | None = None
+    episode_return_min: float | None = None
+    episode_return_max: float | None = None
     episode_length_mean: float | None = None
     eval_return_mean: float | None = None
     best_eval_return_mean: float | None = None
@@ -65,6 +67,9 @@ class Status:
     learner_wait_fraction: float | None = None
     slots_filled: float | None = None
     env_stall_max_s: float = 0.0
+    memory_main_mb: float | None = None
+    memory_children_mb: float | None = None
+    """In MB, like that of the main process; None where there are no children."""
     actor_restarts: int = 0
     verdict: str = ""
     """The sentence that says who waits for whom; empty where that is not known."""

@@ -14,6 +14,8 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
+from offbeat.errors import RunFailed
+from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.timings import KINDS, Timings
@@ -29,9 +31,20 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("utd_ratio", "samples_per_insert", "replay_size"), itemgetter(-1)),
     "policy_lag_max": max,
     "ratio_max_deviation_first": max,
+    "slots_filled_min": min,
+    "slots_filled_max": max,
 }
 _TOTALS_S = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner", "publish_s": "learn/publish"}
 """Seconds told in total: metric -> name in `Timings`."""
+_STEP_MS = {
+    "load_ms": "learn/load",
+    "prepare_ms": "learn/prepare",
+    "update_ms": "learn/update",
+    "wait_ms": "wait/learner",
+}
+"""Milliseconds of a learning step: metric -> name in `Timings`."""
+_RESERVED = ("info/", MEMORY)
+"""What no name of the user's may begin with."""
 EPISODES_TO_REPORT = 20
 """Episodes after which it is strange that nothing has been reported."""
 
@@ -64,6 +77,7 @@ class Recorder:
         layout: who works; without it nothing is said about who waits for whom.
         episodes_window: training episodes that returns and lengths are averaged over.
         info: names of what infos report; `info/<name>_mean` is the mean of what they did since the last line.
+        memory: returns the memory of the processes, by metric.
 
     Rates, shares of time and the figures of learning are those since the last line. When no learning step
     was finished since then, the line repeats them and the period goes on, so that the last line of a run
@@ -78,8 +92,9 @@ class Recorder:
         *,
         episodes_window: int = 100,
         info: Sequence[str] = (),
+        memory: Callable[[], Mapping[str, float | None]] = dict,
     ) -> None:
-        self._sinks, self._tell = tuple(sinks), tell
+        self._sinks, self._tell, self._memory = tuple(sinks), tell, memory
         self._layout = layout
         self.verdict: Verdict | None = None
         """Who waited for whom in the period that the last line tells of; None before the first one."""
@@ -92,6 +107,8 @@ class Recorder:
         """name -> sum and count since the last line."""
         self._silent = set(info)
         """Names that no info has had so far, and nothing was said of."""
+        self._given: dict[str, float] = {}
+        """What callbacks have returned for the next line."""
         self._period: dict[str, float | None] = {}
         self._counted = Counters()
         self._timed: dict[str, float] = {}
@@ -121,6 +138,17 @@ class Recorder:
             if count:
                 self._silent.discard(name)
 
+    def give(self, numbers: Mapping[str, float]) -> None:
+        """Take numbers of the user's for the next line, by names that no other metric has.
+
+        Raises:
+            RunFailed: a name is taken.
+        """
+        for name in numbers:
+            if name in METRICS or name in self._period or name in self._given or name.startswith(_RESERVED):
+                raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: give it your own")
+        self._given |= numbers
+
     def evaluated(self, results: Mapping[str, float]) -> None:
         """Take the results of an evaluation, by metric: eval_return_mean and those beside it."""
         mean, best = results["eval_return_mean"], self._evaluation.get("best_eval_return_mean")
@@ -137,14 +165,19 @@ class Recorder:
             self._end_period(counters, timings)
         if self._totals["episodes"] >= EPISODES_TO_REPORT:
             self._say_what_is_silent()
+        given, self._given = self._given, {}
         values = {
             **self._period,
             **self._total_seconds(timings),
             **self._totals,
             **self._evaluation,
             "episode_return_mean": fmean(self._returns) if self._returns else None,
+            "episode_return_min": min(self._returns, default=None),
+            "episode_return_max": max(self._returns, default=None),
             "episode_length_mean": fmean(self._lengths) if self._lengths else None,
             **asdict(counters),
+            **self._memory(),
+            **given,
         }
         line = {name: _finite(values.get(name)) for name in {**METRICS, **values}}
         for sink in self._sinks:
@@ -177,6 +210,7 @@ class Recorder:
             "figures": {name: list(values) for name, values in self._figures.items()},
             "info": {name: list(seen) for name, seen in self._info.items()},
             "silent": sorted(self._silent),
+            "given": dict(self._given),
             "counted": asdict(self._counted),
             "waited": dict(self._seconds),
             "spent": timings.since(self._timed),
@@ -194,6 +228,7 @@ class Recorder:
         for name in self._info.keys() & state["info"].keys():
             self._info[name] = tuple(state["info"][name])
         self._silent -= state["info"].keys() - set(state["silent"])
+        self._given = dict(state.get("given", {}))
         self._counted = Counters(**state["counted"])
         self._seconds |= state["waited"]
         verdict = state.get("verdict")
@@ -202,11 +237,13 @@ class Recorder:
 
     def _end_period(self, counters: Counters, timings: Timings) -> None:
         seconds = counters.wall_time_s - self._counted.wall_time_s
+        steps = counters.learning_step - self._counted.learning_step
         spent = timings.since(self._timed)
         self._period = {
             "sps": _rate(counters.env_steps - self._counted.env_steps, seconds),
             "ups": _rate(counters.updates - self._counted.updates, seconds),
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
+            **{name: _rate(1000 * spent.get(path, 0.0), steps) for name, path in _STEP_MS.items()},
             **self._judge(spent, seconds),
             **{name: _reduce(name, figures) for name, figures in self._figures.items()},
             **{f"info/{name}_mean": _rate(total, count) for name, (total, count) in self._info.items()},

@@ -109,6 +109,7 @@ class Screen:
                 sparkline(self._returns.points, ascii_only),
                 "cyan",
             ),
+            ("  min and max", _between(status.episode_return_min, status.episode_return_max), "", ""),
             ("episode length", figure(status.episode_length_mean), "", ""),
             (
                 "evaluation",
@@ -119,6 +120,7 @@ class Screen:
             *_distance(status),
             ("learning steps", compact(status.learning_step), "", ""),
             ("updates", compact(status.updates), refused, "bold red"),
+            ("memory", *_memory(status), "bright_black"),
         ]
         return _lines(Text.assemble(f"{name:15}{value:12}", (note, style)) for name, value, note, style in rows)
 
@@ -133,6 +135,16 @@ class Screen:
                 Text(f"{'UPS':15}" + "".join(f"{compact(ups):8}" for _, ups in speeds)),
             ]
         )
+
+
+def _between(least: float | None, most: float | None) -> str:
+    return "-" if least is None else f"{figure(least)} to {figure(most)}"
+
+
+def _memory(status: Status) -> tuple[str, str]:
+    """Return the memory of the main process and of its children, in bytes, and a word on which is which."""
+    each = [1e6 * value for value in (status.memory_main_mb, status.memory_children_mb) if value is not None]
+    return " + ".join(map(compact, each)) or "-", "main + others" if len(each) > 1 else ""
 
 
 def _distance(status: Status) -> list[tuple[str, str, str, str]]:

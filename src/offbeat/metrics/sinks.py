@@ -73,7 +73,7 @@ class TensorBoard:
 
 def tag_of(name: str) -> str:
     """Return a metric's name with its group before it, by which viewers make sections: 'speed/sps'."""
-    if name.startswith("info/"):
+    if "/" in name:  # what infos report, the memory of a child, or a number of a callback's with a section of its own
         return name
     return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
 

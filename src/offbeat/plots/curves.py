@@ -75,7 +75,7 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Pat
         out: the picture, in any format that matplotlib writes (.png, .svg, .pdf, ...).
 
     Raises:
-        ConfigError: a directory is no run or has no returns yet, or ``out`` has no such suffix.
+        ConfigError: a directory is no run or has no returns yet, or ``out`` has no such suffix or cannot be written.
     """
     if not run_dirs:
         raise ConfigError("there is nothing to plot: type offbeat plot RUN, with a run directory")
@@ -371,5 +371,8 @@ def _save(figure: Figure, out: Path) -> None:
             f"cannot write a picture to {out}: its name must end in one of "
             f"{', '.join('.' + suffix for suffix in sorted(known))}, such as {out.with_suffix('.png')}"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out)
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror}): give another with --out") from None

@@ -37,7 +37,10 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
         raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")
     if write is _write_mp4:
         _require_ffmpeg(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): give another file") from None
     write(_checked(frames, path), path, fps)
     return path
 

@@ -25,7 +25,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import IO, Any, NamedTuple, Protocol, cast
 
-from offbeat.errors import Closed, RunFailed
+from offbeat.errors import Closed, RunFailed, explained
 from offbeat.runtime.process_groups import GROUPS
 
 PR_SET_PDEATHSIG = 1
@@ -43,10 +43,11 @@ class Report(NamedTuple):
     """What a child says."""
 
     kind: str
-    """ready: the envs have begun; rest: it does nothing until it is told to go on; failed; gave up: so would any other
-    in its place; or what its kind adds."""
+    """ready: the envs have begun; rest: it does nothing until it is told to go on; explained, then failed; gave up: so
+    would any other in its place; or what its kind adds."""
     content: Any
-    """rest: where it rests, and its state; failed: the traceback; gave up: the reason."""
+    """rest: where it rests, and its state; explained: what a person is shown of the error that ended it; failed: its
+    whole traceback; gave up: the reason."""
 
 
 # --- in the child -------------------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ def live(module: str) -> None:
     except BaseException as error:  # noqa: BLE001 - the parent is told, whatever it was
         if type(error) is RunFailed:  # an env that failed may do better in another process
             connection.send(Report("gave up", str(error)))
+        connection.send(Report("explained", explained(error)))
         connection.send(Report("failed", traceback.format_exc()))
         raise SystemExit(1) from None
 
@@ -160,7 +162,9 @@ class Child:
         self.ready = False
         """Whether its envs have begun."""
         self.failure = ""
-        """The traceback of what ended it."""
+        """The whole traceback of what ended it."""
+        self.explained = ""
+        """What a person is shown of it: a line in words, and the lines of their own code."""
         self.gave_up = ""
         """Why nobody is to be started in its place."""
         self.rests: tuple[int, Any] = (-1, None)
@@ -191,6 +195,8 @@ class Child:
             self.ready = True
         elif report.kind == "failed":
             self.failure = report.content
+        elif report.kind == "explained":
+            self.explained = report.content
         elif report.kind == "gave up":
             self.gave_up = report.content
         elif report.kind == "rest":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from time import monotonic
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -19,24 +20,21 @@ from offbeat.metrics.progress import Phase, Progress, Status
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
+from offbeat.runtime.callbacks import Callback, answer_of
 from offbeat.runtime.child import Child
 from offbeat.runtime.evaluations import Evaluations
 from offbeat.runtime.evaluators import make_evaluator
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.signals import StopSignals
+from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.time_limits import TimeLimitWarning
 from offbeat.threads import blas_kernels, usable_cores
 from offbeat.types import EnvSpec, Tree
 
-LINES_PER_RUN = 200
-"""Metrics lines over `steps`, at least."""
 LINE_EVERY_S = 10.0
-"""Seconds between metrics lines, at most, as far as learning steps end that often."""
+"""Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
 SHOW_EVERY_S = 0.1
 """Seconds between looks at the run that are offered to whoever shows it, at least."""
-
-Callback = Callable[[dict[str, Any]], Literal["stop"] | None]
-"""Is given each metrics line; may answer 'stop' to stop at the next boundary."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Watchers(NamedTuple):
     store: CheckpointStore
     recorder: Recorder
     progress: Progress
-    tell: Callable[[str], None]
+    tell: Notify
     show_evaluator: Callable[[Sequence[Child]], None]
     """Is given the evaluator's process, whenever it has changed."""
     signals: StopSignals
@@ -291,9 +289,9 @@ class Conductor(ABC):
     # --- metrics --------------------------------------------------------------------------------------------
 
     def _line_due(self, before: Counters) -> bool:
-        every = max(1, self._run.steps // LINES_PER_RUN)
-        late = not self._exact and self._wall_time() - self._line_at >= LINE_EVERY_S
-        return late or crosses(before.env_steps, self.counters.env_steps, every)
+        seconds = self._run.log_every_s or (inf if self._exact else LINE_EVERY_S)
+        late = self._wall_time() - self._line_at >= seconds
+        return late or crosses(before.env_steps, self.counters.env_steps, self._run.log_interval)
 
     def _renew_counters(self) -> None:
         """Bring the counters up to this moment that do not advance with learning."""
@@ -316,8 +314,11 @@ class Conductor(ABC):
         self.line = self._recorder.line(self.counters, self._timings())
         self._time_limit.look(self.counters.env_steps, int(self.line["episodes"] or 0))
         for callback in self._callbacks:
-            if callback(dict(self.line)) == "stop":
+            answer = answer_of(callback, self.line)
+            if answer == "stop":
                 self._stop = self._stop or Ending("interrupted", "stopped by a callback", 0)
+            elif answer:
+                self._recorder.give(answer)
 
     def _timings(self) -> Timings:
         """Return where the time of all workers has gone."""
@@ -391,6 +392,8 @@ class Conductor(ABC):
 
 _SHOWN = (
     "episode_return_mean",
+    "episode_return_min",
+    "episode_return_max",
     "episode_length_mean",
     "eval_return_mean",
     "best_eval_return_mean",
@@ -407,6 +410,8 @@ _SHOWN = (
     "hogwild_lag_min",
     "hogwild_lag_mean",
     "hogwild_lag_max",
+    "memory_main_mb",
+    "memory_children_mb",
 )
 
 

@@ -23,7 +23,7 @@ from offbeat.runtime.block import Block, lies_apart
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.commons import Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.gate import NAP_S, Bell
-from offbeat.runtime.supervisor import Supervisor
+from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.runtime.wiring import device_of, env_of
 from offbeat.runtime.worker_process import Orders, State, Told
 from offbeat.threads import usable_core_numbers
@@ -149,9 +149,7 @@ def _require_memory(plan: Plan, workers: int) -> None:
 class Crew:
     """The processes of the workers."""
 
-    def __init__(
-        self, parts: LockFreeParts, news: Callable[[str], None], show: Callable[[Sequence[Child]], None]
-    ) -> None:
+    def __init__(self, parts: LockFreeParts, news: Notify, show: Callable[[Sequence[Child]], None]) -> None:
         """Prepare a crew; `begin` starts it.
 
         Args:

@@ -18,6 +18,7 @@ from offbeat.models.spec import PolicySpec
 from offbeat.runtime.evaluators import Evaluator, Result
 from offbeat.runtime.gate import NAP_S
 from offbeat.runtime.saving import Saving
+from offbeat.runtime.supervisor import Notify
 from offbeat.types import Tree
 
 FREE_S = 5.0
@@ -38,7 +39,7 @@ class Evaluations:
         evaluator: Evaluator,
         recorder: Recorder,
         saving: Saving,
-        tell: Callable[[str], None],
+        tell: Notify,
         expected_s: Callable[[], float],
         write_line: Callable[[], None],
         *,
@@ -142,7 +143,7 @@ class Evaluations:
         self._last_seconds = result.seconds
         if result.evaluation is None:
             self._recorder.evaluation_failed()
-            self._tell(f"evaluation failed, and training goes on: {result.failure}")
+            self._tell(f"evaluation failed, and training goes on: {result.failure}", result.details)
             return
         evaluation = result.evaluation
         self._recorder.evaluated(
@@ -150,6 +151,8 @@ class Evaluations:
                 "eval_env_steps": counters.env_steps,
                 "eval_return_mean": evaluation.return_mean,
                 "eval_return_std": evaluation.return_std,
+                "eval_return_min": evaluation.return_min,
+                "eval_return_max": evaluation.return_max,
                 "eval_length_mean": evaluation.length_mean,
                 "eval_episodes_cut": evaluation.cut,
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple, Protocol
@@ -22,7 +23,7 @@ from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.evaluation_plan import EvaluationPlan
 from offbeat.runtime.evaluator_process import Evaluated, EvaluatorBoard, Launch, board_slabs
 from offbeat.runtime.gate import NAP_S, Bell
-from offbeat.runtime.supervisor import Supervisor
+from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.threads import niceness, usable_core_numbers
 from offbeat.workers.evaluator import Evaluation
 
@@ -38,6 +39,8 @@ class Result(NamedTuple):
     seconds: float
     failure: str = ""
     """Why it failed, for the user."""
+    details: str = ""
+    """What the log has beside: the whole traceback."""
 
 
 class Evaluator(Protocol):
@@ -62,6 +65,11 @@ class Evaluator(Protocol):
     def close(self) -> None: ...
 
 
+def _words(error: BaseException) -> str:
+    """Return what a person is told of an error: its words, and the lines of their own code."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
 class InlineEvaluator:
     """Evaluates in this process: an env that hangs or dies there takes the run with it."""
 
@@ -78,7 +86,7 @@ class InlineEvaluator:
         try:
             evaluation = self._plan.evaluate(self._policy, on_step=lambda _ended: on_step())
         except EnvFailed as error:
-            return Result(None, monotonic() - begun, str(error))
+            return Result(None, monotonic() - begun, _words(error), "".join(traceback.format_exception(error)))
         return Result(evaluation, monotonic() - begun)
 
     def close(self) -> None:
@@ -92,7 +100,7 @@ class ProcessEvaluator:
         self,
         plan: EvaluationPlan,
         config: Config,
-        tell: Callable[[str], None],
+        tell: Notify,
         show: Callable[[Sequence[Child]], None],
         *,
         beside: bool,
@@ -171,7 +179,7 @@ class ProcessEvaluator:
                 self._supervisor.watch()
             except RunFailed as error:
                 self._board.next[0][0] = self._board.wanted[0]  # whoever is started next does not try it again
-                return Result(None, monotonic() - self._begun, str(error))
+                return Result(None, monotonic() - self._begun, _words(error), str(error.__cause__ or ""))
             if (left := deadline - monotonic()) <= 0:
                 return None
             on_step()
@@ -189,7 +197,7 @@ class ProcessEvaluator:
 def make_evaluator(
     config: Config,
     policy: PolicySpec,
-    tell: Callable[[str], None],
+    tell: Notify,
     show: Callable[[Sequence[Child]], None],
     *,
     beside: bool,

@@ -28,6 +28,7 @@ from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
 from offbeat.runtime.crew import Crew, build_lock_free
 from offbeat.runtime.gate import NO_HOLD
+from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.wiring import Parts, acting_of, build, layout_of
 from offbeat.threads import limit, limit_blas
 
@@ -37,8 +38,6 @@ ROUNDS = 5
 """Each cost is measured so often, in turn with the others; the median counts."""
 TOO_GOOD = 1.05
 """A fraction over this means that the limit was measured wrongly."""
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Speed:
     """The learning step that was the last: its batch is still whole."""
 
 
-def report(config: Config, seconds: float, tell: Tell) -> dict[str, Any]:
+def report(config: Config, seconds: float, tell: Notify) -> dict[str, Any]:
     """Run the runtime for `seconds`, then measure the costs with the policy that it arrived at.
 
     In this order, because what an env step costs depends on the policy: a pole that falls at once is reset all the
@@ -94,7 +93,7 @@ def report(config: Config, seconds: float, tell: Tell) -> dict[str, Any]:
     return figures(layout_of(config, threads), costs, speed)
 
 
-def sampling_sps(config: Config, seconds: float, tell: Tell) -> float:
+def sampling_sps(config: Config, seconds: float, tell: Notify) -> float:
     """Return the env steps per second of the actors, where nobody learns.
 
     Raises:
@@ -127,7 +126,7 @@ class _Step:
     """Moment of `perf_counter()`."""
 
 
-def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
+def _speed(parts: Parts, seconds: float, tell: Notify, *, learns: bool) -> Speed:
     """Run without checkpoints, evaluation and metrics; the start-up and a warm-up of a tenth are left out."""
     acting = acting_of(parts, 0, tell, lambda _processes: None)
     try:
@@ -146,7 +145,7 @@ def _speed(parts: Parts, seconds: float, tell: Tell, *, learns: bool) -> Speed:
     )
 
 
-def _lock_free_sps(config: Config, seconds: float, tell: Tell) -> float:
+def _lock_free_sps(config: Config, seconds: float, tell: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
     parts = build_lock_free(config)
     crew, board = Crew(parts, tell, lambda _processes: None), parts.board

@@ -76,7 +76,8 @@ class PacedConductor(Conductor):
         before, self.counters = self.counters, self._count(learned)
         self._recorder.episodes(learned.episode_returns, learned.episode_lengths)
         self._recorder.reported(learned.info)
-        self._recorder.learned({**learned.metrics, "slots_filled": slots_filled})
+        filled = dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
+        self._recorder.learned({**learned.metrics, **filled})
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         if evaluated or self._line_due(before):  # before the checkpoint: a resume begins after this line

@@ -16,7 +16,7 @@ from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.actor_process import Orders
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gated import GatedActing
-from offbeat.runtime.supervisor import Supervisor
+from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.threads import usable_core_numbers
 
 CLOSE_S = 2.0
@@ -32,7 +32,7 @@ class ProcessActing(GatedActing):
         arena: SharedArena,
         learned: int,
         timings: Timings,
-        news: Callable[[str], None],
+        news: Notify,
         show: Callable[[Sequence[Child]], None],
     ) -> None:
         self._env = sending.package(plan.run.env, plan.run.imports)  # first, as it may refuse

@@ -6,7 +6,7 @@ Only the layout is chosen. A batch keeps its columns, so what is learned from is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -16,10 +16,12 @@ import numpy as np
 from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config, RuntimeConfig
 from offbeat.envs.make import make_envs
+from offbeat.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.memory.weights import F32
 from offbeat.models.policies import make_policy
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.costs import Cost, PlayedBack, Stepping, act_cost, learn_cost, limits
+from offbeat.runtime.supervisor import RESTART_BUDGET
 from offbeat.runtime.wiring import Parts, build
 from offbeat.seeding import stream
 from offbeat.threads import limit, usable_cores
@@ -78,15 +80,19 @@ def divisions(columns: int, env_groups: int, most: int) -> list[int]:
     return [actors for actors in range(1, most + 1) if columns % (actors * env_groups) == 0]
 
 
-def settled(config: Config) -> tuple[Config, str]:
+def settled(config: Config, tell: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
     """Measure and choose, if `split` says so.
+
+    Args:
+        config: all settings.
+        tell: tells the user of an env that failed while it was measured, and is tried again.
 
     Returns:
         The config with a layout that is given, and a sentence with the reason, '' where nothing was measured.
 
     Raises:
         ConfigError: as `build`.
-        EnvFailed: an env failed while it was measured.
+        EnvFailed: envs failed more often while they were measured than an actor may.
     """
     if config.runtime.split == "given":
         return config, ""
@@ -94,7 +100,7 @@ def settled(config: Config) -> tuple[Config, str]:
     keep_freed_memory()
     parts = build(config)
     try:
-        options = _measure(parts)
+        options = _measure(parts, tell)
     finally:
         parts.close()
     cores, max_lag = usable_cores(), config.runtime.max_lag
@@ -132,7 +138,7 @@ def _reason(runtime: RuntimeConfig, option: Option, cores: int) -> str:
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
-def _measure(parts: Parts) -> list[Option]:
+def _measure(parts: Parts, tell: Callable[[str], None]) -> list[Option]:
     """Measure every layout that comes into question."""
     cores, runtime = usable_cores(), parts.config.runtime
     parts.learner.publish(0)
@@ -141,7 +147,8 @@ def _measure(parts: Parts) -> list[Option]:
     updates = parts.learner.learn(0, 0.0).updates  # the first step of all takes longer than those that follow
     learn = learn_cost(parts, 0, LEARN_S)
     options = [
-        Option(actors, parts.config.threads, *acting, learn) for actors, acting in _acting_costs(parts, weights, cores)
+        Option(actors, parts.config.threads, *acting, learn)
+        for actors, acting in _acting_costs(parts, _EnvCosts(parts, weights, tell), weights, cores)
     ]
     if runtime.learner_threads is None and learn.cpu * runtime.batch_rows >= UPDATE_US * updates:
         options += _with_threads(parts, options, cores)
@@ -171,12 +178,12 @@ def _random_slot(plan: Plan, env: EnvSpec) -> Tree:
     return slot
 
 
-def _acting_costs(parts: Parts, weights: F32, cores: int) -> Iterator[tuple[int, tuple[Cost, Cost]]]:
+def _acting_costs(parts: Parts, envs: _EnvCosts, weights: F32, cores: int) -> Iterator[tuple[int, tuple[Cost, Cost]]]:
     """Yield numbers of actors, from the most down, with the costs of env and acting.
 
     Where envs compute, more actors than cores win nothing; where they wait for something, they do.
     """
-    runtime, envs = parts.config.runtime, _EnvCosts(parts, weights)
+    runtime = parts.config.runtime
     most = ACTORS_PER_CORE * cores if envs.cost(1, groups=1).waits else cores
     for actors in reversed(divisions(_columns(runtime), runtime.env_groups, most)):
         columns = _columns(runtime) // actors
@@ -186,8 +193,11 @@ def _acting_costs(parts: Parts, weights: F32, cores: int) -> Iterator[tuple[int,
 class _EnvCosts:
     """Measures envs for more and more columns, as long as there is time; then the last cost stands for the others."""
 
-    def __init__(self, parts: Parts, weights: F32) -> None:
-        self._config = parts.config
+    def __init__(self, parts: Parts, weights: F32, tell: Callable[[str], None]) -> None:
+        self._config, self._tell = parts.config, tell
+        budget = parts.config.runtime.restart_budget
+        self._budget = RESTART_BUDGET if budget is None else budget
+        self._failures = 0
         self._policy = make_policy(parts.policy)
         self._policy.load(weights)
         self._until = perf_counter() + ENVS_S
@@ -197,8 +207,22 @@ class _EnvCosts:
 
     def cost(self, columns: int, groups: int) -> Cost:
         if self._last is None or perf_counter() + columns * self._setup_s < self._until:
-            self._last = self._measure(columns, groups)
+            self._last = self._tried(columns, groups)
         return self._last
+
+    def _tried(self, columns: int, groups: int) -> Cost:
+        """Measure, again where an env fails: as often as an actor would be started again."""
+        while True:
+            try:
+                return self._measure(columns, groups)
+            except (EnvFailed, ConfigError) as error:
+                self._failures += 1
+                what = f"while the layout was measured: {error}"
+                if self._failures > self._budget:
+                    spent = f"{what}; its restart_budget of {self._budget} is spent"
+                    raise with_notes_of(EnvFailed(spent), error) from error
+                lines = getattr(error, "__notes__", []) if self._failures == 1 else []
+                self._tell("\n".join([f"{what}: tried again; {self._failures} of {self._budget}", *lines]))
 
     def _measure(self, columns: int, groups: int) -> Cost:
         run, begun = self._config.run, perf_counter()
@@ -208,7 +232,7 @@ class _EnvCosts:
             columns,
             seed=run.seed,
             groups=groups,
-            role="measure",
+            role=f"measure, attempt {self._failures}" if self._failures else "measure",
             settings=self._config.env,
             info_mask=info_mask,
         )

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from offbeat.config import RuntimeConfig
-from offbeat.errors import RunFailed
+from offbeat.errors import ChildTraceback, RunFailed
 from offbeat.runtime.acting import Snapshot
 from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import START_S, Deadline, Span, StallWatch, reset_timeout
@@ -41,6 +41,13 @@ class Board(Protocol):
         ...
 
 
+class Notify(Protocol):
+    """Tells the user, and the log."""
+
+    def __call__(self, text: str, details: str = "", /) -> None:
+        """Show `text`; `details` go into the log alone."""
+
+
 class Supervisor:
     """See the module's docstring."""
 
@@ -49,7 +56,7 @@ class Supervisor:
         start: Callable[[int, int, Snapshot, int], Child],
         board: Board,
         runtime: RuntimeConfig,
-        tell: Callable[[str], None],
+        tell: Notify,
         show: Callable[[Sequence[Child]], None],
         *,
         role: str,
@@ -79,6 +86,8 @@ class Supervisor:
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
         """index -> moments at which it died."""
         self._next_look = 0.0
+        self._shown = ""
+        """The lines of the user's code in which a child failed last: the same are not shown twice in a row."""
 
     def begin(self, origin: int, snapshots: Sequence[Snapshot]) -> None:
         """Start all children, `start_together` of them at a time, and wait until their envs have begun."""
@@ -134,15 +143,17 @@ class Supervisor:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
             error = RunFailed(f"{text}: its restart_budget of {self._budget} in {minutes} is spent")
             if dead.failure:
-                error.add_note(dead.failure.rstrip())
-            raise error
+                error.add_note(dead.explained)
+            raise error from (ChildTraceback(f"\n{dead.failure}") if dead.failure else None)
         self.restarts += 1
         self.processes[index] = self._started(index, ticket, None, attempt=deaths)
         self._show(self.processes)
-        why = f" ({dead.failure.strip().splitlines()[-1]})" if dead.failure else ""
+        why, _, lines = dead.explained.partition("\n")
+        lines, self._shown = "" if lines == self._shown else lines, lines
         cut = ", at a marked cut" if self._exact else ""
         inexact = "; this run is no longer exact" if self._exact and self._runtime.lag == "exact" else ""
-        self._tell(f"{text}{why}: started again{cut}; restart {deaths} of {self._budget}{inexact}")
+        again = f"started again{cut}; restart {deaths} of {self._budget}{inexact}"
+        self._tell("\n".join(filter(None, (f"{text}{f' ({why})' if why else ''}: {again}", lines))), dead.failure)
 
     def _count_death(self, index: int) -> int:
         """Return how often this child has died within the window."""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from time import monotonic
 
-from offbeat.errors import Closed, EnvFailed, RunFailed
+from offbeat.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.deadline import StallWatch
@@ -72,7 +72,8 @@ class ThreadActing(GatedActing):
         """Raise what ended an actor, or that one hangs."""
         for index, error in self._failures.items():
             kind = EnvFailed if isinstance(error, EnvFailed) else RunFailed
-            raise kind(f"actor {index}: {error}") from error
+            said = str(error) if isinstance(error, OffbeatError) else f"{type(error).__name__}: {error}"
+            raise with_notes_of(kind(f"actor {index}: {said}"), error) from error
         for actor in range(self.board.actors):
             if self._stalls.stands_still(actor):
                 raise RunFailed(

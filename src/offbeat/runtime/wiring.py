@@ -23,6 +23,7 @@ from offbeat.runtime.acting import Acting, Plan
 from offbeat.runtime.child import Child
 from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.serial import SerialActing
+from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.threads import ThreadActing
 from offbeat.threads import usable_cores
 from offbeat.types import NO_DECISION, Algorithm, EnvSpec, Tree, env_fields
@@ -122,9 +123,7 @@ def learner_of(
     return UnrollLearner(algorithm, slots, weights, **shared)
 
 
-def acting_of(
-    parts: Parts, learned: int, tell: Callable[[str], None], show: Callable[[Sequence[Child]], None]
-) -> Acting:
+def acting_of(parts: Parts, learned: int, tell: Notify, show: Callable[[Sequence[Child]], None]) -> Acting:
     """Make the actors' side of a run, which acts from the first ticket on that learning step `learned` takes in.
 
     Args:

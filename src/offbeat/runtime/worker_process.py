@@ -51,7 +51,7 @@ class Told(NamedTuple):
 
     metrics: list[dict[str, float]]
     """Of each step; first the size of a replay that was found or restored."""
-    returns: list[NDArray[np.float32]]
+    returns: list[NDArray[np.float64]]
     """Of the episodes that ended."""
     lengths: list[NDArray[np.int32]]
     info: NDArray[np.float64]
@@ -262,7 +262,7 @@ class _Untold:
     def __init__(self, info: int) -> None:
         """Begin anew; infos report `info` numbers."""
         self.metrics: list[dict[str, float]] = []
-        self.returns: list[NDArray[np.float32]] = []
+        self.returns: list[NDArray[np.float64]] = []
         self.lengths: list[NDArray[np.int32]] = []
         self.info = np.zeros((2, info))
 

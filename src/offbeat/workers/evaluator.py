@@ -17,7 +17,7 @@ from offbeat.env_config import EVALUATION_STEPS, EnvConfig
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FAILURES
-from offbeat.errors import EnvFailed
+from offbeat.errors import EnvFailed, with_notes_of
 from offbeat.models.stacks import Stacks
 from offbeat.seeding import stream
 from offbeat.types import Array, Policy, Tree
@@ -187,10 +187,11 @@ class _Evaluator:
         try:
             returned = call()
         except FAILURES as error:
-            raise EnvFailed(
+            failed = EnvFailed(
                 f"an evaluation failed after {self._env_steps} env steps, when {self._tally.ended} of "
                 f"{self._episodes} episodes had ended: {_words(error)}"
-            ) from error
+            )
+            raise with_notes_of(failed, error) from error
         self._watch.leave()
         return returned
 

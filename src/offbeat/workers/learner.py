@@ -35,7 +35,7 @@ class Learned:
     """Updates that were not applied, as their gradients were not finite."""
     metrics: dict[str, float]
     """Means over the updates."""
-    episode_returns: NDArray[np.float32]
+    episode_returns: NDArray[np.float64]
     """Of the episodes that ended in what it took in, row by row."""
     episode_lengths: NDArray[np.int32]
     info: NDArray[np.float64]
@@ -129,7 +129,9 @@ class UnrollLearner(Learner):
         begun = clock()
         arrays = self._unrolls.batch(step)
         rates = self._algorithm.begin(progress)
-        batch = self._algorithm.prepare(self._staging.tensors(arrays))
+        staged = self._staging.tensors(arrays)
+        loaded = clock()
+        batch = self._algorithm.prepare(staged)
         prepared = clock()
         figures, updates = Figures(), 0
         for minibatch in self._algorithm.minibatches(batch, stream(self._seed, "learn", step)):
@@ -138,7 +140,8 @@ class UnrollLearner(Learner):
         updated = clock()
         metrics = self._algorithm.finish(batch)
         self.publish(step + 1, progress)
-        self._timings.add("learn/prepare", prepared - begun)
+        self._timings.add("learn/load", loaded - begun)
+        self._timings.add("learn/prepare", prepared - loaded)
         self._timings.add("learn/update", updated - prepared)
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)

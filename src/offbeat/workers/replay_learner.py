@@ -65,8 +65,7 @@ class ReplayLearner(Learner):
         updated = clock()
         metrics = self._algorithm.finish(self._observations(rows))
         self.publish(step + 1, progress)
-        self._timings.add("learn/take_in", taken_in - begun)
-        self._timings.add("learn/update", updated - taken_in)
+        self._timings.add("learn/load", taken_in - begun)
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)
         metrics = {**figures.summed_up(), **metrics, **self._ratio(), "learning_rate": max(rates.values())}
@@ -80,14 +79,21 @@ class ReplayLearner(Learner):
         return rows
 
     def _update(self, random: np.random.Generator, rates: Mapping[str, float], figures: Figures) -> None:
+        begun = clock()
         self._updates.pull()
         samples = self._replay.sample(random)
-        minibatch = self._algorithm.minibatch(self._staging.tensors(samples.arrays), random)
+        staged = self._staging.tensors(samples.arrays)
+        loaded = clock()
+        minibatch = self._algorithm.minibatch(staged, random)
+        prepared = clock()
         applied = self._updates.apply(self._made, minibatch, rates, figures)
         if applied and self._replay.prioritized:
             self._replay.update_priorities(samples, self._algorithm.priorities(minibatch))
         figures.add_spread("sample_age", self._made - samples.born)
         self._made += 1
+        self._timings.add("learn/load", loaded - begun)
+        self._timings.add("learn/prepare", prepared - loaded)
+        self._timings.add("learn/update", clock() - prepared)
 
     def _observations(self, rows: Tree) -> Batch:
         """Return the observations of a ticket's transitions, [M, ...] by leaf."""

@@ -1,0 +1,54 @@
+"""Resident memory of the processes of a run, in MB, for each line of metrics."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+PREFIX = "memory/"
+"""What the metrics of single children begin with: memory/actor-0_mb."""
+
+
+class Memory:
+    """The memory of this process and of its children, by role and index."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, Sequence[int]] = {}
+
+    def watch(self, role: str, pids: Sequence[int]) -> None:
+        """Let these be the processes in a role, by index, from now on."""
+        self._children[role] = pids
+
+    def read(self) -> dict[str, float | None]:
+        """Return the memory of this process, that of its children in sum and at most, and that of each of them."""
+        each = {
+            f"{PREFIX}{role}-{index}_mb": resident_mb(pid)
+            for role, pids in self._children.items()
+            for index, pid in enumerate(pids)
+        }
+        known = [value for value in each.values() if value is not None]
+        return {
+            "memory_main_mb": resident_mb(os.getpid()),
+            "memory_children_mb": sum(known) if known else None,
+            "memory_child_max_mb": max(known, default=None),
+            **each,
+        }
+
+
+def resident_mb(pid: int) -> float | None:
+    """Return the resident memory of a process; None where it has ended, or the system does not show it.
+
+    Where there is no /proc, that of this process alone is known, as the most that it has had so far.
+    """
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except (OSError, IndexError, ValueError):
+        pass
+    if Path("/proc/self/statm").exists() or pid != os.getpid():
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 1e6 if sys.platform == "darwin" else most / 1e3

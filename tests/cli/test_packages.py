@@ -1,0 +1,103 @@
+"""What the command line says where a package is missing, and that its lists are those of pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.runs import OFFBEAT, REPOSITORY, Said, offbeat
+
+from offbeat.cli.packages import EXTRAS, REQUIRED
+
+SPEC = 'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [1]\n[settings]\nsteps = 100\n'
+COMMANDS = {
+    "doctor": ["doctor"],
+    "train": ["train", "ppo", "CartPole-v1", "--run-dir", "trained"],
+    "export": ["export", "run"],
+    "run": ["run", "spec.toml"],
+}
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    return project
+
+
+@pytest.fixture(scope="module")
+def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+    """Return what each command says in a process in which torch cannot be imported; they run side by side."""
+    folder = tmp_path_factory.mktemp("without_torch")
+    (folder / "shadow").mkdir()
+    (folder / "shadow" / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')\n")
+    (folder / "spec.toml").write_text(SPEC)
+    (folder / "run").mkdir()
+    (folder / "run" / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "CartPole-v1"\n')
+    started = {name: _started(arguments, folder) for name, arguments in COMMANDS.items()}
+    said = {name: Said(1, *process.communicate(timeout=120)) for name, process in started.items()}
+    return {name: said[name]._replace(code=process.returncode) for name, process in started.items()}
+
+
+def _started(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(folder / "shadow"), str(REPOSITORY / "src")])
+    return subprocess.Popen(
+        [sys.executable, "-c", OFFBEAT, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("command", ["train", "export", "run"])
+def test_a_command_that_needs_torch_says_so_in_a_sentence_where_it_is_missing(without_torch, command):
+    said = without_torch[command]
+    assert said.code == 2
+    assert f"`offbeat {command}` needs torch" in said.err
+    assert "pip install torch" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_doctor_without_torch_lists_everything_else(without_torch):
+    said = without_torch["doctor"]
+    assert said.code == 0
+    assert "numpy " in said.out
+    assert "gpu unknown, as torch cannot be imported" in said.out
+
+
+def test_doctor_lists_every_extra_of_the_project_and_no_other():
+    listed = re.findall(r"^extra ([\w-]+):", offbeat("doctor").out, re.MULTILINE)
+    assert sorted(listed) == sorted(_project()["optional-dependencies"])
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_the_module_that_stands_for_an_extra_comes_with_it(extra):
+    packages = packages_distributions().get(EXTRAS[extra])
+    if packages is None:
+        pytest.skip(f"{EXTRAS[extra]} is not installed")
+    if extra == "box2d":
+        return  # it comes with gymnasium[box2d]
+    needs = {re.split(r"[\[<>=]", need)[0].lower() for need in _project()["optional-dependencies"][extra]}
+    assert {package.lower() for package in packages} & needs
+
+
+def test_the_packages_that_are_required_are_those_of_the_project():
+    assert sorted(REQUIRED.values()) == sorted(re.split(r"[<>=]", need)[0] for need in _project()["dependencies"])
+
+
+def test_a_missing_module_of_the_users_is_not_taken_for_one_of_ours(monkeypatch):
+    from offbeat.cli import main
+
+    def fails(_arguments: object) -> Any:
+        raise ModuleNotFoundError("No module named 'theirs'", name="theirs")
+
+    monkeypatch.setattr(main, "_parse", fails)
+    with pytest.raises(ModuleNotFoundError, match="theirs"):
+        main.run(["doctor"])

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from offbeat.metrics import memory
+from offbeat.metrics.memory import Memory, resident_mb
+
+SLEEPER = "import sys; sys.stdout.write('here'); sys.stdout.flush(); sys.stdin.read()"
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.read(4)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_the_memory_of_this_process_grows_by_what_it_writes_to():
+    before = resident_mb(os.getpid())
+    kept = np.ones(25_000_000)
+    after = resident_mb(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert after - before == pytest.approx(kept.nbytes / 1e6, rel=0.1)
+
+
+def test_children_are_told_in_sum_at_most_and_one_by_one(child):
+    seen = Memory()
+    seen.watch("actor", [child.pid, os.getpid()])
+    read = seen.read()
+    each = [read["memory/actor-0_mb"], read["memory/actor-1_mb"]]
+    assert None not in each
+    assert read["memory_children_mb"] == pytest.approx(sum(value or 0 for value in each), rel=0.01)
+    assert read["memory_child_max_mb"] == max(value or 0 for value in each)
+
+
+def test_a_child_that_has_ended_is_unknown_and_without_children_so_are_their_sums(child):
+    child.kill()
+    child.wait()
+    seen = Memory()
+    seen.watch("actor", [child.pid])
+    assert seen.read()["memory/actor-0_mb"] is None
+    assert seen.read()["memory_children_mb"] is None
+    assert Memory().read()["memory_child_max_mb"] is None
+
+
+def test_children_that_are_watched_again_take_the_place_of_those_before():
+    seen = Memory()
+    seen.watch("actor", [os.getpid(), os.getpid()])
+    seen.watch("actor", [os.getpid()])
+    assert [name for name in seen.read() if name.startswith(memory.PREFIX)] == ["memory/actor-0_mb"]

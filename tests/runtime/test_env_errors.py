@@ -1,0 +1,86 @@
+"""Where an env of the user's raises, the user sees the lines of their own code, and log.txt has all lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference import raising_envs
+from tests.reference.runs import Said, offbeat, small_arguments, small_run
+
+from offbeat.envs.make import make_envs
+from offbeat.errors import ConfigError, EnvFailed
+from offbeat.training import train
+
+IMPORTS: dict[str, Any] = {"imports": ("tests.reference.raising_envs",)}
+OWN = Path(raising_envs.__file__).name
+
+
+def said_of(tmp_path: Path, kind: type, **settings: Any) -> Said:
+    """Return what a person sees who trains on an env of this kind."""
+    return offbeat(*small_arguments(tmp_path / "run", f"raising/{kind.__name__}-v0", **IMPORTS, **settings))
+
+
+def frames_in(text: str) -> list[str]:
+    """Return the names of the files of a traceback, in order."""
+    lines = (line for line in text.splitlines() if line.startswith('  File "'))
+    return [Path(line.split('"')[1]).name for line in lines]
+
+
+@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+def test_an_env_that_raises_in_training_shows_the_lines_of_its_own_code_alone(tmp_path, runtime):
+    budget = {"restart_budget": 0, "actors": 1} if runtime == "processes" else {"actors": 1}
+    said = said_of(tmp_path, raising_envs.RaisesLate, runtime=runtime, **budget)
+    assert said.code == 1
+    assert "step() gave ZeroDivisionError: float division by zero" in said.err
+    assert frames_in(said.err) == [OWN, OWN]
+    assert "in length_of" in said.err
+    assert "return 1.0 / len(shares)" in said.err
+
+
+def test_restarts_show_the_lines_of_the_env_once_and_log_every_whole_traceback(tmp_path):
+    settings = {"runtime": "processes", "actors": 1, "restart_budget": 2, "checkpoint_every": 64}
+    said = said_of(tmp_path, raising_envs.RaisesLate, **settings)
+    assert said.code == 1
+    assert "restart 2 of 2" in said.err
+    assert frames_in(said.err) == 2 * [OWN, OWN], "the first time, and at the end"
+    logged = frames_in((tmp_path / "run" / "log.txt").read_text())
+    assert {"actor.py", "supervisor.py", OWN} <= set(logged)
+    assert logged.count("actor_process.py") == 3, "of two restarts, and of the end"
+
+
+@pytest.mark.parametrize("kind", [raising_envs.RaisesAtOnce, raising_envs.RaisesInReset, raising_envs.RaisesWhenMade])
+def test_an_env_that_raises_before_training_shows_the_lines_of_its_own_code_alone(tmp_path, kind):
+    said = said_of(tmp_path, kind)
+    assert said.code == 2
+    assert set(frames_in(said.err)) == {OWN}
+    assert "return 1.0 / len(shares)" in said.err
+
+
+def test_an_error_that_has_a_cause_in_the_users_code_is_shown_with_its_cause(tmp_path):
+    said = said_of(tmp_path, raising_envs.RaisesAfterMistake)
+    assert frames_in(said.err) == [OWN, OWN, OWN]
+    shown = said.err[said.err.index("Traceback") :]
+    assert shown.index("ZeroDivisionError: float") < shown.index("direct cause") < shown.index("ValueError: no shares")
+
+
+def test_an_error_in_an_evaluations_env_carries_the_lines_of_its_own_code():
+    envs = make_envs("raising/RaisesInReset-v0", 1, seed=0, role="evaluation")
+    with pytest.raises(EnvFailed, match="ZeroDivisionError") as caught:
+        envs.reset()
+    assert frames_in("\n".join(caught.value.__notes__)) == [OWN, OWN]
+
+
+def test_a_python_user_sees_the_lines_of_the_env_too(tmp_path):
+    with pytest.raises(ConfigError, match="ZeroDivisionError") as caught:
+        small_run(tmp_path / "run", "raising/RaisesAtOnce-v0", **IMPORTS)
+    assert frames_in("\n".join(caught.value.__notes__)) == [OWN, OWN]
+
+
+def test_a_module_that_raises_when_it_is_imported_shows_its_own_lines(tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("import json\n\njson.loads('nothing')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="broken_module") as caught:
+        train("ppo", "CartPole-v1", imports=("broken_module",))
+    assert frames_in("\n".join(caught.value.__notes__))[0] == "broken_module.py"
