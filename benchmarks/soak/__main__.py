@@ -77,7 +77,7 @@ def _show(reports: list[Report], runs: int, seconds: float) -> None:
     report, done = reports[-1], len(reports)
     failed = sum(bool(report.failures) for report in reports)
     outcome = "; ".join(report.failures) or "ok"
-    line = f"{report.plan}: {outcome} ({report.seconds:.1f} s)"
+    line = f"{report.plan}: {outcome} ({report.seconds:.1f} s, CPU {report.cpu_s:.1f} s)"
     if not sys.stdout.isatty():
         print(f"{done}/{runs} {line}", flush=True)
         return

@@ -19,6 +19,8 @@ SHARED_MEMORY = Path("/dev/shm")
 NAMES_IN_SHARED_MEMORY = ("offbeat", "psm_", "sem.", "torch")
 STATES = {0: "finished", 130: "interrupted", 1: "failed", -signal.SIGKILL: "running"}
 """Exit code -> what status.json must say. Nobody is left to write it after `kill -9`."""
+ENV_ERRORS = ("ZeroDivisionError", "SystemExit", "EnvFailed", "NaN")
+"""What the traceback of an env's own error names."""
 FULL_DISK_WARNINGS = 2
 """At most, in runs of less than a minute."""
 
@@ -57,8 +59,10 @@ def check_output(plan: Plan, files: RunFiles, report: Report) -> None:
     """Check what was printed: no traceback but of the env's own errors, nothing of envs on stdout, few warnings."""
     out, err = files.stdout.read_text(errors="replace"), files.stderr.read_text(errors="replace")
     report.require("printed" not in out, "what envs print was on stdout")
-    tracebacks = (out + err).count("Traceback (most recent call last)")
-    report.require(not tracebacks or (plan.is_failing and bool(files.taken())), "a traceback was printed")
+    tracebacks = (out + err).split("Traceback (most recent call last)")[1:]
+    foreign = [text for text in tracebacks if not any(error in text for error in ENV_ERRORS)]
+    report.require(not tracebacks or bool(files.taken()), "a traceback was printed")
+    report.require(not foreign, "a traceback was printed that is not of an env's own error")
     warnings = err.count("could not be written")
     report.require(warnings <= FULL_DISK_WARNINGS, f"{warnings} warnings that something could not be written")
     if plan.mishap.endswith("to all") and report.exit_codes == [130]:

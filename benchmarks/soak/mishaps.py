@@ -46,12 +46,21 @@ def happen(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], disk: Di
         return _harm(plan, files, child, WORKERS, plan.kills if mishap.startswith("kill") else 1)
     if mishap.endswith("the evaluator"):
         return _harm(plan, files, child, ("evaluator",), 1)
-    _wait_while(child, lambda: not (files.lines() if plan.learning or disk else catches(child.pid, signal.SIGTERM)))
+    _wait_while(child, lambda: not _has_come(plan, files, child))
     ended_within(child, plan.delay_s)
     if child.poll() is not None:
         return Happening()
     _strike(plan, files, child, disk)
     return Happening(True, ends_soon="SIGINT" in mishap or "SIGTERM" in mishap or mishap == "directory deleted")
+
+
+def _has_come(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes]) -> bool:
+    """Whether the moment has come from which the mishap's delay counts."""
+    if plan.moment == "learning":
+        return bool(files.lines())
+    if plan.moment == "begun" or plan.mishap == "directory deleted":
+        return files.state() is not None
+    return catches(child.pid, signal.SIGTERM)
 
 
 def _strike(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], disk: Disk | None) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common import adopt_orphans
+from benchmarks.common import adopt_orphans, children_cpu_s
 from benchmarks.soak import checks, mishaps
 from benchmarks.soak.disks import Disk, disk_in, in_a_mount_namespace
 from benchmarks.soak.envs import RUNTIME, TAKEN, TOKENS
@@ -44,6 +44,8 @@ class Report:
     """How often envs failed as they were meant to."""
     restarts: int = 0
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """CPU time of all its processes."""
     failures: list[str] = field(default_factory=list)
     output: str = ""
     """The end of what was printed, where something failed."""
@@ -64,7 +66,8 @@ def prepare() -> None:
 def soak(plan: Plan) -> Report:
     """Do one run; its folder is deleted unless something failed."""
     folder = RUNS.absolute() / str(plan.index)
-    report, started_s, before = Report(plan), time.perf_counter(), checks.shared_memory()
+    report, before = Report(plan), checks.shared_memory()
+    started_s, cpu_before_s = time.perf_counter(), children_cpu_s()
     files = RunFiles(folder, on_a_disk=plan.mishap.startswith("full disk"))
     _make_folder(files, plan)
     try:
@@ -81,6 +84,7 @@ def soak(plan: Plan) -> Report:
         end_all()
     checks.check_shared_memory(before, report)
     report.seconds = round(time.perf_counter() - started_s, 2)
+    report.cpu_s = round(children_cpu_s() - cpu_before_s, 2)
     if report.failures:
         report.output = files.output()[-3000:]
     else:
@@ -167,11 +171,12 @@ def _started(plan: Plan, files: RunFiles, arguments: list[str]) -> Iterator[subp
 
 def _finish(child: subprocess.Popen[bytes], files: RunFiles, report: Report, seconds: float) -> None:
     """Wait for the end of a run, and for that of all its processes."""
-    if not mishaps.ended_within(child, seconds):
+    hung = not mishaps.ended_within(child, seconds)
+    if hung:
         show_stacks(files.stderr)
         report.failures.append(f"still running after {seconds:g} s; the stacks of its threads are in {files.stderr}")
         child.kill()
         child.wait()
     report.exit_codes.append(child.returncode)
     alive = end_all()
-    report.require(not alive, f"alive after the end: {', '.join(alive)}")
+    report.require(hung or not alive, f"alive after the end: {', '.join(alive)}")

@@ -44,6 +44,10 @@ MISHAPS: dict[Mishap, int] = {
     "directory deleted": 2,
 }
 """Mishap -> its weight in the draw. A worker is an actor process, or a worker of a lock-free run."""
+Moment = Literal["starting", "begun", "learning"]
+MOMENTS: dict[Moment, int] = {"starting": 1, "begun": 2, "learning": 7}
+"""When the mishap comes -> its weight: as soon as the run can be stopped, as soon as there is a run directory, or after
+the first line of metrics."""
 KINDS = {
     ("ppo", "serial"): 2,
     ("ppo", "threads"): 3,
@@ -82,13 +86,15 @@ class Size(NamedTuple):
     columns: int
     """Envs of a worker, at most."""
     utd_ratio: Fraction
+    learning_steps: int
+    """At most."""
 
 
 SIZES = {
-    "vector": Size(40_000, 3_000, 64, 16, Fraction(1, 4)),
-    "box": Size(40_000, 3_000, 64, 16, Fraction(1, 4)),
-    "image": Size(4_000, 900, 16, 4, Fraction(1, 16)),
-    "recurrent": Size(10_000, 1_500, 16, 8, Fraction(1, 16)),
+    "vector": Size(40_000, 3_000, 64, 16, Fraction(1, 4), 2000),
+    "box": Size(40_000, 3_000, 64, 16, Fraction(1, 4), 2000),
+    "image": Size(2_500, 900, 16, 4, Fraction(1, 16), 200),
+    "recurrent": Size(5_000, 1_500, 16, 8, Fraction(1, 16), 200),
 }
 """What is observed and done -> sizes. vector: one choice; box: numbers to act with; image: through a CNN; recurrent: a
 vector, and a recurrent core."""
@@ -126,8 +132,8 @@ class Plan:
     mishap: Mishap
     kills: int
     """How many workers are killed."""
-    learning: bool
-    """Whether the mishap waits for the first line of metrics; else it comes as soon as the run can be stopped."""
+    moment: Moment
+    """When the mishap comes."""
     delay_s: float
     """Seconds from then to the mishap."""
     victim: float
@@ -159,11 +165,6 @@ class Plan:
         return self.runtime in ("processes", "hogwild")
 
     @property
-    def is_failing(self) -> bool:
-        """Whether envs fail at times, however they do it."""
-        return self.behaviour in ("raises", "hangs", "exits", "nan")
-
-    @property
     def batch(self) -> int:
         """Rows that a learning step takes in: an unroll of each actor, a worker's own one, or a ticket."""
         alone = self.replayed or self.lock_free
@@ -183,7 +184,8 @@ class Plan:
     def steps(self) -> int:
         """Env steps of the run."""
         size = SIZES[self.kind]
-        return min(self.learning_steps * self.batch, size.replayed_steps if self.replayed else size.steps)
+        wanted = min(self.learning_steps, size.learning_steps) * self.batch
+        return min(wanted, size.replayed_steps if self.replayed else size.steps)
 
     def train(self, run_dir: str) -> list[str]:
         """Return the arguments of `offbeat` that train."""
@@ -256,7 +258,7 @@ def draw(seed: int, index: int) -> Plan:
         evaluates=dice.random() < 0.6 or mishap.endswith("the evaluator"),
         mishap=mishap,
         kills=dice.choice((1, 1, 2)),
-        learning=dice.random() < 0.7,
+        moment=_one_of(dice, MOMENTS),
         delay_s=dice.uniform(0.0, 1.0),
         victim=dice.random(),
     )

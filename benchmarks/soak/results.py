@@ -22,10 +22,9 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
     about = machine()
     _write_json(out / "soak.json", {"machine": about, "seed": seed}, reports)
     failed = [report for report in reports if report.failures]
-    seconds = sum(report.seconds for report in reports)
     parts = [
         "# Soak",
-        f"{len(reports)} runs, seed {seed}: {len(failed)} failed. A run took {seconds / max(1, len(reports)):.1f} s.",
+        f"{len(reports)} runs, seed {seed}: {len(failed)} failed. {_costs(reports)}",
         f"{describe(about)}.",
         _mishaps(reports),
         "Runs by mishap, and how many of each algorithm and runtime:\n\n"
@@ -38,6 +37,13 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
     text = "\n\n".join(part.strip() for part in parts if part) + "\n"
     (out / "soak.md").write_text(text)
     return text
+
+
+def _costs(reports: Sequence[Report]) -> str:
+    """Say what a run took on average."""
+    runs = max(1, len(reports))
+    seconds, cpu_s = sum(report.seconds for report in reports) / runs, sum(report.cpu_s for report in reports) / runs
+    return f"A run took {seconds:.1f} s, and {cpu_s:.1f} s of CPU time."
 
 
 def _write_json(path: Path, head: dict[str, Any], reports: Sequence[Report]) -> None:
