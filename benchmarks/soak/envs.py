@@ -191,7 +191,7 @@ def register() -> None:
                 gym.register(env_id, _joined(behaviour, shape))
 
 
-def _joined(behaviour: type[Any], shape: type[Any]) -> type[Any]:
+def _joined(behaviour: type[Any], shape: type[Any]) -> Any:
     """Return a class that behaves like one and looks like the other; it can be found by its name, as in pickles."""
     if shape is Vector:
         return behaviour

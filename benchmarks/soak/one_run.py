@@ -76,7 +76,7 @@ def soak(plan: Plan) -> Report:
                 _all_parts(plan, files, disk, report)
             except (OSError, ValueError, LookupError, OffbeatError) as error:
                 report.failures.append(f"{type(error).__name__}: {error}")
-            if report.failures and disk:
+            if report.failures and files.disk:
                 shutil.copytree(
                     files.disk, folder / "disk-copy", symlinks=True, ignore=shutil.ignore_patterns("filler")
                 )

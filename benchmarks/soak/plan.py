@@ -93,8 +93,8 @@ class Size(NamedTuple):
 SIZES = {
     "vector": Size(40_000, 3_000, 64, 16, Fraction(1, 4), 2000),
     "box": Size(40_000, 3_000, 64, 16, Fraction(1, 4), 2000),
-    "image": Size(2_500, 900, 16, 4, Fraction(1, 16), 200),
-    "recurrent": Size(5_000, 1_500, 16, 8, Fraction(1, 16), 200),
+    "image": Size(1_500, 600, 16, 4, Fraction(1, 16), 60),
+    "recurrent": Size(4_000, 1_000, 16, 8, Fraction(1, 16), 100),
 }
 """What is observed and done -> sizes. vector: one choice; box: numbers to act with; image: through a CNN; recurrent: a
 vector, and a recurrent core."""
