@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common import adopt_orphans, children_cpu_s
+from benchmarks.common import adopt_orphans, children_cpu_s, die_with_the_parent
 from benchmarks.soak import checks, mishaps
 from benchmarks.soak.disks import Disk, disk_in, in_a_mount_namespace
 from benchmarks.soak.envs import RUNTIME, TAKEN, TOKENS
@@ -58,6 +58,7 @@ class Report:
 
 def prepare() -> None:
     """Prepare this process for runs: it becomes the parent of everything that they leave behind."""
+    die_with_the_parent()
     adopt_orphans()
     in_a_mount_namespace()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C ends the process that waits for this one, and that all runs
