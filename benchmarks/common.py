@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,13 @@ def adopt_orphans() -> None:
     if sys.platform == "linux":
         pr_set_child_subreaper = 36
         ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1)
+
+
+def die_with_the_parent() -> None:
+    """Let this process be killed as soon as the one that started it has ended, however that ends (Linux)."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def reap(seconds: float) -> list[int]:

@@ -177,6 +177,11 @@ def offbeat(*arguments: object) -> Said:
 OFFBEAT = "from offbeat.cli.entry import main; main()"
 
 
+def _python_path() -> list[str]:
+    """Return where this process looks first: a copy of the package that is tested without being installed is there."""
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
 def with_files_up_to(size: int) -> str:
     """Return code that runs `offbeat` where no file can grow beyond `size` bytes, as on a full disk."""
     return f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); {OFFBEAT}"
@@ -191,7 +196,7 @@ class Started:
         Unless told otherwise, OpenMP has one thread, so that tests do not wait for each other.
         """
         self._files = [folder / "stdout.txt", folder / "stderr.txt"]
-        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *_python_path()])}
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
         with self._files[0].open("w") as out, self._files[1].open("w") as err:

@@ -1,0 +1,93 @@
+"""Do all runs of the soak and write the results.
+
+    python -m benchmarks.soak                               500 runs, two at a time
+    python -m benchmarks.soak --runs 20 --seed 7 --jobs 1
+    python -m benchmarks.soak --seed 1 --first 137 --runs 1 one of them again
+    python -m benchmarks.soak --minutes 10                  as many as ten minutes allow
+    python -m benchmarks.soak --only "SIGSTOP a worker"     those of one mishap, runtime, algorithm or env
+
+A run follows from its seed and index alone. Needs Linux. What failed stays under runs/soak, with its output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+
+from tests.reference import survivors
+
+from benchmarks.common import RESULTS
+from benchmarks.soak.one_run import RUNS, Report, prepare, soak
+from benchmarks.soak.plan import Plan, draw
+from benchmarks.soak.results import write_results
+
+
+def main() -> int:
+    """Do all runs and write the results; 1 if any failed."""
+    options = _options()
+    # Who is started in the background inherits a SIGINT that is ignored, and would hand that on to the runs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    survivors.mark_and_watch()
+    RUNS.mkdir(parents=True, exist_ok=True)
+    plans = [draw(options.seed, options.first + number) for number in range(options.runs)]
+    plans = [plan for plan in plans if options.only in str(plan)]
+    reports: list[Report] = []
+    begun = time.monotonic()
+    for report in _done(plans, options.jobs, options.minutes):
+        reports.append(report)
+        _show(reports, len(plans), time.monotonic() - begun)
+    print(write_results(reports, options.seed, options.out))
+    return int(any(report.failures for report in reports))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="index of the first run")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so many minutes")
+    parser.add_argument("--only", default="", help="leave out runs whose description does not contain this text")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    return parser.parse_args()
+
+
+def _done(plans: list[Plan], jobs: int, minutes: float) -> Iterator[Report]:
+    """Yield each run's report when it has ended; begin none after so many minutes."""
+    until, waiting = time.monotonic() + 60 * minutes, iter(plans)
+    with ProcessPoolExecutor(jobs, initializer=prepare) as pool:
+        running: set[Future[Report]] = set()
+        while True:
+            while len(running) < jobs and time.monotonic() < until and (plan := next(waiting, None)):
+                running.add(pool.submit(soak, plan))
+            if not running:
+                return
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in ended)
+
+
+def _show(reports: list[Report], runs: int, seconds: float) -> None:
+    """Print a line for each run; on a terminal one line in all, and one for each failure."""
+    report, done = reports[-1], len(reports)
+    failed = sum(bool(report.failures) for report in reports)
+    outcome = "; ".join(report.failures) or "ok"
+    line = f"{report.plan}: {outcome} ({report.seconds:.1f} s, CPU {report.cpu_s:.1f} s)"
+    if not sys.stdout.isatty():
+        print(f"{done}/{runs} {line}", flush=True)
+        return
+    left = seconds / done * (runs - done) / 60
+    width = shutil.get_terminal_size().columns - 1
+    if report.failures:
+        print(f"\r{line:{width}}")
+    status = f"{done} of {runs} runs, {failed} failed, {left:.0f} minutes left"
+    print(f"\r{status:{width}.{width}}", end="\n" if done == runs else "", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The results: the raw record, one line a run, and tables of what was covered and what failed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import describe, machine, markdown_table
+from benchmarks.soak.one_run import Report
+from benchmarks.soak.plan import BEHAVIOURS, KINDS, MISHAPS, SIZES, Plan
+
+SETTINGS = ("actors", "max_lag", "lag", "unroll_length", "envs_per_actor", "evaluates")
+
+
+def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
+    """Write soak.json and soak.md, and return the text."""
+    reports = sorted(reports, key=lambda report: report.plan.index)
+    about = machine()
+    _write_json(out / "soak.json", {"machine": about, "seed": seed}, reports)
+    failed = [report for report in reports if report.failures]
+    parts = [
+        "# Soak",
+        f"{len(reports)} runs, seed {seed}: {len(failed)} failed. {_costs(reports)}",
+        f"{describe(about)}.",
+        _mishaps(reports),
+        "Runs by mishap, and how many of each algorithm and runtime:\n\n"
+        + _coverage(reports, MISHAPS, lambda plan: [plan.mishap]),
+        "By what is observed and done, and by what envs do besides:\n\n"
+        + _coverage(reports, [*SIZES, *BEHAVIOURS], lambda plan: [plan.kind, plan.behaviour]),
+        "  \n".join(f"{name}: {_counts(getattr(report.plan, name) for report in reports)}" for name in SETTINGS),
+        "\n".join(f"- {report.plan}: {'; '.join(report.failures)}" for report in failed),
+    ]
+    text = "\n\n".join(part.strip() for part in parts if part) + "\n"
+    (out / "soak.md").write_text(text)
+    return text
+
+
+def _costs(reports: Sequence[Report]) -> str:
+    """Say what a run took on average."""
+    runs = max(1, len(reports))
+    seconds, cpu_s = sum(report.seconds for report in reports) / runs, sum(report.cpu_s for report in reports) / runs
+    return f"A run took {seconds:.1f} s, and {cpu_s:.1f} s of CPU time."
+
+
+def _write_json(path: Path, head: dict[str, Any], reports: Sequence[Report]) -> None:
+    """Write JSON with one line a run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(_record(report)) for report in reports]
+    start = json.dumps({**head, "runs": []}).removesuffix("]}")
+    path.write_text(start + "\n" + ",\n".join(lines) + "\n]}\n")
+
+
+def _record(report: Report) -> dict[str, Any]:
+    """Return what is kept of a run; its plan follows from seed and index, but can be read without drawing it."""
+    record = asdict(report)
+    return {**record.pop("plan"), **{name: value for name, value in record.items() if name != "output" or value}}
+
+
+def _mishaps(reports: Sequence[Report]) -> str:
+    header = ["mishap", "runs", "came before the end", "envs failed", "restarts", "resumed", "failed"]
+    rows = []
+    for mishap in MISHAPS:
+        those = [report for report in reports if report.plan.mishap == mishap]
+        counts: list[int] = [
+            len(those),
+            sum(report.happened for report in those),
+            sum(report.failed_envs for report in those),
+            sum(report.restarts for report in those),
+            sum(len(report.exit_codes) > 1 and report.exit_codes[-1] == 0 for report in those),
+            sum(bool(report.failures) for report in those),
+        ]
+        rows.append([mishap, *map(str, counts)])
+    return markdown_table(header, rows)
+
+
+def _coverage(reports: Sequence[Report], names: Iterable[str], of: Callable[[Plan], list[str]]) -> str:
+    """Return a table of how many runs there were: a row for each name, a column for each algorithm and runtime."""
+    algorithms, runtimes = (list(dict.fromkeys(pair[part] for pair in KINDS)) for part in (0, 1))
+    rows = []
+    for name in names:
+        those = [report.plan for report in reports if name in of(report.plan)]
+        counts = Counter(word for plan in those for word in (plan.algorithm, plan.runtime))
+        rows.append([name, *(str(counts[word]) for word in (*algorithms, *runtimes))])
+    return markdown_table(["", *algorithms, *runtimes], rows)
+
+
+def _counts(values: Iterable[Any]) -> str:
+    return ", ".join(f"{value} ({count})" for value, count in sorted(Counter(values).items()))

@@ -1,0 +1,87 @@
+"""Test processes that are killed or hang leave nothing running behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.reference.runs import REPOSITORY, is_alive
+
+GONE_WITHIN_S = 10.0
+TRAINS_FOR_EVER = """
+import json
+import os
+from pathlib import Path
+from tests.reference.runs import Started, actors_of, small_arguments
+
+def test_that_trains_for_ever():
+    layout = {"runtime": "processes", "actors": 2, "envs_per_actor": 1, "steps": 10**9}
+    envs = ("tests.reference.curious_envs",)
+    started = Started(small_arguments(Path("run"), "curious/Rude-v0", imports=envs, **layout), Path())
+    left = Path("LEFT")
+    started.wait_until(lambda: left.exists() and len(left.read_text().split()) == 2)
+    pids = [started.process.pid, *actors_of(Path("run")), *map(int, left.read_text().split())]
+    Path("pids.writing").write_text(json.dumps({"test_process": os.getpid(), "started": pids}))
+    Path("pids.writing").rename("pids.json")
+    started.process.wait()
+"""
+HANGS = """
+import time
+
+def test_that_hangs():
+    time.sleep(600)
+"""
+
+
+def start_pytest(folder: Path, test: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a test process on one test, in `folder`."""
+    (folder / "test_one.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    return subprocess.Popen(
+        [*command, "-c", str(REPOSITORY / "pyproject.toml"), *arguments, "test_one.py"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_until(holds: Callable[[], bool], seconds: float, runner: subprocess.Popen[str] | None = None) -> None:
+    """Wait for a condition, as long as `runner`, if there is one, still runs."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert runner is None or runner.poll() is None, runner.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="marks are found in /proc")
+@pytest.mark.parametrize(
+    ("processes", "killed"), [("0", "pytest"), ("1", "pytest"), ("1", "worker")], ids=["alone", "controller", "worker"]
+)
+def test_runs_that_a_test_started_die_with_a_test_process_that_is_killed(tmp_path, processes, killed):
+    runner = start_pytest(tmp_path, TRAINS_FOR_EVER, "--numprocesses", processes, "--max-worker-restart", "0")
+    wait_until((tmp_path / "pids.json").exists, 100, runner)
+    pids = json.loads((tmp_path / "pids.json").read_text())
+    assert len(pids["started"]) >= 1 + 2 + 2  # the run, its actors, and what their envs have started
+    assert all(map(is_alive, pids["started"]))
+
+    os.kill(runner.pid if killed == "pytest" else pids["test_process"], signal.SIGKILL)
+    runner.communicate()
+    wait_until(lambda: not any(map(is_alive, [*pids["started"], pids["test_process"]])), GONE_WITHIN_S)
+
+
+def test_a_test_that_hangs_ends_its_process_with_a_stack(tmp_path):
+    runner = start_pytest(tmp_path, HANGS, "--numprocesses", "0", "-o", "faulthandler_timeout=0.5")
+    said, _ = runner.communicate(timeout=60)
+    assert runner.returncode == 1
+    assert "Timeout" in said
+    assert "in test_that_hangs" in said
