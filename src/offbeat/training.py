@@ -126,6 +126,7 @@ def resume(
     runtime: str | None = None,
     callbacks: Sequence[Callback] = (),
     progress: ProgressKind | None = "none",
+    trust_code: bool = False,
 ) -> Run:
     """Continue a run from its latest checkpoint; the rest is as for `train`.
 
@@ -136,15 +137,19 @@ def resume(
             A run in hogwild goes on in hogwild, and no other does.
         callbacks: as for `train`.
         progress: as for `train`.
+        trust_code: import whatever the run names: for one's own runs. Otherwise only what is installed as a package,
+            or what this process was given before.
 
     Raises:
-        ConfigError: there is nothing to resume, or the checkpoint is damaged or of another env.
+        ConfigError: there is nothing to resume, the checkpoint is damaged or of another env, or the run names code that
+            was refused.
         RunFailed: the run could not go on.
     """
     from offbeat.metrics.sinks import truncate_metrics
 
     view = _view(progress)
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    directory.require_code(trust_code=trust_code)
     with _lock(directory):
         saved, state = _resumable(directory, with_replay=True)
         config = _extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)

@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
+from offbeat.cli.trusting import Imports
 from offbeat.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class Eval:
     """latest, best or step-<12 digits>."""
     json: bool = False
     """Print one JSON object and nothing else."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the run names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
         from offbeat.scoring import score
@@ -40,7 +45,7 @@ class Eval:
         at_least("episodes", self.episodes, 1)
         at_least("seed", self.seed, 0)
         with stdout_aside(), _bar(self.episodes, shown=not self.json) as on_step:
-            loaded = _load(self.run_directory, self.checkpoint)
+            loaded = _load(self)
             figures = score(loaded, episodes=self.episodes, seed=self.seed, sampled=self.sampled, on_step=on_step)
         print(json.dumps(figures) if self.json else self._sentence(loaded.trained.env, figures))
         return 0
@@ -55,14 +60,13 @@ class Eval:
         )
 
 
-def _load(run_directory: Path, checkpoint: str) -> LoadedPolicy:
+def _load(command: Eval | Watch) -> LoadedPolicy:
     """Load a run's policy, and import the modules that its env comes from."""
-    from offbeat.loading import load
+    from offbeat.loading import load_to_play
     from offbeat.registry import import_modules
-    from offbeat.run_directory import RunDirectory
 
-    import_modules(RunDirectory.open(run_directory).read_run().imports)
-    return load(run_directory, checkpoint)
+    import_modules(command.imports)
+    return load_to_play(command.run_directory, command.checkpoint, trust_code=command.trust_code)[1]
 
 
 def at_least(name: str, value: int, least: int) -> None:
@@ -99,11 +103,15 @@ class Watch:
     """Keys the episode."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the run names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
         from offbeat.watching import watch
 
-        loaded = _load(self.run_directory, self.checkpoint)
+        loaded = _load(self)
         with busy("playing an episode", shown=self.video is not None):
             total, length = watch(loaded, seed=self.seed, video=self.video)
         print(f"return {total:.1f} in {length} env steps" + (f", written to {self.video}" if self.video else ""))
