@@ -196,7 +196,7 @@ def _read_table(value: object, hint: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise TypeError
-    return build(hint, value, hint.__name__, _OF_FILES)
+    return build(hint, value, f"a table {hint.__name__} in a file", _OF_FILES)
 
 
 _OF_FILES = "the file was changed, or is of another version of offbeat"
@@ -284,7 +284,7 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
     hints = hints_of(config)
     for name in values:
         if name not in hints:
-            raise unknown("key", str(name)[:200], hints, f"See {where}.")
+            raise unknown("key", str(name)[:200], hints, f"{where}: {remedy}." if remedy else f"See {where}.")
     missing = [f.name for f in required(config) if f.name not in values]
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing key")

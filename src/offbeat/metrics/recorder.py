@@ -14,6 +14,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
+from offbeat.fields import Counter, NonNegative
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.timings import KINDS, Timings
@@ -40,16 +41,16 @@ EPISODES_TO_REPORT = 20
 class Counters:
     """How far a run has come. All count from the beginning of the run, through every resume."""
 
-    env_steps: int = 0
-    frames: int = 0
-    learning_step: int = 0
-    updates: int = 0
-    updates_refused: int = 0
-    actor_restarts: int = 0
-    wall_time_s: float = 0.0
-    acted_beyond: int = 0
+    env_steps: Counter = 0
+    frames: Counter = 0
+    learning_step: Counter = 0
+    updates: Counter = 0
+    updates_refused: Counter = 0
+    actor_restarts: Counter = 0
+    wall_time_s: NonNegative = 0.0
+    acted_beyond: Counter = 0
     """Env steps acted but not learned from when the run ended."""
-    env_stall_max_s: float = 0.0
+    env_stall_max_s: NonNegative = 0.0
     """Seconds of the longest single call of an env so far."""
 
 

@@ -170,6 +170,8 @@ def _wrong_leaves(spec: PolicySpec) -> Iterator[str]:
             yield f"{leaf.name} has more than {MOST_NUMBERS} numbers"
         elif len(leaf.choices) not in (0, leaf.size) or len(leaf.start) not in (0, len(leaf.choices)):
             yield f"{leaf.name} has {leaf.size} numbers, but choices and starts of others"
+        elif leaf.choices and leaf.dtype.startswith(("float", "bool")):
+            yield f"{leaf.name} has choices that are no whole numbers, but {leaf.dtype}"
         elif leaf.is_mask and (leaf.dtype, leaf.shape) != ("bool", (spec.logits,)):
             yield f"{leaf.name} is no mask of {spec.logits} choices"
         elif leaf.stack > 1 and not leaf.is_image:
