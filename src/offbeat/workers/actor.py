@@ -282,7 +282,7 @@ class Actor:
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
         self._state[:] = state["state"]
         self._stacks.restore(state["stacks"])
-        self._cut = state["cut"]
+        self._cut = bool(state["cut"])
         self._watch.leave()
 
     def _copied(self, leaf: Leaf, state: dict[str, Any]) -> Array:
