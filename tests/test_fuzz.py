@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -12,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.mutations import mutated
+from tests.reference.mutations import mutated, rehashed
 from tests.reference.replay_runs import small_sac
-from tests.reference.runs import small_run
+from tests.reference.runs import OFFBEAT, contents, small_run
 
 from offbeat.checkpoint import load
 from offbeat.errors import OffbeatError
@@ -107,3 +110,38 @@ def takes_at_most(most: int, what: str) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert taken < most, f"{what} took {taken} bytes"
+
+
+LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30)); {OFFBEAT}"
+"""`offbeat` where a process cannot have more than 2 GiB."""
+STRANGE: list[tuple[str, dict[str, Any]]] = [
+    ("policy.json", {"hidden_sizes": [2**30, 2**30, 2**30]}),
+    ("policy.json", {"observation": [{"name": "observation", "shape": [2**31 - 1, 2**31 - 1], "dtype": "float32"}]}),
+    ("policy.json", {"encoder": "subprocess:call"}),
+    ("state.json", {"counters": {"$array": "missing"}}),
+]
+
+
+@pytest.mark.parametrize("command", ["eval", "resume"])
+@pytest.mark.parametrize(("file", "change"), STRANGE, ids=lambda value: str(value)[:30])
+def test_the_command_line_ends_with_words_and_exit_code_2(checkpoints, tmp_path, command, file, change):
+    run = tmp_path / "run"
+    shutil.copytree(checkpoints["vectors"].parents[1], run, symlinks=True)
+    folder = run / "checkpoints/latest"
+    data = {path.name: path.read_bytes() for path in folder.iterdir()}
+    saved = json.loads(data[file])
+    (saved["policy"] if file == "policy.json" else saved).update(change)
+    data[file] = json.dumps(saved).encode()
+    data["manifest.json"] = rehashed(data)
+    for name in (file, "manifest.json"):
+        (folder / name).write_bytes(data[name])
+    before = contents(run)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, command, str(run)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("offbeat: ")
+    assert "Traceback" not in done.stderr
+    assert {name: it for name, it in contents(run).items() if name != ".lock"} == {
+        name: it for name, it in before.items() if name != ".lock"
+    }

@@ -54,7 +54,7 @@ def state_of(run: Path) -> Any:
         (("progress",), {"1": 0.5}, "progress"),
         (("learner", "adam"), {}, "learner, adam {}"),
         (("learner", "algorithm", "observations", "mean"), [1, 2], r"observations, mean \[1, 2\]"),
-        (("recorder", "returns"), 5, "does not fit its settings"),
+        (("recorder", "returns"), 5, "returns 5, which cannot be"),
         (("actors", 0, "envs"), {}, "KeyError"),
         (("actors",), 7, "actors 7"),
     ],
@@ -72,7 +72,7 @@ def test_what_cannot_be_in_a_state_is_named(stopped, tmp_path, place, value, wor
 @pytest.mark.parametrize("kind", ["unrolls", "replay"])
 def test_a_changed_state_is_refused_with_words_or_goes_on(stopped, tmp_path, kind):
     random, original, refused = Random(kind), (stopped[kind] / "checkpoints/latest/state.json").read_bytes(), 0
-    for number in range(400):
+    for number in range(30):
         run = with_state(stopped[kind], tmp_path / str(number), in_json(original, random))
         try:
             resume(run)
@@ -83,4 +83,4 @@ def test_a_changed_state_is_refused_with_words_or_goes_on(stopped, tmp_path, kin
         else:
             assert status_of(run)["state"] == "finished"
         shutil.rmtree(run)
-    assert refused > 20
+    assert refused > 5

@@ -7,7 +7,7 @@ moments against those that these settings make; what else does not fit is found 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from offbeat.errors import ConfigError
 from offbeat.fields import Share, build, in_short, read
 from offbeat.metrics.recorder import Counters
+from offbeat.metrics.verdict import Verdict
 
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
 
@@ -43,9 +44,19 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
             raise _wrong(where, name, state.get(name))
     if not isinstance(state["learner"].get("algorithm"), dict):
         raise _wrong(where, "learner", state["learner"])
-    build(Counters, state["recorder"].get("counted"), f"{where}, recorder, counted", _CHANGED)
+    _require_recorder(state["recorder"], f"{where}, recorder")
     if layout["runtime"] != "hogwild":
         _require_versions(state, counted.learning_step, where)
+
+
+def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
+    """Refuse figures of metrics that are none."""
+    build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
+    for name, holds in _RECORDED.items():
+        if not holds(recorder.get(name, {} if name == "spent" else None)):  # spent: there was none once
+            raise _wrong(where, name, recorder.get(name))
+    if recorder.get("verdict") is not None:
+        build(Verdict, recorder["verdict"], f"{where}, verdict", _CHANGED)
 
 
 def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> None:
@@ -103,7 +114,33 @@ def _wrong(where: str, name: str, value: object) -> ConfigError:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
+
+
+def _are(value: object, holds: Callable[[Any], bool]) -> bool:
+    """Whether a value is a list of what `holds` is true of, or a table of it."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return parts is not None and all(map(holds, parts))
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and _are(value, _is_number)
+
+
+def _table(holds: Callable[[Any], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dict) and _are(value, holds)
+
+
+_MAYBE = _table(lambda value: value is None or _is_number(value))
+_RECORDED: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("returns", "lengths"), _numbers),
+    **dict.fromkeys(("totals", "waited", "spent"), _table(_is_number)),
+    **dict.fromkeys(("evaluation", "period"), _MAYBE),
+    "figures": _table(_numbers),
+    "info": _table(lambda value: _numbers(value) and len(value) == 2),
+    "silent": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+}
+"""What the recorder keeps, by name -> whether it is that."""
 
 
 def _is_vector(value: object) -> bool:
