@@ -140,7 +140,7 @@ def test_the_command_line_ends_with_words_and_exit_code_2(checkpoints, tmp_path,
         [sys.executable, "-c", LIMITED, command, str(run)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("offbeat: ")
+    assert done.stderr.lstrip().startswith("offbeat: ")
     assert "Traceback" not in done.stderr
     assert {name: it for name, it in contents(run).items() if name != ".lock"} == {
         name: it for name, it in before.items() if name != ".lock"

@@ -121,9 +121,13 @@ def spelled(name: str) -> str:
     return f"--{name.replace('_', '-')} VALUE" if name in FLAGS else f"--set {name}=VALUE"
 
 
-@cache
 def hints_of(config: type) -> dict[str, Any]:
     """Return the hints of a config's fields, bounds included."""
+    return _hints_of(config)
+
+
+@cache
+def _hints_of(config: Any) -> dict[str, Any]:
     hints = get_type_hints(config, include_extras=True)
     return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 

@@ -137,7 +137,7 @@ def change(value: Any, random: Random) -> None:
     if kind == 0:
         del holder[key]
     elif kind == 1 and isinstance(holder, dict):
-        holder[random.choice(["extra", "$array", "__class__", "../up", key + "x"])] = random.choice(VALUES)(random)
+        holder[random.choice(["extra", "$array", "__class__", "../up", f"{key}x"])] = random.choice(VALUES)(random)
     elif kind == 2:
         other = random.choice(keys)
         holder[key], holder[other] = holder[other], holder[key]
