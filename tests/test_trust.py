@@ -71,7 +71,7 @@ def encoded(tmp_path_factory) -> Path:
     """A run whose policy has an encoder of the user's, under a name."""
     with registries_kept():
         library.register_encoder("mine", Encoder)
-        settings = {"encoder": "mine", "normalize_observations": False, "stop_at": 100}
+        settings: dict[str, Any] = {"encoder": "mine", "normalize_observations": False, "stop_at": 100}
         return small_run(tmp_path_factory.mktemp("encoded") / "run", steps=1000, **settings).path
 
 

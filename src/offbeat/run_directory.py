@@ -125,7 +125,7 @@ class RunDirectory:
         env, trained_on = self.read_run().env, saved.policy.get("env")
         if trained_on != env:
             raise ConfigError(
-                f"the checkpoint {name} of {self.path} was trained on {in_short(trained_on)}, but the run's "
+                f"the checkpoint {name} of {self.path} was trained on {_named(trained_on)}, but the run's "
                 f"config.toml says {env}: put back the checkpoint, or the config, that belongs here"
             )
         return saved
@@ -166,6 +166,10 @@ class RunDirectory:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _named(env: object) -> str:
+    return env if isinstance(env, str) and env.isprintable() and len(env) < 200 else in_short(env)
 
 
 def _require_inside(run: Path) -> None:

@@ -179,7 +179,7 @@ def _is_class(kind: str, place: str) -> bool:
     if kind == "env" and name in sys.modules["gymnasium"].registry:
         return True
     try:
-        found = reduce(getattr, name.split("."), sys.modules[module])
+        found: Any = reduce(getattr, name.split("."), sys.modules[module])
     except AttributeError:
         return True  # nothing can be called: whoever looks for it says so
     return isinstance(found, type) and issubclass(found, getattr(sys.modules[library], base))
