@@ -176,6 +176,11 @@ def test_an_encoder_of_a_module_that_was_imported_by_hand_must_be_a_class_of_mod
     policy_changed(run, encoder=f"{module.stem}:nn.Module.__subclasses__")
     with pytest.raises(ConfigError, match=r"is not a class of torch modules\. It was not called"):
         load(run)
+    (tmp_path / f"{module.stem}:x.py").write_text(MODULE)
+    policy_changed(run, encoder=f"{module.stem}:x:call")
+    with pytest.raises(ConfigError, match="is not there"):
+        load(run)
+    assert not (tmp_path / f"{module.stem}:x.imported").exists()
     policy_changed(run, encoder=f"{module.stem}:Encoder")
     assert load(run)([0.1, 0, 0, 0]) in (0, 1)
     assert traces(module) == {"imported"}

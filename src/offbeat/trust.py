@@ -172,7 +172,8 @@ def _require_class(kind: str, place: str, where: str) -> None:
 
 def _is_class(kind: str, place: str) -> bool:
     """Whether there is, at a place in a module that may be imported, such a class, or an env of that id."""
-    module, _, name = place.rpartition(":")
+    module = module_of(kind, place)
+    name = place[len(module) + 1 :]
     import_found(module)
     library, base, _ = _BASES[kind]
     import_found(library)
