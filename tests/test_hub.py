@@ -15,6 +15,7 @@ import pytest
 from huggingface_hub import ModelCard
 from safetensors.numpy import load
 from tests.reference.hub_server import TOKEN, Hub, hub_server
+from tests.reference.mutations import rehashed
 from tests.reference.runs import OFFBEAT, Said, contents, offbeat, small_run
 
 from offbeat.algorithms.ppo import PPOConfig
@@ -219,3 +220,20 @@ def test_the_card_says_that_a_policy_remembers(stack, said):
     text = card(loaded, FIGURES, "someone/pong")
     assert ("call `policy.begin()` where an episode begins" in text) is said
     assert "single grey frames of 84 x 84 bytes" in text
+
+
+def test_a_policy_on_the_hub_runs_no_code_that_it_names(run, hub, tmp_path):
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "3").code == 0
+    files = hub.files[REPO]
+    saved = json.loads(files["policy.json"])
+    saved["policy"]["encoder"] = "stranger:call"
+    files["policy.json"] = json.dumps(saved).encode()
+    files["manifest.json"] = rehashed(
+        {name: files[name] for name in ("policy.json", "weights.safetensors", "manifest.json")}
+    )
+    (tmp_path / "stranger.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    said = typed(hub, tmp_path, "export", f"hf://{REPO}")
+    assert said.code == 2, said
+    assert "would import stranger, and call stranger:call as its encoder" in said.err
+    assert "--trust-code" in said.err
+    assert not (tmp_path / "imported").exists()

@@ -15,20 +15,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from offbeat.errors import ConfigError
+from offbeat.fields import in_short
+from offbeat.strict_files import (
+    KINDS,
+    LENGTH_BYTES,
+    Unreadable,
+    map_arrays,
+    read_arrays,
+    read_json,
+    require_regular,
+)
 from offbeat.types import Array, Tree
 
 FORMAT = 1
@@ -38,10 +48,14 @@ STATE, STATE_ARRAYS = "state.json", "state.safetensors"
 REPLAY, MANIFEST_WITHOUT_REPLAY = "replay.safetensors", "manifest-without-replay.json"
 DROPPED = "dropped"
 """In a manifest, in place of the hash of a replay that was deleted when a newer one was complete."""
+MANIFEST_BYTES, POLICY_BYTES, STATE_BYTES = 2**20, 2**22, 2**28
+"""How large these may be: text takes many times its size in memory when it is parsed."""
 _TEMPORARY = ".writing-"
 _ARRAY = "$array"
 _SEPARATOR = "::"
 """Between the keys of nested dicts, in the names of arrays; leaves of observations have slashes in theirs."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -185,7 +199,7 @@ def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
             file, not copies, and stay valid if the checkpoint is deleted.
 
     Raises:
-        ConfigError: a file is missing, cut short or changed, or the format is another one.
+        ConfigError: a file is missing, cut short or changed, is none of what belongs there, or the format is another.
     """
     resolved = path.resolve()  # once: a run that goes on may change what `latest` means between two files
     try:
@@ -200,42 +214,58 @@ def _load(path: Path, with_replay: bool) -> Checkpoint:
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         _verify(path / name, expected)
-    state = _join(json.loads((path / STATE).read_text()), load_file(path / STATE_ARRAYS)) if manifest["full"] else None
-    weights, policy = load_file(path / WEIGHTS), json.loads((path / POLICY).read_text())
+    state = _read(path / STATE_ARRAYS, _with_arrays) if manifest["full"] else None
+    weights, policy = _read(path / WEIGHTS, read_arrays), _read(path / POLICY, partial(read_json, most=POLICY_BYTES))
     listed = manifest.get("replay")  # no such entry before there were replays
     if listed is None or listed == DROPPED or not with_replay:
         return Checkpoint(weights, policy, state, None, listed == DROPPED)
     _verify(path / REPLAY, listed)
-    return Checkpoint(weights, policy, state, _map_arrays(path / REPLAY))
+    return Checkpoint(weights, policy, state, _read(path / REPLAY, map_arrays))
+
+
+def _read(path: Path, reader: Callable[[Path], T]) -> T:
+    """Read one file; whatever is wrong with it is damage."""
+    try:
+        return reader(path)
+    except OSError as error:
+        raise _damaged(path.parent, f"{path.name} cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise _damaged(path.parent, f"{path.name} {error}") from None
+
+
+def _with_arrays(path: Path) -> dict[str, Any]:
+    """Return the state beside its arrays, which are put back where they belong."""
+    state: dict[str, Any] = _join(read_json(path.with_name(STATE), STATE_BYTES), read_arrays(path))
+    return state
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        listed = set(manifest["files"])
-        expected = {WEIGHTS, POLICY} | ({STATE, STATE_ARRAYS} if manifest["full"] else set())
-        unknown = set(manifest) - {"format", "full", "files", "replay"}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, f"{MANIFEST} cannot be read ({error})") from None
-    if manifest.get("format") != FORMAT:
+    manifest = _read(path / MANIFEST, partial(read_json, most=MANIFEST_BYTES))
+    if type(manifest.get("format")) is not int or manifest["format"] != FORMAT:
         raise ConfigError(
-            f"{path} has checkpoint format {manifest.get('format')}, but this offbeat reads format {FORMAT}: "
+            f"{path} has checkpoint format {in_short(manifest.get('format'))}, but this offbeat reads format {FORMAT}: "
             "use the version of offbeat that wrote it"
         )
+    unknown = set(manifest) - {"format", "full", "files", "replay"}
     if unknown:
-        raise _damaged(path, f"{MANIFEST} has entries that do not belong there: {', '.join(sorted(unknown))}")
-    if listed != expected:
-        raise _damaged(path, f"{MANIFEST} lists {sorted(listed)} where {sorted(expected)} belong there")
+        raise _damaged(path, f"{MANIFEST} has entries that do not belong there: {in_short(sorted(unknown))}")
+    files, full, replay = manifest.get("files"), manifest.get("full"), manifest.get("replay")
+    if not (isinstance(files, dict) and isinstance(full, bool) and isinstance(replay, str | None)):
+        raise _damaged(path, f"{MANIFEST} does not say what belongs to the checkpoint")
+    expected = {WEIGHTS, POLICY} | ({STATE, STATE_ARRAYS} if full else set())
+    if set(files) != expected:
+        raise _damaged(path, f"{MANIFEST} lists {in_short(sorted(files))} where {sorted(expected)} belong there")
     return manifest
 
 
-def _verify(path: Path, expected: str) -> None:
-    try:
-        found = _sha256(path)
-    except OSError as error:
-        raise _damaged(path.parent, f"{path.name} cannot be read ({error.strerror})") from None
-    if found != expected:
+def _verify(path: Path, expected: object) -> None:
+    if _read(path, _regular_sha256) != expected:
         raise _damaged(path.parent, f"{path.name} is not what was written (SHA-256 differs)")
+
+
+def _regular_sha256(path: Path) -> str:
+    require_regular(path)
+    return _sha256(path)
 
 
 def _sha256(path: Path) -> str:
@@ -309,11 +339,18 @@ def _join(value: Any, arrays: Mapping[str, Array]) -> Any:
     """Undo `_split`."""
     if isinstance(value, dict):
         if _ARRAY in value:
-            return arrays[value[_ARRAY]]
+            return _named(value, arrays)
         return {key: _join(item, arrays) for key, item in value.items()}
     if isinstance(value, list):
         return [_join(item, arrays) for item in value]
     return value
+
+
+def _named(value: Mapping[str, Any], arrays: Mapping[str, Array]) -> Array:
+    name = value[_ARRAY]
+    if len(value) > 1 or not isinstance(name, str) or name not in arrays:
+        raise Unreadable(f"does not have the array {in_short(name)} that {STATE} speaks of")
+    return arrays[name]
 
 
 # --- the replay's file --------------------------------------------------------------------------------------
@@ -322,13 +359,7 @@ CHUNK_BYTES = 1 << 20
 """At most so much of a replay is copied at a time."""
 _ALIGNMENT = 64
 """Bytes. Where the first array begins; the others, ordered by the size of their items, at a multiple of that size."""
-_LENGTH_BYTES = 8
-_KINDS = {
-    "BOOL": "?", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I8": "i1", "I16": "<i2", "I32": "<i4",
-    "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
-}  # fmt: skip
-"""Names of dtypes in safetensors' header."""
-_NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}
+_NAMES = {np.dtype(kind): name for name, kind in KINDS.items()}
 
 
 def _stream_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
@@ -358,8 +389,8 @@ def _header(arrays: Sequence[tuple[str, Array]]) -> bytes:
         begin, end = end, end + array.nbytes
         entries[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
     text = json.dumps(entries).encode()
-    text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
-    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    text += b" " * (-(LENGTH_BYTES + len(text)) % _ALIGNMENT)
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 def _chunks(array: Array) -> Iterator[memoryview]:
@@ -370,17 +401,3 @@ def _chunks(array: Array) -> Iterator[memoryview]:
     rows = CHUNK_BYTES // array[0].nbytes
     for first in range(0, len(array), max(1, rows)):
         yield from _chunks(array[first : first + rows] if rows else array[first])
-
-
-def _map_arrays(path: Path) -> Tree:
-    """Return read-only views on the arrays of a safetensors file that `_stream_arrays` wrote."""
-    with path.open("rb") as file:
-        data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
-    header: dict[str, Any] = json.loads(data[_LENGTH_BYTES:start].tobytes())
-    return {name: _view(data[start:], **entry) for name, entry in header.items()}
-
-
-def _view(data: Array, dtype: str, shape: list[int], data_offsets: list[int]) -> Array:
-    begin, end = data_offsets
-    return data[begin:end].view(_KINDS[dtype]).reshape(shape)

@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 from offbeat.env_config import EVALUATION_STEPS, UNSAID, EnvConfig, family_of
 from offbeat.errors import ConfigError, unknown
-from offbeat.fields import Count, Natural, Nice, Positive, Share, build, hints_of, read
+from offbeat.fields import Count, Name, Natural, Nice, Positive, Share, build, hints_of, read
 from offbeat.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
 from offbeat.threads import usable_core_numbers, usable_cores
+from offbeat.trust import code_of, require
 
 LINES_PER_RUN = 200
 """Metrics lines over `steps`, at least, unless `log_every` says otherwise."""
@@ -29,9 +30,9 @@ LINES_PER_RUN = 200
 class RunConfig:
     """What is trained, for how long, and what is kept of it."""
 
-    algorithm: str
+    algorithm: Name
     """Name of the algorithm, as `offbeat list algorithms` shows it, or where it is: my_module:MyAlgorithm."""
-    env: str
+    env: Name
     """Gymnasium id, an id with an adapter's prefix (envpool:), or where the env is: my_module:MyEnv."""
     steps: Count = 1_000_000
     """Env steps to learn from; schedules run over them."""
@@ -359,12 +360,16 @@ def _takes_turns(key: str, value: object, why: str) -> ConfigError:
 
 
 def load(path: Path) -> Config:
-    """Read a config.toml.
+    """Read a config.toml, and import what it names.
 
     Raises:
-        ConfigError: it is missing, no TOML, or has a key or value that is not accepted.
+        ConfigError: it is missing, no TOML, has a key or value that is not accepted, or names code that is neither
+            installed nor named by the caller (see ``trust.py``).
     """
-    return _from_tables(_read_tables(path), str(path))
+    tables = read_tables(path)
+    _run_of(tables, str(path))
+    require(code_of(tables), str(path))
+    return _from_tables(tables, str(path))
 
 
 def load_run(path: Path) -> RunConfig:
@@ -373,15 +378,23 @@ def load_run(path: Path) -> RunConfig:
     Raises:
         ConfigError: as `load`.
     """
-    return _run_of(_read_tables(path), str(path))
+    return _run_of(read_tables(path), str(path))
 
 
-def _read_tables(path: Path) -> dict[str, Any]:
+def read_tables(path: Path) -> dict[str, Any]:
+    """Return the tables of a config.toml, as they stand there.
+
+    Raises:
+        ConfigError: it is missing, or no TOML.
+    """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} is no file: give a run directory, as `offbeat train` makes one")
     try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist: give a run directory, as `offbeat train` makes one") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise ConfigError(f"{path} {what}: give a run directory, as `offbeat train` makes one") from None
+    except (ValueError, RecursionError) as error:  # of numbers with thousands of digits, ValueError itself
         raise ConfigError(f"{path} is not TOML ({error}): restore it from the run that wrote it") from None
 
 

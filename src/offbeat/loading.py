@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,16 @@ from offbeat.checkpoint import load as read_checkpoint
 from offbeat.env_config import UNSAID, EnvConfig
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.errors import ConfigError
-from offbeat.fields import build
+from offbeat.fields import Counter, Name, build, in_short
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policies import make_policy
-from offbeat.models.published import published_vector
+from offbeat.models.published import published_layout, published_vector
+from offbeat.models.spec import ENCODERS as OUR_ENCODERS
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
+from offbeat.registry import ENCODERS, EncoderFactory, import_modules, name_encoder
 from offbeat.run_directory import RunDirectory
+from offbeat.trust import Code, require
 from offbeat.types import INFO_MASK, Array, Leaf, Tree
 
 HUB = "hf://"
@@ -33,11 +36,11 @@ HUB = "hf://"
 class Trained:
     """What a policy was trained on, and how far."""
 
-    env: str
-    algorithm: str
-    env_steps: int
-    learning_step: int
-    updates: int
+    env: Name
+    algorithm: Name
+    env_steps: Counter
+    learning_step: Counter
+    updates: Counter
     env_config: EnvConfig = UNSAID
     """How the env was played."""
 
@@ -204,27 +207,88 @@ def _single(action: Any) -> Any:
     return action.copy() if isinstance(action, np.ndarray) else action.item()
 
 
-def load(run: Path | str, name: str = "latest") -> LoadedPolicy:
+def load(
+    run: Path | str, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
+) -> LoadedPolicy:
     """Load the policy of a run, or one that `offbeat push` put on the Hugging Face hub.
+
+    No code runs but offbeat's own, and encoders that this process has registered or was given: see SECURITY.md.
 
     Args:
         run: a run directory; or, as text, "hf://USER/NAME".
         name: latest, best or step-<12 digits>. On the hub there is one alone.
+        encoder: what makes the policy's encoder, where it is one of your own: the class, or a function.
+        trust_code: import and call whatever the run names: for one's own runs. It is said on stderr before.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, or it is damaged.
+        ConfigError: there is no such run or checkpoint, it is damaged, or it names code that was refused.
     """
     if isinstance(run, str) and run.startswith(HUB):
-        return loaded_from(read_checkpoint(_downloaded(run.removeprefix(HUB))))
-    return loaded_from(RunDirectory.open(Path(run)).read_checkpoint(name))
+        return loaded_from(read_checkpoint(_downloaded(run.removeprefix(HUB))), run, Code(), encoder, trust_code)
+    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    code = Code(imports=directory.read_run().imports)
+    return loaded_from(directory.read_checkpoint(name), str(run), code, encoder, trust_code)
 
 
-def loaded_from(saved: Checkpoint) -> LoadedPolicy:
-    """Return the policy of a checkpoint."""
+def load_to_play(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, LoadedPolicy]:
+    """Load a run's policy to play it: what its env is registered by is imported too. As `load`.
+
+    Returns:
+        The checkpoint, and the policy of it.
+
+    Raises:
+        ConfigError: as `load`; or the env is code that was refused.
+    """
+    directory = RunDirectory.open(run, trust_code=trust_code)
+    saved, config = directory.read_checkpoint(name), directory.read_run()
+    code = Code(imports=config.imports, env=config.env)
+    if not trust_code:
+        require(code, str(run))
+        import_modules(config.imports)
+    return saved, loaded_from(saved, str(run), code, None, trust_code)
+
+
+def loaded_from(
+    saved: Checkpoint,
+    where: str,
+    code: Code,
+    encoder: EncoderFactory | None = None,
+    trust_code: bool = False,
+) -> LoadedPolicy:
+    """Return the policy of a checkpoint.
+
+    Args:
+        saved: the checkpoint.
+        where: it is from.
+        code: what else the run names.
+        encoder: as for `load`.
+        trust_code: as for `load`.
+    """
     data = dict(saved.policy)
-    spec = PolicySpec.from_json(data.pop("policy"))
-    env_config = build(EnvConfig, data.pop("env_config", {}), "the checkpoint, env_config")
-    return LoadedPolicy(policy_of(spec, saved.weights), Trained(**data, env_config=env_config))
+    spec = PolicySpec.from_json(data.pop("policy", None))
+    trained = build(Trained, data, f"{where}, {POLICY}", "the file was changed, or is of another version of offbeat")
+    if trust_code:
+        require(replace(code, env=trained.env, encoder=spec.encoder), where, trust_code=True)
+        import_modules(code.imports)
+    spec = _with_encoder(spec, where, code, encoder)
+    return LoadedPolicy(policy_of(spec, saved.weights, f"{where}, {WEIGHTS}"), trained)
+
+
+def _with_encoder(spec: PolicySpec, where: str, code: Code, encoder: EncoderFactory | None) -> PolicySpec:
+    """Return the spec with an encoder that may be made here.
+
+    Raises:
+        ConfigError: it names code that was refused, or it has none of the caller's.
+    """
+    if encoder is not None:
+        if spec.encoder in OUR_ENCODERS:
+            raise ConfigError(f"encoder is given, but the policy of {where} has {spec.encoder}: leave it out")
+        return replace(spec, encoder=name_encoder(spec.encoder, encoder))
+    require(Code(encoder=spec.encoder), where)
+    if ":" not in spec.encoder and spec.encoder not in (*OUR_ENCODERS, *ENCODERS):
+        require(Code(imports=code.imports), where)  # one of them may register it
+        import_modules(code.imports)
+    return spec
 
 
 def require_hub() -> None:
@@ -255,8 +319,24 @@ def _downloaded(repo: str) -> Path:
     return folder
 
 
-def policy_of(spec: PolicySpec, weights: Tree) -> ActingPolicy:
-    """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out."""
+def policy_of(spec: PolicySpec, weights: Tree, where: str = "weights") -> ActingPolicy:
+    """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out.
+
+    Args:
+        spec: what the policy is.
+        weights: by name.
+        where: they are from.
+
+    Raises:
+        ConfigError: they are not of the sizes that the spec says; no memory has been taken for those.
+    """
+    for entry in published_layout(spec).entries:
+        if entry.name not in weights or weights[entry.name].shape != entry.shape:
+            there = weights[entry.name].shape if entry.name in weights else "nothing"
+            raise ConfigError(
+                f"{where} has {there} as {in_short(entry.name)}, where the policy has {entry.shape}: one of its "
+                "files was changed"
+            )
     policy = make_policy(spec)
     policy.load(published_vector(spec, weights))
     return policy

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import reduce
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,8 @@ EncoderFactory = Callable[[Any], Any]
 """From what is observed to a torch module whose forward(observations) returns features."""
 
 ENCODERS: dict[str, EncoderFactory | str] = {}
+GIVEN_ENCODERS: dict[str, EncoderFactory] = {}
+"""Those that the caller gave for a policy that is loaded, by the name that the policy has for its own."""
 OUR_ENCODERS = ("auto", "flat", "nature_cnn", "impala_resnet")
 """Names that stand for what is in models/encoders.py."""
 
@@ -156,12 +159,18 @@ def register_encoder(name: str, encoder: EncoderFactory | str) -> None:
     _require_free("encoder", name, encoder, ENCODERS.get(name))
     if isinstance(encoder, str):
         _require_place("encoder", encoder)
-    elif not callable(encoder) or (hasattr(encoder, "forward") and not isinstance(encoder, type)):
+    else:
+        _require_factory(name, encoder)
+    ENCODERS[name] = encoder
+
+
+def _require_factory(name: str, encoder: object) -> None:
+    """Refuse what makes no encoders."""
+    if not callable(encoder) or (hasattr(encoder, "forward") and not isinstance(encoder, type)):
         raise ConfigError(
             f"the encoder {name} is {type(encoder).__name__} {encoder!r}, but what makes encoders is expected, as each "
             "network has its own: give the class, or a function that returns a new module"
         )
-    ENCODERS[name] = encoder
 
 
 def encoder_factory(name: str) -> EncoderFactory:
@@ -170,12 +179,47 @@ def encoder_factory(name: str) -> EncoderFactory:
     Raises:
         ConfigError: there is none of that name.
     """
+    if name in GIVEN_ENCODERS:
+        return GIVEN_ENCODERS[name]
     if name not in ENCODERS and ":" not in name:
         own = "for one of your own type --import my_module, which registers it, or my_module:MyEncoder"
         raise unknown("encoder", name, (*OUR_ENCODERS, *ENCODERS), f"{own[0].upper()}{own[1:]}.")
     encoder = ENCODERS.get(name, name)
     factory: EncoderFactory = find(encoder) if isinstance(encoder, str) else encoder
     return factory
+
+
+def name_encoder(name: str, encoder: EncoderFactory) -> str:
+    """Let a name stand for an encoder that the caller gave for a policy; return the name, or the next free one.
+
+    Raises:
+        ConfigError: what was given makes no modules.
+    """
+    _require_factory(name, encoder)
+    free = next(each for each in _numbered(name) if GIVEN_ENCODERS.get(each, encoder) is encoder)
+    GIVEN_ENCODERS[free] = encoder
+    return free
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}#{number}" for number in count(2))
+
+
+# --- what this process was given ----------------------------------------------------------------------------
+
+_ACCEPTED: set[str] = set()
+"""Modules, and places 'module:Name', that the caller has named or accepted. What a file names is held against it."""
+
+
+def accept(*names: str) -> None:
+    """Note that the caller has named these modules and places, or has accepted them."""
+    _ACCEPTED.update(names)
+
+
+def is_accepted(name: str) -> bool:
+    """Whether the caller has named this module or place, or has accepted it."""
+    return name in _ACCEPTED
 
 
 # --- names --------------------------------------------------------------------------------------------------
@@ -210,6 +254,7 @@ def find(place: str) -> Any:
         ConfigError: the module cannot be imported, or has nothing of that name.
     """
     module, _, name = place.partition(":")
+    accept(place)
     if module.partition(".")[0] != "offbeat":
         import_modules((module,))
     home = import_module(module)
@@ -245,20 +290,30 @@ def place_of(code: object, remedy: str) -> str:
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import the user's modules, which may register what they bring; the current folder is searched too.
+    """Import modules that the caller has named, which may register what they bring; the current folder is searched too.
 
     Raises:
         ConfigError: one cannot be imported.
     """
-    if names and str(Path.cwd()) not in sys.path:
+    if any(name not in sys.modules for name in names) and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    forbid_spinning()  # one of them may load torch
     for name in names:
-        try:
-            import_module(name)
-        except Exception as error:
-            refused = ConfigError(
-                f"the module {name} cannot be imported ({type(error).__name__}: {error}): check the name, and that its "
-                "folder is on PYTHONPATH or is the current folder"
-            )
-            raise with_traceback_of(refused, error) from error
+        import_found(name)
+    accept(*names)
+
+
+def import_found(name: str) -> None:
+    """Import a module from where Python searches by itself.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    forbid_spinning()  # it may load torch
+    try:
+        import_module(name)
+    except Exception as error:
+        refused = ConfigError(
+            f"the module {name} cannot be imported ({type(error).__name__}: {error}): check the name, and that its "
+            "folder is on PYTHONPATH or is the current folder"
+        )
+        raise with_traceback_of(refused, error) from error

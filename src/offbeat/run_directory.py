@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,11 @@ from typing import Literal, TextIO
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore
 from offbeat.checkpoint import load as load_checkpoint
-from offbeat.config import Config, RunConfig, load, load_run
+from offbeat.config import Config, RunConfig, load, load_run, read_tables
 from offbeat.errors import ConfigError
+from offbeat.fields import in_short
+from offbeat.registry import accept, is_accepted
+from offbeat.trust import HOW, Code, code_of, require
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
 
@@ -76,16 +80,31 @@ class RunDirectory:
             raise ConfigError(f"the run directory {self.path} exists: give another with --run-dir{go_on}")
 
     @classmethod
-    def open(cls, path: Path) -> RunDirectory:
+    def open(cls, path: Path, *, trust_code: bool = False) -> RunDirectory:
         """Return an existing run's directory.
 
         Raises:
-            ConfigError: there is no run.
+            ConfigError: there is no run, or a link in it leads elsewhere and the caller does not trust it.
         """
         directory = cls(path)
+        if trust_code:
+            accept(str(path.resolve()))
         if not directory.config.is_file():
             raise ConfigError(f"{path} is no run directory (it has no config.toml): give one that `offbeat train` made")
+        _require_inside(path)
         return directory
+
+    def code(self) -> Code:
+        """Return the code that the config names."""
+        return code_of(read_tables(self.config))
+
+    def require_code(self, *, trust_code: bool = False) -> None:
+        """Refuse a run that names code which the caller has neither named nor installed; see `trust.require`.
+
+        Raises:
+            ConfigError: with what was refused, and how to allow it; nothing of it was imported.
+        """
+        require(self.code(), str(self.path), trust_code=trust_code)
 
     def read_config(self) -> Config:
         return load(self.config)
@@ -100,11 +119,13 @@ class RunDirectory:
         Raises:
             ConfigError: there is none of that name, or it is damaged or of another env.
         """
+        if Path(name).name != name:
+            raise ConfigError(f"{name!r} names no checkpoint: type --checkpoint latest, best or step-<12 digits>")
         saved = load_checkpoint(self.store().path(name), with_replay=with_replay)
-        env = self.read_run().env
-        if saved.policy["env"] != env:
+        env, trained_on = self.read_run().env, saved.policy.get("env")
+        if trained_on != env:
             raise ConfigError(
-                f"the checkpoint {name} of {self.path} was trained on {saved.policy['env']}, but the run's "
+                f"the checkpoint {name} of {self.path} was trained on {_named(trained_on)}, but the run's "
                 f"config.toml says {env}: put back the checkpoint, or the config, that belongs here"
             )
         return saved
@@ -146,6 +167,40 @@ class RunDirectory:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _named(env: object) -> str:
+    return env if isinstance(env, str) and env.isprintable() and len(env) < 200 else in_short(env)
+
+
+def _require_inside(run: Path) -> None:
+    """Refuse links that lead out of a run directory, and what is neither a file nor a folder.
+
+    What is written into the run would else be written elsewhere: log.txt could be a link to a file of the user's.
+
+    Raises:
+        ConfigError: with the first that was found.
+    """
+    inside = run.resolve()
+    if is_accepted(str(inside)):
+        return
+    for folder, folders, files in os.walk(inside):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+                raise ConfigError(f"{path} is neither a file nor a folder, and does not belong in a run: delete it")
+            if stat.S_ISLNK(mode) and not _leads_inside(path, inside):
+                raise ConfigError(
+                    f"{path} is a link to {path.readlink()}, outside of the run: what is written to it would be "
+                    f"written there. If the run is your own, {HOW}"
+                )
+
+
+def _leads_inside(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # it leads to itself
+        return False
 
 
 def default_path(config: Config) -> Path:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from offbeat.env_config import EVALUATION_STEPS
+from offbeat.errors import ConfigError
 from offbeat.loading import LoadedPolicy
 from offbeat.threads import limit_blas
+from offbeat.trust import Code, require
+from offbeat.types import EnvSpec
 from offbeat.workers.evaluator import evaluate, evaluation_envs
 
 SCORE_STEPS = 10_000_000
@@ -39,9 +42,10 @@ def score(
         on_step: as for `evaluate`.
 
     Raises:
-        ConfigError: the env cannot be made here.
+        ConfigError: the env cannot be made here, is code that was not accepted, or is not what was trained on.
         EnvFailed: it failed while it was stepped.
     """
+    require(Code(env=loaded.trained.env), "the policy")
     limit_blas(1)
     trained = loaded.trained
     envs = evaluation_envs(
@@ -54,6 +58,7 @@ def score(
         info_mask=loaded.policy.spec.info_mask,
     )
     try:
+        _require_fit(loaded, envs.spec)
         result = evaluate(
             loaded.policy, envs, episodes=episodes, seed=seed, sampled=sampled, max_steps=max_steps, on_step=on_step
         )
@@ -72,3 +77,19 @@ def score(
         "learning_step": trained.learning_step,
         "updates": trained.updates,
     }
+
+
+def _require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
+    """Refuse an env whose observations or actions are not those that the policy knows.
+
+    Raises:
+        ConfigError: with what differs.
+    """
+    spec, action = loaded.policy.spec, env.action
+    known = (spec.action.kind, spec.action.shape, spec.action.nvec)
+    different = "observations" if spec.observation != env.observation else "actions"
+    if spec.observation != env.observation or known != (action.kind, action.shape, action.nvec):
+        raise ConfigError(
+            f"the policy was trained on other {different} than {env.id} has here: use the version of the env that it "
+            "was trained with"
+        )

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -129,6 +129,7 @@ def resume(
     runtime: str | None = None,
     callbacks: Sequence[Callback] = (),
     progress: ProgressKind | None = "none",
+    trust_code: bool = False,
 ) -> Run:
     """Continue a run from its latest checkpoint; the rest is as for `train`.
 
@@ -139,15 +140,19 @@ def resume(
             A run in hogwild goes on in hogwild, and no other does.
         callbacks: as for `train`.
         progress: as for `train`.
+        trust_code: import whatever the run names: for one's own runs. Otherwise only what is installed as a package,
+            or what this process was given before.
 
     Raises:
-        ConfigError: there is nothing to resume, or the checkpoint is damaged or of another env.
+        ConfigError: there is nothing to resume, the checkpoint is damaged or of another env, or the run names code that
+            was refused.
         RunFailed: the run could not go on.
     """
     from offbeat.metrics.sinks import truncate_metrics
 
     view = _view(progress)
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    directory.require_code(trust_code=trust_code)
     with _lock(directory):
         saved, state = _resumable(directory, with_replay=True)
         config = _extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
@@ -164,7 +169,7 @@ def resume(
                 truncate_metrics(directory.metrics, learned)
                 directory.store().drop_beyond(state["counters"]["env_steps"])
                 replays, saved = [saved.replay], replace(saved, replay=None)
-                beginning = partial(_continue, saved=saved, state=state, replays=replays)
+                beginning = partial(_continue, run=directory.path, saved=saved, state=state, replays=replays)
                 return _go(parts, directory, view, callbacks, signals, beginning, learned)
         finally:
             parts.close()
@@ -214,6 +219,8 @@ def _prepare(config: Config, view: Progress) -> AnyParts:
 
 def _resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[Checkpoint, dict[str, Any]]:
     """Read the latest checkpoint of a run, and its state."""
+    from offbeat.runtime.saved_state import require_state
+
     saved = directory.read_checkpoint("latest", with_replay=with_replay)
     if saved.state is None:
         full = ", ".join(directory.store().full()) or "none"
@@ -221,6 +228,7 @@ def _resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[C
             f"the latest checkpoint of {directory.path} holds only weights, for evaluation; of those in "
             f"{directory.checkpoints}, these can be gone on from: {full}: let the link latest mean one of them"
         )
+    require_state(saved.state, directory.path)
     return saved, saved.state
 
 
@@ -242,7 +250,7 @@ def _require_fit(saved: Checkpoint, parts: AnyParts, run: Path) -> None:
     """
     from offbeat.models.spec import PolicySpec
 
-    theirs = PolicySpec.from_json(saved.policy["policy"])
+    theirs = PolicySpec.from_json(saved.policy.get("policy"))
     differences = [
         f"{field.name} is {_brief(getattr(theirs, field.name))} there and "
         f"{_brief(getattr(parts.policy, field.name))} here"
@@ -321,23 +329,38 @@ def _begin(
     parts: AnyParts, conductor: Conductor, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str
 ) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
+    from offbeat.runtime.saved_state import misfits_refused
+
     statistics = None
     if initial is not None:
         saved, state = initial
         parts.algorithm.load_weights(saved.weights)
         statistics = state["learner"]["algorithm"]
-    conductor.begin_anew(statistics)
+    with misfits_refused(Path(parts.config.run.init_from or "")) if initial else nullcontext():
+        conductor.begin_anew(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
     doubts = parts.config.settings.doubts(parts.config.run.steps)
     return "; ".join(filter(None, (origin, reason, doubts)))
 
 
 def _continue(
-    parts: AnyParts, conductor: Conductor, saved: Checkpoint, state: dict[str, Any], replays: list[Tree | None]
+    parts: AnyParts,
+    conductor: Conductor,
+    run: Path,
+    saved: Checkpoint,
+    state: dict[str, Any],
+    replays: list[Tree | None],
 ) -> str:
     """Go on from a checkpoint. `replays` holds its replay alone, and is emptied: its file is not held on to."""
-    parts.algorithm.load_weights(saved.weights)
-    continued, memory = conductor.restore(state, replays.pop())
+    from offbeat.runtime.saved_state import misfits_refused, require_like
+
+    with misfits_refused(run):
+        if (learner := getattr(parts, "learner", None)) is not None:
+            made = learner.state()
+            for part in ("algorithm", "adam"):
+                require_like(state["learner"][part], made[part], f"learner, {part}")
+        parts.algorithm.load_weights(saved.weights)
+        continued, memory = conductor.restore(state, replays.pop())
     episodes = (
         "episodes under way go on where they were"
         if continued

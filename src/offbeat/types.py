@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from offbeat.fields import Among, Bound, Name, Size, Unlimited
 
 if TYPE_CHECKING:
     import torch
@@ -42,20 +44,32 @@ NO_DECISION = "no_decision"
 
 # --- what an env looks like ---------------------------------------------------------------------------------
 
+_DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+DTypeName = Annotated[str, Among(_DTYPES)]
+ChoiceCount = Annotated[int, Bound(1, 2**31 - 1)]
+"""How many there are to choose from."""
+First = Annotated[int, Bound(-(2**63), 2**63 - 1)]
+"""The env's own number of a first choice."""
+Limit = Annotated[float, Unlimited]
+"""Of a box; infinite where there is none."""
+
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of an observation, without the column axis."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+    name: Name
+    shape: tuple[Size, ...]
+    dtype: DTypeName
     """A NumPy dtype name; floating-point observations are kept in float32."""
-    choices: tuple[int, ...] = ()
+    choices: tuple[ChoiceCount, ...] = ()
     """How many each number has, where they are choices, as those of a Discrete; counted from 0. Seen one-hot."""
-    start: tuple[int, ...] = ()
+    start: tuple[First, ...] = ()
     """The env's own number of each first choice, where it is not 0."""
-    stack: int = 1
+    stack: Annotated[int, Bound(1, 255)] = 1
     """Arrays of successive rows that a policy sees at once, [stack, *shape]; memory keeps one a row."""
 
     @property
@@ -115,20 +129,20 @@ class ActionSpec:
 
     kind: Literal["discrete", "multidiscrete", "box", "mixed"]
     """multidiscrete: a MultiDiscrete, or a MultiBinary, whose components have 2 choices each."""
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     """As recorded: () for discrete, (choices + numbers of boxes,) for mixed, else the space's own shape."""
-    nvec: tuple[int, ...] = ()
+    nvec: tuple[ChoiceCount, ...] = ()
     """Number of choices of each component, flattened (discrete: one component)."""
-    start: tuple[int, ...] = ()
+    start: tuple[First, ...] = ()
     """The env's own number of each component's first choice, where it is not 0: recorded choices count from 0."""
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
+    low: tuple[Limit, ...] = ()
+    high: tuple[Limit, ...] = ()
     """Bounds of a box, flattened; infinite where there is none."""
     parts: tuple[ActionSpec, ...] = ()
     """Of a mixed action; a part may be mixed itself."""
-    keys: tuple[str, ...] = ()
+    keys: tuple[Name, ...] = ()
     """Of the parts, in a Dict; none in a Tuple."""
-    env_dtype: str = field(default="", compare=False)
+    env_dtype: Annotated[str, Among(("", *_DTYPES))] = field(default="", compare=False)
     """What the env is handed, where it is not the dtype that is recorded."""
 
     @property

@@ -21,6 +21,7 @@ from offbeat.envs.sources import make_scalar, mujoco_warnings_once
 from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy, Trained
+from offbeat.trust import Code, require
 from offbeat.types import INFO_MASK, Tree
 
 DEFAULT_FPS = 30
@@ -49,6 +50,7 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int
         and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     ):
         raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
+    require(Code(env=policy.trained.env), "the policy")
     env = _make(policy.trained, "human" if video is None else "rgb_array")
     episode = _Episode(env, policy, seed, max_steps)
     try:
@@ -75,7 +77,7 @@ class _Episode:
         observation, info = self._drawn(self._env.reset, seed=self._seed)
         yield self._drawn(self._env.render)
         while not self.ended and self.length < self._max_steps:
-            action = self._policy(observation, action_mask=info.get(INFO_MASK))
+            action = self._chosen(observation, info)
             observation, reward, terminated, truncated, info = self._drawn(self._env.step, action)
             self.total += float(reward)
             self.length += 1
@@ -83,6 +85,12 @@ class _Episode:
             if info.get(BEGINS):
                 self._policy.begin()
             yield self._drawn(self._env.render)
+
+    def _chosen(self, observation: Any, info: Any) -> Any:
+        try:
+            return self._policy(observation, action_mask=info.get(INFO_MASK))
+        except ValueError as error:
+            raise ConfigError(f"the policy does not fit {self._policy.trained.env} as it is here: {error}") from error
 
     def _drawn(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call the env: with a window open, each of its methods draws."""

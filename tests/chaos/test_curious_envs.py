@@ -53,7 +53,7 @@ def test_what_envs_print_start_and_leave_behind_disturbs_nobody(tmp_path, runtim
 
 
 def assert_json_is_whole(run: Path, folder: Path) -> None:
-    said = Started(["eval", str(run), "--episodes", "2", "--json"], folder).end()
+    said = Started(["eval", str(run), "--episodes", "2", "--json", "--trust-code"], folder).end()
     assert json.loads(said.out)["episodes"] == 2, said
     arguments = ["bench", "ppo", "curious/Rude-v0", "--import", *CURIOUS["imports"], "--json", "--act-only"]
     flags = ["--seconds", "0.2", "--runtime", "processes", "--actors", "1", "--envs-per-actor", "8"]

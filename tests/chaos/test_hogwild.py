@@ -338,7 +338,7 @@ def test_a_main_process_that_is_killed_leaves_no_worker_behind_and_its_run_goes_
     assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
     assert_whole(path)
     learned = load(path / "checkpoints" / "latest").policy["env_steps"]
-    assert offbeat("resume", path, "--steps", learned + 500, "--progress", "none").code == 0
+    assert offbeat("resume", path, "--steps", learned + 500, "--progress", "none", "--trust-code").code == 0
     lines = [line["env_steps"] for line in lines_of(path)]
     assert lines == sorted(lines)
     assert lines[-1] >= learned + 500

@@ -106,7 +106,7 @@ def test_a_main_process_that_is_killed_leaves_no_actor_and_no_file_behind(tmp_pa
     assert not any(name.startswith(("offbeat", "psm_", "sem.", "torch")) for name in shared_memory() - shared)
     monkeypatch.chdir(tmp_path)
     learned = load(path / "checkpoints" / "latest").policy["env_steps"]
-    assert offbeat("resume", path, "--steps", learned + 1000, "--progress", "none").code == 0
+    assert offbeat("resume", path, "--steps", learned + 1000, "--progress", "none", "--trust-code").code == 0
 
 
 def shared_memory() -> set[str]:

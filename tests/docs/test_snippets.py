@@ -21,7 +21,7 @@ import offbeat
 from offbeat.cli import main
 from offbeat.cli.train import RunArguments
 
-OWN = ("my_env", "own_algorithm")
+OWN = ("my_env", "own_algorithm", "own_encoder")
 """Modules of the user's, which pages speak of."""
 WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page))]
 

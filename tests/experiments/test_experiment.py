@@ -250,7 +250,7 @@ def test_a_session_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_pa
         tmp_path / "spec.toml", env=None, envs=["runs/RaisesUntilMended-v0", "CartPole-v1"], seeds=[1],
         imports=["tests.reference.run_envs"], settings={**TINY, "steps": 4096, "checkpoint_every": 64},
     )  # fmt: skip
-    said = in_order(tmp_path)
+    said = in_order(tmp_path, "--trust-code")
     experiment = tmp_path / "experiments/spec"
     assert said.code == 1
     assert "failed: trial-000/seed-1: " in said.out
@@ -262,7 +262,7 @@ def test_a_session_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_pa
         assert [(row["finished"], row["failed"]) for row in csv.DictReader(file)] == [("0", "1"), ("1", "0")]
 
     (tmp_path / "MENDED").touch()
-    said = in_order(tmp_path)
+    said = in_order(tmp_path, "--trust-code")
     assert said.code == 0, said
     assert "trial-000/seed-1 goes on from its checkpoint" in said.err
     assert lines_of(experiment / "trial-000/seed-1")[-1]["env_steps"] >= 4096

@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
+from offbeat.cli.trusting import Imports
 from offbeat.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Eval:
     """Env steps after which the evaluation ends, all its envs together."""
     json: bool = False
     """Print one JSON object and nothing else."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the run names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
         from offbeat.scoring import score
@@ -46,7 +51,7 @@ class Eval:
         at_least("max-episode-steps", self.max_episode_steps, 1)
         at_least("max-steps", self.max_steps, 1)
         with stdout_aside(), _bar(self.episodes, shown=not self.json) as on_step:
-            loaded = _load(self.run_directory, self.checkpoint)
+            loaded = _load(self)
             figures = score(
                 loaded,
                 episodes=self.episodes,
@@ -80,14 +85,13 @@ class Eval:
         )
 
 
-def _load(run_directory: Path, checkpoint: str) -> LoadedPolicy:
+def _load(command: Eval | Watch) -> LoadedPolicy:
     """Load a run's policy, and import the modules that its env comes from."""
-    from offbeat.loading import load
+    from offbeat.loading import load_to_play
     from offbeat.registry import import_modules
-    from offbeat.run_directory import RunDirectory
 
-    import_modules(RunDirectory.open(run_directory).read_run().imports)
-    return load(run_directory, checkpoint)
+    import_modules(command.imports)
+    return load_to_play(command.run_directory, command.checkpoint, trust_code=command.trust_code)[1]
 
 
 def at_least(name: str, value: int, least: int) -> None:
@@ -126,12 +130,16 @@ class Watch:
     """latest, best or step-<12 digits>."""
     max_steps: int = 27_000
     """Env steps after which the episode is cut."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the run names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
         from offbeat.watching import watch
 
         at_least("max-steps", self.max_steps, 1)
-        loaded = _load(self.run_directory, self.checkpoint)
+        loaded = _load(self)
         with busy("playing an episode", shown=self.video is not None):
             played = watch(loaded, seed=self.seed, video=self.video, max_steps=self.max_steps)
         cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
+from offbeat.cli.trusting import Imports
 
 if TYPE_CHECKING:
     from offbeat.exporting.export import Exported
@@ -30,21 +31,28 @@ class Export:
     """latest, best or step-<12 digits>."""
     out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Where to write. Default: policy.onnx or policy.pt in the run directory; of the hub, in the current folder."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the run names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
         from offbeat.loading import HUB
         from offbeat.registry import import_modules
-        from offbeat.run_directory import RunDirectory
 
-        folder = Path()
-        if not self.run_directory.startswith(HUB):
-            folder = Path(self.run_directory)
-            import_modules(RunDirectory.open(folder).read_run().imports)
+        import_modules(self.imports)
+        folder = Path() if self.run_directory.startswith(HUB) else Path(self.run_directory)
         file = self.out or folder / f"policy{SUFFIXES[self.format]}"
         with busy("exporting, and comparing the file with the policy"):
             from offbeat.exporting.export import export
 
-            exported = export(self.run_directory, file, format=self.format, checkpoint=self.checkpoint)
+            exported = export(
+                self.run_directory,
+                file,
+                format=self.format,
+                checkpoint=self.checkpoint,
+                trust_code=self.trust_code,
+            )
         print("\n".join(_told(exported)))
         return 0
 

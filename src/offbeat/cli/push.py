@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
 from offbeat.cli.evaluate import at_least
+from offbeat.cli.trusting import Imports
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,14 @@ class Push:
     """Make the repository private, if it is made."""
     dry_run: bool = False
     """Write the folder, and say what would be pushed."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the run names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
         from offbeat.hub import push, require_name, require_token, write_folder
-        from offbeat.loading import loaded_from
+        from offbeat.loading import load_to_play
         from offbeat.registry import import_modules
         from offbeat.run_directory import RunDirectory
         from offbeat.scoring import score
@@ -43,13 +48,11 @@ class Push:
         require_name(self.repo)
         if not self.dry_run:
             require_token()
-        directory = RunDirectory.open(self.run_directory)
-        import_modules(directory.read_run().imports)
-        saved = directory.read_checkpoint(self.checkpoint)
-        loaded = loaded_from(saved)
+        import_modules(self.imports)
+        saved, loaded = load_to_play(self.run_directory, self.checkpoint, trust_code=self.trust_code)
         with busy("playing episodes"):
             figures = score(loaded, episodes=self.episodes, seed=self.seed)
-        folder = write_folder(directory, saved, loaded, figures, self.repo)
+        folder = write_folder(RunDirectory(self.run_directory), saved, loaded, figures, self.repo)
         print(f"{folder}: return {figures['return_mean']:.1f} +- {figures['return_std']:.1f}")
         for file in sorted(folder.iterdir()):
             print(f"  {file.name}, {file.stat().st_size:,} bytes")

@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
 from offbeat.cli.train import Number, Progress
+from offbeat.cli.trusting import Imports
 
 if TYPE_CHECKING:
     from offbeat.experiments.experiment import Ended, Experiment
@@ -34,10 +35,16 @@ class RunSpec:
     """Sessions that run side by side. Default: as many as the cores suffice for."""
     progress: Progress = None
     """Default: a line for each session that runs, redrawn in place on a terminal."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the spec names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the spec names: only for specs of your own, or after reading them."""
 
     def run(self) -> int:
         from offbeat.fields import Count, read
+        from offbeat.registry import import_modules
 
+        import_modules(self.imports)
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count)
         path = self.dir or Path("experiments") / self.spec.stem
         with busy("reading the spec, and trying the envs", shown=self.progress != "none"):
@@ -45,11 +52,11 @@ class RunSpec:
             from offbeat.experiments.progress import make_view
 
             view = make_view(self.progress, sys.stderr)
-            experiment = Experiment(self.spec, path)
+            experiment = Experiment(self.spec, path, trust_code=self.trust_code)
         if self.dry_run:
             _tell_what_would_run(experiment, jobs or experiment.jobs)
             return 0
-        again = shlex.join(["offbeat", "run", str(self.spec), *(["--dir", str(path)] if self.dir else [])])
+        again = shlex.join(["offbeat", "run", str(self.spec), *self._flags()])
         try:
             ended = experiment.run(COMMAND, view, jobs)
         except KeyboardInterrupt:
@@ -57,6 +64,12 @@ class RunSpec:
             return 130
         _report(ended, path, again)
         return ended.exit_code
+
+    def _flags(self) -> list[str]:
+        """Return the flags that are needed to go on with it."""
+        directory = ["--dir", str(self.dir)] if self.dir else []
+        imports = [word for module in self.imports for word in ("--import", module)]
+        return [*directory, *imports, *(["--trust-code"] if self.trust_code else [])]
 
 
 def _tell_what_would_run(experiment: Experiment, jobs: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,6 +10,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
+from offbeat.cli.trusting import Imports
 from offbeat.fields import FLAGS
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class RunArguments:
     """Env steps between evaluations; 0 for none."""
     init_from: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Begin with the weights of another run."""
-    imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
+    imports: Imports = ()
     """Python module to import first; it may register envs, algorithms and encoders."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Any setting; docs/options.md lists them."""
@@ -111,21 +112,38 @@ class Resume:
     """Go on in another runtime than it was begun in."""
     progress: Progress = None
     """Default: the dashboard on a terminal, lines elsewhere."""
+    imports: Imports = ()
+    """Python module to import first, which may register what the run names; of the current folder too."""
+    trust_code: bool = False
+    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
         from offbeat.fields import Count, read
+        from offbeat.registry import import_modules
         from offbeat.training import resume
 
+        import_modules(self.imports)
         steps = None if self.steps is None else read("steps", self.steps, Count)
         with stdout_aside():
-            run = resume(self.run_directory, steps=steps, runtime=self.runtime, progress=self.progress)
+            run = resume(
+                self.run_directory,
+                steps=steps,
+                runtime=self.runtime,
+                progress=self.progress,
+                trust_code=self.trust_code,
+            )
         return _report(run)
 
 
 def _report(run: Run) -> int:
     """Say how a run ended and what to type next."""
+    from offbeat.run_directory import RunDirectory
+    from offbeat.trust import flag_for
+
     print(f"{run.state}: {run.reason}")
     if (run.path / "checkpoints" / "latest").exists():
         verb = "resume" if run.state == "interrupted" else "eval"
-        print(f"  next: offbeat {verb} {run.path}\n        offbeat plot {run.path}")
+        code = RunDirectory(run.path).code()
+        flag = flag_for(code if verb == "resume" else replace(code, algorithm=""))
+        print(f"  next: offbeat {verb} {run.path}{flag}\n        offbeat plot {run.path}")
     return run.exit_code

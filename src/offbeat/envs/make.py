@@ -19,7 +19,7 @@ from offbeat.envs.gymnasium import make_gymnasium
 from offbeat.envs.limits import Limits
 from offbeat.envs.spaces import stacked
 from offbeat.errors import ConfigError, OffbeatError, unknown, with_traceback_of
-from offbeat.registry import import_modules
+from offbeat.registry import accept, import_modules
 from offbeat.seeding import derive_seed
 
 _NEEDS = {
@@ -209,6 +209,7 @@ def registered(env_id: str) -> RegisteredEnv:
     module, _, name = env_id.rpartition(":")
     if module:
         import_modules((module,))
+        accept(env_id)
     if (maker := _maker_in(module, name)) is not None:
         return RegisteredEnv(env_id, maker)
     try:

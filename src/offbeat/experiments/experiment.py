@@ -43,13 +43,14 @@ class Experiment:
     Args:
         spec_file: the spec.
         path: where the experiment is kept, or will be.
+        trust_code: import and call whatever code the spec names.
 
     Raises:
         ConfigError: the spec, one of its trials, or what is in the directory is not accepted.
     """
 
-    def __init__(self, spec_file: Path, path: Path) -> None:
-        self.spec = read_spec(spec_file)
+    def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False) -> None:
+        self.spec = read_spec(spec_file, trust_code=trust_code)
         self._text = spec_file.read_bytes()
         self.directory = ExperimentDirectory(path)
         self.directory.require_for(self.spec)

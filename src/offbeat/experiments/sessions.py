@@ -13,6 +13,7 @@ from offbeat.errors import ConfigError
 from offbeat.experiments.trials import Trial, as_toml, spelled
 from offbeat.run_directory import RunDirectory, hold
 from offbeat.threads import usable_cores
+from offbeat.trust import code_of, flag_for
 
 Standing = Literal["new", "lost", "unfinished", "finished"]
 """new: nothing is there; lost: it was begun, but nothing that it learned was saved; unfinished: a resume goes on."""
@@ -109,7 +110,8 @@ class Session:
         """Return what is typed after `offbeat` to begin it, or to go on with it."""
         told = ["--progress", "lines"]
         if self.standing() == "unfinished":
-            return ["resume", str(self.run.path), *told]
+            flag = flag_for(code_of(self.trial.config.tables())).split()  # of the spec, which the caller has accepted
+            return ["resume", str(self.run.path), *flag, *told]
         run = self.trial.config.run
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from offbeat.errors import ConfigError, unknown
 from offbeat.experiments.search import Search, expect, read_search, refuse_twice
 from offbeat.fields import Count, Natural
 from offbeat.registry import algorithm_entry, import_modules
+from offbeat.trust import Code, modules_in, require, texts
 
 _KEYS = {
     "algorithm": str,
@@ -65,18 +66,42 @@ class Spec:
         return None if self.search is None else self.search.trials
 
 
-def read_spec(path: Path) -> Spec:
+def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
     """Read a spec file.
 
+    Args:
+        path: of the file.
+        trust_code: import and call whatever code it names.
+
     Raises:
-        ConfigError: it is missing, no TOML, or has a key or value that is not accepted; or an import fails.
+        ConfigError: it is missing, no TOML, or has a key or value that is not accepted; it names code that was refused,
+            or an import fails.
     """
+    tables = _read_tables(path)
+    for code in _codes_of(tables):
+        require(code, str(path), trust_code=trust_code)
+    return spec_of(tables, str(path))
+
+
+def _read_tables(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"the spec {path} cannot be read (it is no file): give a TOML file")
     try:
-        return spec_of(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the spec {path} cannot be read ({error.strerror}): give a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML ({error}): docs/experiments.md shows what a spec looks like") from None
+
+
+def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
+    """Yield all code that a spec names, wrong types left out: those are refused later."""
+    over = tables.get("search", {}).get("over") if isinstance(tables.get("search"), dict) else None
+    settings = [table for table in (tables.get("settings"), over) if isinstance(table, dict)]
+    yield Code(modules_in(tables.get("imports")))
+    yield from (Code(env=env) for key in ("env", "envs") for env in texts(tables.get(key)))
+    yield from (Code(algorithm=algorithm) for algorithm in texts(tables.get("algorithm")))
+    yield from (Code(encoder=encoder) for table in settings for encoder in texts(table.get("encoder")))
 
 
 def spec_of(tables: Mapping[str, Any], where: str) -> Spec:

@@ -17,6 +17,7 @@ from offbeat.loading import LoadedPolicy, Trained, load, policy_of
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, action_parts, input_dtype, output_dtype
+from offbeat.registry import EncoderFactory
 from offbeat.seeding import stream
 
 
@@ -40,6 +41,8 @@ def export(
     *,
     format: FormatName = "onnx",  # noqa: A002 - as the flag is called
     checkpoint: str = "latest",
+    encoder: EncoderFactory | None = None,
+    trust_code: bool = False,
 ) -> Exported:
     """Write the policy of a run as one file that acts as `offbeat.load(run)` does, with the likeliest action.
 
@@ -51,13 +54,15 @@ def export(
         file: which must not be there yet.
         format: onnx, which needs `pip install "offbeat[export]"`, or torchscript.
         checkpoint: latest, best or step-<12 digits>.
+        encoder: as for `offbeat.load`, and so is trust_code.
+        trust_code: import and call whatever the run names.
 
     Raises:
         ConfigError: there is no such run, checkpoint or format, the file exists or cannot be written, or a package is
             missing.
         RunFailed: the network cannot be exported, or the file does not act like the policy.
     """
-    return export_policy(load(run, checkpoint), Path(file), format)
+    return export_policy(load(run, checkpoint, encoder=encoder, trust_code=trust_code), Path(file), format)
 
 
 def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:

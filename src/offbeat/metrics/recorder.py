@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from offbeat.errors import RunFailed
+from offbeat.fields import Counter, NonNegative
 from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
@@ -53,19 +54,19 @@ EPISODES_TO_REPORT = 20
 class Counters:
     """How far a run has come. All count from the beginning of the run, through every resume."""
 
-    env_steps: int = 0
-    frames: int = 0
-    learning_step: int = 0
-    updates: int = 0
-    updates_refused: int = 0
-    actor_restarts: int = 0
-    wall_time_s: float = 0.0
-    acted_beyond: int = 0
+    env_steps: Counter = 0
+    frames: Counter = 0
+    learning_step: Counter = 0
+    updates: Counter = 0
+    updates_refused: Counter = 0
+    actor_restarts: Counter = 0
+    wall_time_s: NonNegative = 0.0
+    acted_beyond: Counter = 0
     """Env steps acted but not learned from when the run ended."""
-    env_stall_max_s: float = 0.0
+    env_stall_max_s: NonNegative = 0.0
     """Seconds of the longest single call of an env so far."""
-    evaluator_restarts: int = 0
-    evaluation_s: float = 0.0
+    evaluator_restarts: Counter = 0
+    evaluation_s: NonNegative = 0.0
     """Seconds that evaluations have taken."""
 
 

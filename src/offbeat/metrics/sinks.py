@@ -88,8 +88,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            record = json.loads(line, parse_constant=_refuse)
+            if not isinstance(record, dict):
+                raise TypeError  # noqa: TRY301 - told as the others
+            records.append(record)
+        except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines):
                 break
             raise ConfigError(
@@ -99,6 +102,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def _refuse(constant: str) -> None:
+    """Refuse NaN and infinities, which metrics lines never have."""
+    raise ValueError(constant)
+
+
 def truncate_metrics(path: Path, learning_step: int) -> None:
     """Keep the lines up to ``learning_step``, the checkpoint's, so that a resumed run writes no line twice.
 
@@ -106,7 +114,10 @@ def truncate_metrics(path: Path, learning_step: int) -> None:
     """
     if not path.exists():
         return
-    kept = [line for line in read_metrics(path) if line["learning_step"] <= learning_step]
+    lines = read_metrics(path)
+    if not all(isinstance(line.get("learning_step"), int) for line in lines):
+        raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
+    kept = [line for line in lines if line["learning_step"] <= learning_step]
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in kept)

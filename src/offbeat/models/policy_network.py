@@ -15,7 +15,7 @@ from torch.nn import functional
 from offbeat.models.cores import CORES
 from offbeat.models.dense import Dense, Initializer, Unfilled
 from offbeat.models.encoders import encoders_of
-from offbeat.models.spec import PolicySpec
+from offbeat.models.spec import ENCODERS, PolicySpec
 
 NONE_ENCODED: Mapping[str, Tensor] = MappingProxyType({})
 
@@ -159,5 +159,7 @@ def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tens
 
 def shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each of a policy's parameters: those of the body, of the head, then log_std."""
-    network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
+    own = bool(spec.encoded) and spec.encoder not in ENCODERS  # made, and tried, by code that may look at values
+    with nullcontext() if own else torch.device("meta"):  # no memory is taken: the sizes may be a stranger's
+        network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
     return tuple((name, tuple(parameter.shape)) for name, parameter in network.named_parameters())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from offbeat.errors import ConfigError
+from offbeat.fields import Bound, Name, Size, build
 from offbeat.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
@@ -28,7 +30,7 @@ class PolicySpec:
 
     observation: tuple[Leaf, ...]
     action: ActionSpec
-    hidden_sizes: tuple[int, ...]
+    hidden_sizes: tuple[Annotated[int, Bound(1, 2**31 - 1)], ...]
     activation: Activation
     distribution: Distribution
     """Of boxes, as choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds
@@ -40,12 +42,12 @@ class PolicySpec:
     uniform_start: bool = False
     """Whether a flag is published with the weights: while it is 1, sampled actions are uniform over all there are."""
 
-    encoder: str = "flat"
+    encoder: Name = "flat"
     """Of images, one of ENCODERS; flat: their bytes are numbers like any others. Or the user's own, of all leaves."""
     layer_norm: bool = False
     """Whether each hidden layer's outputs are normalised before the activation."""
     core: CoreName = "none"
-    core_size: int = 0
+    core_size: Size = 0
     """Units of the recurrent core."""
     precision: Precision = "fp32"
     """What matrix products and convolutions are computed in; parameters are float32."""
@@ -137,21 +139,76 @@ class PolicySpec:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PolicySpec:
-        """Take what `to_json` returned; older checkpoints have fewer keys, whose defaults they mean."""
-        given = {key: _as_tuple(value) for key, value in data.items() if key in {field.name for field in fields(cls)}}
-        leaves = tuple(Leaf(**_with_tuples(leaf)) for leaf in data["observation"])
-        return cls(**{**given, "observation": leaves, "action": _action(data["action"])})
+    def from_json(cls, data: object) -> PolicySpec:
+        """Take what `to_json` returned; older checkpoints have fewer keys, whose defaults they mean.
+
+        Raises:
+            ConfigError: a value is not what it should be, or parts of it do not fit one another.
+        """
+        spec = build(cls, data, "the checkpoint's policy", _CHANGED)
+        for wrong in (*_wrong_leaves(spec), *_wrong_action(spec.action), *_wrong_head(spec)):
+            raise ConfigError(f"the checkpoint's policy cannot be: {wrong}. {_CHANGED[0].upper()}{_CHANGED[1:]}")
+        return spec
 
 
-def _action(data: Mapping[str, Any]) -> ActionSpec:
-    parts = tuple(_action(part) for part in data.get("parts", ()))
-    return ActionSpec(**{**_with_tuples(data), "parts": parts})
+# --- what a file says -----------------------------------------------------------------------------------------
+
+_CHANGED = "its policy.json was changed, or is of another version of offbeat"
+MOST_NUMBERS = 2**26
+"""In one observation's leaf, a stack included: more than twice those of a 4K picture in colour."""
 
 
-def _with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _as_tuple(value) for name, value in data.items()}
+def _wrong_leaves(spec: PolicySpec) -> Iterator[str]:
+    """Yield what is wrong with the leaves, in words."""
+    names = [leaf.name for leaf in spec.observation]
+    if not names or len(set(names)) < len(names):
+        yield "it observes nothing, or two things of one name"
+    if sum(leaf.is_mask for leaf in spec.observation) > 1:
+        yield "it has two masks"
+    for leaf in spec.observation:
+        if max(leaf.size, leaf.inputs) * leaf.stack > MOST_NUMBERS:
+            yield f"{leaf.name} has more than {MOST_NUMBERS} numbers"
+        elif len(leaf.choices) not in (0, leaf.size) or len(leaf.start) not in (0, len(leaf.choices)):
+            yield f"{leaf.name} has {leaf.size} numbers, but choices and starts of others"
+        elif leaf.choices and leaf.dtype.startswith(("float", "bool")):
+            yield f"{leaf.name} has choices that are no whole numbers, but {leaf.dtype}"
+        elif leaf.is_mask and (leaf.dtype, leaf.shape) != ("bool", (spec.logits,)):
+            yield f"{leaf.name} is no mask of {spec.logits} choices"
+        elif leaf.stack > 1 and not leaf.is_image:
+            yield f"{leaf.name} is stacked, but no image"
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+def _wrong_action(action: ActionSpec) -> Iterator[str]:
+    """Yield what is wrong with an action, or with a part of it, in words."""
+    numbers, mixed = len(action.nvec) + len(action.low), action.kind == "mixed"
+    if action.size != numbers or not numbers or len(action.low) != len(action.high):
+        yield f"a {action.kind} action of shape {list(action.shape)} has {numbers} choices and bounds"
+    if len(action.shape) != {"discrete": 0, "mixed": 1}.get(action.kind, len(action.shape)):
+        yield f"a {action.kind} action cannot have the shape {list(action.shape)}"
+    if not mixed and (action.nvec if action.kind == "box" else action.low):
+        yield f"a {action.kind} action has choices, or bounds, that do not belong to it"
+    if len(action.start) not in (0, len(action.nvec)) or mixed != bool(action.parts):
+        yield f"a {action.kind} action has parts or starts that do not belong to it"
+    if len(action.keys) not in (0, len(action.parts)) or len(set(action.keys)) < len(action.keys):
+        yield "an action's parts have names that do not belong to them"
+    if mixed and any(_joined(action.parts, name) != getattr(action, name) for name in ("nvec", "low", "high")):
+        yield "an action is not made of its parts"
+    for part in action.parts:
+        yield from _wrong_action(part)
+
+
+def _joined(parts: tuple[ActionSpec, ...], name: str) -> tuple[Any, ...]:
+    return tuple(number for part in parts for number in getattr(part, name))
+
+
+def _wrong_head(spec: PolicySpec) -> Iterator[str]:
+    """Yield what is wrong with the rest, in words."""
+    discrete = spec.distribution in ("categorical", "epsilon_greedy")
+    if discrete == bool(spec.box_size) or (spec.distribution == "tanh_gaussian" and spec.logits):
+        yield f"a {spec.distribution} distribution does not suit {spec.action.kind} actions"
+    if spec.uniform_start and spec.action.kind == "mixed":
+        yield "a mixed action cannot begin uniform"
+    if spec.recurrent != bool(spec.core_size):
+        yield f"its core is {spec.core}, of {spec.core_size} units"
+    if not (spec.inputs or spec.encoded):
+        yield "it observes nothing that a network could look at"

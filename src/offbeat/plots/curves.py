@@ -98,14 +98,21 @@ def read_run(run_dir: Path, x: XAxis) -> Run:
             "Give a directory that offbeat train made, such as offbeat plot runs/NAME"
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
-    training = _curve(lines, _KEYS[x], "episode_return_mean")
-    evaluation = _curve(evaluated(lines), _KEYS[x], "eval_return_mean")
+    try:
+        training = _curve(lines, _KEYS[x], "episode_return_mean")
+        evaluation = _curve(evaluated(lines), _KEYS[x], "eval_return_mean")
+        settings = _settings(run_dir)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{run_dir} cannot be drawn: its {config.name} or {metrics.name} was changed by another program "
+            f"({type(error).__name__}: {error})"
+        ) from error
     if not len(training.x) and not len(evaluation.x):
         raise ConfigError(
             f"{metrics} has no returns yet: no episode has ended. "
             f"Train longer first: type offbeat resume {run_dir}, or offbeat train with more --steps"
         )
-    return Run(_settings(run_dir), training, evaluation)
+    return Run(settings, training, evaluation)
 
 
 def evaluated(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

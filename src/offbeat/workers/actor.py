@@ -18,7 +18,7 @@ from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
 from offbeat.seeding import stream
-from offbeat.types import FRAME_AGE, LEAD, Policy, Tree
+from offbeat.types import FRAME_AGE, LEAD, Array, Leaf, Policy, Tree
 
 
 class Watch(Protocol):
@@ -278,12 +278,17 @@ class Actor:
             raise TypeError(f"{self._envs.spec.id} cannot restore a snapshot")
         self._watch.enter(resets=True)
         self._envs.restore(state["envs"])
-        self._following = dict(state["following"])
+        self._following = {leaf.name: self._copied(leaf, state) for leaf in self._envs.spec.observation}
         self._returns[:], self._lengths[:] = state["returns"], state["lengths"]
         self._state[:] = state["state"]
         self._stacks.restore(state["stacks"])
-        self._cut = state["cut"]
+        self._cut = bool(state["cut"])
         self._watch.leave()
+
+    def _copied(self, leaf: Leaf, state: dict[str, Any]) -> Array:
+        copy = np.empty((self._envs.spec.columns, *leaf.shape), leaf.dtype)
+        copy[...] = state["following"][leaf.name]
+        return copy
 
     def close(self) -> None:
         self._envs.close()

@@ -1,0 +1,147 @@
+"""What a checkpoint says of how far a run had come: checked before anything goes on from it.
+
+The file may be a stranger's, or damaged. The counters and versions are checked one by one, the learner's statistics and
+moments against those that these settings make; what else does not fit is found where it is put back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offbeat.errors import ConfigError
+from offbeat.fields import Share, build, in_short, read
+from offbeat.metrics.recorder import Counters
+from offbeat.metrics.verdict import Verdict
+
+_CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
+
+
+def require_state(state: Mapping[str, Any], run: Path) -> None:
+    """Refuse a state that nothing can go on from.
+
+    Args:
+        state: of a checkpoint.
+        run: its directory.
+
+    Raises:
+        ConfigError: with the first thing that cannot be.
+    """
+    where = f"the state of {run}"
+    counted = build(Counters, state.get("counters"), f"{where}, counters", _CHANGED)
+    layout, best = state.get("runtime"), state.get("best")
+    if not isinstance(layout, dict) or not isinstance(layout.get("runtime"), str):
+        raise _wrong(where, "runtime", layout)
+    if not (best is None or _is_number(best)):
+        raise _wrong(where, "best", best)
+    for name in ("learner", "recorder"):
+        if not isinstance(state.get(name), dict):
+            raise _wrong(where, name, state.get(name))
+    if not isinstance(state["learner"].get("algorithm"), dict):
+        raise _wrong(where, "learner", state["learner"])
+    _require_recorder(state["recorder"], f"{where}, recorder")
+    if layout["runtime"] != "hogwild":
+        _require_versions(state, counted.learning_step, where)
+
+
+def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
+    """Refuse figures of metrics that are none."""
+    build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
+    for name, holds in _RECORDED.items():
+        if not holds(recorder.get(name, {} if name == "spent" else None)):  # spent: there was none once
+            raise _wrong(where, name, recorder.get(name))
+    if recorder.get("verdict") is not None:
+        build(Verdict, recorder["verdict"], f"{where}, verdict", _CHANGED)
+
+
+def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> None:
+    """Refuse versions of the weights that are not those before the learning step that comes next."""
+    versions, progress, actors = (state.get(name) for name in ("versions", "progress", "actors"))
+    if not isinstance(versions, dict) or not all(_is_vector(vector) for vector in versions.values()):
+        raise _wrong(where, "versions", versions)
+    numbers = {str(number) for number in range(learned + 1 - len(versions), learned + 1)}
+    if not versions or set(versions) != numbers:
+        raise _wrong(where, "versions", sorted(versions))
+    if not isinstance(progress, dict) or set(progress) != numbers:
+        raise _wrong(where, "progress", progress)
+    for number, share in progress.items():
+        read(f"{where}, progress, {number}", share, Share, _CHANGED)
+    if not isinstance(actors, list) or not all(isinstance(actor, dict | None) for actor in actors):
+        raise _wrong(where, "actors", actors)
+
+
+def require_like(state: Any, expected: Any, where: str) -> None:
+    """Refuse a part of a state that has other keys, types or shapes than what these settings make.
+
+    Raises:
+        ConfigError: with the first that differs.
+    """
+    if isinstance(expected, Mapping):
+        if not isinstance(state, Mapping) or set(state) != set(map(str, expected)):
+            raise _wrong("the state", where, state)
+        for key, part in expected.items():
+            require_like(state[str(key)], part, f"{where}, {key}")
+    elif isinstance(expected, np.ndarray):
+        same = isinstance(state, np.ndarray) and (state.shape, state.dtype) == (expected.shape, expected.dtype)
+        if not same:
+            raise _wrong("the state", where, state)
+    elif _is_number(expected) and not (_is_number(state) and math.isfinite(state)):
+        raise _wrong("the state", where, state)
+
+
+@contextmanager
+def misfits_refused(run: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while a state is put back into an error with words.
+
+    Raises:
+        ConfigError: something did.
+    """
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the state of {run} does not fit its settings ({type(error).__name__}: {in_short(str(error))}): {_CHANGED}"
+        ) from error
+
+
+def _wrong(where: str, name: str, value: object) -> ConfigError:
+    return ConfigError(f"{where} has {name} {in_short(value)}, which cannot be: {_CHANGED}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
+
+
+def _are(value: object, holds: Callable[[Any], bool]) -> bool:
+    """Whether a value is a list of what `holds` is true of, or a table of it."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return parts is not None and all(map(holds, parts))
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and _are(value, _is_number)
+
+
+def _table(holds: Callable[[Any], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dict) and _are(value, holds)
+
+
+_MAYBE = _table(lambda value: value is None or _is_number(value))
+_RECORDED: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("returns", "lengths"), _numbers),
+    **dict.fromkeys(("totals", "waited", "spent"), _table(_is_number)),
+    **dict.fromkeys(("evaluation", "period"), _MAYBE),
+    "figures": _table(_numbers),
+    "info": _table(lambda value: _numbers(value) and len(value) == 2),
+    "silent": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+}
+"""What the recorder keeps, by name -> whether it is that."""
+
+
+def _is_vector(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.float32
