@@ -36,8 +36,8 @@ from tests.reference.runs import (
 from offbeat.checkpoint import load
 from offbeat.runtime.commons import SharedStorage
 from offbeat.runtime.crew import Crew
+from offbeat.runtime.deadline import START_S
 from offbeat.runtime.hogwild import HogwildConductor
-from offbeat.runtime.supervisor import START_S
 from offbeat.training import Run, resume
 
 ENVS = ("tests.reference.run_envs",)
@@ -380,17 +380,19 @@ def test_a_run_whose_worker_hangs_ends_in_time_on_its_last_checkpoint_and_says_w
 def test_a_worker_killed_at_rest_while_it_is_evaluated_has_its_part_in_the_checkpoint(tmp_path, moment):
     killed: list[int] = []
 
-    def kill_one(self: HogwildConductor, ended: int) -> None:
+    def kill_one(self: HogwildConductor) -> None:
         at_the_end = self.counters.env_steps >= 600
         if self._crew.at_rest and at_the_end == (moment == "at the end") and not killed:
             killed.append(self._crew._supervisor.processes[0].process.pid)
             os.kill(killed[0], signal.SIGKILL)
             while not self._crew.restarts:
                 self._crew.wait()
-        during(self, ended)
+        during(self)
 
     during = HogwildConductor._during_evaluation
-    often: dict[str, Any] = {"eval_every": 300, "checkpoint_every": 300, "eval_episodes": 2, "steps": 600}
+    often: dict[str, Any] = {
+        "eval_every": 300, "checkpoint_every": 300, "eval_episodes": 2, "steps": 600, "evaluator": "inline"
+    }  # fmt: skip
     with patch.object(HogwildConductor, "_during_evaluation", kill_one):
         run = small_sac(tmp_path / "run", **often, runtime="hogwild", workers=2, capacity=3000)
     assert killed

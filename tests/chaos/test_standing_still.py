@@ -25,7 +25,7 @@ from tests.reference.standing_still import LARGE, Launch
 from tests.runtime.test_supervisor import scene
 
 from offbeat.runtime import deadline
-from offbeat.runtime.child import Report, start_child
+from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.deadline import Deadline, Span, StallWatch
 
 ENVS = ("tests.reference.run_envs", "tests.reference.standing_still")
@@ -52,6 +52,13 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < end, "what was waited for did not come"
         time.sleep(0.01)
+
+
+def listen_until(child: Child, holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60.0
+    while not holds():
+        assert time.monotonic() < end, "what was waited for did not come"
+        child.listen(0.1)
 
 
 def endless(folder: Path, env: str, **settings: Any) -> Started:
@@ -149,7 +156,7 @@ def test_a_child_that_is_stopped_in_the_middle_of_a_report_holds_up_nobody():
         child.listen(0.2)
         assert time.monotonic() - before < 30, "it would wait for ever"
         os.kill(child.process.pid, signal.SIGCONT)
-        wait_until(lambda: bool(child.listen(0.1) or received))
+        listen_until(child, lambda: bool(received))
         assert len(received[0].content) == LARGE
     finally:
         child.kill()
@@ -166,7 +173,8 @@ def test_actors_with_large_states_end_by_themselves_and_close_their_envs():
 
 @pytest.mark.slow
 def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
-    with scene(env="still/SlowState-v0", imports=ENVS, actors=1, max_lag=0) as it:
+    layout = {"actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
+    with scene(env="still/SlowState-v0", imports=ENVS, **layout) as it:
         it.begin()
         it.acting.hold(1)
         it.next_batch(0)
@@ -194,7 +202,7 @@ def test_a_stop_signal_before_a_child_can_handle_it_does_not_end_it():
     child = start_child("tests.reference.standing_still", Launch(os.getpid()), heard=lambda _report: None)
     try:
         os.kill(child.process.pid, signal.SIGTERM)  # Python has not begun there
-        wait_until(lambda: bool(child.listen(0.1) or child.ready))
+        listen_until(child, lambda: child.ready)
     finally:
         child.kill()
 
