@@ -8,9 +8,9 @@
     checkpoints/latest, best         links to the newest one to resume from, and to the best by evaluation
 
 Each save has a directory of its own: a second one at the same env step is step-000000100352-2. So a link leads to a
-whole checkpoint at every moment. No file is ever changed in place, nothing is pickled, and what fails the check is never
-loaded. A replay may be larger than what is left of the memory: it is written in chunks, and read through a map of its
-file.
+whole checkpoint at every moment. No file is ever changed in place, nothing is pickled, and what fails the check is
+never loaded. A replay may be larger than what is left of the memory: it is written in chunks, and read through a map of
+its file.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class CheckpointStore:
         return [path for path in self._steps() if path.name == name or path.name.startswith(f"{name}-")]
 
     def _prune(self) -> None:
-        """Keep the newest full ones up to the latest, and what a link means; delete the half-written ones of a kill too.
+        """Keep the newest full ones up to the latest, and what a link means; delete what a killed run left, too.
 
         What cannot be deleted costs room, not the run; the next save tries again.
         """

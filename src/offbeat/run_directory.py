@@ -9,17 +9,27 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TextIO
+from time import monotonic
+from typing import Any, Literal, TextIO
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore
 from offbeat.checkpoint import load as load_checkpoint
 from offbeat.config import Config, RunConfig, load, load_run
-from offbeat.errors import ConfigError
+from offbeat.errors import ConfigError, RunFailed
+from offbeat.files import replace_file, sync
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
+LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02
+"""Who only looks whether a run is locked holds its lock for a moment; so it is tried more than once."""
+LOOK_EVERY_S = 1.0
+"""Seconds between looks whether the run directory is still there."""
+
+
+class RunDirectoryGone(RunFailed):
+    """The run directory was deleted, or moved, while the run went on."""
 
 
 def hold(file: TextIO, otherwise: str) -> None:
@@ -28,10 +38,11 @@ def hold(file: TextIO, otherwise: str) -> None:
     Raises:
         ConfigError: another process holds it; the message is `otherwise`.
     """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ConfigError(otherwise) from None
+    for _ in range(LOCK_TRIES):
+        with suppress(OSError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(LOCK_PAUSE_S)
+    raise ConfigError(otherwise)
 
 
 class RunDirectory:
@@ -45,6 +56,8 @@ class RunDirectory:
         self.status = path / "status.json"
         self.log = path / "log.txt"
         self.tensorboard = path / "tensorboard"
+        self.tracker = path / "tracker.json"
+        self._lock = path / ".lock"
         self.checkpoints = path / "checkpoints"
         self._made: list[Path] = []
         """What `create` has made, the run directory first, then its parents."""
@@ -61,12 +74,15 @@ class RunDirectory:
         directory._made = [p for p in (path, *path.parents) if not p.exists()]
         try:
             path.mkdir(parents=True)
+            config.save(directory.config)
+            replace_file(directory.command, (shlex.join(sys.argv) + "\n").encode())
+            for made in directory._made:
+                sync(made.parent)
         except OSError as error:
+            directory.discard()
             raise ConfigError(
-                f"the run directory {path} cannot be made ({error.strerror}): give another with --run-dir"
+                f"the run directory {path} cannot be made ({error.strerror}): make room, or give another with --run-dir"
             ) from None
-        config.save(directory.config)
-        directory.command.write_text(shlex.join(sys.argv) + "\n")
         return directory
 
     def refuse_existing(self) -> None:
@@ -113,10 +129,24 @@ class RunDirectory:
         """Return the run's checkpoints."""
         return CheckpointStore(self.checkpoints, kept)
 
+    def sync_metrics(self) -> None:
+        """Return when all metrics lines are on the disk.
+
+        Raises:
+            OSError: they could not be written.
+        """
+        if self.metrics.exists():
+            sync(self.metrics)
+
+    # --- its state, as other programs see it ----------------------------------------------------------------
+
     def write_status(
         self, state: RunState, reason: str = "", children: Iterable[int] = (), role: str = "actor"
     ) -> None:
-        """Replace status.json in one step; `children` are the ids of the processes in this role, by index."""
+        """Replace status.json; `children` are the ids of the processes in this role, by index.
+
+        In one step, as far as there is room for a second file. On a full disk it is overwritten where it lies.
+        """
         main = {"role": "main", "index": 0, "pid": os.getpid()}
         status = {
             "state": state,
@@ -124,23 +154,110 @@ class RunDirectory:
             "updated": _now(),
             "processes": [main, *({"role": role, "index": i, "pid": pid} for i, pid in enumerate(children))],
         }
-        temporary = self.status.with_suffix(".writing")
-        with suppress(OSError):  # a full disk costs the news, not the run
-            temporary.write_text(json.dumps(status, indent=1) + "\n")
-            temporary.replace(self.status)
+        self.put_status((json.dumps(status, indent=1) + "\n").encode())
+
+    def put_status(self, content: bytes) -> None:
+        """Replace status.json by this."""
+        try:
+            replace_file(self.status, content)
+        except OSError:
+            with suppress(OSError):  # a full disk costs the news, not the run
+                _overwrite(self.status, content)
+
+    def read_status(self) -> dict[str, Any]:
+        """Return status.json; empty if there is none, or it is no JSON object."""
+        with suppress(OSError, ValueError):
+            status = json.loads(self.status.read_text())
+            if isinstance(status, dict):
+                return status
+        return {}
+
+    def crash(self) -> str:
+        """Say that the run crashed, if it did: status.json says running, and no process holds the run's lock."""
+        status = self.read_status()
+        if status.get("state") != "running" or self.is_locked():
+            return ""
+        return (
+            f"{self.path} crashed: its status is running, last told at {status.get('updated')}, but its process is "
+            f"gone. What was saved is whole; `offbeat resume {self.path}` goes on from there"
+        )
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process alone; the lock dies with the process.
+
+        Raises:
+            ConfigError: another process is training in it, or the folder cannot be written to.
+        """
+        try:
+            file = self._lock.open("a")
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written to ({error.strerror}), and training needs that: make it writable"
+            ) from None
+        with file:
+            hold(file, f"another process is training in {self.path}: wait for it, or stop it first")
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a process is training in it."""
+        try:
+            with self._lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def presence(self) -> Callable[[], None]:
+        """Return a function that raises once the directory is no longer there; it looks every `LOOK_EVERY_S` seconds.
+
+        Raises:
+            RunDirectoryGone: by the function.
+        """
+        path, seen, next_look = self.path.absolute(), _identity(self.path), 0.0
+
+        def require() -> None:
+            nonlocal next_look
+            if monotonic() < next_look:
+                return
+            next_look = monotonic() + LOOK_EVERY_S
+            if _identity(path) != seen:
+                raise RunDirectoryGone(
+                    f"the run directory {self.path} was deleted or moved while the run went on: the run stops, and "
+                    "what it learned since its last checkpoint is lost"
+                )
+
+        return require
 
     def discard(self) -> None:
         """Delete the run, and the folders that were made for it, as far as they are empty."""
-        shutil.rmtree(self.path)
-        for parent in self._made[1:]:
-            if any(parent.iterdir()):
-                break
-            parent.rmdir()
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):  # one is not empty
+            for parent in self._made[1:]:
+                parent.rmdir()
 
     def note(self, text: str) -> None:
         """Add to log.txt what happened and when."""
         with suppress(OSError), self.log.open("a") as log:
             log.write(f"{_now()} {text}\n")
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """Write to a file where it lies: within the blocks that it has, this needs no more room."""
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from others, None if it is not there."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _now() -> str:

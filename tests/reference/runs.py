@@ -182,7 +182,7 @@ class Started:
         Unless told otherwise, OpenMP has one thread, so that tests do not wait for each other.
         """
         self._files = [folder / "stdout.txt", folder / "stderr.txt"]
-        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}"}
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
         with self._files[0].open("w") as out, self._files[1].open("w") as err:

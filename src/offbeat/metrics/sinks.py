@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -99,17 +98,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def truncate_metrics(path: Path, learning_step: int) -> None:
-    """Keep the lines up to ``learning_step``, the checkpoint's, so that a resumed run writes no line twice.
-
-    The file is replaced in one piece: a kill leaves either the old one or the new one.
-    """
-    if not path.exists():
-        return
-    kept = [line for line in read_metrics(path) if line["learning_step"] <= learning_step]
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in kept)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def metrics_up_to(path: Path, learning_step: int) -> bytes:
+    """Return what is kept of a JSON Lines file where a run goes on from ``learning_step``: no line is written twice."""
+    kept = [line for line in read_metrics(path) if line["learning_step"] <= learning_step] if path.exists() else []
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept).encode()
