@@ -106,6 +106,7 @@ class CheckpointStore:
             self._last = (env_steps, final)
         for name in names:
             self._link(name, final)
+        sync(self._directory)
         self._prune()
         return final
 
@@ -132,7 +133,6 @@ class CheckpointStore:
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target.name)
         temporary.replace(self._directory / name)
-        sync(self._directory)
 
     def full(self) -> list[str]:
         """Return the names of those that can be resumed from, oldest first."""

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and are on the disk when that is done."""
+"""Files that are replaced in one step, and lie on the disk when that is done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def stage(path: Path, content: bytes) -> Path:
+def stage(path: Path, content: bytes, *, synced: bool = True) -> Path:
     """Write what is to replace `path` to a file beside it, and return that file: renaming it needs no more room.
 
     Raises:
@@ -29,7 +29,8 @@ def stage(path: Path, content: bytes) -> Path:
     staged = path.with_name(f".{path.name}.new")
     try:
         staged.write_bytes(content)
-        sync(staged)
+        if synced:
+            sync(staged)
     except OSError:
         with suppress(OSError):
             staged.unlink(missing_ok=True)
@@ -37,11 +38,14 @@ def stage(path: Path, content: bytes) -> Path:
     return staged
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file, or replace it in one step: a reader finds the old content or the new one, also after a crash.
+def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+    """Write a file, or replace it in one step: a reader finds the old content or the new one.
+
+    So it is after a crash of the system too, and what was written is not lost by it, if it is `synced`.
 
     Raises:
         OSError: it could not be written; what was there before is untouched.
     """
-    stage(path, content).replace(path)
-    sync(path.parent)
+    stage(path, content, synced=synced).replace(path)
+    if synced:
+        sync(path.parent)

@@ -74,8 +74,8 @@ class RunDirectory:
         directory._made = [p for p in (path, *path.parents) if not p.exists()]
         try:
             path.mkdir(parents=True)
+            directory.command.write_text(shlex.join(sys.argv) + "\n")
             config.save(directory.config)
-            replace_file(directory.command, (shlex.join(sys.argv) + "\n").encode())
             for made in directory._made:
                 sync(made.parent)
         except OSError as error:
@@ -143,10 +143,7 @@ class RunDirectory:
     def write_status(
         self, state: RunState, reason: str = "", children: Iterable[int] = (), role: str = "actor"
     ) -> None:
-        """Replace status.json; `children` are the ids of the processes in this role, by index.
-
-        In one step, as far as there is room for a second file. On a full disk it is overwritten where it lies.
-        """
+        """Replace status.json; `children` are the ids of the processes in this role, by index."""
         main = {"role": "main", "index": 0, "pid": os.getpid()}
         status = {
             "state": state,
@@ -154,12 +151,12 @@ class RunDirectory:
             "updated": _now(),
             "processes": [main, *({"role": role, "index": i, "pid": pid} for i, pid in enumerate(children))],
         }
-        self.put_status((json.dumps(status, indent=1) + "\n").encode())
+        self.put_status((json.dumps(status, indent=1) + "\n").encode(), synced=state != "running")
 
-    def put_status(self, content: bytes) -> None:
-        """Replace status.json by this."""
+    def put_status(self, content: bytes, *, synced: bool = True) -> None:
+        """Replace status.json by this, in one step; where there is no room for a second file, where it lies."""
         try:
-            replace_file(self.status, content)
+            replace_file(self.status, content, synced=synced)
         except OSError:
             with suppress(OSError):  # a full disk costs the news, not the run
                 _overwrite(self.status, content)
@@ -178,8 +175,8 @@ class RunDirectory:
         if status.get("state") != "running" or self.is_locked():
             return ""
         return (
-            f"{self.path} crashed: its status is running, last told at {status.get('updated')}, but its process is "
-            f"gone. What was saved is whole; `offbeat resume {self.path}` goes on from there"
+            f"{self.path} has crashed: its status, of {status.get('updated')}, is running, but its process is gone. "
+            f"What it had saved is whole: `offbeat resume {self.path}` goes on from there"
         )
 
     @contextmanager

@@ -25,6 +25,7 @@ from tests.reference.runs import (
     Said,
     Started,
     contents,
+    has_saved,
     is_alive,
     lines_of,
     offbeat,
@@ -316,7 +317,7 @@ def started(path: Path, env: str, **settings: Any) -> Iterator[tuple[Started, li
     long = {**WORKERS, "steps": 10**8, "checkpoint_every": 256, **settings}
     run = Started(small_arguments(path, env, **long), path.parent, GROUP)
     try:
-        run.wait_until((path / "checkpoints" / "latest").is_dir)
+        run.wait_until(lambda: has_saved(path))
         if "Hangs" in env:
             run.wait_until((path.parent / "SLEEPING").exists)
         yield run, pids_of(path)

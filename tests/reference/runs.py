@@ -119,6 +119,12 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def has_saved(run: Path) -> bool:
+    """Whether a run has a checkpoint of something that it has learned: the first is from before."""
+    latest = run / "checkpoints" / "latest"
+    return latest.is_dir() and latest.resolve().name > f"step-{0:012d}"
+
+
 TIMED = {
     *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s"),
     *("actor_wait_fraction", "learner_wait_fraction", "slots_filled", "acted_beyond"),
