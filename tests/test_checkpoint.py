@@ -3,12 +3,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
 import shutil
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
-from tests.reference.runs import contents, lines_of, offbeat, small_run
+from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
 
 from offbeat import checkpoint
 from offbeat.checkpoint import Checkpoint, CheckpointStore, load
@@ -474,17 +472,6 @@ def test_the_same_step_saved_again_has_the_new_replay(tmp_path):
     for _ in range(2):
         store.save(1, replayed(1), ["latest"])
         assert with_replays(store) == [1]
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond `size` bytes, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("room", [0, 1000, 500_000, 1_000_000])

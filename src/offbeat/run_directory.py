@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -207,26 +207,9 @@ class RunDirectory:
             return True
         return False
 
-    def presence(self) -> Callable[[], None]:
-        """Return a function that raises once the directory is no longer there; it looks every `LOOK_EVERY_S` seconds.
-
-        Raises:
-            RunDirectoryGone: by the function.
-        """
-        path, seen, next_look = self.path.absolute(), _identity(self.path), 0.0
-
-        def require() -> None:
-            nonlocal next_look
-            if monotonic() < next_look:
-                return
-            next_look = monotonic() + LOOK_EVERY_S
-            if _identity(path) != seen:
-                raise RunDirectoryGone(
-                    f"the run directory {self.path} was deleted or moved while the run went on: the run stops, and "
-                    "what it learned since its last checkpoint is lost"
-                )
-
-        return require
+    def presence(self) -> Presence:
+        """Return what tells from now on whether the directory is still there."""
+        return Presence(self.path)
 
     def discard(self) -> None:
         """Delete the run, and the folders that were made for it, as far as they are empty."""
@@ -239,6 +222,29 @@ class RunDirectory:
         """Add to log.txt what happened and when."""
         with suppress(OSError), self.log.open("a") as log:
             log.write(f"{_now()} {text}\n")
+
+
+class Presence:
+    """Tells whether a run directory is still the one that it was."""
+
+    def __init__(self, path: Path) -> None:
+        self._named, self._path = path, path.absolute()
+        self._identity, self._next_look = _identity(self._path), 0.0
+
+    def require(self, *, at_once: bool = False) -> None:
+        """Look whether it is there: every `LOOK_EVERY_S` seconds, however often this is called, or at once.
+
+        Raises:
+            RunDirectoryGone: it is not.
+        """
+        if monotonic() < self._next_look and not at_once:
+            return
+        self._next_look = monotonic() + LOOK_EVERY_S
+        if _identity(self._path) != self._identity:
+            raise RunDirectoryGone(
+                f"the run directory {self._named} was deleted or moved while the run went on: the run stops, and what "
+                "it learned since its last checkpoint is lost"
+            )
 
 
 def _overwrite(path: Path, content: bytes) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,14 +45,21 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Writes event files for TensorBoard, over env steps, each group of metrics in a section of its own."""
+    """Writes an event file for TensorBoard, over env steps, each group of metrics in a section of its own.
+
+    Without TensorBoard's own writer: that writes in a thread, where a full disk is told by a traceback.
+    """
 
     def __init__(self, directory: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        self._writer = EventFileWriter(str(directory))
+        directory.mkdir(exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (directory / name).open("wb")
+        self._records = RecordWriter(self._file)
+        self._write(file_version="brain.Event:2")
 
     def write(self, line: Line) -> None:
         """Write all figures that are known, at this line's env_steps."""
@@ -59,15 +68,15 @@ class TensorBoard:
             for name, value in line.items()
             if value is not None
         ]
-        event = self._event(
-            wall_time=time.time(), step=int(line["env_steps"] or 0), summary=self._summary(value=values)
-        )
-        self._writer.add_event(event)
-        self._writer.flush()
+        self._write(step=int(line["env_steps"] or 0), summary=self._summary(value=values))
+
+    def _write(self, **content: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
+        self._file.flush()
 
     def close(self) -> None:
-        """Write what is still held back, and close the file."""
-        self._writer.close()
+        """Close the file."""
+        self._file.close()
 
 
 def tag_of(name: str) -> str:

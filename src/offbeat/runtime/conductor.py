@@ -170,7 +170,7 @@ class Conductor(ABC):
         self._show("training")
 
     def _wanted_stop(self, env_steps: int) -> Ending | None:
-        self._saving.require_directory()
+        self._saving.presence.require()
         run = self._run
         if self._signals.received:
             return Ending("interrupted", f"stopped by {self._signals.received.name}", 130)
@@ -243,7 +243,7 @@ class Conductor(ABC):
 
     def _during_evaluation(self, _ended: int) -> None:
         self._show("evaluating")
-        self._saving.require_directory()
+        self._saving.presence.require()
         if self._signals.received:
             raise _EvaluationStopped
 

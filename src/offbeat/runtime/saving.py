@@ -32,7 +32,7 @@ class Saving:
         run = conducted.config.run
         self._conducted, self._directory, self._warn = conducted, watchers.directory, watchers.warn
         self._store = watchers.directory.store(run.checkpoints_kept)
-        self.require_directory = watchers.directory.presence()
+        self.presence = watchers.directory.presence()
         self._every_s = run.checkpoint_every_s
         self._tried_at = monotonic()
         self._best: float | None = None
@@ -114,7 +114,7 @@ class Saving:
         try:
             self._write(*arguments)
         except OSError as error:
-            self.require_directory()
+            self.presence.require(at_once=True)
             self._warn(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
             return False
         finally:
