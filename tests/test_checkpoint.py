@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
 
-from offbeat import checkpoint
+from offbeat import checkpoint, files
 from offbeat.checkpoint import Checkpoint, CheckpointStore, load
 from offbeat.errors import ConfigError
 
@@ -500,7 +500,7 @@ def test_an_older_replay_is_taken_away_where_nothing_can_be_written(tmp_path, mo
 def test_a_replay_is_deleted_only_once_the_disk_has_the_manifest_that_says_so(tmp_path, monkeypatch):
     store = store_in(tmp_path)
     first = store.save(1, replayed(1), ["latest"])
-    sync = checkpoint.sync
+    sync = files.sync
 
     def fail(path: Path) -> None:
         if path == first:
@@ -532,7 +532,7 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
                 if next(touches) == moment:
                     os._exit(9)
 
-            chunks, sync = checkpoint._chunks, checkpoint.sync
+            chunks, sync = checkpoint._chunks, files.sync
 
             def touched_chunks(array: np.ndarray) -> Iterator[memoryview]:
                 for chunk in chunks(array):
@@ -543,7 +543,8 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
                 touch()
                 sync(path)
 
-            checkpoint._chunks, checkpoint.sync, checkpoint.CHUNK_BYTES = touched_chunks, touched_sync, 200
+            checkpoint._chunks, checkpoint.CHUNK_BYTES = touched_chunks, 200
+            setattr(checkpoint, "sync", touched_sync)  # noqa: B010 - it is not the module's own
             sys.addaudithook(lambda event, _: touch() if event in CHANGES else None)
             store.save(number, replayed(number), names)
             os._exit(0)

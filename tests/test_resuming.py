@@ -25,7 +25,8 @@ from offbeat.training import resume
 
 @pytest.fixture(scope="module", autouse=True)
 def _registry() -> Iterator[None]:
-    gym.register("tests/Unsendable-v0", lambda: gym.make("CartPole-v1").unwrapped)
+    unsendable: Any = lambda: gym.make("CartPole-v1").unwrapped  # noqa: E731 - no other process finds it
+    gym.register("tests/Unsendable-v0", unsendable)
     yield
     del gym.registry["tests/Unsendable-v0"]
 
@@ -107,7 +108,7 @@ def score_of(run: Path) -> float:
 
 def crash_beyond_the_latest(path: Path, **settings: Any) -> Path:
     """Train until an evaluation is the best and is saved, and crash before the next full checkpoint."""
-    best = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
+    best: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
     with pytest.raises(KeyboardInterrupt):
         small_run(path, **best, callbacks=[raise_at(1200)], **settings)
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == 0
@@ -128,7 +129,7 @@ def test_the_best_of_a_run_that_crashed_stays_the_best_until_an_evaluation_is_be
 
 def test_a_run_that_crashed_ends_with_the_best_of_one_that_did_not(tmp_path):
     run = crash_beyond_the_latest(tmp_path / "run")
-    settings = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
+    settings: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
     resume(run)
     small_run(tmp_path / "whole", **settings)
     assert weights_of(run, "best") == weights_of(tmp_path / "whole", "best")

@@ -204,7 +204,8 @@ def test_a_run_that_fails_before_it_learns_keeps_the_traceback_and_resumes_from_
 
 def test_a_run_that_is_refused_takes_the_folders_made_for_it_away(tmp_path):
     (tmp_path / "mine").mkdir()
-    gym.register("tests/Unsendable-v0", lambda: run_envs.Wave())  # noqa: PLW0108 - no other process finds it
+    unsendable: Any = lambda: run_envs.Wave()  # noqa: E731, PLW0108 - no other process finds it
+    gym.register("tests/Unsendable-v0", unsendable)
     try:
         with pytest.raises(ConfigError, match="cannot be sent to another process"):
             small_run(tmp_path / "mine" / "a" / "b", "tests/Unsendable-v0", runtime="processes")
