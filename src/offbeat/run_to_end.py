@@ -121,11 +121,10 @@ def _broken_off(launch: Launch, error: BaseException) -> None:
     directory = launch.directory
     if isinstance(error, RunDirectoryGone):
         return
-    if not launch.begun:
-        directory.note(f"could not begin: {error}")
-        if launch.take_back():
-            return
-    directory.note("".join(traceback.format_exception(error)))
+    told = "".join(traceback.format_exception(error))
+    directory.note(told if launch.begun else f"could not begin: {told}")
+    if not launch.begun and launch.take_back():
+        return
     error.add_note(
         f"The run is kept in {directory.path}: log.txt has the traceback, and `offbeat resume {directory.path}` "
         "goes on from what was learned"

@@ -300,12 +300,13 @@ def test_a_worker_whose_whole_process_ends_is_started_again():
     assert_whole(Path("run"))
 
 
-def test_a_worker_that_cannot_start_ends_the_run_with_its_error_and_leaves_nothing_behind():
+def test_a_worker_that_cannot_start_ends_the_run_with_its_error_and_leaves_what_it_began_with():
     said = train("runs/CannotBeMadeInActors-v0", restart_budget=1)
     assert said.code == 1
     assert "the wave tank is in use" in said.err
     assert "worker" in said.err
-    assert not Path("run").exists()
+    assert "the wave tank is in use" in log()
+    assert load(Path("run/checkpoints/latest")).policy["env_steps"] == 0
 
 
 # --- the main process and signals ---------------------------------------------------------------------------
