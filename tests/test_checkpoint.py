@@ -3,12 +3,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
 import shutil
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
-from tests.reference.runs import contents, lines_of, offbeat, small_run
+from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
 
-from offbeat import checkpoint
+from offbeat import checkpoint, files
 from offbeat.checkpoint import Checkpoint, CheckpointStore, load
 from offbeat.errors import ConfigError
 
@@ -117,12 +115,43 @@ def test_weights_alone_are_kept_while_they_are_the_best_and_take_no_place_of_oth
     assert store.full() == [f"step-{n:012d}" for n in (5, 7)]
 
 
-def test_what_lies_beyond_the_point_that_a_run_goes_on_from_is_dropped(tmp_path):
+def test_what_lies_beyond_the_point_that_a_run_goes_on_from_is_dropped_but_for_the_best(tmp_path):
     store = store_in(tmp_path)
-    store.save(1, full(1), ["latest"])
-    store.save(2, weights_alone(), ["best"])
+    for number in (1, 2, 3):
+        store.save(number, full(number), ["latest"])
+    store.save(4, weights_alone(), ["best"])
+    store._link("latest", store.path("step-000000000001"))
     store.drop_beyond(1)
-    assert names(store) == ["latest", "step-000000000001"]
+    assert names(store) == ["best", "latest", "step-000000000001", "step-000000000004"]
+
+
+def test_a_best_checkpoint_beyond_the_latest_takes_neither_the_replay_nor_the_place_of_another(tmp_path):
+    store = store_in(tmp_path, kept=2)
+    store.save(1, replayed(1), ["latest"])
+    store.save(9, replayed(9), ["best", "latest"])
+    store._link("latest", store.save(2, replayed(2), ["latest"]))
+    for number in (3, 4):
+        store.save(number, replayed(number), ["latest"])
+    assert store.full() == [f"step-{n:012d}" for n in (3, 4, 9)]
+    assert load(store.path("latest"), with_replay=True).replay is not None
+    assert load(store.path("best"), with_replay=True).replay_dropped
+
+
+def test_a_second_save_at_one_env_step_has_a_directory_of_its_own(tmp_path):
+    store = store_in(tmp_path)
+    for number in (1, 2, 3):
+        store.save(7, full(number), ["latest"])
+    store.save(8, full(8), ["latest"])
+    assert names(store) == ["latest", "step-000000000007-3", "step-000000000008"]
+    assert load(store.path("step-000000000007")).state == {"number": 3}
+
+
+def test_weights_of_an_earlier_process_are_not_taken_for_those_of_this_one(tmp_path):
+    store_in(tmp_path).save(7, weights_alone(), ["best"])
+    other = Checkpoint({"w": np.ones(4, np.float32)}, {"env": "E"}, None)
+    store = store_in(tmp_path)
+    store.save(7, other, ["best", "latest"])
+    assert same(load(store.path("best")).weights, other.weights)
 
 
 def test_weights_alone_never_take_the_place_of_a_full_checkpoint_of_that_step(tmp_path):
@@ -132,11 +161,12 @@ def test_weights_alone_never_take_the_place_of_a_full_checkpoint_of_that_step(tm
     assert load(store.path("latest")).state == load(store.path("best")).state == {"number": 1}
 
 
-def test_a_full_checkpoint_takes_the_place_of_weights_alone_of_that_step(tmp_path):
+def test_a_full_checkpoint_stands_beside_weights_alone_of_that_step(tmp_path):
     store = store_in(tmp_path)
     store.save(1, weights_alone(), ["best"])
     store.save(1, full(1), ["latest"])
-    assert load(store.path("best")).state == load(store.path("latest")).state == {"number": 1}
+    assert load(store.path("best")).state is None
+    assert load(store.path("latest")).state == {"number": 1}
 
 
 def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
@@ -410,7 +440,7 @@ def with_replays(store: CheckpointStore) -> list[int]:
     found = []
     for name in store.full():
         loaded = load(store.path(name), with_replay=True)
-        assert loaded.state == {"number": int(name.removeprefix("step-"))}
+        assert loaded.state == {"number": int(name.split("-")[1])}
         assert loaded.replay_dropped == (loaded.replay is None)
         if loaded.replay is not None:
             assert same(dict(sorted(rings(loaded.state["number"]).items())), dict(sorted(loaded.replay.items())))
@@ -444,17 +474,6 @@ def test_the_same_step_saved_again_has_the_new_replay(tmp_path):
         assert with_replays(store) == [1]
 
 
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond `size` bytes, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("room", [0, 1000, 500_000, 1_000_000])
 def test_without_room_for_a_replay_the_last_one_stays(tmp_path, room):
     store = store_in(tmp_path)
@@ -481,18 +500,18 @@ def test_an_older_replay_is_taken_away_where_nothing_can_be_written(tmp_path, mo
 def test_a_replay_is_deleted_only_once_the_disk_has_the_manifest_that_says_so(tmp_path, monkeypatch):
     store = store_in(tmp_path)
     first = store.save(1, replayed(1), ["latest"])
-    sync = checkpoint._sync
+    sync = files.sync
 
     def fail(path: Path) -> None:
         if path == first:
             raise OSError("no answer from the disk")
         sync(path)
 
-    monkeypatch.setattr(checkpoint, "_sync", fail)
+    monkeypatch.setattr(checkpoint, "sync", fail)
     store.save(2, replayed(2), ["latest"])
     assert (first / REPLAY).exists()
     assert with_replays(store) == [2]
-    monkeypatch.setattr(checkpoint, "_sync", sync)
+    monkeypatch.setattr(checkpoint, "sync", sync)
     store.save(3, replayed(3), ["latest"])
     assert with_replays(store) == [3]
     assert not (first / REPLAY).exists()
@@ -513,7 +532,7 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
                 if next(touches) == moment:
                     os._exit(9)
 
-            chunks, sync = checkpoint._chunks, checkpoint._sync
+            chunks, sync = checkpoint._chunks, files.sync
 
             def touched_chunks(array: np.ndarray) -> Iterator[memoryview]:
                 for chunk in chunks(array):
@@ -524,7 +543,8 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
                 touch()
                 sync(path)
 
-            checkpoint._chunks, checkpoint._sync, checkpoint.CHUNK_BYTES = touched_chunks, touched_sync, 200
+            checkpoint._chunks, checkpoint.CHUNK_BYTES = touched_chunks, 200
+            setattr(checkpoint, "sync", touched_sync)  # noqa: B010 - it is not the module's own
             sys.addaudithook(lambda event, _: touch() if event in CHANGES else None)
             store.save(number, replayed(number), names)
             os._exit(0)
@@ -559,6 +579,20 @@ def test_a_save_killed_at_any_moment_leaves_whole_checkpoints_and_a_replay_to_go
         if not killed:
             break
     assert moment > 60  # nothing was left out
+
+
+def test_latest_and_best_lead_to_a_whole_checkpoint_whenever_a_second_save_at_one_env_step_is_killed(tmp_path):
+    for moment in count(1):
+        store = store_in(tmp_path / str(moment))
+        store.save(5, replayed(5), ["best", "latest"])
+        killed = killed_at(moment, store, 5, ["best", "latest"])
+        for name in ("latest", "best"):
+            assert load(store.path(name), with_replay=True).state == {"number": 5}
+        assert load(store.path("latest"), with_replay=True).replay is not None
+        shutil.rmtree(tmp_path / str(moment))
+        if not killed:
+            break
+    assert moment > 40  # nothing was left out
 
 
 # --- what is best -------------------------------------------------------------------------------------------

@@ -14,8 +14,12 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Names of mallopt(3)."""
 _MOST = 2**31 - 1
 """Bytes: the most that mallopt takes."""
-_BLOCKS = (_MOST, 32 * 2**20)
+_OWN_LARGEST = 32 * 2**20
+"""Bytes: the largest block that glibc keeps by itself, once one of that size was freed."""
+_BLOCKS = (_MOST, _OWN_LARGEST)
 """Largest block that is kept; older versions refuse more than the second."""
+_keeps = False
+"""Whether this process keeps what it frees because of us."""
 _OF_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -26,9 +30,26 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version"):
         return False
+    global _keeps  # noqa: PLW0603 - a fact about the process
     # Blocks first: a trim threshold alone would fix theirs at 128 kB, and more would be given back than before.
     blocks = any(libc.mallopt(_M_MMAP_THRESHOLD, size) for size in _BLOCKS)
-    return blocks and bool(libc.mallopt(_M_TRIM_THRESHOLD, _MOST))
+    _keeps = blocks and bool(libc.mallopt(_M_TRIM_THRESHOLD, _MOST))
+    return _keeps
+
+
+def stop_keeping_memory() -> None:
+    """Give back what this process keeps because of `keep_freed_memory`, and let it keep no more than glibc does.
+
+    How glibc was set up before cannot be read. It is left as it sets itself up once a block of 32 MB has been freed,
+    but no longer adapts.
+    """
+    global _keeps  # noqa: PLW0603 - likewise
+    if _keeps:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _OWN_LARGEST)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _OWN_LARGEST)
+        return_freed_memory()
+        _keeps = False
 
 
 def return_freed_memory() -> None:

@@ -7,15 +7,17 @@
                                      replay.safetensors   the replay, in the newest of those alone
     checkpoints/latest, best         links to the newest one to resume from, and to the best by evaluation
 
-No file is ever changed in place, nothing is pickled, and what fails the check is never loaded. A replay may be larger
-than what is left of the memory: it is written in chunks, and read through a map of its file.
+Each save has a directory of its own: a second one at the same env step is step-000000100352-2. So a link leads to a
+whole checkpoint at every moment. No file is ever changed in place, nothing is pickled, and what fails the check is
+never loaded. A replay may be larger than what is left of the memory: it is written in chunks, and read through a map of
+its file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +32,7 @@ from safetensors.numpy import save
 
 from offbeat.errors import ConfigError
 from offbeat.fields import in_short
+from offbeat.files import sync
 from offbeat.strict_files import (
     KINDS,
     LENGTH_BYTES,
@@ -51,6 +54,9 @@ DROPPED = "dropped"
 MANIFEST_BYTES, POLICY_BYTES, STATE_BYTES = 2**20, 2**22, 2**28
 """How large these may be: text takes many times its size in memory when it is parsed."""
 _TEMPORARY = ".writing-"
+_STEP = "step-"
+_NAME = re.compile(r"step-(\d+)(?:-(\d+))?")
+"""Env steps, and which save of them it is, unless it is the first."""
 _ARRAY = "$array"
 _SEPARATOR = "::"
 """Between the keys of nested dicts, in the names of arrays; leaves of observations have slashes in theirs."""
@@ -79,14 +85,17 @@ class CheckpointStore:
     def __init__(self, directory: Path, kept: int) -> None:
         self._directory = directory
         self._kept = kept
+        self._last: tuple[int, Path] | None = None
+        """Env steps of what was saved last here, and where it is."""
 
     def path(self, name: str) -> Path:
-        """Return the directory of `latest`, `best` or `step-<12 digits>`.
+        """Return the directory of `latest`, `best` or `step-<12 digits>`, the newest where there are several.
 
         Raises:
             ConfigError: there is no such checkpoint.
         """
-        path = self._directory / name
+        found = self._of_step(name) if name.startswith(_STEP) else []
+        path = found[-1] if found else self._directory / name
         if not path.is_dir():
             known = sorted(p.name for p in self._directory.glob("*") if not p.name.startswith("."))
             raise ConfigError(
@@ -98,41 +107,39 @@ class CheckpointStore:
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint, whole or not at all, and let `names` (latest, best) mean it, in this order.
 
-        Weights alone never replace a full checkpoint of the same env steps: `names` mean that one then. A checkpoint
-        with a replay that is complete, links included, takes the replays of the older ones away.
+        Weights alone are not written again where they follow another checkpoint of the same env steps: `names` mean
+        that one then. Once `latest` means a checkpoint with a replay, the others lose theirs.
 
         Raises:
             OSError: it could not be written; what was there before is untouched.
         """
-        final = self._directory / f"step-{env_steps:012d}"
-        if checkpoint.state is not None or not final.is_dir():
-            self._write(final, checkpoint)
+        if self._last and checkpoint.state is None and self._last[0] == env_steps:
+            final = self._last[1]
+        else:
+            final = self._write(env_steps, checkpoint)
+            self._last = (env_steps, final)
         for name in names:
             self._link(name, final)
+        sync(self._directory)
         self._prune()
         return final
 
-    def _write(self, final: Path, checkpoint: Checkpoint) -> None:
-        self._directory.mkdir(exist_ok=True)
+    def _write(self, env_steps: int, checkpoint: Checkpoint) -> Path:
+        if not self._directory.is_dir():
+            self._directory.mkdir()
+            sync(self._directory.parent)
+        name = f"{_STEP}{env_steps:012d}"
+        before = self._of_step(name)
+        final = self._directory / (f"{name}-{_order(before[-1])[1] + 1}" if before else name)
         temporary = self._directory / f"{_TEMPORARY}{final.name}"
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             write(temporary, checkpoint)
-            self._put(temporary, final)
+            temporary.rename(final)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def _put(self, temporary: Path, final: Path) -> None:
-        """Move a written checkpoint to its place; one of the same env step that is there gives way."""
-        if final.exists():
-            replaced = self._directory / f"{_TEMPORARY}replaced"
-            shutil.rmtree(replaced, ignore_errors=True)
-            final.rename(replaced)
-            temporary.rename(final)
-            shutil.rmtree(replaced)
-        else:
-            temporary.rename(final)
-        _sync(self._directory)
+        sync(self._directory)
+        return final
 
     def _link(self, name: str, target: Path) -> None:
         """Let `name` mean `target`, in one step."""
@@ -140,42 +147,77 @@ class CheckpointStore:
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target.name)
         temporary.replace(self._directory / name)
-        _sync(self._directory)
 
     def full(self) -> list[str]:
         """Return the names of those that can be resumed from, oldest first."""
-        return sorted(path.parent.name for path in self._directory.glob(f"step-*/{STATE}"))
+        return [path.name for path in self._steps() if (path / STATE).exists()]
+
+    def env_steps_of(self, name: str) -> int | None:
+        """Return the env steps of the checkpoint that a link means, None if it means none."""
+        path = self._directory / name
+        return _order(path.resolve())[0] if path.is_dir() else None
 
     def drop_beyond(self, env_steps: int) -> None:
-        """Delete those of more env steps: a run that goes on from here will make its own."""
-        for path in [p for p in self._directory.glob("step-*") if int(p.name.removeprefix("step-")) > env_steps]:
-            self._delete(path)
+        """Delete those of more env steps, but for the best: a run that goes on from here will make its own.
+
+        What cannot be deleted costs room, not the run.
+        """
+        best = (self._directory / "best").resolve().name
+        for path in [p for p in self._steps() if _order(p)[0] > env_steps and p.name != best]:
+            with suppress(OSError):
+                self._delete(path)
         for link in self._directory.iterdir():
             if link.is_symlink() and not link.exists():
                 link.unlink()
 
+    def _steps(self) -> list[Path]:
+        """Return all checkpoints, oldest first."""
+        found = (path for path in self._directory.glob(f"{_STEP}*") if _NAME.fullmatch(path.name))
+        return sorted(found, key=_order)
+
+    def _of_step(self, name: str) -> list[Path]:
+        """Return the checkpoints of one env step, oldest first."""
+        return [path for path in self._steps() if path.name == name or path.name.startswith(f"{name}-")]
+
     def _prune(self) -> None:
-        """Keep the newest full ones and those that a link means; delete what a killed run left half written, too.
+        """Keep the newest full ones up to the latest, and what a link means; delete what a killed run left, too.
 
         What cannot be deleted costs room, not the run; the next save tries again.
         """
         for path in self._directory.glob(f"{_TEMPORARY}*"):
             with suppress(OSError):
                 path.unlink() if path.is_symlink() else shutil.rmtree(path)
-        for replay in sorted(self._directory.glob(f"step-*/{REPLAY}"))[:-1]:
-            with suppress(OSError):
-                _drop_replay(replay)
-        linked = {p.resolve().name for p in self._directory.iterdir() if p.is_symlink()}
-        kept = {*self.full()[-self._kept :], *linked}
-        for path in [p for p in self._directory.glob("step-*") if p.name not in kept]:
+        latest = (self._directory / "latest").resolve().name
+        if (self._directory / latest / REPLAY).exists():
+            for replay in self._directory.glob(f"{_STEP}*/{REPLAY}"):
+                with suppress(OSError):
+                    if replay.parent.name != latest:
+                        _drop_replay(replay)
+        linked = {path.resolve().name for path in self._directory.iterdir() if path.is_symlink()}
+        kept = {*self._newest(latest), *linked}
+        for path in [p for p in self._steps() if p.name not in kept]:
             with suppress(OSError):
                 self._delete(path)
+
+    def _newest(self, latest: str) -> list[str]:
+        """Return the newest full ones that are kept: one an env step, and none beyond the latest."""
+        last = _order(Path(latest)) if _NAME.fullmatch(latest) else None
+        full = [(_order(Path(name)), name) for name in self.full()]
+        of_step = {order[0]: name for order, name in full if last is None or order <= last}
+        return list(of_step.values())[-self._kept :]
 
     def _delete(self, path: Path) -> None:
         """Delete a checkpoint; it is gone in one step, so that there is never one that lacks some of its files."""
         doomed = self._directory / f"{_TEMPORARY}{path.name}"
         path.rename(doomed)
         shutil.rmtree(doomed)
+
+
+def _order(path: Path) -> tuple[int, int]:
+    """Return the env steps of a checkpoint, and which of their saves it is, counted from 1."""
+    found = _NAME.fullmatch(path.name)
+    assert found, path
+    return int(found[1]), int(found[2] or 1)
 
 
 def _drop_replay(replay: Path) -> None:
@@ -186,7 +228,7 @@ def _drop_replay(replay: Path) -> None:
     without = replay.with_name(MANIFEST_WITHOUT_REPLAY)
     if without.exists():  # else this was broken off after the next line
         without.replace(replay.with_name(MANIFEST))
-    _sync(replay.parent)
+    sync(replay.parent)
     replay.unlink()
 
 
@@ -303,7 +345,7 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
         _dump(directory / MANIFEST_WITHOUT_REPLAY, manifest | {"replay": DROPPED})
     _dump(directory / MANIFEST, manifest)
     for path in [*directory.iterdir(), directory]:
-        _sync(path)
+        sync(path)
 
 
 def _dump(path: Path, data: Mapping[str, Any]) -> None:
@@ -313,14 +355,6 @@ def _dump(path: Path, data: Mapping[str, Any]) -> None:
 def _dump_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     # Not save_file, which does not raise OSError when the disk is full.
     path.write_bytes(save({name: np.asarray(array, order="C") for name, array in arrays.items()}))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _split(value: Any, path: str, arrays: Tree) -> Any:

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from offbeat.env_config import EVALUATION_STEPS, UNSAID, EnvConfig, family_of
 from offbeat.errors import ConfigError, unknown
-from offbeat.fields import Count, Name, Natural, Nice, Positive, Share, build, hints_of, read
+from offbeat.fields import Count, Name, Natural, Nice, NonNegative, Positive, Share, build, hints_of, read
+from offbeat.files import replace_file
 from offbeat.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
 from offbeat.threads import usable_core_numbers, usable_cores
 from offbeat.trust import code_of, require
@@ -57,7 +58,9 @@ class RunConfig:
     eval_max_steps: Count = 1_000_000
     """Env steps after which an evaluation during training ends, all its envs together."""
     checkpoint_every: Natural | None = None
-    """Env steps between checkpoints; none: a tenth of `steps`; 0: only the last."""
+    """Env steps between checkpoints; none: a tenth of `steps`; 0: only the first, the last, and those by the clock."""
+    checkpoint_every_s: NonNegative = 600.0
+    """Seconds between checkpoints, at most, as far as the run comes to rest that often; 0: none by the clock."""
     checkpoints_kept: Count = 3
     """Newest checkpoints to resume from that are kept, the latest included; the best is kept besides."""
     log_every: Count | None = None
@@ -272,11 +275,13 @@ class Config:
 
     def save(self, path: Path) -> None:
         """Write config.toml; a file that is there is replaced in one step."""
+        replace_file(path, self.as_toml())
+
+    def as_toml(self) -> bytes:
+        """Return the content of config.toml."""
         import tomli_w
 
-        temporary = path.with_suffix(".writing")
-        temporary.write_text(tomli_w.dumps(self.tables()))
-        temporary.replace(path)
+        return tomli_w.dumps(self.tables()).encode()
 
     def with_run(self, **changes: Any) -> Config:
         """Return a copy with changed fields of [run]."""

@@ -43,6 +43,8 @@ class Trained:
     updates: Counter
     env_config: EnvConfig = UNSAID
     """How the env was played."""
+    eval_return_mean: float | None = None
+    """Mean return of the evaluation for which it was saved as the best."""
 
 
 class LoadedPolicy:

@@ -10,20 +10,30 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TextIO
+from time import monotonic
+from typing import Any, Literal, TextIO
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore
 from offbeat.checkpoint import load as load_checkpoint
 from offbeat.config import Config, RunConfig, load, load_run, read_tables
-from offbeat.errors import ConfigError
+from offbeat.errors import ConfigError, RunFailed
 from offbeat.fields import in_short
+from offbeat.files import replace_file, sync
 from offbeat.registry import accept, is_accepted
 from offbeat.trust import HOW, Code, code_of, require
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
+LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02
+"""Who only looks whether a run is locked holds its lock for a moment; so it is tried more than once."""
+LOOK_EVERY_S = 1.0
+"""Seconds between looks whether the run directory is still there."""
+
+
+class RunDirectoryGone(RunFailed):
+    """The run directory was deleted, or moved, while the run went on."""
 
 
 def hold(file: TextIO, otherwise: str) -> None:
@@ -32,10 +42,11 @@ def hold(file: TextIO, otherwise: str) -> None:
     Raises:
         ConfigError: another process holds it; the message is `otherwise`.
     """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ConfigError(otherwise) from None
+    for _ in range(LOCK_TRIES):
+        with suppress(OSError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(LOCK_PAUSE_S)
+    raise ConfigError(otherwise)
 
 
 class RunDirectory:
@@ -49,6 +60,8 @@ class RunDirectory:
         self.status = path / "status.json"
         self.log = path / "log.txt"
         self.tensorboard = path / "tensorboard"
+        self.tracker = path / "tracker.json"
+        self._lock = path / ".lock"
         self.checkpoints = path / "checkpoints"
         self._made: list[Path] = []
         """What `create` has made, the run directory first, then its parents."""
@@ -65,12 +78,15 @@ class RunDirectory:
         directory._made = [p for p in (path, *path.parents) if not p.exists()]
         try:
             path.mkdir(parents=True)
+            directory.command.write_text(shlex.join(sys.argv) + "\n")
+            config.save(directory.config)
+            for made in directory._made:
+                sync(made.parent)
         except OSError as error:
+            directory.discard()
             raise ConfigError(
-                f"the run directory {path} cannot be made ({error.strerror}): give another with --run-dir"
+                f"the run directory {path} cannot be made ({error.strerror}): make room, or give another with --run-dir"
             ) from None
-        config.save(directory.config)
-        directory.command.write_text(shlex.join(sys.argv) + "\n")
         return directory
 
     def refuse_existing(self) -> None:
@@ -134,8 +150,19 @@ class RunDirectory:
         """Return the run's checkpoints."""
         return CheckpointStore(self.checkpoints, kept)
 
+    def sync_metrics(self) -> None:
+        """Return when all metrics lines are on the disk.
+
+        Raises:
+            OSError: they could not be written.
+        """
+        if self.metrics.exists():
+            sync(self.metrics)
+
+    # --- its state, as other programs see it ----------------------------------------------------------------
+
     def write_status(self, state: RunState, reason: str = "", children: Mapping[str, Sequence[int]] = {}) -> None:
-        """Replace status.json in one step; `children` are the ids of the child processes, by role and index."""
+        """Replace status.json; `children` are the ids of the child processes, by role and index."""
         main = {"role": "main", "index": 0, "pid": os.getpid()}
         others = (
             {"role": role, "index": i, "pid": pid} for role, pids in children.items() for i, pid in enumerate(pids)
@@ -146,23 +173,116 @@ class RunDirectory:
             "updated": _now(),
             "processes": [main, *others],
         }
-        temporary = self.status.with_suffix(".writing")
-        with suppress(OSError):  # a full disk costs the news, not the run
-            temporary.write_text(json.dumps(status, indent=1) + "\n")
-            temporary.replace(self.status)
+        self.put_status((json.dumps(status, indent=1) + "\n").encode(), synced=state != "running")
+
+    def put_status(self, content: bytes, *, synced: bool = True) -> None:
+        """Replace status.json by this, in one step; where there is no room for a second file, where it lies."""
+        try:
+            replace_file(self.status, content, synced=synced)
+        except OSError:
+            with suppress(OSError):  # a full disk costs the news, not the run
+                _overwrite(self.status, content)
+
+    def read_status(self) -> dict[str, Any]:
+        """Return status.json; empty if there is none, or it is no JSON object."""
+        with suppress(OSError, ValueError):
+            status = json.loads(self.status.read_text())
+            if isinstance(status, dict):
+                return status
+        return {}
+
+    def crash(self) -> str:
+        """Say that the run crashed, if it did: status.json says running, and no process holds the run's lock."""
+        status = self.read_status()
+        if status.get("state") != "running" or self.is_locked():
+            return ""
+        return (
+            f"{self.path} has crashed: its status, of {status.get('updated')}, is running, but its process is gone. "
+            f"What it had saved is whole: `offbeat resume {self.path}` goes on from there"
+        )
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process alone; the lock dies with the process.
+
+        Raises:
+            ConfigError: another process is training in it, or the folder cannot be written to.
+        """
+        try:
+            file = self._lock.open("a")
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written to ({error.strerror}), and training needs that: make it writable"
+            ) from None
+        with file:
+            hold(file, f"another process is training in {self.path}: wait for it, or stop it first")
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a process is training in it."""
+        try:
+            with self._lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def presence(self) -> Presence:
+        """Return what tells from now on whether the directory is still there."""
+        return Presence(self.path)
 
     def discard(self) -> None:
         """Delete the run, and the folders that were made for it, as far as they are empty."""
-        shutil.rmtree(self.path)
-        for parent in self._made[1:]:
-            if any(parent.iterdir()):
-                break
-            parent.rmdir()
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):  # one is not empty
+            for parent in self._made[1:]:
+                parent.rmdir()
 
     def note(self, text: str) -> None:
         """Add to log.txt what happened and when."""
         with suppress(OSError), self.log.open("a") as log:
             log.write(f"{_now()} {text}\n")
+
+
+class Presence:
+    """Tells whether a run directory is still the one that it was."""
+
+    def __init__(self, path: Path) -> None:
+        self._named, self._path = path, path.absolute()
+        self._identity, self._next_look = _identity(self._path), 0.0
+
+    def require(self, *, at_once: bool = False) -> None:
+        """Look whether it is there: every `LOOK_EVERY_S` seconds, however often this is called, or at once.
+
+        Raises:
+            RunDirectoryGone: it is not.
+        """
+        if monotonic() < self._next_look and not at_once:
+            return
+        self._next_look = monotonic() + LOOK_EVERY_S
+        if _identity(self._path) != self._identity:
+            raise RunDirectoryGone(
+                f"the run directory {self._named} was deleted or moved while the run went on: the run stops, and what "
+                "it learned since its last checkpoint is lost"
+            )
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """Write to a file where it lies: within the blocks that it has, this needs no more room."""
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from others, None if it is not there."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _now() -> str:

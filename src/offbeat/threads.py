@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+
+SPINNING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+"""Environment variables that OpenMP reads when it is loaded."""
 
 
 def forbid_spinning() -> None:
     """Tell OpenMP to sleep while it waits. Call it before torch is imported; what the user has set wins."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("KMP_BLOCKTIME", "0")
+    for name, value in SPINNING.items():
+        os.environ.setdefault(name, value)
 
 
 def blas_kernels() -> str:
@@ -45,17 +49,37 @@ def limit_blas(threads: int) -> None:
     threadpool_limits(threads)
 
 
-def place(cores: Iterable[int] | None, nice: int | None) -> None:
-    """Let the calling thread, or process, run on these cores alone, and be this nice at least; None changes nothing.
+class ThreadCounts:
+    """How many threads torch, BLAS and OpenMP use in this process when this is made."""
 
-    Nobody can become less nice, but for those with special rights.
+    def __init__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._torch: int | None = torch.get_num_threads() if torch else None
+        libraries = ThreadpoolController().lib_controllers
+        self._libraries = {library.filepath: library.num_threads for library in libraries}
+        self._kinds = {library.user_api: library.num_threads for library in libraries}
+
+    def put_back(self) -> None:
+        """Let them use as many again; a library that was loaded since, as many as another of its kind did."""
+        for library in ThreadpoolController().lib_controllers:
+            count = self._libraries.get(library.filepath, self._kinds.get(library.user_api))
+            if count is not None and count != library.num_threads:
+                library.set_num_threads(count)
+        if self._torch is not None and sys.modules["torch"].get_num_threads() != self._torch:
+            sys.modules["torch"].set_num_threads(self._torch)
+
+
+def place(cores: Iterable[int] | None, nice: int | None, task: int = 0) -> None:
+    """Let a thread, or process, run on these cores alone, and be this nice at least; None changes nothing.
+
+    Nobody can become less nice, but for those with special rights. Task 0 is the thread that calls.
 
     Where a system cannot pin (macOS), cores are left as they are: `config.py` has refused settings that name some.
     """
     if cores is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
+        os.sched_setaffinity(task, cores)
     if nice is not None:
-        os.setpriority(os.PRIO_PROCESS, 0, max(nice, niceness()))
+        os.setpriority(os.PRIO_PROCESS, task, max(nice, niceness()))
 
 
 def niceness() -> int:

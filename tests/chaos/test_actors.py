@@ -216,7 +216,8 @@ def test_an_actor_process_that_cannot_start_ends_the_run_with_its_error(
     assert said.code == 1
     assert message in said.err
     assert "actor" in said.err
-    assert not Path("run").exists()
+    assert message in Path("run/log.txt").read_text()
+    assert load(Path("run/checkpoints/latest")).policy["env_steps"] == 0
 
 
 # --- envs that take their time ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tests.reference.endless_saves import FOR_EVER, numbered
 from tests.reference.runs import (
     Started,
     actors_of,
+    has_saved,
     is_alive,
     lines_of,
     offbeat,
@@ -43,7 +44,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(t
         before = len(lines_of(path))
         latest = path / "checkpoints" / "latest"
         wanted = before + random.randint(10, 40)
-        started.wait_until(lambda: latest.is_dir() and len(lines_of(path)) >= wanted)  # noqa: B023
+        started.wait_until(lambda: has_saved(path) and len(lines_of(path)) >= wanted)  # noqa: B023
         assert started.end(signal.SIGKILL).code == -signal.SIGKILL
         load(latest)
         arguments = ["resume", str(path), "--progress", "none"]
@@ -60,7 +61,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(t
 def test_a_run_in_which_another_process_trains_is_left_alone(tmp_path):
     path = tmp_path / "run"
     started = Started(small_arguments(path, steps=10**8, checkpoint_every=500), tmp_path)
-    started.wait_until((path / "checkpoints" / "latest").is_dir)
+    started.wait_until(lambda: has_saved(path))
     said = offbeat("resume", path)
     assert said.code == 2
     assert "another process is training" in said.err
@@ -91,7 +92,7 @@ def test_a_main_process_that_is_killed_leaves_no_actor_and_no_file_behind(tmp_pa
     settings = {"runtime": "processes", "actors": 2, "max_lag": 1, "steps": 10**8, "checkpoint_every": 256}
     started = Started(small_arguments(path, f"runs/{env}-v0", imports=ENVS, **settings), tmp_path)
     if env == "Unhurried":
-        started.wait_until((path / "checkpoints" / "latest").is_dir)
+        started.wait_until(lambda: has_saved(path))
     else:
         started.wait_until((tmp_path / "SLEEPING").exists)
     actors = actors_of(path)
@@ -141,7 +142,7 @@ def test_without_room_for_checkpoints_the_last_one_stays_the_run_goes_on_and_its
     started = Started(["resume", str(path), "--progress", "lines"], tmp_path, with_files_up_to(300_000))
     said = started.end()
 
-    assert said.err.count("a checkpoint could not be written") > 2
+    assert said.err.count("could not be written") == 1  # a minute
     assert "the end of the run could not be saved" in said.err
     assert "Traceback" not in said.err
     assert said.code == 1
@@ -160,7 +161,7 @@ def test_a_run_whose_disk_fills_goes_on_and_saves_again_when_there_is_room(tmp_p
     settings: dict[str, Any] = {"hidden_sizes": (128, 128), "steps": 10**5, "checkpoint_every": 500, "runtime": runtime}
     started = Started(small_arguments(path, "runs/Unhurried-v0", imports=ENVS, max_lag=1, **settings), tmp_path)
     latest = path / "checkpoints" / "latest"
-    started.wait_until(latest.is_dir)
+    started.wait_until(lambda: has_saved(path))
     resource.prlimit(started.process.pid, resource.RLIMIT_FSIZE, (100_000, everything))
     started.wait_for_text("a checkpoint could not be written")
     saved = load(latest)

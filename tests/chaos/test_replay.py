@@ -26,7 +26,7 @@ from tests.reference.replay_runs import (
     sequences_checked,
     small_sac,
 )
-from tests.reference.runs import Started, actors_of, lines_of, offbeat, status_of, untimed, weights_of
+from tests.reference.runs import Started, actors_of, has_saved, lines_of, offbeat, status_of, untimed, weights_of
 
 from offbeat.checkpoint import load
 from offbeat.errors import OffbeatError
@@ -225,7 +225,7 @@ def test_a_run_killed_at_random_moments_goes_on_from_its_last_checkpoint_with_th
     for _ in range(2):
         started = Started(arguments, tmp_path)
         wanted = len(lines_of(path)) + random.randint(10, 30)
-        started.wait_until(lambda: latest.is_dir() and len(lines_of(path)) >= wanted)  # noqa: B023
+        started.wait_until(lambda: has_saved(path) and len(lines_of(path)) >= wanted)  # noqa: B023
         assert started.end(signal.SIGKILL).code == -signal.SIGKILL
         assert load(latest, with_replay=True).replay is not None
         arguments = ["resume", str(path), "--progress", "none"]

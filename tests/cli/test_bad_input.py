@@ -165,7 +165,7 @@ COMBINATIONS = [
     Row("train ppo Pendulum-v1 --set exploration=symmetric_kl", 2, ["exploration=entropy"]),
     Row("train ppo Pendulum-v1 --preset ppo-cartpole-v1 --run-dir kept", 2, ["kept exists", "--run-dir"]),
 ]
-LATE = "--run-dir new --set envs_per_actor=2 unroll_length=512 steps=4096 eval_every=0"
+LATE = {"envs_per_actor": 2, "unroll_length": 512, "steps": 4096}
 """The env fails in the first unroll: nothing was learned yet."""
 ON_A_REPLAY = [
     *(
@@ -303,8 +303,6 @@ ENVIRONMENTS = [
     train_on("zoo/NaNReward-v0", ZOO, 2, "zoo/NaNReward-v0", "reward", "NaN"),
     train_on("zoo/WrongShape-v0", ZOO, 2, "zoo/WrongShape-v0", "(1,)", "(3,)"),
     train_on("zoo/OldStep-v0", ZOO, 2, "zoo/OldStep-v0", "step()"),
-    Row(f"train ppo runs/RaisesLate-v0 --import {ENVS} {LATE}", 1, ["step()", "the wave has no length"]),
-    Row(f"train ppo runs/NaNLate-v0 --import {ENVS} {LATE}", 1, ["column 0", "reward is NaN"]),
     Row(
         "train ppo tests/Lambda-v0 --runtime processes --actors 1 --run-dir new",
         2,
@@ -425,6 +423,21 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path, layout):
 
 
 # --- what can only show later -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [("RaisesLate", ["step()", "the wave has no length"]), ("NaNLate", ["column 0", "reward is NaN"])],
+)
+def test_an_env_that_fails_before_anything_is_learned_fails_the_run_and_its_log_has_the_traceback(tmp_path, env, says):
+    path = tmp_path / "run"
+    said = offbeat(*small_arguments(path, f"runs/{env}-v0", imports=(ENVS,), **LATE))
+    assert said.code == 1
+    assert "Traceback" not in said.err
+    log = (path / "log.txt").read_text()
+    assert "Traceback" in log
+    assert all(fragment in said.err and fragment in log for fragment in says)
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] == 0
 
 
 @pytest.mark.parametrize("env", ["runs/RaisesLate-v0", "runs/NaNLate-v0"])

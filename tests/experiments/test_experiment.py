@@ -20,6 +20,7 @@ from tests.reference.runs import (
     Said,
     Started,
     contents,
+    has_saved,
     is_alive,
     lines_of,
     offbeat,
@@ -65,7 +66,7 @@ def session(experiment: Path, number: int) -> Path:
 
 def is_under_way(run: Path) -> bool:
     """Whether a process trains in a run, and there is a checkpoint to go on from."""
-    return (run / "checkpoints/latest").is_dir() and is_alive(process_of(run))
+    return has_saved(run) and is_alive(process_of(run))
 
 
 def process_of(run: Path) -> int:
@@ -98,7 +99,7 @@ def scenario(tmp_path_factory) -> Scenario:
     started.wait_until(lambda: is_under_way(runs[3]))
     stopped = started.end(signal.SIGINT)
 
-    resumed = [run for run in runs if (run / "checkpoints/latest").is_dir() and not is_finished(run)]
+    resumed = [run for run in runs if has_saved(run) and not is_finished(run)]
     return Scenario(folder, experiment, orphans, before, stopped, resumed, in_order(folder))
 
 

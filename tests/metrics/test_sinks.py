@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from offbeat.errors import ConfigError
-from offbeat.metrics.sinks import JsonLines, TensorBoard, read_metrics, truncate_metrics
+from offbeat.metrics.sinks import JsonLines, TensorBoard, metrics_up_to, read_metrics
 
 
 def line(step: int, **figures: float | None) -> dict[str, float | None]:
@@ -57,19 +57,16 @@ def test_a_broken_line_in_the_middle_is_told(tmp_path):
         read_metrics(path)
 
 
-def test_truncating_keeps_the_lines_up_to_the_learning_step(tmp_path):
-    path = tmp_path / "metrics.jsonl"
+def test_the_whole_lines_up_to_the_learning_step_are_kept_as_they_are(tmp_path):
+    path, shorter = tmp_path / "metrics.jsonl", tmp_path / "shorter.jsonl"
     write(path, *(line(step) for step in range(5)))
+    write(shorter, *(line(step) for step in range(3)))
     path.write_text(path.read_text() + '{"env_st')
-    truncate_metrics(path, learning_step=2)
-    write(path, line(3))
-    assert [each["learning_step"] for each in read_metrics(path)] == [0, 1, 2, 3]
-    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+    assert metrics_up_to(path, learning_step=2) == shorter.read_bytes()
 
 
-def test_truncating_a_file_that_was_never_begun_does_nothing(tmp_path):
-    truncate_metrics(tmp_path / "metrics.jsonl", learning_step=2)
-    assert list(tmp_path.iterdir()) == []
+def test_nothing_is_kept_of_a_file_that_was_never_begun(tmp_path):
+    assert metrics_up_to(tmp_path / "metrics.jsonl", learning_step=2) == b""
 
 
 def test_tensorboard_reads_the_figures_in_their_groups_over_env_steps(tmp_path):

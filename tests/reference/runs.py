@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,6 +120,12 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def has_saved(run: Path) -> bool:
+    """Whether a run has a checkpoint of something that it has learned: the first is from before."""
+    latest = run / "checkpoints" / "latest"
+    return latest.is_dir() and latest.resolve().name > f"step-{0:012d}"
+
+
 TIMED = {
     *("wall_time_s", "sps", "ups", "actor_wait_s", "learner_wait_s", "publish_s", "env_stall_max_s", "evaluation_s"),
     *("load_ms", "prepare_ms", "update_ms", "wait_ms", "memory_main_mb", "memory_children_mb", "memory_child_max_mb"),
@@ -170,6 +177,17 @@ def offbeat(*arguments: object) -> Said:
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
     return Said(code, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond `size` bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # --- processes of their own ---------------------------------------------------------------------------------

@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
+from tests.reference import run_envs
 from tests.reference.runs import SMALL, lines_of, small_run, weights_of
 
 from offbeat import checkpoint
@@ -55,12 +58,11 @@ def signal_from(env_steps: int) -> Any:
 
 
 def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> None:
-    """Let a save take twice as long as the grace after a signal, which may come in the middle of the first."""
-    write, signalled = checkpoint.write, [not and_is_signalled]
+    """Let a save take twice as long as the grace after a signal, which may come in the middle of the second."""
+    write, saves = checkpoint.write, count(1)
 
     def slowly(*arguments: Any) -> None:
-        if not signalled[0]:
-            signalled[0] = True
+        if next(saves) == 2 and and_is_signalled:
             os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.6)
         write(*arguments)
@@ -123,9 +125,9 @@ def test_signals_while_a_run_closes_give_no_traceback_and_leave_it_whole(tmp_pat
 
 def test_checkpoints_of_a_timeline_that_is_left_are_dropped(tmp_path):
     run = tmp_path / "run"
-    small_run(run, checkpoint_every=512, checkpoints_kept=10, eval_every=512, eval_episodes=1)
+    small_run(run, checkpoint_every=512, checkpoints_kept=10)
     folder = run / "checkpoints"
-    older = sorted(path.parent for path in folder.glob("step-*/state.json"))[1]
+    older = sorted(path.parent for path in folder.glob("step-*/state.json"))[2]
     (folder / "latest").unlink()
     (folder / "latest").symlink_to(older.name)
     resume(run, steps=1100)
@@ -183,10 +185,32 @@ def test_a_manifest_that_does_not_list_a_file_is_refused(tmp_path):
         checkpoint.load(path.parent)
 
 
-def test_a_run_that_learned_nothing_takes_the_folders_made_for_it_away(tmp_path):
+# --- before the first checkpoint on the way -----------------------------------------------------------------
+
+
+def test_a_run_that_fails_before_it_learns_keeps_the_traceback_and_resumes_from_its_start(tmp_path, monkeypatch):
+    run, late = tmp_path / "mine" / "run", {"unroll_length": 1000, "imports": (RUN_ENVS,), "steps": 8000}
+    with pytest.raises(EnvFailed) as failed:
+        small_run(run, "runs/RaisesLate-v0", **late)
+    assert f"offbeat resume {run}" in failed.value.__notes__[0]
+    assert status_of(run)["state"] == "failed"
+    assert "in step" in (run / "log.txt").read_text()
+    assert checkpoint.load(run / "checkpoints" / "latest").policy["env_steps"] == 0
+    monkeypatch.setattr(run_envs, "FAULTY", False)
+    assert resume(run).state == "finished"
+    small_run(tmp_path / "whole", "runs/RaisesLate-v0", **late)
+    assert weights_of(run) == weights_of(tmp_path / "whole")
+
+
+def test_a_run_that_is_refused_takes_the_folders_made_for_it_away(tmp_path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(EnvFailed):
-        small_run(tmp_path / "mine" / "a" / "b", "runs/RaisesLate-v0", unroll_length=1000, imports=(RUN_ENVS,))
+    unsendable: Any = lambda: run_envs.Wave()  # noqa: E731, PLW0108 - no other process finds it
+    gym.register("tests/Unsendable-v0", unsendable)
+    try:
+        with pytest.raises(ConfigError, match="cannot be sent to another process"):
+            small_run(tmp_path / "mine" / "a" / "b", "tests/Unsendable-v0", runtime="processes")
+    finally:
+        del gym.registry["tests/Unsendable-v0"]
     assert list((tmp_path / "mine").iterdir()) == []
 
 

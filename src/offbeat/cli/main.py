@@ -15,6 +15,7 @@ import tyro
 
 from offbeat import __version__
 from offbeat.cli.bench import Bench
+from offbeat.cli.crashes import tell_crashes
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.export import Export
 from offbeat.cli.inspect import Check, Doctor, List
@@ -59,7 +60,10 @@ Command = (
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code: 0 done, 1 the run failed, 2 bad arguments or config, 130 stopped."""
     try:
-        return _parse(arguments).run()
+        command = _parse(arguments)
+        if not isinstance(command, Resume):  # which says so itself, in the log too
+            tell_crashes(command)
+        return command.run()
     except OffbeatError as error:
         print("\n".join([f"offbeat: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
         return error.exit_code

@@ -173,9 +173,10 @@ class Pool:
             if session.standing() == "lost":
                 aside = session.set_aside()
                 self._view.message(f"{session.name} had saved nothing: it is now {aside}, and begins anew")
+            crashed = "has crashed, and " * bool(session.run.crash())
             child = Child(session, self._command)
             running.append(child)
-            told = "goes on from its checkpoint" if child.resumed else "begins"
+            told = f"{crashed}goes on from its checkpoint" if child.resumed else "begins"
             self._view.message(f"{session.name} {told}: {_about(session)}")
 
     def _look_at(self, running: list[Child]) -> None:

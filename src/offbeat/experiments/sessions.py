@@ -11,7 +11,7 @@ from typing import Any, Literal
 from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.experiments.trials import Trial, as_toml, spelled
-from offbeat.run_directory import RunDirectory, hold
+from offbeat.run_directory import RunDirectory
 from offbeat.threads import usable_cores
 from offbeat.trust import code_of, flag_for
 
@@ -77,10 +77,7 @@ class Session:
 
     def status(self) -> dict[str, Any]:
         """Return status.json; empty if there is none."""
-        with suppress(OSError, ValueError):
-            status: dict[str, Any] = json.loads(self.run.status.read_text())
-            return status
-        return {}
+        return self.run.read_status()
 
     def last_line(self) -> dict[str, Any]:
         """Return the last whole metrics line; empty if there is none yet."""
@@ -95,14 +92,7 @@ class Session:
 
     def is_held(self) -> bool:
         """Whether a process trains in it."""
-        try:
-            with (self.run.path / ".lock").open() as file:
-                hold(file, "another process trains in it")
-        except FileNotFoundError:
-            return False
-        except (OSError, ConfigError):
-            return True
-        return False
+        return self.run.is_locked()
 
     # --- what is done with it -------------------------------------------------------------------------------
 

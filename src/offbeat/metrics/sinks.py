@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,14 +45,21 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Writes event files for TensorBoard, over env steps, each group of metrics in a section of its own."""
+    """Writes an event file for TensorBoard, over env steps, each group of metrics in a section of its own.
+
+    Without TensorBoard's own writer: that writes in a thread, where a full disk is told by a traceback.
+    """
 
     def __init__(self, directory: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        self._writer = EventFileWriter(str(directory))
+        directory.mkdir(exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns():020d}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (directory / name).open("wb")
+        self._records = RecordWriter(self._file)
+        self._write(file_version="brain.Event:2")
 
     def write(self, line: Line) -> None:
         """Write all figures that are known, at this line's env_steps."""
@@ -60,15 +68,15 @@ class TensorBoard:
             for name, value in line.items()
             if value is not None
         ]
-        event = self._event(
-            wall_time=time.time(), step=int(line["env_steps"] or 0), summary=self._summary(value=values)
-        )
-        self._writer.add_event(event)
-        self._writer.flush()
+        self._write(step=int(line["env_steps"] or 0), summary=self._summary(value=values))
+
+    def _write(self, **content: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
+        self._file.flush()
 
     def close(self) -> None:
-        """Write what is still held back, and close the file."""
-        self._writer.close()
+        """Close the file."""
+        self._file.close()
 
 
 def tag_of(name: str) -> str:
@@ -107,20 +115,14 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def truncate_metrics(path: Path, learning_step: int) -> None:
-    """Keep the lines up to ``learning_step``, the checkpoint's, so that a resumed run writes no line twice.
+def metrics_up_to(path: Path, learning_step: int) -> bytes:
+    """Return what is kept of a JSON Lines file where a run goes on from ``learning_step``: no line is written twice.
 
-    The file is replaced in one piece: a kill leaves either the old one or the new one.
+    Raises:
+        ConfigError: it is not what a run wrote.
     """
-    if not path.exists():
-        return
-    lines = read_metrics(path)
+    lines = read_metrics(path) if path.exists() else []
     if not all(isinstance(line.get("learning_step"), int) for line in lines):
         raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
     kept = [line for line in lines if line["learning_step"] <= learning_step]
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in kept)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept).encode()

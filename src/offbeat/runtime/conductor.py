@@ -13,13 +13,13 @@ from math import inf
 from time import monotonic
 from typing import Any, Literal, NamedTuple, Protocol
 
-from offbeat.checkpoint import CheckpointStore
 from offbeat.config import Config
 from offbeat.errors import RunFailed
 from offbeat.metrics.progress import Phase, Progress, Status
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
+from offbeat.run_directory import RunDirectory
 from offbeat.runtime.callbacks import Callback, answer_of
 from offbeat.runtime.child import Child
 from offbeat.runtime.evaluations import Evaluations
@@ -51,10 +51,12 @@ class Ending:
 class Watchers(NamedTuple):
     """Who is told how a run goes, who may stop it, and where it is kept."""
 
-    store: CheckpointStore
+    directory: RunDirectory
     recorder: Recorder
     progress: Progress
     tell: Notify
+    warn: Callable[[str], None]
+    """Tells of what could not be written, seldom enough."""
     show_evaluator: Callable[[Sequence[Child]], None]
     """Is given the evaluator's process, whenever it has changed."""
     signals: StopSignals
@@ -95,7 +97,7 @@ class Conductor(ABC):
         self._recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._callbacks, self._tell = watchers.signals, watchers.callbacks, watchers.tell
         self._time_limit = TimeLimitWarning(conducted.env, conducted.config.columns, watchers.tell)
-        self._saving = Saving(conducted, watchers.store, watchers.tell)
+        self._saving = Saving(conducted, watchers)
         self._evaluations = self._make_evaluations(watchers)
         self.counters = Counters()
         self.ending: Ending | None = None
@@ -204,6 +206,7 @@ class Conductor(ABC):
         self._show("training")
 
     def _wanted_stop(self, env_steps: int) -> Ending | None:
+        self._saving.presence.require()
         run = self._run
         if self._signals.received:
             return Ending("interrupted", f"stopped by {self._signals.received.name}", 130)
@@ -283,6 +286,7 @@ class Conductor(ABC):
 
     def _during_evaluation(self) -> None:
         self._show("evaluating")
+        self._saving.presence.require()
         if self._signals.received:
             raise _EvaluationStopped
 
@@ -355,19 +359,31 @@ class Conductor(ABC):
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
+    def save_start(self) -> None:
+        """Save version 0, before acting begins: a run that is stopped before its next checkpoint resumes from there.
+
+        Raises:
+            ConfigError: there is no room for it.
+        """
+        with self._signals.patience():
+            self._saving.save_start(self.counters, self._whole_state())
+
     def _save(self) -> None:
         """Save all that a resume needs."""
         self._show("saving")
         self._renew_counters()
-        state = {
+        state = self._whole_state()
+        with self._signals.patience():
+            self._saving.save(self.counters, state, self._kept())
+
+    def _whole_state(self) -> dict[str, Any]:
+        return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
             "runtime": self._conducted.config.layout(),
             "blas_kernels": blas_kernels(),
             **self._state(),
             "recorder": self._recorder.state(self._timings()),
         }
-        with self._signals.patience():
-            self._saving.save(self.counters, state, self._kept())
 
     def _save_best(self) -> None:
         """Save the weights of the last evaluation, which are the best, and nothing to go on from."""

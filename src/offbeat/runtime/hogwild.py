@@ -39,6 +39,7 @@ class HogwildConductor(Conductor):
     def begin_anew(self, statistics: Mapping[str, Any] | None = None) -> None:
         if statistics is not None:
             self._parts.storage.begin_statistics(statistics)
+        self.save_start()
         self._crew.begin([None] * self._board.workers)
 
     def run(self) -> None:
@@ -73,7 +74,7 @@ class HogwildConductor(Conductor):
             self._at_boundary(finished=finished)
         elif self._saving.best_is_unsaved:
             self._save_best()
-        elif self._stop and self._limit != AT_ONCE and self.counters.env_steps < self._limit:
+        elif (self._stop or self._saving.is_due) and self._limit != AT_ONCE and self.counters.env_steps < self._limit:
             self._limit = AT_ONCE
             self._crew.go_on(AT_ONCE)
         self._show("training")
@@ -164,7 +165,7 @@ class HogwildConductor(Conductor):
         return kept
 
     def _state(self) -> dict[str, Any]:
-        states = self._crew.states()
+        states = self._crew.states() if self._crew.has_begun else [None] * self._board.workers
         return {
             "learned": self._parts.storage.learned(),
             "statistics": self._parts.storage.records(),

@@ -34,6 +34,7 @@ class PacedConductor(Conductor):
         if statistics is not None:
             self._parts.algorithm.restore_statistics(statistics)
         self._parts.learner.publish(0)
+        self.save_start()
         self._acting.begin([None] * self._parts.config.runtime.actors)
 
     def run(self) -> None:
@@ -64,7 +65,7 @@ class PacedConductor(Conductor):
         """
         after = self.counters.env_steps + env_steps
         self._stop = self._stop or self._wanted_stop(after)
-        checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval)
+        checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self._saving.is_due
         if self._hold is None and (self._stop or checkpoint or after >= self._run.steps):
             self._hold = self._parts.pace.hold(self.learned)
             self._acting.hold(self._hold)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offbeat.checkpoint import Checkpoint, CheckpointStore
+from offbeat.checkpoint import Checkpoint, load
+from offbeat.errors import ConfigError
 from offbeat.metrics.recorder import Counters
 from offbeat.types import Tree
 
 if TYPE_CHECKING:
-    from offbeat.runtime.conductor import Conducted
+    from offbeat.runtime.conductor import Conducted, Watchers
+
+SCORE = "eval_return_mean"
+"""In policy.json of a best checkpoint: the mean return that made it the best."""
 
 
 class _Evaluated(NamedTuple):
@@ -26,8 +30,13 @@ class _Evaluated(NamedTuple):
 class Saving:
     """Writes the checkpoints of a run. A full disk costs a checkpoint, not the run: the last one is intact."""
 
-    def __init__(self, conducted: Conducted, store: CheckpointStore, tell: Callable[[str], None]) -> None:
-        self._conducted, self._store, self._tell = conducted, store, tell
+    def __init__(self, conducted: Conducted, watchers: Watchers) -> None:
+        run = conducted.config.run
+        self._conducted, self._directory, self._warn = conducted, watchers.directory, watchers.warn
+        self._store = watchers.directory.store(run.checkpoints_kept)
+        self.presence = watchers.directory.presence()
+        self._every_s = run.checkpoint_every_s
+        self._tried_at = monotonic()
         self._best: float | None = None
         """The mean return of the evaluation whose weights are saved as the best."""
         self._new_best: _Evaluated | None = None
@@ -35,8 +44,21 @@ class Saving:
         self._saved_env_steps = 0
 
     def go_on_from(self, env_steps: int, best: float | None) -> None:
-        """The run goes on from a checkpoint after so many env steps."""
-        self._saved_env_steps, self._best = env_steps, best
+        """The run goes on from a checkpoint after so many env steps, when the best had this mean return.
+
+        A best that was saved later stays the best, until an evaluation is better: what crashed after it loses it not.
+        """
+        later = self._score_beyond(env_steps)
+        self._saved_env_steps, self._best = env_steps, best if later is None else later
+
+    def _score_beyond(self, env_steps: int) -> float | None:
+        """Return the mean return of the best checkpoint where that has more env steps; None if it is not known."""
+        if (self._store.env_steps_of("best") or 0) <= env_steps:
+            return None
+        with suppress(ConfigError):  # it is damaged
+            score = load(self._store.path("best")).policy.get(SCORE)
+            return float(score) if isinstance(score, int | float) else None
+        return None
 
     def evaluated(self, return_mean: float, weights: Tree, counters: Counters) -> None:
         """These weights, with which the run had come so far, have this mean return: they may be the best."""
@@ -48,9 +70,28 @@ class Saving:
         """Whether the weights that were evaluated last are the best, and not yet saved."""
         return self._new_best is not None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a checkpoint is due by the clock."""
+        return 0 < self._every_s <= monotonic() - self._tried_at
+
     def unsaved(self, counters: Counters) -> int:
         """Return the env steps that have been learned from since the last checkpoint to resume from."""
         return counters.env_steps - self._saved_env_steps
+
+    def save_start(self, counters: Counters, state: dict[str, Any]) -> None:
+        """Save version 0.
+
+        Raises:
+            ConfigError: it could not be written, so the run had better not begin.
+        """
+        try:
+            self._write(counters, self._conducted.snapshot(), {**state, "best": None}, None, ("latest",))
+        except OSError as error:
+            raise ConfigError(
+                f"a checkpoint cannot be written to the run directory {self._directory.path} "
+                f"({error.strerror or error}), so the run does not begin: make room, or give another with --run-dir"
+            ) from None
 
     def save(self, counters: Counters, state: dict[str, Any], kept: Tree | None) -> None:
         """Save all that a resume needs. It is the best checkpoint too, if its weights are the best and unsaved."""
@@ -59,13 +100,32 @@ class Saving:
         names = ("best", "latest") if self._new_best else ("latest",)
         best = self._new_best.return_mean if self._new_best else self._best
         weights = self._conducted.snapshot()
-        if self._write(counters, weights, {**state, "best": best}, kept, names):
+        if self._try_to_write(counters, weights, {**state, "best": best}, kept, names):
             self._saved_env_steps = counters.env_steps
 
     def save_best(self) -> None:
         """Save the weights that were evaluated last, and nothing to go on from."""
         assert self._new_best is not None
-        self._write(self._new_best.counters, self._new_best.weights, None, None, ("best",))
+        self._try_to_write(self._new_best.counters, self._new_best.weights, None, None, ("best",))
+
+    def _try_to_write(self, *arguments: Any) -> bool:
+        """Write a checkpoint; return whether it could be.
+
+        Raises:
+            RunDirectoryGone: the run directory is no longer there.
+        """
+        best = self._new_best
+        try:
+            self._write(*arguments)
+        except OSError as error:
+            self.presence.require(at_once=True)
+            self._warn(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
+            return False
+        finally:
+            self._new_best = None  # the weights will have changed before the next save
+        if best:
+            self._best = best.return_mean
+        return True
 
     def _write(
         self,
@@ -74,20 +134,17 @@ class Saving:
         state: dict[str, Any] | None,
         kept: Tree | None,
         names: tuple[str, ...],
-    ) -> bool:
-        """Write a checkpoint; return whether it could be."""
-        begun, best = monotonic(), self._new_best
-        self._new_best = None  # the weights will have changed before the next save
+    ) -> None:
+        begun = monotonic()
+        checkpoint = Checkpoint(weights, self._policy(counters), state, kept)
         try:
-            self._store.save(counters.env_steps, Checkpoint(weights, self._policy(counters), state, kept), names)
-        except OSError as error:
-            self._tell(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
-            return False
+            if state is not None:
+                self._directory.sync_metrics()
+            self._store.save(counters.env_steps, checkpoint, names)
         finally:
             self._conducted.timings.add("checkpoint", monotonic() - begun)
-        if best:
-            self._best = best.return_mean
-        return True
+            if state is not None:
+                self._tried_at = monotonic()
 
     def _policy(self, counters: Counters) -> dict[str, Any]:
         """Return what the policy is, and how it came to be, as JSON."""
@@ -99,5 +156,6 @@ class Saving:
             "env_steps": counters.env_steps,
             "learning_step": counters.learning_step,
             "updates": counters.updates,
+            **({SCORE: self._new_best.return_mean} if self._new_best else {}),
             "policy": self._conducted.policy.to_json(),
         }

@@ -6,11 +6,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 GRACE_S = 5.0
 """Seconds from the first signal to the moment at which the run gives up on a checkpoint of that moment."""
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TooLate(BaseException):
@@ -18,24 +20,39 @@ class TooLate(BaseException):
 
 
 class StopSignals:
-    """While entered, catches the stop signals; outside of the main thread it catches nothing."""
+    """While entered, catches the stop signals; outside of the main thread it catches nothing.
+
+    The deadline is kept by a thread, which sends the main thread one of these signals: alarms stay the caller's.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         """The first signal that came."""
-        self._previous: dict[signal.Signals, object] = {}
-        self._patient = self._late = False
+        self._previous: dict[signal.Signals, Any] = {}
+        self._events: SimpleQueue[int | None] = SimpleQueue()
+        """The number of the first signal, then None: no deadline is needed any more. A handler may put into it."""
+        self._timer: threading.Thread | None = None
+        self._due = False
+        """Whether the deadline has passed, and the next signal tells of that."""
+        self._patient = self._late = self._over = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            handlers = {signal.SIGINT: self._stop, signal.SIGTERM: self._stop, signal.SIGALRM: self._too_late}
-            self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+            handlers = {number: signal.getsignal(number) for number in STOPS}
+            # One that was not installed from Python cannot be put back, so it stays.
+            self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
+            self._timer = threading.Thread(target=self._keep_deadline, args=(threading.get_ident(),), daemon=True)
+            self._timer.start()  # here, as a handler must not start threads
+            for number in self._previous:
+                signal.signal(number, self._stop)
         return self
 
     def at_rest(self) -> None:
         """The boundary has come: what remains is to save, however long it takes. A second signal still ends it."""
-        if self._previous:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._timer is not None:
+            self._events.put(None)
+            self._timer.join()
+        self._due = False
 
     @contextmanager
     def patience(self) -> Iterator[None]:
@@ -54,18 +71,35 @@ class StopSignals:
 
     def disarm(self) -> None:
         """From here on nothing is to be stopped any more: the run is being put in order."""
-        if self._previous:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for number in self._previous:
-                signal.signal(number, signal.SIG_IGN)
+        self._over = True
+        self.at_rest()
+        for number in self._previous:
+            signal.signal(number, signal.SIG_IGN)
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
-        if self.received is not None:
+        if self._over:
+            return
+        if self._due:
+            self._due = False
+            self._too_late()
+        elif self.received is not None:
             raise TooLate
-        self.received = signal.Signals(number)
-        signal.setitimer(signal.ITIMER_REAL, GRACE_S)
+        else:
+            self.received = signal.Signals(number)
+            self._events.put(number)
 
-    def _too_late(self, _number: int, _frame: FrameType | None) -> None:
+    def _keep_deadline(self, thread: int) -> None:
+        """Tell the main thread when the deadline has passed; a signal interrupts whatever it waits in."""
+        number = self._events.get()
+        if number is None:
+            return
+        try:
+            self._events.get(timeout=GRACE_S)
+        except Empty:
+            self._due = True
+            signal.pthread_kill(thread, number)
+
+    def _too_late(self) -> None:
         if not self._patient:
             raise TooLate
         self._late = True
@@ -75,4 +109,4 @@ class StopSignals:
     ) -> None:
         self.disarm()
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)

@@ -94,8 +94,16 @@ class Tracker:
             self._tell(f"{told}. All lines are in metrics.jsonl")
 
 
-def begin(config: Config, directory: RunDirectory, told: Callable[[str], None]) -> Tracker | None:
+def begin(
+    config: Config, directory: RunDirectory, told: Callable[[str], None], metrics_size: int = 0
+) -> Tracker | None:
     """Begin the run's tracker, if it has one, and go on with the run that it knows, if it does.
+
+    Args:
+        config: all settings.
+        directory: of the run.
+        told: tells the user.
+        metrics_size: bytes of metrics.jsonl that a tracker which knows the run has been sent.
 
     Raises:
         ConfigError: it could not begin, with its own words.
@@ -103,11 +111,11 @@ def begin(config: Config, directory: RunDirectory, told: Callable[[str], None]) 
     name = config.run.tracker
     if name is None:
         return None
-    kept = directory.path / "tracker.json"
+    kept = directory.tracker
     known = _known(kept, name)
     heard, bell = _Heard(), os.pipe()
     os.set_blocking(bell[1], False)
-    position = directory.metrics.stat().st_size if known and directory.metrics.exists() else 0
+    position = metrics_size if known else 0
     path = directory.path.resolve()
     orders = Orders(name, os.getpid(), path, _name_of(path), config.tables(), known, position, bell[0])
     child = start_child("offbeat.tracking.follower", orders, [bell[0]], heard=heard)

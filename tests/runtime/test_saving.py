@@ -1,0 +1,40 @@
+"""When checkpoints are saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import small_run, weights_of
+
+from offbeat.run_directory import RunDirectory
+
+EXACT: dict[str, Any] = {"max_lag": 1, "lag": "exact", "actors": 2}
+KINDS: dict[str, dict[str, Any]] = {
+    "serial": {"max_lag": 2},
+    "threads": {"runtime": "threads", **EXACT},
+    "processes": {"runtime": "processes", **EXACT},
+    "sac": {"algorithm": "sac", "max_ahead": 2},
+    "one lock-free worker": {"algorithm": "sac", "runtime": "hogwild", "workers": 1, "steps": 120},
+}
+
+
+def trained(path: Path, **settings: Any) -> Path:
+    train = small_sac if settings.get("algorithm") == "sac" else small_run
+    return train(path, **{"steps": 600, "checkpoint_every": 0, "checkpoints_kept": 100, **settings}).path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_checkpoints_by_the_clock_change_no_bit_of_an_exact_run(tmp_path, kind):
+    often = trained(tmp_path / "often", **KINDS[kind], checkpoint_every_s=1e-9)
+    never = trained(tmp_path / "never", **KINDS[kind], checkpoint_every_s=0)
+    assert len(RunDirectory(often).store().full()) > 3
+    assert len(RunDirectory(never).store().full()) == 2  # the first and the last
+    assert weights_of(often) == weights_of(never)
+
+
+def test_a_checkpoint_is_saved_by_the_clock_every_ten_minutes_unless_told_otherwise(tmp_path):
+    run = small_run(tmp_path / "run", steps=256).path
+    assert "checkpoint_every_s = 600.0" in (run / "config.toml").read_text()
