@@ -28,6 +28,7 @@ from offbeat.resuming import (
 )
 from offbeat.run_directory import RunDirectory, default_path
 from offbeat.run_to_end import Launch, Run, run_to_end
+from offbeat.runtime.deadline import told_if_slow
 from offbeat.runtime.signals import StopSignals
 from offbeat.threads import limit
 from offbeat.tracking.tracker import require_package
@@ -185,7 +186,8 @@ def _settled(config: Config, view: Progress, caller: CallerState) -> tuple[Confi
     caller.remember_thread_counts()
     from offbeat.runtime.split import settled
 
-    return settled(config, view.message)
+    with told_if_slow(f"measuring {config.run.env}", view.message):
+        return settled(config, view.message)
 
 
 def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:
@@ -194,13 +196,14 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:
     caller.remember_thread_counts()
     limit(config.blas_threads)
     keep_freed_memory()
-    if config.runtime.runtime == "hogwild":
-        from offbeat.runtime.crew import build_lock_free
+    with told_if_slow(f"trying {config.run.env}", view.message):
+        if config.runtime.runtime == "hogwild":
+            from offbeat.runtime.crew import build_lock_free
 
-        return build_lock_free(config, view.message)
-    from offbeat.runtime.wiring import build
+            return build_lock_free(config, view.message)
+        from offbeat.runtime.wiring import build
 
-    return build(config, view.message)
+        return build(config, view.message)
 
 
 def _initial(config: Config, parts: AnyParts) -> tuple[Checkpoint, dict[str, Any]] | None:

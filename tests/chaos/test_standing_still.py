@@ -162,6 +162,15 @@ def test_a_child_that_is_stopped_in_the_middle_of_a_report_holds_up_nobody():
         child.kill()
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_an_env_that_hangs_before_a_run_begins_is_told(monkeypatch, measured):
+    monkeypatch.setattr(deadline, "STEP_TIMEOUT_S", 0.2)
+    layout = {"runtime": "processes", "split": "measured"} if measured else {}
+    said = train("still/SlowToBegin-v0", imports=ENVS, steps=64, envs_per_actor=2, unrolls_per_batch=1, **layout)
+    assert said.code == 0, said.err
+    assert f"still {'measuring' if measured else 'trying'} still/SlowToBegin-v0 after" in said.err
+
+
 # --- states of envs -----------------------------------------------------------------------------------------
 
 

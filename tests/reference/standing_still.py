@@ -52,6 +52,15 @@ class Forker(Wave):
         Path(f"forked-{os.getpid()}").write_text(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
 
 
+class SlowToBegin(Wave):
+    """Takes its time for its first episode."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if not hasattr(self, "phase"):
+            time.sleep(0.5)
+        return super().reset(seed=seed, options=options)
+
+
 class Heavy(Wave):
     """Has a large state, and notes that it has been closed."""
 
@@ -79,7 +88,7 @@ class SlowState(Wave):
         self.phase, self.steps = state["phase"], state["steps"]
 
 
-for env in (Starter, Forker, Heavy, SlowState):
+for env in (Starter, Forker, SlowToBegin, Heavy, SlowState):
     if f"still/{env.__name__}-v0" not in gym.registry:
         gym.register(f"still/{env.__name__}-v0", entry_point=f"tests.reference.standing_still:{env.__name__}")
 

@@ -7,8 +7,10 @@ library deadlocks, or a debugger or a signal has stopped it, its moment passes. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
+from threading import Event, Thread
 from time import monotonic
 
 import numpy as np
@@ -121,6 +123,22 @@ def step_timeout(runtime: RuntimeConfig) -> float:
 def reset_timeout(runtime: RuntimeConfig) -> float:
     """Return the seconds that a call of an env may take in which an episode begins."""
     return runtime.reset_timeout_s or RESET_TIMEOUT_S
+
+
+@contextmanager
+def told_if_slow(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Tell every minute that a piece of work in this thread is still under way: nobody else could end it."""
+    over, begun = Event(), monotonic()
+
+    def remind() -> None:
+        while not over.wait(STEP_TIMEOUT_S):
+            tell(f"still {what} after {monotonic() - begun:.0f} s: if it hangs, press Ctrl-C")
+
+    Thread(target=remind, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class StallWatch:
