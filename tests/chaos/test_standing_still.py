@@ -15,6 +15,7 @@ import pytest
 from tests.reference.runs import (
     Said,
     Started,
+    has_saved,
     is_alive,
     lines_of,
     offbeat,
@@ -64,7 +65,7 @@ def listen_until(child: Child, holds: Callable[[], bool]) -> None:
 def endless(folder: Path, env: str, **settings: Any) -> Started:
     """Start a run that has learned something, and would go on for ever."""
     started = Started(small_arguments(folder / "run", env, **ENDLESS, **settings), folder)
-    started.wait_until((folder / "run/checkpoints/latest").is_dir)
+    started.wait_until(lambda: has_saved(folder / "run"))
     return started
 
 
