@@ -23,7 +23,7 @@ from benchmarks.soak.processes import end_all, show_stacks
 from offbeat.errors import OffbeatError
 
 RUNS = Path("runs/soak")
-HANGS_S = 60.0
+HANGS_S = 90.0
 """After which a run is taken to hang: several times what the longest takes alone."""
 STOP_S = 15.0
 """Seconds from a signal, or the loss of its directory, to the end of a run."""

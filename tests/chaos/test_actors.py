@@ -16,7 +16,6 @@ import pytest
 from tests.reference.runs import Said, Started, lines_of, offbeat, our_lines, small_arguments, status_of
 
 from offbeat.checkpoint import load
-from offbeat.runtime.deadline import START_S
 
 ENVS = ("tests.reference.run_envs",)
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
@@ -180,7 +179,7 @@ def test_an_actor_process_that_hangs_is_named_killed_and_started_again(env, time
     assert restarts() == 1
     assert "did not return in time" in said.err
     assert timeout in said.err
-    assert lines_of(Path("run"))[-1]["wall_time_s"] < START_S
+    assert lines_of(Path("run"))[-1]["wall_time_s"] < 300  # the env hangs for ten minutes
 
 
 @pytest.mark.parametrize(("env", "timeout"), [("HangsOnce", "step_timeout_s"), ("HangsInReset", "reset_timeout_s")])

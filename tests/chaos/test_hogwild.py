@@ -37,7 +37,6 @@ from tests.reference.runs import (
 from offbeat.checkpoint import load
 from offbeat.runtime.commons import SharedStorage
 from offbeat.runtime.crew import Crew
-from offbeat.runtime.deadline import START_S
 from offbeat.runtime.hogwild import HogwildConductor
 from offbeat.training import Run, resume
 
@@ -288,7 +287,7 @@ def test_a_worker_whose_env_hangs_is_named_killed_and_started_again(env, timeout
     last = lines_of(Path("run"))[-1]
     assert last["actor_restarts"] == 1
     assert last["env_steps"] >= 4096
-    assert last["wall_time_s"] < START_S
+    assert last["wall_time_s"] < 300  # the env hangs for ten minutes
     assert_whole(Path("run"))
 
 

@@ -102,7 +102,7 @@ def test_a_worker_that_goes_on_after_all_processes_were_stopped_does_not_stand_s
 def test_the_reason_names_the_setting_that_allows_more_time(span):
     one = Deadline(np.zeros(deadline.ROW))
     one.set(span, 1.0)
-    setting = {Span.STEP: "step_timeout_s", Span.WORK: "stall_timeout_s"}.get(span, "reset_timeout_s")
+    setting = {Span.STEP: "step_timeout_s", Span.RESET: "reset_timeout_s"}.get(span, "stall_timeout_s")
     assert setting in one.reason
 
 

@@ -64,7 +64,9 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     arrays = attach(orders.arena, plan.slabs())
     board = Board(arrays, runtime.actors)
     gate = ActorGate(board, plan.pace, runtime, orders.index, Bell(orders.own_bell, -1), Bell(-1, orders.learners_bell))
+    gate.enter(resets=True)  # making envs may take as long as beginning episodes
     actor = plan.actor(orders.index, orders.origin, gate, orders.attempt)
+    gate.leave()
     actor.timings.merge(board.spent(orders.index))  # the time of a process that died is not forgotten
     try:
         plan.begin(actor, orders.origin, orders.snapshot, orders.progress)

@@ -25,8 +25,8 @@ RESET_TIMEOUT_S = 300.0
 """The same where an episode begins, unless `reset_timeout_s` says otherwise."""
 STALL_TIMEOUT_S = 120.0
 """Seconds for anything else, such as one update of a lock-free worker, unless `stall_timeout_s` says otherwise."""
-START_S = 60.0
-"""Seconds that a process gets to start, on top of those for resetting its envs."""
+START_S = 30.0
+"""Seconds that a process gets at least to start and to import what it needs, however short `stall_timeout_s` is."""
 CONFIRM_S = 0.5
 """Seconds for which a worker is still watched when its moment has passed. If a batch scheduler had stopped all
 processes of the run for a while, every moment has passed; the workers that go on then set a new one."""
@@ -47,7 +47,7 @@ class Span(IntEnum):
 
 _TOO_LONG = {
     Span.NOTHING: "made no progress",
-    Span.START: "did not start in time (reset_timeout_s)",
+    Span.START: "did not start in time (stall_timeout_s)",
     Span.STEP: "was in a call of its envs that did not return in time (step_timeout_s)",
     Span.RESET: "was in a call of its envs that did not return in time (reset_timeout_s)",
     Span.WORK: "made no progress in time outside of its envs (stall_timeout_s)",
@@ -94,7 +94,7 @@ class WorkerDeadline:
         """
         self._closed, self._deadline = closed, deadline
         self._env = (step_timeout(runtime), reset_timeout(runtime))
-        self._stall = runtime.stall_timeout_s or STALL_TIMEOUT_S
+        self._stall = stall_timeout(runtime)
 
     def enter(self, *, resets: bool) -> None:
         """Begin a call of an env; `resets` says whether an episode may begin in it.
@@ -123,6 +123,16 @@ def step_timeout(runtime: RuntimeConfig) -> float:
 def reset_timeout(runtime: RuntimeConfig) -> float:
     """Return the seconds that a call of an env may take in which an episode begins."""
     return runtime.reset_timeout_s or RESET_TIMEOUT_S
+
+
+def stall_timeout(runtime: RuntimeConfig) -> float:
+    """Return the seconds that anything else of a worker may take."""
+    return runtime.stall_timeout_s or STALL_TIMEOUT_S
+
+
+def start_timeout(runtime: RuntimeConfig) -> float:
+    """Return the seconds that a process gets until it makes its envs."""
+    return max(START_S, stall_timeout(runtime))
 
 
 @contextmanager

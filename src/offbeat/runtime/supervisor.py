@@ -17,7 +17,7 @@ from offbeat.config import RuntimeConfig
 from offbeat.errors import ChildTraceback, RunFailed
 from offbeat.runtime.acting import Snapshot
 from offbeat.runtime.child import Child
-from offbeat.runtime.deadline import START_S, Deadline, Span, StallWatch, reset_timeout
+from offbeat.runtime.deadline import Deadline, Span, StallWatch, start_timeout
 from offbeat.runtime.gate import NAP_S
 
 LOOK_EVERY_S = 0.05
@@ -110,7 +110,7 @@ class Supervisor:
             self.watch()
 
     def _started(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> Child:
-        self._board.deadlines[index].set(Span.START, START_S + reset_timeout(self._runtime))
+        self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))
         return self._start(index, origin, snapshot, attempt)
 
     def watch(self) -> None:

@@ -134,7 +134,10 @@ class Worker:
         plan = self._orders.plan
         renew = self._algorithm.write_published if lives else None
         first = plan.pace.tickets_of(self._done.learning_steps).start
-        return plan.actor(0, first, self._deadline, self._orders.attempt, renew)
+        self._deadline.enter(resets=True)  # making envs may take as long as beginning episodes
+        actor = plan.actor(0, first, self._deadline, self._orders.attempt, renew)
+        self._deadline.leave()
+        return actor
 
     # --- beginning ------------------------------------------------------------------------------------------
 
