@@ -23,7 +23,7 @@ from offbeat.registry import register_encoder
 from offbeat.runtime.child import Report
 from offbeat.types import Leaf
 
-LARGE = 20_000_000
+LARGE = 4_000_000
 """Bytes of a state: far more than a socket takes before somebody reads."""
 
 

@@ -30,8 +30,6 @@ from offbeat.threads import usable_core_numbers
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.updates import Updates
 
-CLOSE_S = 2.0
-"""Seconds that workers get to end by themselves, and to close their envs."""
 WORKER_BYTES = 300_000_000
 """What a worker process takes beside its replay: Python, torch, networks and buffers."""
 
@@ -287,6 +285,6 @@ class Crew:
         self._board.closed[0] = 1
         for bell in self._bells:
             bell.ring()
-        self._supervisor.close(CLOSE_S)
+        self._supervisor.close()
         for bell in (self._bell, *self._bells):
             bell.close()

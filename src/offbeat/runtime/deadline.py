@@ -76,6 +76,11 @@ class Deadline:
         return 0 < self.moment < monotonic()
 
     @property
+    def is_in_env(self) -> bool:
+        """Whether the span is a call of an env."""
+        return int(self._row[1]) in (Span.STEP, Span.RESET)
+
+    @property
     def reason(self) -> str:
         """What to say of a worker whose moment has passed: 'actor 1' and this make a sentence."""
         return _TOO_LONG[Span(int(self._row[1]))]

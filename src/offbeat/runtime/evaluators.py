@@ -27,9 +27,6 @@ from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.threads import niceness, usable_core_numbers
 from offbeat.workers.evaluator import Evaluation
 
-CLOSE_S = 2.0
-"""Seconds that an evaluator gets to end by itself."""
-
 
 class Result(NamedTuple):
     """What became of an evaluation."""
@@ -188,7 +185,7 @@ class ProcessEvaluator:
     def close(self) -> None:
         self._board.closed[0] = 1
         self._bell.ring()
-        self._supervisor.close(CLOSE_S)
+        self._supervisor.close()
         for bell in (self._bell, self._own_bell):
             bell.close()
         self._arena.close()

@@ -161,11 +161,10 @@ class ActorGate(WorkerDeadline):
         rested = NO_HOLD
         while (version := self._version(ticket)) is None:
             hold = int(self._board.hold[0])
+            self.renew()
             if ticket >= hold != rested:
-                self.enter(resets=True)  # it may ask the envs for their states, which takes as long as it takes
                 at_rest()
                 rested = hold
-            self.renew()
             self._own.sleep(NAP_S)
         self.renew()
         return version

@@ -19,9 +19,6 @@ from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.threads import usable_core_numbers
 
-CLOSE_S = 2.0
-"""Seconds that actors get to end by themselves, and to close their envs."""
-
 
 class ProcessActing(GatedActing):
     """One process an actor."""
@@ -73,5 +70,5 @@ class ProcessActing(GatedActing):
 
     def close(self) -> None:
         self.gate.close()
-        self._supervisor.close(CLOSE_S)
+        self._supervisor.close()
         self.gate.discard()

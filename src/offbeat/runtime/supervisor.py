@@ -20,6 +20,8 @@ from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import Deadline, Span, StallWatch, start_timeout
 from offbeat.runtime.gate import NAP_S
 
+ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
+"""Seconds that a child gets to end by itself when nothing is wanted of it any more: in a call of its envs, and else."""
 LOOK_EVERY_S = 0.05
 """Looking at all processes costs a system call each, so it is not done more often than this."""
 RESTART_BUDGET = 5
@@ -176,10 +178,17 @@ class Supervisor:
             self.watch()
         return [process.state_at(hold) for process in self.processes]
 
-    def close(self, seconds: float) -> None:
-        """Wait for all to end, as the gate has been closed; after `seconds` kill who is left, and what envs started."""
-        deadline = monotonic() + seconds
+    def close(self) -> None:
+        """Wait for all to end, as the gate has been closed; then kill who is left, and what envs have started.
+
+        Who sends a large state, or closes its envs, gets longer than who is in a call of them, which may hang.
+        """
+        begun = monotonic()
         for process in self.processes:
-            process.ends_within(max(0.0, deadline - monotonic()))
+            while monotonic() - begun < self._closing_s(process.index) and not process.ends_within(NAP_S):
+                pass
         for process in self.processes:
             process.kill()
+
+    def _closing_s(self, index: int) -> float:
+        return ENV_CLOSE_S if self._board.deadlines[index].is_in_env else CLOSE_S

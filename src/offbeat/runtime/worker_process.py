@@ -210,7 +210,7 @@ class Worker:
             Closed: everything has been closed.
         """
         self._tell()
-        self._deadline.enter(resets=True)  # it asks the envs for their states, which takes as long as it takes
+        self._deadline.renew()
         self._report("rest", (held, self._state()))
         while self._board.limit[0] == held:
             if self._board.closed[0]:
