@@ -129,7 +129,8 @@ def test_another_runtime_keeps_the_layout_and_drops_what_means_nothing_there():
     threads = processes.in_runtime("threads").runtime
     assert (threads.actor_nice, threads.step_timeout_s) == (4, 9.0)
     assert (threads.actor_threads, threads.restart_budget, threads.start_together) == (None, 3, None)
-    expected = resolve("ppo", "CartPole-v1", flags={**layout, "runtime": "serial"})
+    kept = {"restart_budget": 3, "step_timeout_s": 9.0}  # of evaluations, which have a process in every runtime
+    expected = resolve("ppo", "CartPole-v1", flags={**layout, **kept, "runtime": "serial"})
     assert processes.in_runtime("serial") == expected
 
 

@@ -15,7 +15,7 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, status_of, weights_of
 
 from offbeat.checkpoint import load
-from offbeat.errors import ConfigError
+from offbeat.errors import ConfigError, EnvFailed
 from offbeat.run_directory import RunDirectory
 from offbeat.runtime.serial import SerialActing
 from offbeat.training import resume
@@ -84,10 +84,10 @@ def test_a_resume_without_the_package_of_its_tracker_changes_nothing(run, monkey
 
 def test_a_resume_whose_envs_fail_as_they_begin_changes_nothing(run, monkeypatch):
     def fail(*_: object) -> None:
-        raise RuntimeError("no window to draw in")
+        raise EnvFailed("no window to draw in")
 
     monkeypatch.setattr(SerialActing, "begin", fail)
-    assert_refused(run, RuntimeError, "no window", steps=9000)
+    assert_refused(run, EnvFailed, "no window", steps=9000)
     assert "no window to draw in" in (run / "log.txt").read_text()
 
 

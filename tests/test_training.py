@@ -66,8 +66,7 @@ def test_every_metrics_line_has_every_documented_key_and_the_last_is_the_state_a
         assert values == sorted(values), name
     unknown = {name for name in METRICS if lines[-1][name] is None}
     waits = {"actor_wait_fraction", "learner_wait_fraction"}
-    children = {"memory_children_mb", "memory_child_max_mb"}
-    others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"], *children}
+    others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"]}
     assert unknown == waits | others, "in serial nobody waits, one learner is alone, and PPO has no replay"
 
 

@@ -309,11 +309,16 @@ def _require_inside(run: Path) -> None:
             mode = path.lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
                 raise ConfigError(f"{path} is neither a file nor a folder, and does not belong in a run: delete it")
-            if stat.S_ISLNK(mode) and not _leads_inside(path, inside):
+            if stat.S_ISLNK(mode) and not _leads_inside(path, inside) and not _is_log_of_wandb(path, inside):
                 raise ConfigError(
                     f"{path} is a link to {path.readlink()}, outside of the run: what is written to it would be "
                     f"written there. If the run is your own, {HOW}"
                 )
+
+
+def _is_log_of_wandb(link: Path, run: Path) -> bool:
+    """Whether it is a link that W&B made to a log of its own, in its folder of a part of the run that has ended."""
+    return link.relative_to(run).match("wandb/*run-*/logs/*.log")
 
 
 def _leads_inside(link: Path, folder: Path) -> bool:

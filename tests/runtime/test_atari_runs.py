@@ -57,7 +57,10 @@ def test_a_resume_begins_new_games_and_says_so(tmp_path):
 
 def test_the_commands_train_in_processes_and_evaluate_as_the_run_was_played(tmp_path, monkeypatch):
     monkeypatch.setattr("offbeat.env_config.EVALUATION_FRAMES", 20)
-    pairs = [f"{key}={value}" for key, value in {**SHORT, "eval_every": 96, "eval_episodes": 2}.items()]
+    pairs = [
+        f"{key}={value}"
+        for key, value in {**SHORT, "eval_every": 96, "eval_episodes": 2, "evaluator": "inline"}.items()
+    ]
     where = ["--run-dir", tmp_path / "run", "--progress", "none"]
     said = offbeat("train", "ppo", "PongNoFrameskip-v4", "--runtime", "processes", *where, "--set", *pairs)
     assert (said.code, said.err) == (0, "")

@@ -192,7 +192,7 @@ def test_a_run_that_fails_before_it_learns_keeps_the_traceback_and_resumes_from_
     run, late = tmp_path / "mine" / "run", {"unroll_length": 1000, "imports": (RUN_ENVS,), "steps": 8000}
     with pytest.raises(EnvFailed) as failed:
         small_run(run, "runs/RaisesLate-v0", **late)
-    assert f"offbeat resume {run}" in failed.value.__notes__[0]
+    assert f"offbeat resume {run}" in failed.value.__notes__[-1]
     assert status_of(run)["state"] == "failed"
     assert "in step" in (run / "log.txt").read_text()
     assert checkpoint.load(run / "checkpoints" / "latest").policy["env_steps"] == 0

@@ -201,7 +201,7 @@ def test_settings_that_mean_nothing_in_another_runtime_are_dropped_when_it_resum
     assert resume(path, runtime="serial").state == "finished"
     assert weights_of(path) == weights_of(whole.path)
     kept = load(path / "config.toml").runtime
-    assert (kept.runtime, kept.restart_budget, kept.step_timeout_s) == ("serial", None, None)
+    assert (kept.runtime, kept.restart_budget, kept.start_together) == ("serial", 2, None)
 
 
 # --- as typed, where nobody says how many threads there are ---------------------------------------------------

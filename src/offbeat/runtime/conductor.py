@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any, Literal, NamedTuple, Protocol
@@ -118,11 +119,10 @@ class Conductor(ABC):
         beside = not exact and config.runtime.runtime != "serial" and usable_cores() > 1
         beside &= config.run.evaluator == "process"
         tell, show = watchers.tell, watchers.show_evaluator
-        evaluator = make_evaluator(config, self._conducted.policy, tell, show, beside=beside)
         return Evaluations(
             config.run,
             self._conducted.policy,
-            evaluator,
+            partial(make_evaluator, config, self._conducted.policy, tell, show, beside=beside),
             watchers.recorder,
             self._saving,
             tell,

@@ -36,7 +36,7 @@ class Evaluations:
         self,
         run: RunConfig,
         policy: PolicySpec,
-        evaluator: Evaluator,
+        make_evaluator: Callable[[], Evaluator],
         recorder: Recorder,
         saving: Saving,
         tell: Notify,
@@ -51,7 +51,7 @@ class Evaluations:
         Args:
             run: what is evaluated, and how often.
             policy: whose weights are evaluated.
-            evaluator: who does it.
+            make_evaluator: makes who does it; called when the first evaluation is due.
             recorder: takes the results.
             saving: takes the weights, which may be the best.
             tell: tells the user.
@@ -60,7 +60,8 @@ class Evaluations:
             beside: whether the learner goes on meanwhile.
             bounded: whether the share of time is bounded, which depends on the clock.
         """
-        self._run, self._policy, self._evaluator = run, policy, evaluator
+        self._run, self._policy, self._make_evaluator = run, policy, make_evaluator
+        self._evaluator: Evaluator | None = None
         self._recorder, self._saving, self._tell, self._expected_s = recorder, saving, tell, expected_s
         self._write_line, self.beside, self._bounded = write_line, beside, bounded
         self._under_way: tuple[Tree, Counters] | None = None
@@ -73,7 +74,7 @@ class Evaluations:
 
     @property
     def restarts(self) -> int:
-        return self._evaluator.restarts
+        return self._evaluator.restarts if self._evaluator else 0
 
     def step(
         self,
@@ -123,12 +124,14 @@ class Evaluations:
 
     def _begin(self, snapshot: Tree, counters: Counters) -> None:
         weights = {name: np.array(array) for name, array in snapshot.items()}
+        if self._evaluator is None:
+            self._evaluator = self._make_evaluator()
         self._under_way = weights, counters
         self._evaluator.start(published_vector(self._policy, weights))
 
     def _take_in(self, seconds: float, on_wait: Callable[[], None], *, until_done: bool) -> bool:
         """Take in the result of what is under way, if it has come; return whether it has."""
-        while self._under_way:
+        while self._under_way and self._evaluator:
             result = self._evaluator.poll(seconds, on_wait)
             if result:
                 self._record(result, *self._under_way)
@@ -180,4 +183,5 @@ class Evaluations:
         return f"evaluations took {100 * share:.0f} % of the time{beside}"
 
     def close(self) -> None:
-        self._evaluator.close()
+        if self._evaluator:
+            self._evaluator.close()
