@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -155,6 +156,17 @@ def test_every_command_that_uses_a_crashed_run_says_that_it_crashed(tmp_path):
     assert "has crashed" in (run / "log.txt").read_text()
     assert status_of(run)["state"] == "finished"
     assert "crashed" not in offbeat("plot", run).err
+
+
+def test_a_status_that_cannot_be_read_and_a_lock_that_is_no_file_tell_of_no_crash(tmp_path):
+    run = RunDirectory(small_run(tmp_path / "run", steps=256).path)
+    run.status.write_text("[" * 100_000)
+    assert run.crash() == ""
+    run.status.write_text('{"state": "running", "updated": "\\u001b[2J"}')
+    assert "\x1b" not in run.crash()
+    (run.path / ".lock").unlink()
+    os.mkfifo(run.path / ".lock")
+    assert not run.is_locked()
 
 
 def test_a_run_that_a_process_trains_in_has_not_crashed(tmp_path):

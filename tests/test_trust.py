@@ -308,6 +308,17 @@ def test_pythons_own_modules_programs_and_those_of_the_current_folder_are_not(mo
     assert not is_installed(module)
 
 
+def test_a_folder_that_says_that_it_is_an_editable_package_is_not_believed(tmp_path, monkeypatch):
+    (tmp_path / "evil.py").touch()
+    metadata = tmp_path / "evil-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (metadata / "direct_url.json").write_text('{"url": "file:///", "dir_info": {"editable": true}}')
+    (metadata / "top_level.txt").write_text("evil\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not is_installed("evil")
+
+
 def test_a_folder_in_site_packages_takes_part_but_one_without_init_does_not(tmp_path, monkeypatch):
     for name in ("a_plugin_here", "a_folder_here"):
         (tmp_path / name).mkdir()

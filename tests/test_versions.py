@@ -128,3 +128,13 @@ def test_recording_versions_starts_no_program_of_the_repository(repository):
     assert versions.git_state(repository) is not None
     assert b"+rate = 2" in versions.git_diff(repository)
     assert not (repository / "STARTED").exists()
+
+
+def test_a_repository_that_names_programs_for_the_contents_of_its_files_has_its_commit_recorded_alone(repository):
+    (repository / ".gitattributes").write_text("*.py filter=own\n")
+    _git("config", "filter.own.clean", f"touch {repository / 'STARTED'}; cat")
+    state = versions.git_state(repository)
+    assert state is not None
+    assert len(state["commit"]) == 40
+    assert versions.git_diff(repository) == b""
+    assert not (repository / "STARTED").exists()

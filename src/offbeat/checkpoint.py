@@ -107,17 +107,17 @@ class CheckpointStore:
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint, whole or not at all, and let `names` (latest, best) mean it, in this order.
 
-        Weights alone are not written again where they follow another checkpoint of the same env steps: `names` mean
-        that one then. Once `latest` means a checkpoint with a replay, the others lose theirs.
+        Weights alone are not written again where they follow another checkpoint of the same policy: `names` mean that
+        one then. Once `latest` means a checkpoint with a replay, the others lose theirs.
 
         Raises:
             OSError: it could not be written; what was there before is untouched.
         """
-        if self._last and checkpoint.state is None and self._last[0] == env_steps:
+        if self._last and checkpoint.state is None and self._last[0] == checkpoint.policy:
             final = self._last[1]
         else:
             final = self._write(env_steps, checkpoint)
-            self._last = (env_steps, final)
+            self._last = (checkpoint.policy, final)
         for name in names:
             self._link(name, final)
         sync(self._directory)
@@ -152,11 +152,6 @@ class CheckpointStore:
         """Return the names of those that can be resumed from, oldest first."""
         return [path.name for path in self._steps() if (path / STATE).exists()]
 
-    def env_steps_of(self, name: str) -> int | None:
-        """Return the env steps of the checkpoint that a link means, None if it means none."""
-        path = self._directory / name
-        return _order(path.resolve())[0] if path.is_dir() else None
-
     def drop_beyond(self, env_steps: int) -> None:
         """Delete those of more env steps, but for the best: a run that goes on from here will make its own.
 
@@ -166,9 +161,10 @@ class CheckpointStore:
         for path in [p for p in self._steps() if _order(p)[0] > env_steps and p.name != best]:
             with suppress(OSError):
                 self._delete(path)
-        for link in self._directory.iterdir():
-            if link.is_symlink() and not link.exists():
-                link.unlink()
+        with suppress(OSError):
+            for link in self._directory.iterdir():
+                if link.is_symlink() and not link.exists():
+                    link.unlink()
 
     def _steps(self) -> list[Path]:
         """Return all checkpoints, oldest first."""

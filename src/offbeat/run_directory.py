@@ -185,7 +185,7 @@ class RunDirectory:
 
     def read_status(self) -> dict[str, Any]:
         """Return status.json; empty if there is none, or it is no JSON object."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             status = json.loads(self.status.read_text())
             if isinstance(status, dict):
                 return status
@@ -196,8 +196,9 @@ class RunDirectory:
         status = self.read_status()
         if status.get("state") != "running" or self.is_locked():
             return ""
+        updated = in_short(status.get("updated"))
         return (
-            f"{self.path} has crashed: its status, of {status.get('updated')}, is running, but its process is gone. "
+            f"{self.path} has crashed: its status, of {updated}, is running, but its process is gone. "
             f"What it had saved is whole: `offbeat resume {self.path}` goes on from there"
         )
 
@@ -220,6 +221,8 @@ class RunDirectory:
 
     def is_locked(self) -> bool:
         """Whether a process is training in it."""
+        if not self._lock.is_file():
+            return False
         try:
             with self._lock.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

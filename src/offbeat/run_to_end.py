@@ -111,6 +111,8 @@ def _stopped_early(launch: Launch) -> Ending:
     from offbeat.runtime.conductor import Ending
 
     launch.signals.disarm()
+    if launch.begun:
+        return Ending("interrupted", "stopped before its first learning step", 130)
     reason = "stopped before its actors had begun"
     if launch.take_back():
         return Ending("interrupted", f"{reason}: nothing was made or changed", 130)

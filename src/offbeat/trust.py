@@ -217,17 +217,20 @@ def _file_of(names: list[str]) -> Path | None:
     return Path(spec.origin).resolve() if spec is not None and spec.has_location and spec.origin else None
 
 
-def _is_in_site_packages(file: Path) -> bool:
+def _site_packages() -> list[str]:
     paths = sysconfig.get_paths()
-    folders = [*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]]
-    return any(file.is_relative_to(Path(folder).resolve()) for folder in folders)
+    return [*site.getsitepackages(), site.getusersitepackages(), paths["purelib"], paths["platlib"]]
+
+
+def _is_in_site_packages(file: Path) -> bool:
+    return any(file.is_relative_to(Path(folder).resolve()) for folder in _site_packages())
 
 
 def _is_editable(package: str, file: Path) -> bool:
     """Whether a file is in the folder of a distribution that was installed from there to be edited, under its name."""
     return any(
         file.is_relative_to(folder)
-        for distribution in distributions()
+        for distribution in distributions(path=_site_packages())  # not of the current folder
         if package in _packages(distribution)
         for folder in _edited_folders(distribution)
     )

@@ -174,13 +174,25 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     commit = _git(folder, 100, "rev-parse", "--verify", "HEAD")
     if not commit:
         return None
+    if _has_filters(folder):
+        return {"commit": commit.decode().strip(), "dirty": None}
     changes = _git(folder, 1, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
     return {"commit": commit.decode().strip(), "dirty": None if changes is None else bool(changes)}
 
 
+def _has_filters(folder: Path) -> bool:
+    """Whether the repository itself, not its user, names programs that git would run on the contents of files."""
+    scopes = _git(folder, 1_000_000, "config", "--show-scope", "--name-only", "--get-regexp", "^filter[.]")
+    return scopes is not None and any(line.startswith((b"local", b"worktree")) for line in scopes.splitlines())
+
+
 def git_diff(folder: Path) -> bytes:
     """Return how tracked files differ from the commit, b'' where there is nothing to tell; one too long is cut."""
-    diff = _git(folder, DIFF_BYTES + 1, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD")
+    if _has_filters(folder):
+        return b""
+    diff = _git(
+        folder, DIFF_BYTES + 1, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules", "HEAD"
+    )
     if diff is None or len(diff) <= DIFF_BYTES:
         return diff or b""
     whole_lines = diff[: diff.rindex(b"\n", 0, DIFF_BYTES) + 1] if b"\n" in diff[:DIFF_BYTES] else diff[:DIFF_BYTES]

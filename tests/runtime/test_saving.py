@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
 
+from offbeat.checkpoint import Checkpoint, CheckpointStore, load
 from offbeat.run_directory import RunDirectory
+from offbeat.runtime.crew import Crew
+from offbeat.runtime.saving import SCORE
 
 EXACT: dict[str, Any] = {"max_lag": 1, "lag": "exact", "actors": 2}
 KINDS: dict[str, dict[str, Any]] = {
@@ -33,6 +37,30 @@ def test_checkpoints_by_the_clock_change_no_bit_of_an_exact_run(tmp_path, kind):
     assert len(RunDirectory(often).store().full()) > 2
     assert len(RunDirectory(never).store().full()) == 2  # the first and the last
     assert weights_of(often) == weights_of(never)
+
+
+def test_workers_come_to_rest_anew_for_each_checkpoint_by_the_clock(tmp_path, monkeypatch):
+    limits: list[int] = []
+    states = Crew.states
+
+    def watched(crew: Crew) -> Any:
+        limits.append(int(crew._board.limit[0]))
+        return states(crew)
+
+    monkeypatch.setattr(Crew, "states", watched)
+    trained(tmp_path / "run", **KINDS["one lock-free worker"], checkpoint_every_s=1e-9)
+    stops = list(dict.fromkeys(limit for limit in limits if limit < 0))
+    assert len(stops) > 1, "a rest that was reported for one stop would be taken for one at the next"
+
+
+def test_a_resume_keeps_the_score_of_a_best_that_was_saved_after_a_full_checkpoint_of_the_same_weights(tmp_path):
+    store = CheckpointStore(tmp_path / "checkpoints", 3)
+    weights = {"w": np.zeros(2, np.float32)}
+    full = {"env_steps": 100}
+    store.save(100, Checkpoint(weights, full, {"counters": {}}), ("latest",))
+    store.save(100, Checkpoint(weights, {**full, SCORE: 400.0}, None), ("best",))
+    assert load(store.path("best")).policy[SCORE] == 400.0
+    assert load(store.path("latest")).state is not None
 
 
 def test_a_checkpoint_is_saved_by_the_clock_every_ten_minutes_unless_told_otherwise(tmp_path):

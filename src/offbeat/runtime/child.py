@@ -242,6 +242,7 @@ class Child:
         if self._thread.is_alive():  # a process that left the group holds the other end
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as both:
                 both.shutdown(socket.SHUT_RDWR)
+            self._thread.join(LAST_WORDS_S)
         self.listen()
 
     def how_it_ended(self) -> str:

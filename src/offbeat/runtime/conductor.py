@@ -105,7 +105,7 @@ class Conductor(ABC):
         self._stop: Ending | None = None
         self._wall_time_before = 0.0
         self._restarts_before = self._evaluator_restarts_before = 0
-        self._evaluated_before, self._env_steps_before = 0.0, 0
+        self._env_steps_before = 0
         self._begun = monotonic()
         self._line_at = 0.0
         self._shown: tuple[Phase, float] = ("training", 0.0)
@@ -220,6 +220,8 @@ class Conductor(ABC):
         """Save the end of the run, write its last line, and return how it ended."""
         if self.ending is None:
             raise RuntimeError("the runtime returned before the run had ended")
+        if not self._signals.received:
+            self._evaluate(due=False, last=True)  # takes in a result that is still to come
         self._signals.at_rest()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
         self._save()
@@ -237,7 +239,7 @@ class Conductor(ABC):
     def _verdict(self) -> str:
         """Say who waited for whom, and at the end what evaluations took."""
         verdict = self._recorder.verdict
-        took = self._evaluations.summary(monotonic() - self._begun) if self.ending else ""
+        took = self._evaluations.summary(self._wall_time()) if self.ending else ""
         return "; ".join(filter(None, (verdict.sentence if verdict else "", took)))
 
     def salvage(self) -> None:
@@ -304,7 +306,7 @@ class Conductor(ABC):
             wall_time_s=self._wall_time(),
             actor_restarts=self._restarts_before + self._restarts,
             evaluator_restarts=self._evaluator_restarts_before + self._evaluations.restarts,
-            evaluation_s=self._evaluated_before + self._evaluations.seconds,
+            evaluation_s=self._evaluations.seconds,
             env_stall_max_s=max(self.counters.env_stall_max_s, self._longest_stall),
         )
 
@@ -400,7 +402,7 @@ class Conductor(ABC):
         self._saving.go_on_from(self.counters.env_steps, state["best"])
         self._restarts_before = self.counters.actor_restarts
         self._evaluator_restarts_before = self.counters.evaluator_restarts
-        self._evaluated_before, self._env_steps_before = self.counters.evaluation_s, self.counters.env_steps
+        self._evaluations.seconds, self._env_steps_before = self.counters.evaluation_s, self.counters.env_steps
         self._wall_time_before = self._line_at = self.counters.wall_time_s
         self._recorder.restore(state["recorder"])
         return self._go_on_from(state, kept)

@@ -21,7 +21,7 @@ from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.block import Block, lies_apart
 from offbeat.runtime.child import Child, Report, start_child
-from offbeat.runtime.commons import Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.commons import NOT_BEGUN, Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.runtime.wiring import device_of, env_of
@@ -169,6 +169,7 @@ class Crew:
         self._states: list[State | None] = [None] * len(parts.plans)
         """What each goes on from, until it has finished a learning step."""
         self._begun: list[Done] = []
+        self._stop_limit = NOT_BEGUN
         self._spent = [Timings() for _ in parts.plans]
         self.has_begun = False
         """Whether all workers have begun."""
@@ -243,6 +244,15 @@ class Crew:
         for bell in self._bells:
             bell.ring()
 
+    def stop_at_once(self) -> int:
+        """Let each worker stop after the learning step that it is at; return the limit that says so.
+
+        Each such stop has a limit of its own: a rest that was reported at an earlier one is not taken for one at this.
+        """
+        self._stop_limit -= 1
+        self.go_on(self._stop_limit)
+        return self._stop_limit
+
     def watch(self) -> None:
         """Take in what workers report, and start again whoever has died or hangs.
 
@@ -264,9 +274,9 @@ class Crew:
         limit = int(self._board.limit[0])
         return all(child.rests[0] == limit for child in self._supervisor.processes)
 
-    def settle(self, limit: int, seconds: float) -> None:
-        """Let those who live come to rest at `limit`, as far as they do within `seconds`; nobody is started again."""
-        self.go_on(limit)
+    def settle(self, seconds: float) -> None:
+        """Let those who live come to rest at once, as far as they do within `seconds`; nobody is started again."""
+        limit = self.stop_at_once()
         children, deadline = self._supervisor.processes, monotonic() + seconds
         while True:
             living = [child for child in children if child.alive()]  # before their last words are read

@@ -25,8 +25,8 @@ RESET_TIMEOUT_S = 300.0
 """The same where an episode begins, unless `reset_timeout_s` says otherwise."""
 STALL_TIMEOUT_S = 120.0
 """Seconds for anything else, such as one update of a lock-free worker, unless `stall_timeout_s` says otherwise."""
-START_S = 30.0
-"""Seconds that a process gets at least to start and to import what it needs, however short `stall_timeout_s` is."""
+START_S, LEAST_START_S = 300.0, 30.0
+"""Seconds that a process gets to start and to import what it needs, unless `stall_timeout_s` is given; and at least."""
 CONFIRM_S = 0.5
 """Seconds for which a worker is still watched when its moment has passed. If a batch scheduler had stopped all
 processes of the run for a while, every moment has passed; the workers that go on then set a new one."""
@@ -137,7 +137,7 @@ def stall_timeout(runtime: RuntimeConfig) -> float:
 
 def start_timeout(runtime: RuntimeConfig) -> float:
     """Return the seconds that a process gets until it makes its envs."""
-    return max(START_S, stall_timeout(runtime))
+    return max(LEAST_START_S, runtime.stall_timeout_s or START_S)
 
 
 @contextmanager

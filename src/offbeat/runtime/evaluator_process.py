@@ -40,7 +40,9 @@ class Launch:
     plan: EvaluationPlan
     runtime: RuntimeConfig
     attempt: int
-    """How often evaluations have failed of late."""
+    """How often evaluations have raised of late; 0 where the last process was killed."""
+    number: int
+    """The evaluation that follows: `attempt` is of that one alone."""
     threads: int
     """That BLAS and torch may use."""
     nice: int | None
@@ -93,7 +95,8 @@ def work(launch: Launch, connection: Connection[Report, Any]) -> None:
         number = _wait(board, deadline, bell)
         begun = monotonic()
         policy.load(board.vector.copy())
-        evaluation = launch.plan.evaluate(policy, attempt=launch.attempt, watch=deadline)
+        attempt = launch.attempt if number == launch.number else 0
+        evaluation = launch.plan.evaluate(policy, attempt=attempt, watch=deadline)
         connection.send(Report("evaluated", Evaluated(number, evaluation, monotonic() - begun)))
         board.next[0][0] = number + 1
 

@@ -140,10 +140,12 @@ class ProcessEvaluator:
 
     def _launched(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
         inherited = (self._arena.fd, self._bell.reader)
+        raised = any((child.process.returncode or 0) > 0 for child in self._supervisor.processes)
         launch = Launch(
             self._plan,
             self._config.runtime,
-            attempt,
+            attempt if raised else 0,
+            int(self._board.next[0][0]),
             self._config.blas_threads,
             self._nice,
             self._env,
@@ -169,8 +171,9 @@ class ProcessEvaluator:
         while True:
             for child in self._supervisor.processes:
                 child.listen()
-            if self._results:
-                done = self._results.pop()
+            number = int(self._board.wanted[0]) - 1
+            if done := next((done for done in self._results if done.number == number), None):
+                self._results.clear()  # one of an earlier number was repeated by a process that took over
                 return Result(done.evaluation, done.seconds)
             try:
                 self._supervisor.watch()

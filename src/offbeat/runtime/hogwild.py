@@ -20,8 +20,6 @@ from offbeat.runtime.crew import Crew, LockFreeParts
 from offbeat.runtime.worker_process import State, Told
 from offbeat.types import Tree
 
-AT_ONCE = 0
-"""The limit that stops all workers after the learning step that each is at."""
 REST_S = 5.0
 """Seconds that workers get to come to rest where one of them has failed for good."""
 
@@ -33,7 +31,7 @@ class HogwildConductor(Conductor):
         super().__init__(parts, watchers)
         self._parts, self._crew, self._board = parts, crew, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
-        self._limit = AT_ONCE
+        self._limit, self._stops_at_once = 0, False
         self._end_is_evaluated = self._line_is_owed = False
 
     def begin_anew(self, statistics: Mapping[str, Any] | None = None) -> None:
@@ -56,7 +54,7 @@ class HogwildConductor(Conductor):
             limits.append(run.stop_at)
         if interval := run.checkpoint_interval:
             limits.append((env_steps // interval + 1) * interval)
-        self._limit = min(limits)
+        self._limit, self._stops_at_once = min(limits), False
         self._crew.go_on(self._limit)
 
     def _look(self) -> None:
@@ -67,16 +65,17 @@ class HogwildConductor(Conductor):
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
         self._line_is_owed |= evaluated or self._line_due(before)
-        if self._line_is_owed and (at_rest or self.counters.env_steps < self._limit):
+        env_steps = self.counters.env_steps
+        if self._line_is_owed and (at_rest or env_steps < self._limit):
             self._write_line()  # not while workers come to rest: what they tell then belongs to the same line
             self._line_is_owed = False
         if at_rest and self._crew.at_rest:  # still: who dies at rest is started again, and must come to rest first
             self._at_boundary(finished=finished)
         elif self._saving.best_is_unsaved:
             self._save_best()
-        elif (self._stop or self._saving.is_due) and self._limit != AT_ONCE and self.counters.env_steps < self._limit:
-            self._limit = AT_ONCE
-            self._crew.go_on(AT_ONCE)
+        elif (self._stop or self._saving.is_due) and not self._stops_at_once and env_steps < self._limit:
+            self._stops_at_once = True
+            self._limit = self._crew.stop_at_once()
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
@@ -149,7 +148,7 @@ class HogwildConductor(Conductor):
             return  # nothing was learned, and the board may be that of a run that is only being restored
         if self._saving.best_is_unsaved:
             self._save_best()
-        self._crew.settle(AT_ONCE, REST_S)
+        self._crew.settle(REST_S)
         self._take_in()
         super().salvage()
 

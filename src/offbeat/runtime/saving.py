@@ -48,13 +48,11 @@ class Saving:
 
         A best that was saved later stays the best, until an evaluation is better: what crashed after it loses it not.
         """
-        later = self._score_beyond(env_steps)
-        self._saved_env_steps, self._best = env_steps, best if later is None else later
+        score = self._score_of_best()
+        self._saved_env_steps, self._best = env_steps, best if score is None else score
 
-    def _score_beyond(self, env_steps: int) -> float | None:
-        """Return the mean return of the best checkpoint where that has more env steps; None if it is not known."""
-        if (self._store.env_steps_of("best") or 0) <= env_steps:
-            return None
+    def _score_of_best(self) -> float | None:
+        """Return the mean return of the best checkpoint; None if there is none, or its return is not known."""
         with suppress(ConfigError):  # it is damaged
             score = load(self._store.path("best")).policy.get(SCORE)
             return float(score) if isinstance(score, int | float) else None
