@@ -126,6 +126,12 @@ def fresh(folder: Path, *arguments: object) -> Said:
     return Said(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests have named in this process does not count here."""
+    monkeypatch.setattr(registry, "_ACCEPTED", set())
+
+
 # --- encoders -----------------------------------------------------------------------------------------------
 
 

@@ -85,7 +85,7 @@ class CheckpointStore:
     def __init__(self, directory: Path, kept: int) -> None:
         self._directory = directory
         self._kept = kept
-        self._last: tuple[int, Path] | None = None
+        self._last: tuple[dict[str, Any], Path] | None = None
         """Env steps of what was saved last here, and where it is."""
 
     def path(self, name: str) -> Path:

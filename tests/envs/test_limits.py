@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -67,9 +68,16 @@ _REGISTERED: dict[str, dict[str, Any]] = {
     "limits/Limitable-v0": {"entry_point": None, "vector_entry_point": Limitable},
     "limits/WrongOrder-v0": {"entry_point": None, "vector_entry_point": WrongOrder},
 }
-for _id, _registration in _REGISTERED.items():
-    if _id not in gym.registry:
-        gym.register(_id, **_registration)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> Iterator[None]:
+    """Other tests try all envs that are registered in this process."""
+    for env_id, registration in _REGISTERED.items():
+        gym.register(env_id, **registration)
+    yield
+    for env_id in _REGISTERED:
+        del gym.registry[env_id]
 
 
 def made(env_id: str, columns: int = 3, limit: int | None = LIMIT, **arguments: Any) -> Envs:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from offbeat import run_directory
 from offbeat.cli import main
 from offbeat.config import RunConfig, RuntimeConfig, resolve
 from offbeat.fields import hints_of
@@ -165,7 +166,8 @@ class Said(NamedTuple):
 
 def our_lines(text: str) -> list[str]:
     """Return the lines of tracebacks that are offbeat's own: a person is shown those of their code alone."""
-    return [line for line in text.splitlines() if line.startswith('  File "') and "/offbeat/" in line]
+    package = str(Path(run_directory.__file__).parent)
+    return [line for line in text.splitlines() if line.startswith(f'  File "{package}')]
 
 
 def offbeat(*arguments: object) -> Said:
