@@ -85,8 +85,8 @@ class CheckpointStore:
     def __init__(self, directory: Path, kept: int) -> None:
         self._directory = directory
         self._kept = kept
-        self._last: tuple[dict[str, Any], Path] | None = None
-        """Env steps of what was saved last here, and where it is."""
+        self._last: tuple[tuple[int, dict[str, Any]], Path] | None = None
+        """Env steps and policy of what was saved last here, and where it is."""
 
     def path(self, name: str) -> Path:
         """Return the directory of `latest`, `best` or `step-<12 digits>`, the newest where there are several.
@@ -107,17 +107,17 @@ class CheckpointStore:
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint, whole or not at all, and let `names` (latest, best) mean it, in this order.
 
-        Weights alone are not written again where they follow another checkpoint of the same policy: `names` mean that
-        one then. Once `latest` means a checkpoint with a replay, the others lose theirs.
+        Weights alone are not written again where they follow another checkpoint of the same env steps and policy:
+        `names` mean that one then. Once `latest` means a checkpoint with a replay, the others lose theirs.
 
         Raises:
             OSError: it could not be written; what was there before is untouched.
         """
-        if self._last and checkpoint.state is None and self._last[0] == checkpoint.policy:
+        if self._last and checkpoint.state is None and self._last[0] == (env_steps, checkpoint.policy):
             final = self._last[1]
         else:
             final = self._write(env_steps, checkpoint)
-            self._last = (checkpoint.policy, final)
+            self._last = ((env_steps, checkpoint.policy), final)
         for name in names:
             self._link(name, final)
         sync(self._directory)
