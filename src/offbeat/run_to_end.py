@@ -182,13 +182,13 @@ def _begin(launch: Launch, conductor: Conductor, sinks: Sequence[LateSink]) -> N
         with launch.signals.patience():
             launch.commit()
             launch.begun = True
-        for sink in sinks:
-            sink.open()
     except OSError as error:
         raise ConfigError(
             f"the run directory {launch.directory.path} cannot be written to ({error.strerror or error}), so the run "
             "does not begin: make room, or give another with --run-dir"
         ) from error
+    for sink in sinks:
+        sink.open()
     _record_versions(launch.directory)
     if message:
         launch.tell(message)
@@ -228,9 +228,15 @@ class LateSink:
         self._sink: Sink | None = None
 
     def open(self) -> None:
-        self._sink = self._make()
+        """Make the sink; where there is no room for it, the next line tries again."""
+        try:
+            self._sink = self._make()
+        except OSError as error:
+            self._warn(f"metrics cannot be written ({error}): the run goes on")
 
     def write(self, line: Line) -> None:
+        if self._sink is None:
+            self.open()
         if self._sink is not None:
             try:
                 self._sink.write(line)
