@@ -90,6 +90,11 @@ def with_notes_of(error: E, other: BaseException) -> E:
     return error
 
 
+def in_words(error: BaseException) -> str:
+    """Return the words of an error, and what there is to read beside it below."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
 def explained(error: BaseException) -> str:
     """Return the kind and the words of an error in the first line, and what there is to read beside it below."""
     first = f"{type(error).__name__}: {error}"

@@ -25,7 +25,7 @@ from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.config import setting_names
-from offbeat.errors import ConfigError, OffbeatError, unknown
+from offbeat.errors import ConfigError, OffbeatError, in_words, unknown
 
 COMMANDS = {
     "train": Train,
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
             tell_crashes(command)
         return command.run()
     except OffbeatError as error:
-        print("\n".join([f"offbeat: {error}", *getattr(error, "__notes__", [])]), file=sys.stderr)
+        print(f"offbeat: {in_words(error)}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         if (package := missing_package(error)) is None:

@@ -182,10 +182,7 @@ class Recorder:
         }
         line = {name: _finite(values.get(name)) for name in {**METRICS, **values}}
         for sink in self._sinks:
-            try:
-                sink.write(line)
-            except OSError as error:
-                self._tell(f"a metrics line could not be written ({error}): the run goes on")
+            sink.write(line)
         return line
 
     def conclude(self, timings: Timings, seconds: float) -> None:

@@ -23,8 +23,6 @@ from offbeat.types import Tree
 
 FREE_S = 5.0
 """Seconds that evaluations of a run may take together, whatever their share: short runs are evaluated as asked for."""
-
-
 WORTH_A_WORD = 0.01
 """Share of the time from which on the closing line says what evaluations took."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from offbeat.config import Config
 from offbeat.envs import sending
-from offbeat.errors import ConfigError, EnvFailed, RunFailed
+from offbeat.errors import ConfigError, EnvFailed, RunFailed, in_words
 from offbeat.memory.arena import SharedArena
 from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
@@ -62,11 +62,6 @@ class Evaluator(Protocol):
     def close(self) -> None: ...
 
 
-def _words(error: BaseException) -> str:
-    """Return what a person is told of an error: its words, and the lines of their own code."""
-    return "\n".join([str(error), *getattr(error, "__notes__", [])])
-
-
 class InlineEvaluator:
     """Evaluates in this process: an env that hangs or dies there takes the run with it."""
 
@@ -83,7 +78,7 @@ class InlineEvaluator:
         try:
             evaluation = self._plan.evaluate(self._policy, on_step=lambda _ended: on_step())
         except EnvFailed as error:
-            return Result(None, monotonic() - begun, _words(error), "".join(traceback.format_exception(error)))
+            return Result(None, monotonic() - begun, in_words(error), "".join(traceback.format_exception(error)))
         return Result(evaluation, monotonic() - begun)
 
     def close(self) -> None:
@@ -179,7 +174,7 @@ class ProcessEvaluator:
                 self._supervisor.watch()
             except RunFailed as error:
                 self._board.next[0][0] = self._board.wanted[0]  # whoever is started next does not try it again
-                return Result(None, monotonic() - self._begun, _words(error), str(error.__cause__ or ""))
+                return Result(None, monotonic() - self._begun, in_words(error), str(error.__cause__ or ""))
             if (left := deadline - monotonic()) <= 0:
                 return None
             on_step()
