@@ -1,16 +1,17 @@
-"""A learning step of two versions of the code, side by side: what a change to the learner wins.
+"""Whole runs of two versions of the code, side by side: what a change to acting or learning wins or loses.
 
-    python -m benchmarks.versions REVISION_A REVISION_B [--rounds 5]
+    python -m benchmarks.versions REVISION_A REVISION_B [--rounds 5] [--works cartpole halfcheetah]
 
-Each round runs A B, the next B A, each in a process of its own on one thread; a figure is the CPU time of a learning
-step from the same batch, the median of a process's steps, and the median (least to most) of the rounds.
+Each round runs A B, the next B A, each a run of the command line in processes of its own. Measured are microseconds
+per env step between the first quarter of a run and its end: on the clock, acting (acting and stepping envs, added up
+over all actors) and learning. A ratio is A's time divided by B's, so that above 1 B is the faster one; shown are the
+median (least to most) of the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import subprocess
 import sys
@@ -18,34 +19,18 @@ import tarfile
 import tempfile
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from benchmarks.common import RESULTS, describe, finish, machine, markdown_table, spread, write_json
-from benchmarks.works import WORKS
+from benchmarks.common import RESULTS, describe, finish, machine, markdown_table, read_metrics, spread, write_json
+from benchmarks.works import NOTHING_ELSE, REPLAY_WORKS, WORKS, algorithm_of, command
 
 ROOT = Path(__file__).parent.parent
-PROBE = """
-import json, sys
-from statistics import median
-from time import process_time
-from offbeat.config import resolve
-from offbeat.runtime.serial import SerialActing
-from offbeat.runtime.wiring import build
-from offbeat.threads import limit
-
-settings = json.loads(sys.argv[1])
-limit(1)
-parts = build(resolve("ppo", settings.pop("env"), flags=settings))
-acting = SerialActing(parts.plan, parts.arrays, 0)
-parts.learner.publish(0)
-acting.begin([None])
-acting.wait(1)
-costs = []
-for _ in range(300):
-    begun = process_time()
-    parts.learner.learn(0, 0.0)
-    costs.append(process_time() - begun)
-print(1e3 * median(costs[30:]))
-"""
+MAIN = "from offbeat.cli.entry import main; main()"
+STEPS = {"cartpole": 60_000, "halfcheetah": 60_000, "pong": 6_144, "halfcheetah-sac": 2_500}
+"""Env steps of a run: some ten seconds on a slow machine."""
+SIDES = ("serial", "processes")
+PARTS = {"wall": (), "acting": ("time_act", "time_env"), "learning": ("time_learn",)}
+"""What is measured, and the metrics that add up to it; the clock needs none."""
 
 
 def exported(revision: str, folder: Path) -> Path:
@@ -56,13 +41,33 @@ def exported(revision: str, folder: Path) -> Path:
     return folder / "src"
 
 
-def step_ms(source: Path, work: str) -> float:
-    """Return the CPU milliseconds of a learning step."""
-    left_out = ("steps", "envs")
-    settings = {key: value for key, value in WORKS[work].items() if key not in left_out}
-    flags = {**settings, "envs_per_actor": WORKS[work]["envs"], "max_lag": 1, "runtime": "serial"}
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    return float(finish([sys.executable, "-c", PROBE, json.dumps(flags)], environment))
+def microseconds(source: Path, work: str, side: str) -> dict[str, float]:
+    """Run a work once and return the microseconds per env step of each of its parts."""
+    settings = {**(WORKS | REPLAY_WORKS)[work], "steps": STEPS[work], "seed": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        extra = [*NOTHING_ELSE[algorithm_of(settings)], "--eval-every", "0", "--run-dir", str(run)]
+        arguments = [*command(settings, side), *extra]
+        finish([sys.executable, "-c", MAIN, *arguments], {**os.environ, "PYTHONPATH": str(source)})
+        return measured(read_metrics(run))
+
+
+def measured(lines: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the microseconds per env step that the lines of a run tell of, without its first quarter."""
+    counted = [line for line in lines if line["env_steps"] >= lines[-1]["env_steps"] / 4]
+    env_steps = counted[-1]["env_steps"] - counted[0]["env_steps"]
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for before, line in zip(counted, counted[1:], strict=False):
+        elapsed = line["wall_time_s"] - before["wall_time_s"]
+        for part, keys in PARTS.items():
+            seconds[part] += elapsed * (sum(line[key] for key in keys) if keys else 1.0)
+    return {part: 1e6 * total / env_steps for part, total in seconds.items()}
+
+
+def row(work: str, side: str, part: str, versions: tuple[list[float], list[float]]) -> list[str]:
+    """Return a row of the table."""
+    ratios = [a / b for a, b in zip(*versions, strict=True)]
+    return [f"{work}, {side}, {part}", *(spread(times, ".1f") for times in versions), spread(ratios, ".3f")]
 
 
 def main() -> None:
@@ -70,24 +75,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revisions", nargs=2, metavar="REVISION")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--works", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
+    names = [finish(["git", "-C", str(ROOT), "rev-parse", "--short", name]).strip() for name in options.revisions]
+    record, rows = {}, []
     with tempfile.TemporaryDirectory() as folder:
-        sources = [exported(revision, Path(folder) / str(i)) for i, revision in enumerate(options.revisions)]
-        costs: dict[str, list[list[float]]] = {work: [[], []] for work in WORKS}
-        for work in WORKS:
+        sources = [exported(revision, Path(folder) / str(i)) for i, revision in enumerate(names)]
+        for work, side in [(work, side) for work in options.works for side in SIDES]:
+            rounds: tuple[list[dict[str, float]], ...] = ([], [])
             for turn in range(options.rounds):
-                for side in (0, 1) if turn % 2 == 0 else (1, 0):
-                    costs[work][side].append(step_ms(sources[side], work))
-            print(work, *(f"{median(side):.3f} ms" for side in costs[work]), flush=True)
+                for version in (0, 1) if turn % 2 == 0 else (1, 0):
+                    rounds[version].append(microseconds(sources[version], work, side))
+            record[f"{work}, {side}"] = rounds
+            for part in PARTS:
+                a, b = ([times[part] for times in version] for version in rounds)
+                rows.append(row(work, side, part, (a, b)))
+                print(f"{work}, {side}, {part}: {median(a):.1f} us, {median(b):.1f} us", flush=True)
     about = machine()
-    write_json(options.out / "versions.json", {"machine": about, "revisions": options.revisions, "ms": costs})
-    rows = [
-        [work, *(spread(side, ".2f") for side in sides), spread([b / a for a, b in zip(*sides, strict=True)], ".2f")]
-        for work, sides in costs.items()
-    ]
-    header = ["work", *(f"{revision}, ms" for revision in options.revisions), "ratio"]
-    method = "CPU milliseconds of a learning step: median (least to most) of the rounds."
+    write_json(options.out / "versions.json", {"machine": about, "revisions": names, "microseconds": record})
+    method = "Microseconds per env step, and A's time divided by B's: median (least to most) of the rounds."
+    header = ["work", *(f"{letter}: {name}" for letter, name in zip("AB", names, strict=True)), "A / B"]
     text = "\n\n".join(["# Two versions", method, f"{describe(about)}.", markdown_table(header, rows)])
     (options.out / "versions.md").write_text(text)
     print(text)
