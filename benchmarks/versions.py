@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,7 +58,7 @@ def measured(lines: list[dict[str, Any]]) -> dict[str, float]:
     counted = [line for line in lines if line["env_steps"] >= lines[-1]["env_steps"] / 4]
     env_steps = counted[-1]["env_steps"] - counted[0]["env_steps"]
     seconds = dict.fromkeys(PARTS, 0.0)
-    for before, line in zip(counted, counted[1:], strict=False):
+    for before, line in pairwise(counted):
         elapsed = line["wall_time_s"] - before["wall_time_s"]
         for part, keys in PARTS.items():
             seconds[part] += elapsed * (sum(line[key] for key in keys) if keys else 1.0)

@@ -24,7 +24,7 @@ from offbeat.errors import OffbeatError
 from offbeat.loading import LoadedPolicy, loaded_from
 from offbeat.trust import Code
 
-KINDS = {"vectors": 7, "replay": 7, "images": 3, "core": 3}
+KINDS = {"vectors": 6, "replay": 6, "images": 3, "core": 3, "hogwild": 2}
 """Checkpoint -> in how many parts it is tried."""
 TRIES = 500
 """Changes a part: 10,000 in all."""
@@ -41,6 +41,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     runs = {
         "vectors": small_run(folder / "vectors", stop_at=100, steps=1000),
         "replay": small_sac(folder / "replay", stop_at=100),
+        "hogwild": small_sac(folder / "hogwild", stop_at=100, runtime="hogwild", workers=2),
         "images": small_run(folder / "images", env="offbeat/PixelsGoal-v0", hidden_sizes=(), **small),
         "core": small_run(folder / "core", core="gru", core_size=4, **small),
     }

@@ -33,15 +33,8 @@ from safetensors.numpy import save
 from offbeat.errors import ConfigError
 from offbeat.fields import in_short
 from offbeat.files import sync
-from offbeat.strict_files import (
-    KINDS,
-    LENGTH_BYTES,
-    Unreadable,
-    map_arrays,
-    read_arrays,
-    read_json,
-    require_regular,
-)
+from offbeat.strict_arrays import KINDS, LENGTH_BYTES, map_arrays, read_arrays
+from offbeat.strict_json import Unreadable, read_json, require_regular
 from offbeat.types import Array, Tree
 
 FORMAT = 1

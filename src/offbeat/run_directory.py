@@ -23,6 +23,7 @@ from offbeat.errors import ConfigError, RunFailed
 from offbeat.fields import in_short
 from offbeat.files import replace_file, sync
 from offbeat.registry import accept, is_accepted
+from offbeat.strict_json import LARGEST_RECORD, read_json
 from offbeat.trust import HOW, Code, code_of, require
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
@@ -185,10 +186,8 @@ class RunDirectory:
 
     def read_status(self) -> dict[str, Any]:
         """Return status.json; empty if there is none, or it is no JSON object."""
-        with suppress(OSError, ValueError, RecursionError):
-            status = json.loads(self.status.read_text())
-            if isinstance(status, dict):
-                return status
+        with suppress(OSError, ValueError):
+            return read_json(self.status, LARGEST_RECORD)
         return {}
 
     def crash(self) -> str:

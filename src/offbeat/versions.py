@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
+from offbeat.strict_json import LARGEST_RECORD, read_json
 from offbeat.threads import usable_cores
 
 GIT_S = 2.0
@@ -68,11 +69,9 @@ def record(directory: Path) -> list[str]:
 
 def _read(file: Path) -> dict[str, Any] | None:
     """Return what a versions.json says; None where there is none, or one that is damaged."""
-    try:
-        read = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return None
-    return read if isinstance(read, dict) else None
+    with suppress(OSError, ValueError):
+        return read_json(file, LARGEST_RECORD)
+    return None
 
 
 def _keep(directory: Path) -> None:

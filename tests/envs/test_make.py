@@ -135,7 +135,7 @@ def test_a_dict_observation_has_one_leaf_a_key_in_the_spaces_order() -> None:
 
 
 def test_the_list_holds_what_can_be_used_here_and_nothing_else() -> None:
-    code = "from offbeat.envs import list_envs; print(*list_envs())"  # without what other tests have registered
+    code = "from offbeat.envs.make import list_envs; print(*list_envs())"  # without what other tests have registered
     listed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert {"CartPole-v1", "Pendulum-v1", "offbeat/OneStep-v0"} <= set(listed)
     assert {"FrozenLake-v1", "Taxi-v4", "Blackjack-v1"} <= set(listed)

@@ -23,6 +23,7 @@ def stopped(tmp_path_factory) -> dict[str, Path]:
     return {
         "unrolls": small_run(folder / "unrolls", stop_at=100, steps=200).path,
         "replay": small_sac(folder / "replay", stop_at=150).path,
+        "hogwild": small_sac(folder / "hogwild", stop_at=150, runtime="hogwild", workers=1).path,
     }
 
 
@@ -57,22 +58,46 @@ def state_of(run: Path) -> Any:
         (("recorder", "returns"), 5, "returns 5, which cannot be"),
         (("actors", 0, "envs"), {}, "KeyError"),
         (("actors",), 7, "actors 7"),
+        (("recorder", "given"), {"a": "b"}, "given {'a': 'b'}"),
     ],
 )
 def test_what_cannot_be_in_a_state_is_named(stopped, tmp_path, place, value, words):
-    state = holder = state_of(stopped["unrolls"])
+    assert_refused(stopped["unrolls"], tmp_path, place, value, words)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("workers",), [], r"workers \[\]"),
+        (("workers", 0), None, "workers, 0 None"),
+        (("workers", 0, "updates"), -1, "workers, 0, updates is -1"),
+        (("workers", 0, "updates"), 3, "workers with 3 updates in all"),
+        (("workers", 0, "done", "valid"), "many", "valid is 'many'"),
+        (("workers", 0, "done", "env_steps"), 3, "workers with 3 env_steps in all"),
+        (("workers", 0, "actor"), 5, "workers, 0, actor 5"),
+        (("learned",), {}, "learned {}"),
+        (("statistics",), {"more": 1}, "statistics"),
+    ],
+)
+def test_what_cannot_be_in_a_state_of_lock_free_workers_is_named(stopped, tmp_path, place, value, words):
+    assert_refused(stopped["hogwild"], tmp_path, place, value, words)
+
+
+def assert_refused(stopped: Path, tmp_path: Path, place: tuple[Any, ...], value: Any, words: str) -> None:
+    """A resume of the run, with another value at a place of its state, is refused with such words."""
+    state = holder = state_of(stopped)
     for key in place[:-1]:
         holder = holder[key]
     holder[place[-1]] = value
-    run = with_state(stopped["unrolls"], tmp_path / "run", json.dumps(state).encode())
+    run = with_state(stopped, tmp_path / "run", json.dumps(state).encode())
     with pytest.raises(ConfigError, match=words):
         resume(run)
 
 
-@pytest.mark.parametrize("kind", ["unrolls", "replay"])
-def test_a_changed_state_is_refused_with_words_or_goes_on(stopped, tmp_path, kind):
+@pytest.mark.parametrize(("kind", "tries"), [("unrolls", 30), ("replay", 30), ("hogwild", 10)])
+def test_a_changed_state_is_refused_with_words_or_goes_on(stopped, tmp_path, kind, tries):
     random, original, refused = Random(kind), (stopped[kind] / "checkpoints/latest/state.json").read_bytes(), 0
-    for number in range(30):
+    for number in range(tries):
         run = with_state(stopped[kind], tmp_path / str(number), in_json(original, random))
         try:
             resume(run)
@@ -83,4 +108,4 @@ def test_a_changed_state_is_refused_with_words_or_goes_on(stopped, tmp_path, kin
         else:
             assert status_of(run)["state"] == "finished"
         shutil.rmtree(run)
-    assert refused > 5
+    assert refused > tries // 6

@@ -12,6 +12,7 @@ from offbeat.config import Config
 from offbeat.errors import ConfigError
 from offbeat.experiments.trials import Trial, as_toml, spelled
 from offbeat.run_directory import RunDirectory
+from offbeat.strict_json import LARGEST_RECORD, read_json
 from offbeat.threads import usable_cores
 from offbeat.trust import code_of, flag_for
 
@@ -71,8 +72,8 @@ class Session:
 
     def _saved_steps(self) -> int | None:
         """Return the env steps of the checkpoint that a resume goes on from, None if there is none."""
-        with suppress(OSError, ValueError, KeyError):
-            return int(json.loads((self.run.checkpoints / "latest" / "policy.json").read_text())["env_steps"])
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return int(read_json(self.run.checkpoints / "latest" / "policy.json", LARGEST_RECORD)["env_steps"])
         return None
 
     def status(self) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from offbeat.errors import ConfigError
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.commons import Done
 from offbeat.runtime.conductor import Conductor, Ending, Watchers
 from offbeat.runtime.crew import Crew, LockFreeParts
+from offbeat.runtime.saved_state import require_like
 from offbeat.runtime.worker_process import State, Told
 from offbeat.types import Tree
 
@@ -179,6 +181,7 @@ class HogwildConductor(Conductor):
         return {**counts, "learner": state and state.learner, "actor": state and state.actor}
 
     def _go_on_from(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
+        self._require_like(state)
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
@@ -188,6 +191,19 @@ class HogwildConductor(Conductor):
         self._crew.begin(states)
         continued = all(each is not None and each.actor is not None for each in states)
         return continued, self._in_words(states, kept)
+
+    def _require_like(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state of other sizes than these workers have.
+
+        Raises:
+            ConfigError: with what differs.
+        """
+        storage = self._parts.storage
+        require_like(state["learned"], storage.learned(), "learned")
+        require_like(state["statistics"], storage.records(), "statistics")
+        require_like(state["learner"]["algorithm"], self._parts.algorithm.state(), "learner, algorithm")
+        if len(state["workers"]) != self._board.workers:
+            raise ConfigError(f"the state is of {len(state['workers'])} workers, the run has {self._board.workers}")
 
     def _restored(self, worker: int, saved: Mapping[str, Any], kept: Tree | None) -> State | None:
         """Put the rows of a worker's replay to where it will find them, and return what else it goes on from.

@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from offbeat.errors import ConfigError
-from offbeat.fields import Share, build, in_short, read
+from offbeat.fields import Counter, Share, build, in_short, read
 from offbeat.metrics.recorder import Counters
 from offbeat.metrics.verdict import Verdict
+from offbeat.runtime.commons import Done
 
+_Done = make_dataclass("_Done", [(name, Counter) for name in Done._fields])
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
 
 
@@ -45,7 +48,9 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
     if not isinstance(state["learner"].get("algorithm"), dict):
         raise _wrong(where, "learner", state["learner"])
     _require_recorder(state["recorder"], f"{where}, recorder")
-    if layout["runtime"] != "hogwild":
+    if layout["runtime"] == "hogwild":
+        _require_workers(state, counted, where)
+    else:
         _require_versions(state, counted.learning_step, where)
 
 
@@ -53,7 +58,7 @@ def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
     """Refuse figures of metrics that are none."""
     build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
     for name, holds in _RECORDED.items():
-        if not holds(recorder.get(name, {} if name == "spent" else None)):  # spent: there was none once
+        if not holds(recorder.get(name, {} if name in ("spent", "given") else None)):  # which once were not saved
             raise _wrong(where, name, recorder.get(name))
     if recorder.get("verdict") is not None:
         build(Verdict, recorder["verdict"], f"{where}, verdict", _CHANGED)
@@ -73,6 +78,31 @@ def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> Non
         read(f"{where}, progress, {number}", share, Share, _CHANGED)
     if not isinstance(actors, list) or not all(isinstance(actor, dict | None) for actor in actors):
         raise _wrong(where, "actors", actors)
+
+
+def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) -> None:
+    """Refuse counts of lock-free workers that do not add up to those of the run."""
+    workers = state.get("workers")
+    if not isinstance(workers, list) or not workers:
+        raise _wrong(where, "workers", workers)
+    for index, worker in enumerate(workers):
+        if not isinstance(worker, dict) or set(worker) != {"done", "updates", "refused", "learner", "actor"}:
+            raise _wrong(where, f"workers, {index}", worker)
+        build(_Done, worker["done"], f"{where}, workers, {index}, done", _CHANGED)
+        for name in ("updates", "refused"):
+            read(f"{where}, workers, {index}, {name}", worker[name], Counter, _CHANGED)
+        for name in ("learner", "actor"):
+            if not isinstance(worker[name], dict | None):
+                raise _wrong(where, f"workers, {index}, {name}", worker[name])
+    sums = {
+        "env_steps": sum(worker["done"]["env_steps"] for worker in workers),
+        "learning_step": sum(worker["done"]["learning_steps"] for worker in workers),
+        "updates": sum(worker["updates"] for worker in workers),
+        "updates_refused": sum(worker["refused"] for worker in workers),
+    }
+    for name, total in sums.items():
+        if getattr(counted, name) != total:
+            raise _wrong(where, f"workers with {total} {name} in all beside {name} of the run", getattr(counted, name))
 
 
 def require_like(state: Any, expected: Any, where: str) -> None:
@@ -134,7 +164,7 @@ def _table(holds: Callable[[Any], bool]) -> Callable[[object], bool]:
 _MAYBE = _table(lambda value: value is None or _is_number(value))
 _RECORDED: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("returns", "lengths"), _numbers),
-    **dict.fromkeys(("totals", "waited", "spent"), _table(_is_number)),
+    **dict.fromkeys(("totals", "waited", "spent", "given"), _table(_is_number)),
     **dict.fromkeys(("evaluation", "period"), _MAYBE),
     "figures": _table(_numbers),
     "info": _table(lambda value: _numbers(value) and len(value) == 2),

@@ -17,6 +17,7 @@ from offbeat.metrics.sinks import Line
 from offbeat.run_directory import RunDirectory, RunState
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gate import NAP_S
+from offbeat.strict_json import LARGEST_RECORD, read_json
 from offbeat.tracking.follower import RING, STATES
 from offbeat.tracking.services import BEGIN_S, Orders
 
@@ -174,8 +175,8 @@ def _ended(child: Child, seconds: float) -> bool:
 def _known(path: Path, name: str) -> dict[str, str]:
     """Return what this tracker calls the run; empty for a run that is new to it."""
     with suppress(OSError, ValueError):
-        known: dict[str, str] = json.loads(path.read_text())
-        if known.pop("tracker") == name:
+        known = read_json(path, LARGEST_RECORD)
+        if known.pop("tracker", None) == name:
             return known
     return {}
 

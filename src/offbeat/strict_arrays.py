@@ -1,25 +1,20 @@
-"""Reads JSON and arrays that somebody else may have written: all is checked before memory is taken for it.
+"""Reads arrays that somebody else may have written: all is checked before memory is taken for them.
 
-Arrays are in safetensors' format: eight bytes with the length of the header, little-endian; the header, JSON: name ->
-dtype, shape, data_offsets; the arrays in C order, without gaps. Nothing in either format can name code.
+A file is in safetensors' format: eight bytes with the length of the header, little-endian; the header, JSON: name ->
+dtype, shape, data_offsets; the arrays in C order, without gaps. It cannot name code, nor can JSON.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
-import stat
-from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from offbeat.strict_json import Unreadable, parse_object, require_regular
 from offbeat.types import Tree
 
-DEEPEST = 100
-"""Levels of lists and objects in a JSON file."""
 LENGTH_BYTES = 8
 LONGEST_HEADER = 100_000_000
 """Bytes, as in safetensors' own reader."""
@@ -30,79 +25,6 @@ KINDS = {
 """Names of dtypes in safetensors' header."""
 METADATA = "__metadata__"
 """A header's entry that is no array; other programs write it."""
-
-
-class Unreadable(ValueError):
-    """Says what is wrong with a file, without its name."""
-
-
-def require_regular(path: Path) -> int:
-    """Return the size of a file, in bytes.
-
-    Raises:
-        OSError: there is none.
-        Unreadable: it is a device, a pipe or a folder, which could be read for ever.
-    """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("is no regular file")
-    return status.st_size
-
-
-# --- JSON ---------------------------------------------------------------------------------------------------
-
-
-def read_json(path: Path, most: int) -> dict[str, Any]:
-    """Return the object in a JSON file of at most so many bytes.
-
-    Raises:
-        OSError: it cannot be read.
-        Unreadable: it is too large, no JSON, no object, nested too deep, or has a key twice.
-    """
-    if (size := require_regular(path)) > most:
-        raise Unreadable(f"has {size} bytes, where at most {most} are expected")
-    return parse_object(path.read_bytes())
-
-
-def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the object that JSON text stands for. Raises as `read_json`."""
-    try:
-        value = json.loads(data.decode(), object_pairs_hook=_once)
-    except RecursionError:
-        raise Unreadable("is nested too deep") from None
-    except ValueError as error:
-        raise error if isinstance(error, Unreadable) else Unreadable(f"is no JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise Unreadable("is no JSON object")
-    _require_shallow(value)
-    return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that stands twice: programs differ in which one they take."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise Unreadable("has a key twice")
-    return table
-
-
-def _require_shallow(value: object) -> None:
-    """Refuse deep nesting: whoever walks through the value may do so by recursion."""
-    level, depth = [value], 0
-    while level:
-        level = [part for outer in level for part in _parts(outer)]
-        depth += 1
-        if depth > DEEPEST:
-            raise Unreadable("is nested too deep")
-
-
-def _parts(value: object) -> Iterator[object]:
-    """Yield the lists and objects directly in a value."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (part for part in inner if isinstance(part, dict | list))
-
-
-# --- arrays -------------------------------------------------------------------------------------------------
 
 
 def read_arrays(path: Path) -> Tree:
