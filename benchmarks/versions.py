@@ -35,8 +35,10 @@ PARTS = {"wall": (), "acting": ("time_act", "time_env"), "learning": ("time_lear
 
 
 def exported(revision: str, folder: Path) -> Path:
-    """Put the package as it was at a revision into a folder, and return where it can be imported from."""
-    archive = subprocess.run(["git", "archive", revision, "src"], cwd=ROOT, check=True, capture_output=True).stdout
+    """Put package and tests as they were at a revision into a folder, and return where the package can be imported."""
+    archive = subprocess.run(
+        ["git", "archive", revision, "src", "tests"], cwd=ROOT, check=True, capture_output=True
+    ).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
     return folder / "src"
