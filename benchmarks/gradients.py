@@ -41,13 +41,13 @@ WORKS: dict[str, Settings] = {
 PAIRS = 40
 
 
-def make(work: Settings, *, by_hand: bool) -> Parts:
+def make(work: Settings, *, analytic: bool) -> Parts:
     """Return parts with one batch acted, whose learner takes the wanted path."""
     settings = {key: value for key, value in work.items() if key != "env"}
     parts = build(resolve("ppo", work["env"], flags=settings))
     algorithm: Any = parts.algorithm
-    if not by_hand:
-        algorithm._by_hand = None  # noqa: SLF001  (users have no switch: the quicker path is taken by itself)
+    if not analytic:
+        algorithm._analytic = None  # noqa: SLF001  (users have no switch: the quicker path is taken by itself)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.learner.publish(0)
     with closing(acting_of(parts, 0, print, lambda _processes: None)) as acting:
@@ -65,13 +65,13 @@ def update_us(parts: Parts) -> float:
 
 def compare(work: Settings) -> Settings:
     """Measure both paths in pairs."""
-    sides = {"by_hand": make(work, by_hand=True), "autograd": make(work, by_hand=False)}
+    sides = {"analytic": make(work, analytic=True), "autograd": make(work, analytic=False)}
     pairs = []
     for pair in range(PAIRS):
         order = sorted(sides, reverse=pair % 2 == 0)
         pairs.append({side: round(update_us(sides[side]), 1) for side in order})
     counted = pairs[PAIRS // 10 :]
-    return {"work": work, "pairs": counted, "ratio": round(median(p["autograd"] / p["by_hand"] for p in counted), 2)}
+    return {"work": work, "pairs": counted, "ratio": round(median(p["autograd"] / p["analytic"] for p in counted), 2)}
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def table(records: dict[str, Settings]) -> str:
     """Return the medians and the ratios as Markdown."""
     rows = []
     for name, record in records.items():
-        medians = [median(pair[side] for pair in record["pairs"]) for side in ("autograd", "by_hand")]
+        medians = [median(pair[side] for pair in record["pairs"]) for side in ("autograd", "analytic")]
         rows.append([name, *(f"{value:,.0f}" for value in medians), f"{record['ratio']:.2f}"])
     return markdown_table(["learning step", "autograd, us an update", "by hand, us an update", "ratio"], rows)
 

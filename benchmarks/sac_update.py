@@ -112,10 +112,10 @@ def by_autograd(threads: int) -> Update:
     return with_threads
 
 
-def by_hand(threads: int, kernels: Products | None = None, work: type[Work] = Work) -> Update:
+def analytic(threads: int, kernels: Products | None = None, work: type[Work] = Work) -> Update:
     """Return the update with the gradients by hand, shared by so many threads."""
     algorithm = make_algorithm(threads)
-    gradients: Any = algorithm._by_hand  # noqa: SLF001  (users have no switch: the quickest is taken by itself)
+    gradients: Any = algorithm._analytic  # noqa: SLF001  (users have no switch: the quickest is taken by itself)
     if kernels:
         gradients._networks = gradients._networks._replace(kernels=kernels)  # noqa: SLF001
     gradients._work = work(gradients._networks, ROWS)  # noqa: SLF001
@@ -136,12 +136,12 @@ def update_of(algorithm: SAC) -> Update:
 SIDES: dict[str, Callable[[], Update]] = {
     "autograd, 1 thread": lambda: by_autograd(1),
     "autograd, 2 threads": lambda: by_autograd(2),
-    "by hand, 1 thread": lambda: by_hand(1),
-    "by hand, 2 threads": lambda: by_hand(2),
-    "by hand, 2 threads, all rows back through all critics": lambda: by_hand(2, work=WithoutSelection),
-    "by hand, 2 threads, products by NumPy": lambda: by_hand(2, NumpyProducts()),
-    "by hand, 2 threads, products by oneDNN": lambda: by_hand(2, OneDNNProducts()),
-    "by hand, 2 threads, products by torch": lambda: by_hand(2, TorchProducts()),
+    "by hand, 1 thread": lambda: analytic(1),
+    "by hand, 2 threads": lambda: analytic(2),
+    "by hand, 2 threads, all rows back through all critics": lambda: analytic(2, work=WithoutSelection),
+    "by hand, 2 threads, products by NumPy": lambda: analytic(2, NumpyProducts()),
+    "by hand, 2 threads, products by oneDNN": lambda: analytic(2, OneDNNProducts()),
+    "by hand, 2 threads, products by torch": lambda: analytic(2, TorchProducts()),
 }
 
 

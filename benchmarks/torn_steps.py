@@ -27,8 +27,8 @@ from benchmarks.common import RESULTS, describe, machine, markdown_table, write_
 from offbeat.memory.arena import SharedArena, Slab, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
-from offbeat.runtime.block import Block, lies_apart, open_block
 from offbeat.runtime.child import Report, start_child
+from offbeat.runtime.device_buffer import DeviceBuffer, lies_apart, open_buffer
 
 SIZE = 150_000
 """Elements: about the two critics of SAC on HalfCheetah-v5."""
@@ -110,18 +110,18 @@ class Orders:
     parent: int
     fd: int
     """Of the arena."""
-    block: bytes | None
-    """What it opens the block with, on a GPU."""
+    buffer: bytes | None
+    """What it opens the buffer with, on a GPU."""
     bounded: bool
 
 
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
     """Be the other."""
-    if orders.block is None:
+    if orders.buffer is None:
         arrays = attach(orders.fd, LEARNED + ARRIVED)
         tensors = _tensors(arrays)
     else:
-        arrays, tensors = attach(orders.fd, ARRIVED), open_block(orders.block, LEARNED)
+        arrays, tensors = attach(orders.fd, ARRIVED), open_buffer(orders.buffer, LEARNED)
     connection.send(Report("ready", None))
     _learn(tensors, arrays["arrived"], 1, bounded=orders.bounded)
 
@@ -134,16 +134,16 @@ def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
-    block = Block(LEARNED, device) if lies_apart(device) else None
-    arena = SharedArena(ARRIVED if block else LEARNED + ARRIVED)
-    orders = Orders(os.getpid(), arena.fd, block.handle() if block else None, bounded)
+    buffer = DeviceBuffer(LEARNED, device) if lies_apart(device) else None
+    arena = SharedArena(ARRIVED if buffer else LEARNED + ARRIVED)
+    orders = Orders(os.getpid(), arena.fd, buffer.handle() if buffer else None, bounded)
     child = start_child("benchmarks.torn_steps", orders, (arena.fd,))
     while not child.ready:
         child.listen(0.1)
         if not child.alive():
             child.kill()
             raise SystemExit(child.failure)
-    tensors = block.tensors if block else _tensors(arena.arrays)
+    tensors = buffer.tensors if buffer else _tensors(arena.arrays)
     far, farthest = _learn(tensors, arena.arrays["arrived"], 0, bounded=bounded)
     while not child.ends_within(60.0):
         pass

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from offbeat.env_config import EVALUATION_STEPS, UNSAID, EnvConfig, family_of
+from offbeat.env_config import EVALUATION_STEPS, UNSET, EnvConfig, family_of
 from offbeat.errors import ConfigError, unknown
 from offbeat.fields import Count, Name, Natural, Nice, NonNegative, Positive, Share, build, hints_of, read
 from offbeat.files import replace_file
@@ -175,7 +175,7 @@ class Config:
     run: RunConfig
     runtime: RuntimeConfig
     settings: Any
-    env: EnvConfig = UNSAID
+    env: EnvConfig = UNSET
 
     def __post_init__(self) -> None:
         runtime = self.runtime
@@ -200,7 +200,7 @@ class Config:
     def _require_use(self, runtime: RuntimeConfig) -> None:
         """Refuse settings of the runtime that the algorithm has no use for."""
         unused = RuntimeConfig()
-        for key, instead in self.settings.means_nothing.items():
+        for key, instead in self.settings.unsupported_keys.items():
             if getattr(runtime, key) != getattr(unused, key):
                 raise ConfigError(
                     f"{key} is {getattr(runtime, key)}, which means nothing to {self.run.algorithm}: {instead}"
@@ -508,7 +508,7 @@ def _settings_class(algorithm: str) -> type[Any]:
 
 def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None:
     """Refuse keys that the algorithm has no use for, though they say what is the default anyway."""
-    for key, instead in settings.means_nothing.items():
+    for key, instead in settings.unsupported_keys.items():
         if key in given:
             raise ConfigError(f"{key} is given, which means nothing to {algorithm}: {instead}")
 

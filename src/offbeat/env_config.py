@@ -72,7 +72,7 @@ class EnvConfig:
             return
         for key in ATARI_ONLY:
             if (given := getattr(self, key)) is not None:
-                raise ConfigError(means_nothing(key, given, env_id))
+                raise ConfigError(unsupported(key, given, env_id))
 
     def learned(self, rewards: Any) -> Any:
         """Return what is learned from of an array of rewards."""
@@ -108,7 +108,7 @@ USUAL_FRAME_SKIP = 4
 ATARI_ONLY = ("frame_skip", "repeat_action_probability", "noop_max", "fire_reset", "episodic_life", "max_frames")
 """Settings that mean something only to games of the Arcade Learning Environment."""
 
-UNSAID = EnvConfig()
+UNSET = EnvConfig()
 """Nothing is given: what the env's id implies holds."""
 ANY = EnvConfig(frame_stack=1, clip_rewards=False)
 """What is implied where nothing more is known."""
@@ -152,7 +152,7 @@ def protocol_of(env_id: str) -> EnvConfig:
     return FAMILIES[family][1] if family else ANY
 
 
-def means_nothing(key: str, given: object, env_id: str) -> str:
+def unsupported(key: str, given: object, env_id: str) -> str:
     """Say that a setting was given which means nothing to the env."""
     value = str(given).lower() if isinstance(given, bool) else given
     return (

@@ -13,7 +13,7 @@ import numpy as np
 
 from offbeat.checkpoint import MANIFEST, POLICY, WEIGHTS, Checkpoint
 from offbeat.checkpoint import load as read_checkpoint
-from offbeat.env_config import UNSAID, EnvConfig
+from offbeat.env_config import UNSET, EnvConfig
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.errors import ConfigError
 from offbeat.fields import Counter, Name, build, in_short
@@ -41,7 +41,7 @@ class Trained:
     env_steps: Counter
     learning_step: Counter
     updates: Counter
-    env_config: EnvConfig = UNSAID
+    env_config: EnvConfig = UNSET
     """How the env was played."""
     eval_return_mean: float | None = None
     """Mean return of the evaluation for which it was saved as the best."""

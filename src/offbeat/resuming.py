@@ -18,7 +18,7 @@ from offbeat.types import ActionSpec, Leaf
 if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
     from offbeat.run_to_end import AnyParts
-    from offbeat.runtime.conductor import Conductor
+    from offbeat.runtime.training_loop import TrainingLoop
     from offbeat.types import Tree
 
 # --- what is checked first ----------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Continuation:
     state: dict[str, Any]
     replay: Tree | None
 
-    def begin(self, parts: AnyParts, conductor: Conductor) -> str:
+    def begin(self, parts: AnyParts, loop: TrainingLoop) -> str:
         """Restore the parts, and let acting begin; return what there is to say of it."""
         from offbeat.runtime.saved_state import misfits_refused
 
@@ -203,9 +203,9 @@ class Continuation:
         with misfits_refused(self.run):
             self._require_like(parts)
             parts.algorithm.load_weights(self.saved.weights)
-            continued, memory = conductor.restore(self.state, replay)
+            continued, memory = loop.restore(self.state, replay)
         del replay
-        if not conductor.counters.learning_step:
+        if not loop.counters.learning_step:
             return f"resumed from the start: nothing had been learned{_kernels(self.state)}"
         episodes = (
             "episodes under way go on where they were"
@@ -215,7 +215,7 @@ class Continuation:
         restored = "weights, optimizer, normalisers, schedules and random streams restored"
         dropped = "only the newest checkpoint keeps its replay" if self.saved.replay_dropped else ""
         told = "; ".join(filter(None, (restored, memory, dropped, episodes)))
-        return f"resumed at {conductor.counters.env_steps} env steps: {told}{_kernels(self.state)}"
+        return f"resumed at {loop.counters.env_steps} env steps: {told}{_kernels(self.state)}"
 
     def _require_like(self, parts: AnyParts) -> None:
         """Refuse a learner's state that is not like that of these parts.

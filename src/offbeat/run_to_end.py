@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from offbeat.metrics.sinks import Line, Sink
     from offbeat.runtime.callbacks import Callback
     from offbeat.runtime.child import Child
-    from offbeat.runtime.conductor import Conductor, Ending, Watchers
-    from offbeat.runtime.crew import LockFreeParts
+    from offbeat.runtime.training_loop import Ending, TrainingLoop, Watchers
     from offbeat.runtime.wiring import Parts
+    from offbeat.runtime.worker_pool import LockFreeParts
 
     AnyParts = Parts | LockFreeParts
 
@@ -58,7 +58,7 @@ class Launch:
     progress: Progress
     callbacks: Sequence[Callback]
     signals: StopSignals
-    begin: Callable[[AnyParts, Conductor], str]
+    begin: Callable[[AnyParts, TrainingLoop], str]
     """Puts the parts into the state that the run goes on from, and lets acting begin; returns a message."""
     commit: Callable[[], None]
     """Changes what the run directory says of the run. Called once acting has begun, so that a refusal changes nothing.
@@ -93,7 +93,7 @@ def run_to_end(launch: Launch) -> Run:
     directory.write_status("running")
     directory.note(f"running, process {os.getpid()}")
     try:
-        ending, line = _conduct(launch)
+        ending, line = _train(launch)
     except TooLate:
         ending, line = _stopped_early(launch), {}
     except BaseException as error:
@@ -102,13 +102,13 @@ def run_to_end(launch: Launch) -> Run:
         raise
     if launch.begun:
         directory.write_status(ending.state, ending.reason)
-        directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.verdict))))
+        directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
 def _stopped_early(launch: Launch) -> Ending:
     """End a run that was stopped before its actors had begun."""
-    from offbeat.runtime.conductor import Ending
+    from offbeat.runtime.training_loop import Ending
 
     launch.signals.disarm()
     if launch.begun:
@@ -136,9 +136,9 @@ def _broken_off(launch: Launch, error: BaseException) -> None:
     directory.write_status("failed", str(error) or type(error).__name__)
 
 
-def _conduct(launch: Launch) -> tuple[Ending, dict[str, Any]]:
+def _train(launch: Launch) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
-    from offbeat.runtime.conductor import Ending
+    from offbeat.runtime.training_loop import Ending
 
     with ExitStack() as closing:
         closing.callback(launch.progress.close, "")
@@ -148,37 +148,37 @@ def _conduct(launch: Launch) -> tuple[Ending, dict[str, Any]]:
             closing.callback(tracker.close)
         warn = Seldom(launch.tell)
         sinks = _sinks(launch, tracker, warn)
-        conductor = _joined(closing, launch, sinks, warn)
-        _begin(launch, conductor, sinks)
+        loop = _joined(closing, launch, sinks, warn)
+        _begin(launch, loop, sinks)
         try:
-            conductor.begin()
+            loop.begin()
             _place_learner(launch)
-            conductor.run()
-            ending = conductor.close()
+            loop.run()
+            ending = loop.close()
             launch.signals.disarm()
         except TooLate:
             launch.signals.disarm()
-            ending = Ending("interrupted", conductor.lost(), 130)
+            ending = Ending("interrupted", loop.lost(), 130)
         except RunDirectoryGone:
             launch.signals.disarm()
             raise
         except Exception:
             launch.signals.disarm()
-            conductor.salvage()
+            loop.salvage()
             raise
         if tracker is not None:
             tracker.state = ending.state
-    return ending, conductor.line
+    return ending, loop.line
 
 
-def _begin(launch: Launch, conductor: Conductor, sinks: Sequence[LateSink]) -> None:
+def _begin(launch: Launch, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
     """Let acting begin; only then change what is on the disk.
 
     Raises:
         ConfigError: the disk is full, or the directory cannot be written to.
     """
     try:
-        message = launch.begin(launch.parts, conductor)
+        message = launch.begin(launch.parts, loop)
         with launch.signals.patience():
             launch.commit()
             launch.begun = True
@@ -276,11 +276,11 @@ def _sinks(launch: Launch, tracker: Sink | None, warn: Callable[[str], None]) ->
 # --- joining the parts --------------------------------------------------------------------------------------
 
 
-def _joined(closing: ExitStack, launch: Launch, sinks: Sequence[Sink], warn: Callable[[str], None]) -> Conductor:
-    """Make the other side, of actors or workers, and the conductor; leave to `closing` what must be closed at last."""
+def _joined(closing: ExitStack, launch: Launch, sinks: Sequence[Sink], warn: Callable[[str], None]) -> TrainingLoop:
+    """Make actors or workers, and the training loop; leave to `closing` what must be closed at last."""
     from offbeat.metrics.memory import Memory
     from offbeat.metrics.recorder import Recorder
-    from offbeat.runtime.conductor import Watchers
+    from offbeat.runtime.training_loop import Watchers
     from offbeat.runtime.wiring import layout_of
 
     parts, directory, config = launch.parts, launch.directory, launch.config
@@ -312,33 +312,33 @@ def _joined(closing: ExitStack, launch: Launch, sinks: Sequence[Sink], warn: Cal
         launch.signals,
         launch.callbacks,
     )
-    conductor = _conductor(closing, parts, launch.learned, watchers, partial(show, role))
-    closing.callback(conductor.end_evaluations)
-    return conductor
+    loop = _loop_for(closing, parts, launch.learned, watchers, partial(show, role))
+    closing.callback(loop.end_evaluations)
+    return loop
 
 
-def _conductor(
+def _loop_for(
     closing: ExitStack,
     parts: AnyParts,
     learned: int,
     watchers: Watchers,
     show: Callable[[Sequence[Child]], None],
-) -> Conductor:
-    """Make the conductor that suits the parts, and those whom it conducts."""
-    from offbeat.runtime.crew import Crew, LockFreeParts
+) -> TrainingLoop:
+    """Make the training loop that suits the parts, and those whom it conducts."""
+    from offbeat.runtime.worker_pool import LockFreeParts, WorkerPool
 
     if isinstance(parts, LockFreeParts):
-        from offbeat.runtime.hogwild import HogwildConductor
+        from offbeat.runtime.hogwild import HogwildLoop
 
-        crew = Crew(parts, watchers.tell, show)
-        closing.callback(crew.close)
-        return HogwildConductor(parts, crew, watchers)
-    from offbeat.runtime.paced import PacedConductor
+        pool = WorkerPool(parts, watchers.tell, show)
+        closing.callback(pool.close)
+        return HogwildLoop(parts, pool, watchers)
+    from offbeat.runtime.paced import PacedLoop
     from offbeat.runtime.wiring import acting_of
 
     acting = acting_of(parts, learned, watchers.tell, show)
     closing.callback(acting.close)
-    return PacedConductor(parts, acting, watchers)
+    return PacedLoop(parts, acting, watchers)
 
 
 def _about(launch: Launch) -> About:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from offbeat.checkpoint import Checkpoint
     from offbeat.run_to_end import AnyParts
     from offbeat.runtime.callbacks import Callback
-    from offbeat.runtime.conductor import Conductor
+    from offbeat.runtime.training_loop import TrainingLoop
 
 ProgressKind = Literal["dashboard", "lines", "none"]
 __all__ = ["Run", "resume", "start", "train"]
@@ -198,7 +198,7 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:
     keep_freed_memory()
     with told_if_slow(f"trying {config.run.env}", view.message):
         if config.runtime.runtime == "hogwild":
-            from offbeat.runtime.crew import build_lock_free
+            from offbeat.runtime.worker_pool import build_lock_free
 
             return build_lock_free(config, view.message)
         from offbeat.runtime.wiring import build
@@ -216,9 +216,7 @@ def _initial(config: Config, parts: AnyParts) -> tuple[Checkpoint, dict[str, Any
     return saved, state
 
 
-def _begin(
-    parts: AnyParts, conductor: Conductor, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str
-) -> str:
+def _begin(parts: AnyParts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
     from offbeat.runtime.saved_state import misfits_refused
 
@@ -228,10 +226,10 @@ def _begin(
         parts.algorithm.load_weights(saved.weights)
         statistics = state["learner"]["algorithm"]
     with misfits_refused(Path(parts.config.run.init_from or "")) if initial else nullcontext():
-        conductor.begin_anew(statistics)
+        loop.begin_anew(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
-    doubts = parts.config.settings.doubts(parts.config.run.steps)
-    return "; ".join(filter(None, (origin, reason, doubts)))
+    warnings = parts.config.settings.warnings(parts.config.run.steps)
+    return "; ".join(filter(None, (origin, reason, warnings)))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

@@ -23,7 +23,7 @@ from offbeat.models.linear import NumpyProducts, OneDNNProducts
 from offbeat.models.policy_network import Body
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
-from offbeat.models.team import Team
+from offbeat.models.two_threads import TwoThreadExecutor
 from offbeat.types import ActionSpec, Leaf
 
 ALPHA = 0.3
@@ -59,9 +59,9 @@ class Networks:
         self.count, self.depth = critics, len(hidden) + 1
 
     def fast(self, threads: Literal[1, 2] = 1, **settings: Any) -> SACGradients:
-        team = Team(threads)
+        executor = TwoThreadExecutor(threads)
         parts = (self.spec, self.policy, self.critics, self.ema)
-        return SACGradients(*parts, temperature=lambda: ALPHA, team=team, **settings)
+        return SACGradients(*parts, temperature=lambda: ALPHA, executor=executor, **settings)
 
     def policy_layers(self, flat: Tensor) -> twin.Parameters:
         views = self.policy.layout.views(flat)
@@ -278,7 +278,10 @@ def test_what_was_sent_ahead_is_for_that_minibatch_and_that_policy(networks, dra
 def test_changed_parameters_and_temperatures_are_seen(networks):
     alpha = [ALPHA]
     parts = (networks.spec, networks.policy, networks.critics, networks.ema)
-    fast, minibatch = SACGradients(*parts, temperature=lambda: alpha[0], team=Team(1)), networks.minibatch(6)
+    fast, minibatch = (
+        SACGradients(*parts, temperature=lambda: alpha[0], executor=TwoThreadExecutor(1)),
+        networks.minibatch(6),
+    )
     fast.critic(minibatch)
     fast.policy(minibatch)
     for values in (networks.policy.values, networks.critics.values, networks.ema):
@@ -306,11 +309,11 @@ def test_what_overflows_is_told_by_the_losses_alone(networks, threads, size):
 
 
 def test_an_error_in_a_part_comes_out(networks):
-    team: Team = networks.fast(2)._team
-    with closing(team):
+    executor: TwoThreadExecutor = networks.fast(2)._executor
+    with closing(executor):
         minibatch = networks.minibatch(4)
         fast = SACGradients(
-            networks.spec, networks.policy, networks.critics, networks.ema, temperature=lambda: 1.0, team=team
+            networks.spec, networks.policy, networks.critics, networks.ema, temperature=lambda: 1.0, executor=executor
         )
         with pytest.raises(KeyError, match="next_noise"):
             fast.critic({name: rows for name, rows in minibatch.items() if name != "next_noise"})

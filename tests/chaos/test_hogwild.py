@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
 import pytest
-from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, crews, pids_of, workers_of
+from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
 from tests.reference.run_envs import Doors
 from tests.reference.runs import (
@@ -35,9 +35,9 @@ from tests.reference.runs import (
 )
 
 from offbeat.checkpoint import load
-from offbeat.runtime.commons import SharedStorage
-from offbeat.runtime.crew import Crew
-from offbeat.runtime.hogwild import HogwildConductor
+from offbeat.runtime.hogwild import HogwildLoop
+from offbeat.runtime.shared_state import SharedStorage
+from offbeat.runtime.worker_pool import WorkerPool
 from offbeat.training import Run, resume
 
 ENVS = ("tests.reference.run_envs",)
@@ -68,9 +68,9 @@ def shared_memory() -> set[str]:
 
 
 class Killer:
-    """Kills workers of a crew of this process, each at a moment that its run comes to."""
+    """Kills workers of a worker pool of this process, each at a moment that its run comes to."""
 
-    def __init__(self, begun: list[Crew], moments: list[Callable[[Crew], bool]], random: Random) -> None:
+    def __init__(self, begun: list[WorkerPool], moments: list[Callable[[WorkerPool], bool]], random: Random) -> None:
         self.killed: list[int] = []
         self.seen: set[int] = set()
         self._begun, self._moments, self._random = begun, moments, random
@@ -94,10 +94,10 @@ class Killer:
             if not self._kill(self._begun[-1]):
                 return
 
-    def _kill(self, crew: Crew) -> bool:
+    def _kill(self, pool: WorkerPool) -> bool:
         """Kill a worker that lives; return False if there never is one."""
         while not self._done.is_set():
-            pids = [child.process.pid for child in list(crew._supervisor.processes)]
+            pids = [child.process.pid for child in list(pool._supervisor.processes)]
             self.seen |= set(pids)
             living = [pid for pid in pids if pid not in self.killed and is_alive(pid)]
             if living:
@@ -108,8 +108,8 @@ class Killer:
         return False
 
 
-def at(env_steps: float) -> Callable[[Crew], bool]:
-    return lambda crew: crew._board.env_steps >= env_steps
+def at(env_steps: float) -> Callable[[WorkerPool], bool]:
+    return lambda pool: pool._board.env_steps >= env_steps
 
 
 class Case(NamedTuple):
@@ -157,7 +157,7 @@ def test_workers_killed_at_random_moments_are_all_started_again_and_the_run_ends
     moments = [at(random.uniform(0, 0.7) * case.steps) for _ in range(KILLS)]
     often: dict[str, Any] = {"eval_every": case.steps // 5, "eval_episodes": 2, "checkpoint_every": case.steps // 6}
     settings = {**case.settings, **often, "runtime": "hogwild", "restart_budget": 100, "steps": case.steps}
-    with crews() as begun, Killer(begun, moments, random) as killer:
+    with pools() as begun, Killer(begun, moments, random) as killer:
         run = case.train(path, case.env, **settings)
 
     assert (run.state, run.exit_code, status_of(path)["state"]) == ("finished", 0, "finished")
@@ -212,7 +212,7 @@ LEARNS: dict[str, tuple[Case, float]] = {
 @pytest.mark.parametrize("name", LEARNS)
 def test_several_workers_learn_the_best_there_is_though_one_of_them_is_killed(tmp_path, name):
     (case, best), path = LEARNS[name], tmp_path / "run"
-    with crews() as begun, Killer(begun, [at(case.steps / 3)], Random(name)) as killer:
+    with pools() as begun, Killer(begun, [at(case.steps / 3)], Random(name)) as killer:
         run = case.train(path, case.env, **case.settings, runtime="hogwild", workers=2, steps=case.steps)
     assert (run.state, len(killer.killed), run.metrics["actor_restarts"]) == ("finished", 1, 1)
     assert_whole(path)
@@ -236,7 +236,7 @@ def test_a_worker_killed_in_its_first_updates_after_a_resume_makes_none_of_them_
     stopped = small_sac(path, **settings, **layout, stop_at=240)
     made = stopped.metrics["updates"]
     assert made == stopped.metrics["env_steps"] - 120 > 0
-    with crews() as begun, Killer(begun, [lambda crew: crew._board.updates[0, 0] > made + 5], Still()) as killer:
+    with pools() as begun, Killer(begun, [lambda pool: pool._board.updates[0, 0] > made + 5], Still()) as killer:
         resumed = resume(path, steps=stopped.metrics["env_steps"] + 240)
     assert len(killer.killed) == resumed.metrics["actor_restarts"] == 1
     (worker,) = workers_of(path)
@@ -381,20 +381,20 @@ def test_a_run_whose_worker_hangs_ends_in_time_on_its_last_checkpoint_and_says_w
 def test_a_worker_killed_at_rest_while_it_is_evaluated_has_its_part_in_the_checkpoint(tmp_path, moment):
     killed: list[int] = []
 
-    def kill_one(self: HogwildConductor) -> None:
+    def kill_one(self: HogwildLoop) -> None:
         at_the_end = self.counters.env_steps >= 600
-        if self._crew.at_rest and at_the_end == (moment == "at the end") and not killed:
-            killed.append(self._crew._supervisor.processes[0].process.pid)
+        if self._pool.at_rest and at_the_end == (moment == "at the end") and not killed:
+            killed.append(self._pool._supervisor.processes[0].process.pid)
             os.kill(killed[0], signal.SIGKILL)
-            while not self._crew.restarts:
-                self._crew.wait()
+            while not self._pool.restarts:
+                self._pool.wait()
         during(self)
 
-    during = HogwildConductor._during_evaluation
+    during = HogwildLoop._during_evaluation
     often: dict[str, Any] = {
         "eval_every": 300, "checkpoint_every": 300, "eval_episodes": 2, "steps": 600, "evaluator": "inline"
     }  # fmt: skip
-    with patch.object(HogwildConductor, "_during_evaluation", kill_one):
+    with patch.object(HogwildLoop, "_during_evaluation", kill_one):
         run = small_sac(tmp_path / "run", **often, runtime="hogwild", workers=2, capacity=3000)
     assert killed
     assert run.metrics["actor_restarts"] == 1

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from offbeat.errors import ConfigError
-from offbeat.experiments.progress import Dashboard, Lines, Row, Silent, Tally, make_view
+from offbeat.experiments.progress import Dashboard, Lines, Row, SessionCounts, Silent, make_view
 
 LINE: dict[str, Any] = {
     "env_steps": 25_000, "sps": 500.0, "episode_return_mean": 31.4, "eval_return_mean": 62.8,
@@ -47,7 +47,7 @@ def test_lines_come_every_few_seconds_and_ask_for_rows_no_more_often():
         return ROWS
 
     for clock.now in (100, 105, 111, 115, 122):
-        view.update(rows, Tally(6, 2, 1))
+        view.update(rows, SessionCounts(6, 2, 1))
     assert asked == [111, 122]
     assert stream.getvalue().count("2 of 6 sessions finished, 1 failed\n") == 2
     assert stream.getvalue().count("trial-000/seed-1") == 2
@@ -58,9 +58,9 @@ def test_the_dashboard_has_a_line_for_each_session_and_leaves_messages_above():
     view = Dashboard(Console(file=stream, width=140, force_terminal=True, color_system=None), clock=clock)
     view.start()
     view.message("trial-000/seed-0 finished")
-    view.update(lambda: ROWS, Tally(6, 1))
+    view.update(lambda: ROWS, SessionCounts(6, 1))
     before = len(stream.getvalue())
-    view.rest(Tally(6, 1))
+    view.rest(SessionCounts(6, 1))
     assert "trial-000" not in stream.getvalue()[before:]
     view.close()
     told = stream.getvalue()

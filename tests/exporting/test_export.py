@@ -24,7 +24,7 @@ from tests.reference.runs import offbeat, small_run
 from torch import nn
 
 import offbeat as package
-from offbeat.env_config import UNSAID, EnvConfig
+from offbeat.env_config import UNSET, EnvConfig
 from offbeat.envs.check import preflight
 from offbeat.errors import RunFailed
 from offbeat.exporting.export import export_policy
@@ -60,7 +60,7 @@ IN_ONNX = ["plain", "trees", "actions in a dict", "masked tree", "mask in infos"
 """The others would show nothing new of it: it takes a second a file."""
 
 
-def loaded(algorithm: str, env_id: str, settings: dict[str, Any], env_config: EnvConfig = UNSAID) -> LoadedPolicy:
+def loaded(algorithm: str, env_id: str, settings: dict[str, Any], env_config: EnvConfig = UNSET) -> LoadedPolicy:
     """A policy with random weights, which acts differently on different observations."""
     config = algorithm_entry(algorithm).config_class()
     spec = config(**{"hidden_sizes": (8,), **settings}).policy_spec(preflight(env_id, env_config))

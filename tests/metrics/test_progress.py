@@ -42,7 +42,7 @@ WAITS: dict[str, Any] = {
     "slots_filled": 0.5,
     "env_stall_max_s": 0.3123,
     "actor_restarts": 2,
-    "verdict": "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help; "
+    "bottleneck": "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help; "
     "overlapping wins at most 1.59x over serial here",
 }
 
@@ -158,7 +158,7 @@ def test_who_waits_is_shown_above_the_sentence_of_it(width, figures):
     lines = picture(width, status(42_000, **WAITS)).splitlines()
     (row,) = (row for row, line in enumerate(lines) if "who waits" in line)
     assert figures in lines[row]
-    assert " ".join(line[1:-1].strip() for line in lines[row + 1 : -1]) == WAITS["verdict"]
+    assert " ".join(line[1:-1].strip() for line in lines[row + 1 : -1]) == WAITS["bottleneck"]
 
 
 @pytest.mark.parametrize(("restarts", "red"), [(0, False), (1, True)])
@@ -170,7 +170,7 @@ def test_restarts_are_red_once_there_are_any(restarts, red):
 
 
 def test_serial_has_no_waits_but_a_sentence():
-    shown = picture(80, status(10, verdict="serial: a word"), about=replace(ABOUT, runtime="serial"))
+    shown = picture(80, status(10, bottleneck="serial: a word"), about=replace(ABOUT, runtime="serial"))
     assert "serial: a word" in shown
     assert "who waits" not in shown
 
@@ -226,7 +226,7 @@ def test_lines_tell_the_waits_and_at_the_end_the_sentence():
     lines = Lines(file)
     lines.start(ABOUT)
     lines.update(status(1000, **WAITS))
-    lines.update(status(2000, **{**WAITS, "verdict": "lag-bound: another word"}))
+    lines.update(status(2000, **{**WAITS, "bottleneck": "lag-bound: another word"}))
     lines.close("finished")
     told = file.getvalue().splitlines()
     assert told[1].endswith("waits actors 71% learner 2%  2 restarts")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from offbeat.errors import RunFailed
+from offbeat.metrics.bottleneck import Layout
 from offbeat.metrics.recorder import METRICS, Counters, Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.timings import Timings
-from offbeat.metrics.verdict import Layout
 
 PROCESSES = Layout("processes", actors=2, learner_threads=1, cores=4, max_lag=1)
 
@@ -50,7 +50,7 @@ def evaluation(mean: float, std: float, length: float) -> dict[str, float]:
 
 
 def bound_of(recorder: Recorder) -> str:
-    return recorder.verdict.bound if recorder.verdict else ""
+    return recorder.bottleneck.bound if recorder.bottleneck else ""
 
 
 def test_a_line_has_every_metric_and_is_written_to_all_sinks():
@@ -69,7 +69,7 @@ def test_closing_the_recorder_closes_its_sinks():
 def test_what_is_not_known_yet_is_none():
     recorder = Recorder([], PROCESSES)
     line = recorder.line(Counters(), Timings())
-    assert recorder.verdict is None
+    assert recorder.bottleneck is None
     for name in (
         "sps",
         "ups",
@@ -244,8 +244,8 @@ def test_serial_has_a_verdict_but_no_shares_of_waiting():
     timings.merge({"act": 0.25, "learn": 0.75})
     line = recorder.line(at(2), timings)
     assert (line["actor_wait_fraction"], line["learner_wait_fraction"]) == (None, None)
-    assert recorder.verdict is not None
-    assert recorder.verdict.gain_max == pytest.approx(4 / 3)
+    assert recorder.bottleneck is not None
+    assert recorder.bottleneck.gain_max == pytest.approx(4 / 3)
 
 
 def test_slots_filled_is_averaged_and_the_longest_stall_is_told():
@@ -276,7 +276,7 @@ def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written(
     timings.merge({"wait/actor": 1.0, "act": 0.5})  # since that line, and before the checkpoint
     second = Recorder([], PROCESSES, episodes_window=3)
     second.restore(json.loads(json.dumps(first.state(timings), allow_nan=False)))
-    assert second.verdict == first.verdict
+    assert second.bottleneck == first.bottleneck
     assert second.line(at(2), Timings()) == first.line(at(2), timings)
 
     since = Timings()
@@ -287,12 +287,12 @@ def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written(
         recorder.learned({"policy_loss": 2.5})
         recorder.evaluated(evaluation(5.0, 1.0, 50.0))
     assert second.line(at(3), since) == first.line(at(3), timings)
-    assert second.verdict == first.verdict
+    assert second.bottleneck == first.bottleneck
 
 
 def test_a_state_from_before_a_total_was_kept_can_be_restored():
     state = Recorder([], PROCESSES).state(Timings())
-    del state["waited"]["publish_s"], state["verdict"], state["counted"]["env_stall_max_s"]
+    del state["waited"]["publish_s"], state["bottleneck"], state["counted"]["env_stall_max_s"]
     state["waited"]["actor_wait_s"] = 3.0
     recorder = Recorder([], PROCESSES)
     recorder.restore(state)

@@ -16,20 +16,20 @@ from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.commons import CommonsShape, SharedStorage, write_initial
+from offbeat.runtime.shared_state import SharedStateShape, SharedStorage, write_initial
 
 GROUP = "group"
 SPEC = policy_spec("box", hidden_sizes=(7, 5))
 
 
-class Commons:
+class SharedState:
     """A block, and storages on mappings of their own."""
 
     def __init__(self, *, workers: int = 2, separate: bool = False, share_moments: bool = True) -> None:
         made = PrivateStorage()
         FlatAdam(FlatParameters(actor_critic(SPEC), GROUP, made), 1e-5)
         made.statistics("rows", 3)
-        self.shape = CommonsShape.of(made, workers=workers, separate=separate, share_moments=share_moments)
+        self.shape = SharedStateShape.of(made, workers=workers, separate=separate, share_moments=share_moments)
         self.arena = SharedArena(self.shape.slabs())
         write_initial(self.arena.arrays, made)
 
@@ -38,19 +38,19 @@ class Commons:
 
 
 @pytest.fixture
-def commons(request) -> Iterator[Commons]:
-    made = Commons(**getattr(request, "param", {}))
+def shared_state(request) -> Iterator[SharedState]:
+    made = SharedState(**getattr(request, "param", {}))
     yield made
     made.arena.close()
 
 
 def given_settings(*each: dict[str, Any]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("commons", each, indirect=True, ids=str)
+    return pytest.mark.parametrize("shared_state", each, indirect=True, ids=str)
 
 
-def learner(commons: Commons, worker: int | None, seed: int = 0) -> tuple[FlatParameters, FlatAdam]:
+def learner(shared_state: SharedState, worker: int | None, seed: int = 0) -> tuple[FlatParameters, FlatAdam]:
     """Return a learner's parameters and optimizer; what it was made with does not count, but what is shared does."""
-    flat = FlatParameters(actor_critic(SPEC, seed=seed), GROUP, commons.storage(worker))
+    flat = FlatParameters(actor_critic(SPEC, seed=seed), GROUP, shared_state.storage(worker))
     return flat, FlatAdam(flat, 1e-5)
 
 
@@ -76,8 +76,8 @@ def step(flat: FlatParameters, adam: FlatAdam, seed: int) -> None:
 
 
 @given_settings({"separate": False}, {"separate": True})
-def test_learners_begin_with_what_is_shared_and_see_each_others_steps(commons):
-    one, two = learner(commons, 0), learner(commons, 1, seed=9)
+def test_learners_begin_with_what_is_shared_and_see_each_others_steps(shared_state):
+    one, two = learner(shared_state, 0), learner(shared_state, 1, seed=9)
     expected = private([])[0]
     for flat, _ in (one, two):
         np.testing.assert_array_equal(flat.values, expected.values)
@@ -92,8 +92,8 @@ def test_learners_begin_with_what_is_shared_and_see_each_others_steps(commons):
 
 
 @given_settings({"separate": True})
-def test_a_copy_is_left_alone_until_it_is_pulled_and_own_steps_change_the_master_and_renew_it(commons):
-    (one, _), two = learner(commons, 0), learner(commons, 1)
+def test_a_copy_is_left_alone_until_it_is_pulled_and_own_steps_change_the_master_and_renew_it(shared_state):
+    (one, _), two = learner(shared_state, 0), learner(shared_state, 1)
     before = one.values.clone()
     step(*two, seed=1)
     np.testing.assert_array_equal(one.values, before)
@@ -104,9 +104,9 @@ def test_a_copy_is_left_alone_until_it_is_pulled_and_own_steps_change_the_master
 
 
 @given_settings({"separate": True})
-def test_it_is_the_copy_that_the_module_computes_with_and_that_backward_differentiates(commons):
+def test_it_is_the_copy_that_the_module_computes_with_and_that_backward_differentiates(shared_state):
     model = actor_critic(SPEC)
-    flat = FlatParameters(model, GROUP, commons.storage(0))
+    flat = FlatParameters(model, GROUP, shared_state.storage(0))
     observation = torch.ones(1, 3)
     before = model.value(observation).detach().clone()
     flat.master.add_(1.0)
@@ -118,15 +118,15 @@ def test_it_is_the_copy_that_the_module_computes_with_and_that_backward_differen
 
 
 @given_settings({"separate": False}, {"separate": True})
-def test_who_only_looks_on_never_has_a_copy(commons):
-    (onlooker, _), one = learner(commons, None), learner(commons, 0)
+def test_who_only_looks_on_never_has_a_copy(shared_state):
+    (onlooker, _), one = learner(shared_state, None), learner(shared_state, 0)
     step(*one, seed=1)
     np.testing.assert_array_equal(onlooker.values, one[0].master)
 
 
 @given_settings({"separate": False}, {"separate": True})
-def test_steps_on_what_is_shared_have_the_bits_of_steps_on_what_is_not(commons):
-    flat, adam = learner(commons, 0)
+def test_steps_on_what_is_shared_have_the_bits_of_steps_on_what_is_not(shared_state):
+    flat, adam = learner(shared_state, 0)
     for seed in range(30):
         step(flat, adam, seed)
     expected = private(list(range(30)))
@@ -139,8 +139,8 @@ def test_steps_on_what_is_shared_have_the_bits_of_steps_on_what_is_not(commons):
 
 
 @given_settings({"share_moments": True})
-def test_shared_moments_are_those_of_all_learners_together(commons):
-    one, two = learner(commons, 0), learner(commons, 1)
+def test_shared_moments_are_those_of_all_learners_together(shared_state):
+    one, two = learner(shared_state, 0), learner(shared_state, 1)
     for seed in range(6):
         step(*(one, two)[seed % 2], seed)
     expected = private(list(range(6)))
@@ -151,21 +151,21 @@ def test_shared_moments_are_those_of_all_learners_together(commons):
 
 
 @given_settings({"share_moments": False})
-def test_moments_of_one_learner_alone_know_nothing_of_the_others_steps(commons):
-    one, two = learner(commons, 0), learner(commons, 1)
+def test_moments_of_one_learner_alone_know_nothing_of_the_others_steps(shared_state):
+    one, two = learner(shared_state, 0), learner(shared_state, 1)
     for seed in range(6):
         step(*(one, two)[seed % 2], seed)
     for (_, adam), seeds in ((one, [0, 2, 4]), (two, [1, 3, 5])):
         for name, tensor in adam.state_tensors().items():
             np.testing.assert_array_equal(tensor, private(seeds)[1].state_tensors()[name])
     np.testing.assert_array_equal(one[0].values, two[0].values)
-    assert not [name for name in commons.storage(None).learned() if "exp_avg" in name or "step" in name]
+    assert not [name for name in shared_state.storage(None).learned() if "exp_avg" in name or "step" in name]
 
 
-def test_what_is_learned_can_be_taken_and_put_back(commons):
-    one = learner(commons, 0)
+def test_what_is_learned_can_be_taken_and_put_back(shared_state):
+    one = learner(shared_state, 0)
     step(*one, seed=1)
-    onlooker = commons.storage(None)
+    onlooker = shared_state.storage(None)
     taken = {name: array.copy() for name, array in onlooker.learned().items()}
     assert sorted(taken) == [f"{GROUP}/{name}" for name in ("exp_avg", "exp_avg_sq", "step", "values")]
     step(*one, seed=2)
@@ -197,15 +197,15 @@ def test_merged_statistics_are_those_of_all_rows(seed, sizes, offset):
 
 
 @given_settings({"workers": 1}, {"workers": 3}, {"workers": 5})
-def test_what_several_writers_saw_is_to_everybody_what_one_would_have_that_saw_all_rows(commons):
-    workers, random = commons.shape.workers, np.random.default_rng(0)
-    writers = [commons.storage(worker).statistics("rows", 3) for worker in range(workers)]
+def test_what_several_writers_saw_is_to_everybody_what_one_would_have_that_saw_all_rows(shared_state):
+    workers, random = shared_state.shape.workers, np.random.default_rng(0)
+    writers = [shared_state.storage(worker).statistics("rows", 3) for worker in range(workers)]
     whole = RunningStatistics(3)
     for number in range(20):
         rows = random.normal([1.0, -50.0, 0.0], [1.0, 3.0, 1e-3], (random.integers(1, 9), 3))
         writers[random.integers(workers) if number else 0].update(rows)
         whole.update(rows)
-    onlooker = commons.storage(None).statistics("rows", 3)
+    onlooker = shared_state.storage(None).statistics("rows", 3)
     restored = RunningStatistics(3)
     restored.restore(onlooker.state())
     assert_same(restored, whole, within=1e-12)
@@ -215,9 +215,9 @@ def test_what_several_writers_saw_is_to_everybody_what_one_would_have_that_saw_a
 
 
 @given_settings({"workers": 1})
-def test_one_writer_has_the_bits_of_statistics_that_nobody_shares(commons):
+def test_one_writer_has_the_bits_of_statistics_that_nobody_shares(shared_state):
     random, whole = np.random.default_rng(0), RunningStatistics(3)
-    shared, onlooker = commons.storage(0).statistics("rows", 3), commons.storage(None).statistics("rows", 3)
+    shared, onlooker = shared_state.storage(0).statistics("rows", 3), shared_state.storage(None).statistics("rows", 3)
     for _ in range(20):
         rows = random.normal(7.0, 3.0, (random.integers(1, 9), 3))
         shared.update(rows)
@@ -228,32 +228,34 @@ def test_one_writer_has_the_bits_of_statistics_that_nobody_shares(commons):
             np.testing.assert_array_equal(theirs, expected)
 
 
-def test_a_writer_that_is_started_again_goes_on_with_what_it_had_told(commons):
+def test_a_writer_that_is_started_again_goes_on_with_what_it_had_told(shared_state):
     random, whole = np.random.default_rng(0), RunningStatistics(3)
     for worker in (0, 1, 0):  # each time another object, as another process has one
         rows = random.normal(size=(6, 3))
-        commons.storage(worker).statistics("rows", 3).update(rows)
+        shared_state.storage(worker).statistics("rows", 3).update(rows)
         whole.update(rows)
-    assert commons.storage(None).statistics("rows", 3).state()["count"] == 18
-    for ours, expected in zip(commons.storage(None).statistics("rows", 3).published(), whole.published(), strict=True):
+    assert shared_state.storage(None).statistics("rows", 3).state()["count"] == 18
+    for ours, expected in zip(
+        shared_state.storage(None).statistics("rows", 3).published(), whole.published(), strict=True
+    ):
         np.testing.assert_allclose(ours, expected, rtol=1e-6)
 
 
-def test_a_writers_state_is_its_own_share_and_what_a_run_begins_with_is_the_first_ones(commons):
+def test_a_writers_state_is_its_own_share_and_what_a_run_begins_with_is_the_first_ones(shared_state):
     rows = np.random.default_rng(0).normal(size=(8, 3))
     begun = RunningStatistics(3)
     begun.update(rows)
-    commons.storage(None).begin_statistics({"rows": begun.state()})
-    one, two = (commons.storage(worker).statistics("rows", 3) for worker in range(2))
+    shared_state.storage(None).begin_statistics({"rows": begun.state()})
+    one, two = (shared_state.storage(worker).statistics("rows", 3) for worker in range(2))
     assert [statistics.state()["count"] for statistics in (one, two)] == [8, 0]
     two.update(rows)
     assert [statistics.state()["count"] for statistics in (one, two)] == [8, 8]
     two.restore(begun.state())
-    assert commons.storage(None).statistics("rows", 3).state()["count"] == 16
+    assert shared_state.storage(None).statistics("rows", 3).state()["count"] == 16
 
 
-def test_a_row_that_is_not_finite_is_told_to_nobody(commons):
-    statistics = commons.storage(0).statistics("rows", 3)
+def test_a_row_that_is_not_finite_is_told_to_nobody(shared_state):
+    statistics = shared_state.storage(0).statistics("rows", 3)
     statistics.update(np.ones((2, 3)))
     statistics.update(np.full((2, 3), np.nan))
-    assert commons.storage(None).statistics("rows", 3).state()["count"] == 2
+    assert shared_state.storage(None).statistics("rows", 3).state()["count"] == 2

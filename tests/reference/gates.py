@@ -340,7 +340,7 @@ class Simulation:
 # --- actors that really run side by side --------------------------------------------------------------------
 
 
-class Crew(Protocol):
+class ActorPool(Protocol):
     """Actors of one kind, who can be started one by one, and ended."""
 
     def __init__(self, layout: Layout, arena: SharedArena, gate: LearnerGate, seconds: float) -> None:
@@ -356,7 +356,7 @@ class Crew(Protocol):
 
 
 class Threads:
-    """A `Crew` of threads."""
+    """A `ActorPool` of threads."""
 
     def __init__(self, layout: Layout, arena: SharedArena, gate: LearnerGate, seconds: float) -> None:
         self._layout, self._arena, self._gate, self._seconds = layout, arena, gate, seconds
@@ -388,7 +388,7 @@ class Threads:
 
 
 class Processes:
-    """A `Crew` of processes, which are handed the arena and their bells as descriptors."""
+    """A `ActorPool` of processes, which are handed the arena and their bells as descriptors."""
 
     def __init__(self, layout: Layout, arena: SharedArena, gate: LearnerGate, seconds: float) -> None:
         self._layout, self._arena, self._gate, self._seconds = layout, arena, gate, seconds

@@ -15,7 +15,7 @@ from tests.reference.runs import status_of
 
 from offbeat.checkpoint import load
 from offbeat.config import load as load_config
-from offbeat.runtime.crew import Crew
+from offbeat.runtime.worker_pool import WorkerPool
 from offbeat.runtime.worker_process import State
 
 
@@ -29,16 +29,16 @@ def pids_of(run: Path, role: str = "worker") -> list[int]:
 
 
 @contextmanager
-def crews() -> Iterator[list[Crew]]:
-    """Yield the crews that begin in this process meanwhile."""
-    begun: list[Crew] = []
-    begin = Crew.begin
+def pools() -> Iterator[list[WorkerPool]]:
+    """Yield the pools that begin in this process meanwhile."""
+    begun: list[WorkerPool] = []
+    begin = WorkerPool.begin
 
-    def begin_and_keep(self: Crew, states: Sequence[State | None]) -> None:
+    def begin_and_keep(self: WorkerPool, states: Sequence[State | None]) -> None:
         begun.append(self)
         begin(self, states)
 
-    with patch.object(Crew, "begin", begin_and_keep):
+    with patch.object(WorkerPool, "begin", begin_and_keep):
         yield begun
 
 

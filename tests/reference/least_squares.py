@@ -20,7 +20,13 @@ from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.child import Child, Report, start_child
-from offbeat.runtime.commons import CommonsShape, SharedStorage, WorkersBoard, WorkerTally, write_initial
+from offbeat.runtime.shared_state import (
+    SharedStateShape,
+    SharedStorage,
+    WorkersBoard,
+    WorkerUpdateCounter,
+    write_initial,
+)
 from offbeat.types import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.workers.updates import Figures, Updates
 
@@ -101,10 +107,10 @@ class Case:
     count: int
     """Updates of each worker."""
 
-    def shape(self) -> CommonsShape:
+    def shape(self) -> SharedStateShape:
         made = PrivateStorage()
         Updates(LeastSquares(made).as_algorithm())
-        return CommonsShape.of(made, workers=self.workers, separate=self.separate, share_moments=self.share_moments)
+        return SharedStateShape.of(made, workers=self.workers, separate=self.separate, share_moments=self.share_moments)
 
     def __str__(self) -> str:
         moments = "shared" if self.share_moments else "own"
@@ -129,7 +135,7 @@ class Orders:
     index: int
     parent: int
     cases: tuple[tuple[Case, int], ...]
-    """With the file descriptors of their commons."""
+    """With the file descriptors of their shared state."""
 
 
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
@@ -142,8 +148,8 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
         shape = case.shape()
         arrays = attach(fd, shape.slabs())
         board, storage = WorkersBoard(arrays, case.workers), SharedStorage(shape, arrays, orders.index)
-        tally = WorkerTally(board, orders.index, separate=storage.separate)
-        updates = Updates(LeastSquares(storage).as_algorithm(), tally)
+        counter = WorkerUpdateCounter(board, orders.index, separate=storage.separate)
+        updates = Updates(LeastSquares(storage).as_algorithm(), counter)
         connection.send(Report("ready", None))
         while not board.limit[0]:  # all begin at the same moment
             os.sched_yield()

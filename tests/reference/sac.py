@@ -56,7 +56,7 @@ def new_sac(action: str, config: SACConfig, *, observation: str = "vector", seed
 
 def by_autograd(algorithm: SAC) -> SAC:
     """Take the quicker path through the gradients away, where there is one; return the algorithm."""
-    algorithm._by_hand = None
+    algorithm._analytic = None
     algorithm.stages = algorithm._make_stages()
     return algorithm
 

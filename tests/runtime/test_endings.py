@@ -92,15 +92,15 @@ SIGNALLED_WHILE_IT_CLOSES = """
 import os, signal, sys
 from offbeat.cli.train import Train
 from offbeat import training
-from offbeat.runtime.conductor import Conductor
+from offbeat.runtime.training_loop import TrainingLoop
 
-close = Conductor.close
+close = TrainingLoop.close
 def close_with_signals(self):
     ending = close(self)
     for _ in range(3):
         os.kill(os.getpid(), signal.SIGINT)
     return ending
-Conductor.close = close_with_signals
+TrainingLoop.close = close_with_signals
 sys.argv = ["offbeat", *sys.argv[1:]]
 from offbeat.cli.entry import main
 main()

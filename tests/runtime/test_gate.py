@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.gates import PATIENCE_S, Crew, Layout, Processes, Pupil, Simulation, Threads, pauses
+from tests.reference.gates import PATIENCE_S, ActorPool, Layout, Processes, Pupil, Simulation, Threads, pauses
 
 from offbeat.config import RuntimeConfig
 from offbeat.errors import Closed
@@ -106,16 +106,16 @@ def test_closing_at_any_moment_ends_everyone_and_nobody_begins_another_ticket(la
 
 
 class Stage(NamedTuple):
-    """A crew and the learner that it acts for."""
+    """A pool and the learner that it acts for."""
 
-    crew: Crew
+    pool: ActorPool
     pupil: Pupil
     board: Board
     gate: LearnerGate
     arena: SharedArena
 
     def watch(self) -> None:
-        self.crew.watch()
+        self.pool.watch()
 
     def wait_until_begun(self, *tickets: int) -> None:
         deadline = monotonic() + PATIENCE_S
@@ -126,8 +126,8 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture(params=[Threads, Processes])
-def crew_kind(request) -> type[Crew]:
-    kind: type[Crew] = request.param
+def pool_kind(request) -> type[ActorPool]:
+    kind: type[ActorPool] = request.param
     return kind
 
 
@@ -139,12 +139,12 @@ def stages(monkeypatch) -> Iterator[list[Stage]]:
     yield begun
     for stage in begun:
         stage.gate.close()
-        stage.crew.join()
+        stage.pool.join()
         stage.gate.discard()
         stage.arena.close()
 
 
-def begin(stages: list[Stage], kind: type[Crew], layout: Layout, seconds: float = 0.0) -> Stage:
+def begin(stages: list[Stage], kind: type[ActorPool], layout: Layout, seconds: float = 0.0) -> Stage:
     """Start all actors; a pause takes `seconds` on average."""
     arena = SharedArena(layout.slabs())
     arena.arrays["seen/begun"][:] = -1
@@ -152,10 +152,10 @@ def begin(stages: list[Stage], kind: type[Crew], layout: Layout, seconds: float 
     board.begin(0, 0)
     gate = LearnerGate(board, layout.pace, Timings())
     pupil = Pupil(layout, arena.arrays, board, gate, pauses(seconds, -1))
-    crew = kind(layout, arena, gate, seconds)
-    stages.append(Stage(crew, pupil, board, gate, arena))
+    pool = kind(layout, arena, gate, seconds)
+    stages.append(Stage(pool, pupil, board, gate, arena))
     for index in range(layout.actors):
-        crew.start(index)
+        pool.start(index)
     return stages[-1]
 
 
@@ -170,28 +170,28 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_all_batches_are_whole_when_actors_really_run_side_by_side(stages, crew_kind, layout):
-    stage = begin(stages, crew_kind, layout, 0.0003)
+def test_all_batches_are_whole_when_actors_really_run_side_by_side(stages, pool_kind, layout):
+    stage = begin(stages, pool_kind, layout, 0.0003)
     for _ in range(60):
         stage.pupil.learn(stage.watch)
 
 
 @pytest.mark.parametrize("lag", ["bounded", "exact"])
-def test_actors_that_really_run_rest_at_a_hold(stages, crew_kind, lag):
-    stage = begin(stages, crew_kind, Layout(2, 1, 3, lag=lag), 0.0005)
+def test_actors_that_really_run_rest_at_a_hold(stages, pool_kind, lag):
+    stage = begin(stages, pool_kind, Layout(2, 1, 3, lag=lag), 0.0005)
     for number in range(1, 6):
         stage.pupil.learn(stage.watch)
         stage.pupil.learn_up_to_a_hold(stage.watch)
         assert stage.arena.arrays["seen/rests"].tolist() == [number] * 3
 
 
-def test_actors_go_no_further_than_the_pace_and_closing_wakes_them_where_they_sleep(stages, crew_kind):
-    stage = begin(stages, crew_kind, Layout(2, 1, 3))
+def test_actors_go_no_further_than_the_pace_and_closing_wakes_them_where_they_sleep(stages, pool_kind):
+    stage = begin(stages, pool_kind, Layout(2, 1, 3))
     stage.gate.wait(4, stage.watch)
     stage.wait_until_begun(3, 1, 2)  # of 0 1 2 3, the last that each may begin
     assert [int(ticket[0]) for ticket in stage.board.next] == [6, 4, 5]
     stage.gate.close()
-    stage.crew.join()
+    stage.pool.join()
     assert stage.arena.arrays["seen/begun"].tolist() == [3, 1, 2]
     assert stage.arena.arrays["seen/closed"].tolist() == [1, 1, 1]
 
@@ -200,13 +200,13 @@ def test_actors_go_no_further_than_the_pace_and_closing_wakes_them_where_they_sl
 def test_a_killed_process_ends_no_other_and_its_ticket_is_taken_again(stages, lag):
     layout, random = Layout(2, 1, 2, length=20, lag=lag), Random(0)
     stage = begin(stages, Processes, layout, 0.0005)
-    assert isinstance(stage.crew, Processes)
+    assert isinstance(stage.pool, Processes)
     for kill in range(4):
         stage.pupil.learn(stage.watch)
         victim = kill % layout.actors
         time.sleep(random.uniform(0, 0.02))
-        stage.crew.kill(victim)
-        stage.crew.start(victim)
+        stage.pool.kill(victim)
+        stage.pool.start(victim)
     for _ in range(5):
         stage.pupil.learn(stage.watch)
 

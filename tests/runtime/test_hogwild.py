@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, crews, pids_of, workers_of
+from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, sac_arguments, small_sac, updates_due
 from tests.reference.runs import (
     Started,
@@ -170,7 +170,7 @@ def several(request, tmp_path_factory) -> tuple[Several, Run]:
     layout = {"runtime": "hogwild", "workers": case.workers, "capacity": 3000}
     if case.algorithm == "a2c":
         del layout["capacity"]
-    with crews() as begun:
+    with pools() as begun:
         run = train(case.algorithm, path, "CartPole-v1", **layout, **case.settings)
         assert len(begun) == 1
     assert not any(map(is_alive, pids_of(path)))

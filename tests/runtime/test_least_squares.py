@@ -16,7 +16,7 @@ from tests.reference.least_squares import (
     Problem,
     Solvers,
     solve,
-    solvers,
+    solving,
 )
 
 from offbeat.workers.updates import Updates
@@ -32,8 +32,8 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def crew():
-    with solvers(CASES) as made:
+def pool():
+    with solving(CASES) as made:
         yield made
 
 
@@ -61,9 +61,9 @@ def test_updates_in_one_process_are_those_of_a_plain_loop_with_torchs_adam():
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_lock_free_steps_converge_to_the_solution_and_one_process_has_the_bits_of_a_learner_by_itself(
-    crew: Solvers, case: Case
+    pool: Solvers, case: Case
 ):
-    solved = crew.solve(case)
+    solved = pool.solve(case)
     np.testing.assert_allclose(solved.w, Problem().solution(), atol=1e-3)
     assert solved.updates == [COUNT] * case.workers, "each update was counted once"
     lags = [figures["hogwild_lag_max"] for figures in solved.figures]

@@ -12,7 +12,7 @@ from tests.reference.runs import SMALL, unrolls_of
 
 from offbeat.config import resolve
 from offbeat.errors import RunFailed
-from offbeat.metrics.verdict import Layout
+from offbeat.metrics.bottleneck import Layout
 from offbeat.runtime import measure
 from offbeat.runtime.measure import Costs, Speed, figures, layout_limit_sps
 from offbeat.runtime.wiring import build, layout_of

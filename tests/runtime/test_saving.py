@@ -12,8 +12,8 @@ from tests.reference.runs import small_run, weights_of
 
 from offbeat.checkpoint import Checkpoint, CheckpointStore, load
 from offbeat.run_directory import RunDirectory
-from offbeat.runtime.crew import Crew
 from offbeat.runtime.saving import SCORE
+from offbeat.runtime.worker_pool import WorkerPool
 
 EXACT: dict[str, Any] = {"max_lag": 1, "lag": "exact", "actors": 2}
 KINDS: dict[str, dict[str, Any]] = {
@@ -41,13 +41,13 @@ def test_checkpoints_by_the_clock_change_no_bit_of_an_exact_run(tmp_path, kind):
 
 def test_workers_come_to_rest_anew_for_each_checkpoint_by_the_clock(tmp_path, monkeypatch):
     limits: list[int] = []
-    states = Crew.states
+    states = WorkerPool.states
 
-    def watched(crew: Crew) -> Any:
-        limits.append(int(crew._board.limit[0]))
-        return states(crew)
+    def watched(pool: WorkerPool) -> Any:
+        limits.append(int(pool._board.limit[0]))
+        return states(pool)
 
-    monkeypatch.setattr(Crew, "states", watched)
+    monkeypatch.setattr(WorkerPool, "states", watched)
     trained(tmp_path / "run", **KINDS["one lock-free worker"], checkpoint_every_s=1e-9)
     stops = list(dict.fromkeys(limit for limit in limits if limit < 0))
     assert len(stops) > 1, "a rest that was reported for one stop would be taken for one at the next"

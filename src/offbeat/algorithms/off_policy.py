@@ -87,7 +87,7 @@ class ReplayConfig(NetworkConfig):
         *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
     )
     """Keys that a resume may not change: what is kept of the replay, and of the ratio, belongs to them."""
-    means_nothing: ClassVar[dict[str, str]] = {
+    unsupported_keys: ClassVar[dict[str, str]] = {
         "unroll_length": "type --set chunk_length=N, the env steps of a ticket",
         "unrolls_per_batch": "type --set batch_size=N, the transitions that an update sees",
         "max_lag": "type --set max_ahead=N, the tickets that actors may be ahead of the updates",
@@ -172,7 +172,7 @@ class ReplayConfig(NetworkConfig):
             return Replay(rings, **shared)
         return SequenceReplay(rings, burn_in=self.rows_before, **shared)
 
-    def doubts(self, steps: int) -> str:
+    def warnings(self, steps: int) -> str:
         """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
         if steps > self.warmup:
             return ""

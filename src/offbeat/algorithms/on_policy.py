@@ -114,7 +114,7 @@ class OnPolicyConfig(NetworkConfig):
     """What is typed to let actors be further ahead."""
     layout: ClassVar[tuple[str, ...]] = ()
     """Keys of this table that a resume may not change."""
-    means_nothing: ClassVar[dict[str, str]] = {}
+    unsupported_keys: ClassVar[dict[str, str]] = {}
     """Keys of [runtime] that mean nothing here."""
     not_lock_free: ClassVar[str] = ""
     """Why it cannot run in the hogwild runtime; '' where it can."""
@@ -132,7 +132,7 @@ class OnPolicyConfig(NetworkConfig):
         pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag)
         return UnrollShape(pace, runtime.unroll_length, runtime.envs_per_actor)
 
-    def doubts(self, steps: int) -> str:  # noqa: ARG002
+    def warnings(self, steps: int) -> str:  # noqa: ARG002
         """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
         return ""
 
@@ -226,13 +226,13 @@ class OnPolicy(Kept, Generic[Settings]):
         self._layout = published_layout(spec)
         self._policy_size = Layout.of(parameter_shapes(spec)).size
         self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
-        self._by_hand = self._numpy_gradients(shared=shared)
+        self._analytic = self._numpy_gradients(shared=shared)
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
             GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
         }
         self.stages: tuple[Stage, ...] = (
-            Stage("actor_critic", GROUP, self._loss, self._gradients if self._by_hand else None),
+            Stage("actor_critic", GROUP, self._loss, self._gradients if self._analytic else None),
         )
 
     def _keep(self, storage: Storage) -> None:
@@ -299,9 +299,9 @@ class OnPolicy(Kept, Generic[Settings]):
     def _log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the current policy's log-probabilities of the recorded actions, [T, B], and values as `_values`."""
         shape, action = batch["reward"].shape, batch["action"]
-        if self._by_hand:
+        if self._analytic:
             observation = batch["observation"][:-1].flatten(0, 1).numpy()
-            log_prob = self._by_hand.log_prob(observation, action.flatten(0, 1).numpy())
+            log_prob = self._analytic.log_prob(observation, action.flatten(0, 1).numpy())
             return torch.from_numpy(log_prob).reshape(shape), self._values(batch)
         actions, masks = padded(action), padded(batch["mask"]) if "mask" in batch else None
         log_probs, values = [], []
@@ -314,8 +314,8 @@ class OnPolicy(Kept, Generic[Settings]):
 
     def _values(self, batch: Batch) -> Tensor:
         """Return the critic's values in units of reward, [T + 1, B]."""
-        if self._by_hand:
-            values = [torch.from_numpy(self._by_hand.values(batch["observation"].flatten(0, 1).numpy()))]
+        if self._analytic:
+            values = [torch.from_numpy(self._analytic.values(batch["observation"].flatten(0, 1).numpy()))]
         else:
             values = [self._model.value(*seen(self._spec, batch, rows)) for rows in pieces(self._spec, batch)]
         return self._in_units_of_reward(batch, values)
@@ -365,7 +365,7 @@ class OnPolicy(Kept, Generic[Settings]):
 
         It does where a batch is one update; by hand, two are quicker.
         """
-        return self._by_hand is None
+        return self._analytic is None
 
     def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
         """Return the action distribution of a minibatch's M rows, and the values of these and of skipped ones."""
@@ -421,14 +421,14 @@ class OnPolicy(Kept, Generic[Settings]):
 
     def _gradients(self, minibatch: Minibatch) -> LossResult:
         """Write the gradients of `_loss`: by hand, unless there are rows of which the critic alone learns."""
-        assert self._by_hand is not None
+        assert self._analytic is not None
         if "rows" in minibatch:
             self._flat.gradients.zero_()
             loss, figures = self._loss(minibatch)
             assert isinstance(loss, Tensor)
             loss.backward()  # type: ignore[no-untyped-call]
             return LossResult(loss.detach(), figures)
-        return LossResult(*self._by_hand.write(minibatch, self._policy_loss_by_hand, self._value_loss_by_hand))
+        return LossResult(*self._analytic.write(minibatch, self._analytic_policy_loss, self._analytic_value_loss))
 
     # What an algorithm may put its own in place of: both losses, each for autograd and by hand.
 
@@ -440,10 +440,10 @@ class OnPolicy(Kept, Generic[Settings]):
         """Return the mean loss of the values."""
         return squared_value_loss(values, minibatch["value_target"]).mean()
 
-    def _policy_loss_by_hand(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Figures]:  # noqa: ARG002
+    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Figures]:  # noqa: ARG002
         return *numpy_gradients.policy_gradient_loss(log_prob, advantages), {}
 
-    def _value_loss_by_hand(self, values: F32, rows: Rows) -> tuple[float, F32]:
+    def _analytic_value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
         return numpy_gradients.squared_value_loss(values, rows["value_target"])
 
     # --- after the updates ----------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ class PPO(OnPolicy[PPOConfig]):
         loss = clipped_surrogate(log_ratio, advantages, self._clip).mean()
         return loss, self._noted(_figures(log_ratio.detach(), self._clip))
 
-    def _policy_loss_by_hand(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Figures]:
+    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Figures]:
         log_ratio = log_prob - rows["proximal_log_prob"]
         loss, derivative, figures = ppo_numpy.clipped_surrogate(log_ratio, advantages, self._clip)
         return loss, derivative, self._noted(figures)
@@ -165,10 +165,10 @@ class PPO(OnPolicy[PPOConfig]):
             return super()._value_loss(values, minibatch)
         return clipped_value_loss(values, minibatch["proximal_value"], minibatch["value_target"], clip).mean()
 
-    def _value_loss_by_hand(self, values: F32, rows: Rows) -> tuple[float, F32]:
+    def _analytic_value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
         clip = self._config.value_clip
         if clip is None:
-            return super()._value_loss_by_hand(values, rows)
+            return super()._analytic_value_loss(values, rows)
         return ppo_numpy.clipped_value_loss(values, rows["proximal_value"], rows["value_target"], clip)
 
     def _noted(self, figures: Figures) -> Figures:

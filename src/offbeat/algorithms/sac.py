@@ -33,7 +33,7 @@ from offbeat.models.policy_network import Body, Uniform
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
-from offbeat.models.team import Team
+from offbeat.models.two_threads import TwoThreadExecutor
 from offbeat.types import Array, Batch, EnvSpec, LossResult, Minibatch, ParameterGroup, Stage
 
 HIDDEN_SIZES = (256, 256)
@@ -296,9 +296,9 @@ class SAC(OffPolicy[SACConfig]):
 
         They do where its gradients are computed by hand; the bits are the same with 1.
         """
-        by_hand = spec.plain and spec.action.kind == "box" and device == "cpu"
-        self._team = Team(2 if threads > 1 else 1) if by_hand else None
-        self.threads = self._team.threads if self._team else 1
+        analytic = spec.plain and spec.action.kind == "box" and device == "cpu"
+        self._executor = TwoThreadExecutor(2 if threads > 1 else 1) if analytic else None
+        self.threads = self._executor.threads if self._executor else 1
         super().__init__(config, spec, seed=seed, device=device, storage=storage)
 
     @classmethod
@@ -319,7 +319,7 @@ class SAC(OffPolicy[SACConfig]):
         self._flags = {"uniform": self._uniform}
         self._make_networks(generator, storage)
         self._make_temperature(storage)
-        self._by_hand = self._gradients_by_hand(self._team) if self._team else None
+        self._analytic = self._analytic_gradients(self._executor) if self._executor else None
         self.groups = self._make_groups()
         self.stages = self._make_stages()
         # What a stage leaves for those after it.
@@ -367,7 +367,7 @@ class SAC(OffPolicy[SACConfig]):
         most = math.inf if self._config.max_grad_norm is None else self._config.max_grad_norm
         return {name: ParameterGroup(flat, most, self._config.adam_eps) for name, flat in flats.items()}
 
-    def _gradients_by_hand(self, team: Team) -> SACGradients:
+    def _analytic_gradients(self, executor: TwoThreadExecutor) -> SACGradients:
         """Return the quicker path through the losses of critics and policy."""
         return SACGradients(
             self._spec,
@@ -375,14 +375,14 @@ class SAC(OffPolicy[SACConfig]):
             self._critics,
             self._ema,
             temperature=lambda: float(self._temperature()),
-            team=team,
+            executor=executor,
             draw_ahead=self._config.policy_delay == 1,
         )
 
     def _make_stages(self) -> tuple[Stage, ...]:
         delay = self._config.policy_delay
-        critic, policy = (self._by_hand.critic, self._policy_by_hand) if self._by_hand else (None, None)
-        temperature = self._temperature_by_hand if self._by_hand else None
+        critic, policy = (self._analytic.critic, self._analytic_policy) if self._analytic else (None, None)
+        temperature = self._analytic_temperature if self._analytic else None
         stages = (
             Stage(CRITIC, CRITIC, self._critic_loss, critic, after=self._follow),
             Stage(POLICY, POLICY, self._policy_loss, policy, after=self._end_uniform_start, every=delay),
@@ -430,9 +430,9 @@ class SAC(OffPolicy[SACConfig]):
         loss, self._entropy = rows.mean(), entropy.mean()
         return LossResult(loss, {"policy_loss": loss.detach(), "entropy": self._entropy})
 
-    def _policy_by_hand(self, minibatch: Minibatch) -> LossResult:
-        assert self._by_hand is not None
-        result = self._by_hand.policy(minibatch)
+    def _analytic_policy(self, minibatch: Minibatch) -> LossResult:
+        assert self._analytic is not None
+        result = self._analytic.policy(minibatch)
         self._entropy = result.metrics["entropy"]
         return result
 
@@ -453,7 +453,7 @@ class SAC(OffPolicy[SACConfig]):
             return self._target_entropy
         return SHARE_OF_ENTROPY * float(minibatch["mask"].sum(dim=1).log().mean())
 
-    def _temperature_by_hand(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
+    def _analytic_temperature(self, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
         gap = float(self._entropy) - self._target_entropy
         self._flat_log_alpha.gradients[0] = gap
         loss = float(self._flat_log_alpha.values[0]) * gap
@@ -463,8 +463,8 @@ class SAC(OffPolicy[SACConfig]):
 
     def priorities(self, minibatch: Minibatch) -> Array:
         """Return by how much the critics missed their targets, [M], before they learned from them."""
-        if self._by_hand:
-            return self._by_hand.errors()
+        if self._analytic:
+            return self._analytic.errors()
         return self._told(self._errors, minibatch)
 
     # --- what is kept -----------------------------------------------------------------------------------------
@@ -480,5 +480,5 @@ class SAC(OffPolicy[SACConfig]):
         }
 
     def close(self) -> None:
-        if self._team:
-            self._team.close()
+        if self._executor:
+            self._executor.close()

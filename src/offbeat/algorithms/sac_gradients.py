@@ -35,7 +35,7 @@ from offbeat.models.flat import FlatParameters
 from offbeat.models.layout import Layout
 from offbeat.models.linear import F32, Layers, Pass, Products, products
 from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
-from offbeat.models.team import Step, Team
+from offbeat.models.two_threads import Step, TwoThreadExecutor
 from offbeat.types import LossResult
 
 Rows = Mapping[str, F32]
@@ -68,7 +68,7 @@ class SACGradients:
         ema: Tensor,
         *,
         temperature: Callable[[], float],
-        team: Team,
+        executor: TwoThreadExecutor,
         draw_ahead: bool = True,
         kernels: Products | None = None,
     ) -> None:
@@ -81,12 +81,12 @@ class SACGradients:
                 with the activation of the policy.
             ema: their slow copies, one flat tensor of the same layout.
             temperature: returns alpha.
-            team: whose threads do the work.
+            executor: whose threads do the work.
             draw_ahead: whether each critic stage is followed by a policy stage on the same minibatch, the policy as it
                 is: its observations are then sent through the policy in the critic stage, where a thread has time.
             kernels: whose products; None: those that are the quickest here.
         """
-        self._temperature, self._team, self._ahead = temperature, team, draw_ahead
+        self._temperature, self._executor, self._ahead = temperature, executor, draw_ahead
         self._networks = Networks(
             spec,
             _policy_layers(spec, policy.layout, policy.values.numpy()),
@@ -116,7 +116,7 @@ class SACGradients:
         rows, work = self._take(minibatch), self._work
         alpha = np.float32(self._temperature())
         self._sent = None  # what was sent before is overwritten
-        self._team.run(
+        self._executor.run(
             (partial(work.draw_next, rows), partial(work.prepare, rows, ahead=self._ahead)),
             _dealt(work.value_next),
             _dealt(work.learn_critics, rows, alpha, self._critic_gradients),
@@ -137,7 +137,7 @@ class SACGradients:
         alpha = np.float32(self._temperature())
         work.draw(rows, ahead=self._sent is minibatch)
         self._sent = None  # the policy is changed now
-        self._team.run(
+        self._executor.run(
             _dealt(work.value),
             _dealt(work.differentiate_values),
             _dealt(work.learn_policy, alpha, self._policy_gradients),

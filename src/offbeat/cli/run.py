@@ -97,6 +97,6 @@ def _report(ended: Ended, path: Path, again: str) -> None:
     for outcome in ended.failed:
         print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
     state = {0: "finished", 1: "failed", 130: "interrupted"}[ended.exit_code]
-    print(f"{state}: {ended.tally}; the table is {path / 'table.md'}")
+    print(f"{state}: {ended.counts}; the table is {path / 'table.md'}")
     if ended.exit_code:
         print(f"  to go on: {again}")

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from offbeat.choices import allows_each
-from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
+from offbeat.env_config import ENVPOOL, UNSET, EnvConfig, family_of
 from offbeat.envs.contract import Envs
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.gymnasium import GymnasiumEnvs
@@ -67,7 +67,7 @@ def check_env(
 
 
 def preflight(
-    env_id: str, settings: EnvConfig = UNSAID, kwargs: Mapping[str, Any] | None = None, steps: int = 8
+    env_id: str, settings: EnvConfig = UNSET, kwargs: Mapping[str, Any] | None = None, steps: int = 8
 ) -> EnvSpec:
     """Take a few random steps in one column, before anything is created for a run; return what the env looks like.
 
@@ -306,7 +306,7 @@ def _check_columns(env_id: str, columns: int, steps: int, kwargs: Mapping[str, A
     walks = []
     for _ in range(2):
         try:
-            with _begun(env_id, columns, "check", UNSAID, kwargs) as (envs, begun):
+            with _begun(env_id, columns, "check", UNSET, kwargs) as (envs, begun):
                 walks.append(_walk(envs, begun, steps))
         except EnvFailed as error:
             yield Finding("error", str(error), "correct what it names")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.env_config import ATARI_ONLY, ENVPOOL, EnvConfig, means_nothing
+from offbeat.env_config import ATARI_ONLY, ENVPOOL, EnvConfig, unsupported
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.envs.encoding import action_encoder
@@ -249,7 +249,7 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
     given = {key: value for key in ATARI_ONLY if (value := getattr(settings, key)) is not None}
     if not hasattr(config, "use_fire_reset"):  # only its Atari games have it
         for key, value in given.items():
-            raise ConfigError(means_nothing(key, value, env_id))
+            raise ConfigError(unsupported(key, value, env_id))
         return {}
     if given.get("noop_max") == 0:
         raise ConfigError(f"noop_max is 0, but {env_id} begins with one frame at least: type --set noop_max=1")

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.env_config import ENVPOOL, UNSAID, EnvConfig, family_of
+from offbeat.env_config import ENVPOOL, UNSET, EnvConfig, family_of
 from offbeat.envs import ale, envpool, known_values
 from offbeat.envs.contract import Envs
 from offbeat.envs.gymnasium import make_gymnasium
@@ -46,7 +46,7 @@ def make_envs(
     origin: int = 0,
     groups: int = 1,
     role: str = "env",
-    settings: EnvConfig = UNSAID,
+    settings: EnvConfig = UNSET,
     kwargs: Mapping[str, Any] | None = None,
     info_mask: bool = False,
     cut_after: int | None = None,

@@ -12,7 +12,7 @@ from offbeat.errors import ConfigError
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.figures import draw
-from offbeat.experiments.progress import Tally, View
+from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.results import Row, result_of
 from offbeat.experiments.running import Outcome, Pool, Stops, wait_until_free
 from offbeat.experiments.search import Search
@@ -29,7 +29,7 @@ class Ended:
 
     exit_code: int
     """0: every session is finished; 1: some failed; 130: it was stopped."""
-    tally: Tally
+    counts: SessionCounts
     failed: tuple[Outcome, ...]
     rows: tuple[Row, ...]
     """Of the table."""
@@ -105,7 +105,7 @@ class Experiment:
             wait_until_free(sessions, view)
             self.directory.begin(self.spec, self._text)
             finished = sum(session.standing() == "finished" for session in sessions)
-            pool = Pool(command, jobs or self.jobs, view, stops, Tally(self.total, finished))
+            pool = Pool(command, jobs or self.jobs, view, stops, SessionCounts(self.total, finished))
             view.start()
             try:
                 if finished:
@@ -116,7 +116,7 @@ class Experiment:
             finally:
                 view.close()
         exit_code = 130 if stops.asked else 1 if failed else 0
-        return Ended(exit_code, pool.tally, failed, rows)
+        return Ended(exit_code, pool.counts, failed, rows)
 
     def _run(self, pool: Pool, stops: Stops) -> None:
         for trials in self._batches():

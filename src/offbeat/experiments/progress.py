@@ -59,7 +59,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tally:
+class SessionCounts:
     """How many sessions there are, and what has become of them."""
 
     total: int
@@ -76,11 +76,11 @@ class View(Protocol):
 
     def start(self) -> None: ...
 
-    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
         """Show how things stand, or return at once, without asking for `rows`, if that was done a moment ago."""
         ...
 
-    def rest(self, tally: Tally) -> None:
+    def rest(self, counts: SessionCounts) -> None:
         """Show that no session runs any more."""
         ...
 
@@ -108,10 +108,10 @@ class Silent:
     def start(self) -> None:
         """Do nothing."""
 
-    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
         """Do nothing."""
 
-    def rest(self, tally: Tally) -> None:
+    def rest(self, counts: SessionCounts) -> None:
         """Do nothing."""
 
     def message(self, text: str) -> None:
@@ -131,16 +131,16 @@ class Lines:
     def start(self) -> None:
         """Do nothing: the first message says what is begun."""
 
-    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
         """Print the lines if the last ones are a few seconds old."""
         if self._clock() < self._next_s:
             return
         self._next_s = self._clock() + self._every_s
-        self.message(str(tally))
+        self.message(str(counts))
         for row in rows():
             self.message("  ".join([f"  {row.name}", *filter(None, row.figures())]))
 
-    def rest(self, tally: Tally) -> None:
+    def rest(self, counts: SessionCounts) -> None:
         """Do nothing: each session's end has been told."""
 
     def message(self, text: str) -> None:
@@ -166,18 +166,18 @@ class Dashboard:
         self._echo.off()
         self._live.start()
 
-    def update(self, rows: Callable[[], Sequence[Row]], tally: Tally) -> None:
+    def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
         """Redraw, or return at once if the last time was a moment ago."""
         if self._clock() >= self._next_s:
             self._next_s = self._clock() + self._every_s
-            self._draw(rows(), tally)
+            self._draw(rows(), counts)
 
-    def rest(self, tally: Tally) -> None:
-        """Leave only the tally."""
-        self._draw([], tally)
+    def rest(self, counts: SessionCounts) -> None:
+        """Leave only the counts of sessions."""
+        self._draw([], counts)
 
-    def _draw(self, rows: Sequence[Row], tally: Tally) -> None:
-        self._live.update(Group(*_drawn(rows, tally)), refresh=True)
+    def _draw(self, rows: Sequence[Row], counts: SessionCounts) -> None:
+        self._live.update(Group(*_drawn(rows, counts)), refresh=True)
 
     def message(self, text: str) -> None:
         """Print ``text`` above the lines, where it stays."""
@@ -189,7 +189,7 @@ class Dashboard:
         self._echo.restore()
 
 
-def _drawn(rows: Sequence[Row], tally: Tally) -> Iterator[RenderableType]:
+def _drawn(rows: Sequence[Row], counts: SessionCounts) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="cyan")
     table.add_column(width=12)
@@ -197,4 +197,4 @@ def _drawn(rows: Sequence[Row], tally: Tally) -> Iterator[RenderableType]:
         bar = ProgressBar(total=1.0, completed=row.fraction, width=12, complete_style="cyan", finished_style="green")
         table.add_row(row.name, bar, *(Text(text, no_wrap=True) for text in row.figures()))
     yield table
-    yield Text(str(tally), style="bold")
+    yield Text(str(counts), style="bold")

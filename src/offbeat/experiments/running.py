@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Literal, Self
 
 from offbeat.errors import ConfigError
-from offbeat.experiments.progress import Row, Tally, View
+from offbeat.experiments.progress import Row, SessionCounts, View
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, duration, figure
 
@@ -138,12 +138,12 @@ class Pool:
         jobs: sessions that run side by side.
         view: is shown how things stand.
         stops: the wish to stop.
-        tally: sessions of the whole experiment, those that were finished before among them.
+        counts: sessions of the whole experiment, those that were finished before among them.
     """
 
-    def __init__(self, command: Sequence[str], jobs: int, view: View, stops: Stops, tally: Tally) -> None:
+    def __init__(self, command: Sequence[str], jobs: int, view: View, stops: Stops, counts: SessionCounts) -> None:
         self._command, self._jobs, self._view, self._stops = command, jobs, view, stops
-        self.tally = tally
+        self.counts = counts
         self.outcomes: list[Outcome] = []
         """Of all sessions that have been started and have ended."""
 
@@ -162,7 +162,7 @@ class Pool:
                     self._ended(child)
                 self._look_at(running)
                 time.sleep(_TICK_S)
-            self._view.rest(self.tally)
+            self._view.rest(self.counts)
         finally:
             for child in running:
                 child.kill()
@@ -185,14 +185,14 @@ class Pool:
             # A run that is resumed no longer knows of a stop that its settings ask for.
             if self._stops.asked or (child.resumed and child.session.is_over(child.session.last_line())):
                 child.stop()
-        self._view.update(lambda: [child.row() for child in running], self.tally)
+        self._view.update(lambda: [child.row() for child in running], self.counts)
 
     def _ended(self, child: Child) -> None:
         child.close()
         outcome = child.outcome()
         self.outcomes.append(outcome)
         finished, failed = outcome.state == "finished", outcome.state == "failed"
-        self.tally = replace(self.tally, finished=self.tally.finished + finished, failed=self.tally.failed + failed)
+        self.counts = replace(self.counts, finished=self.counts.finished + finished, failed=self.counts.failed + failed)
         where = f" (see {child.session.log})" if failed else ""
         self._view.message(f"{child.session.name} {outcome.state}: {outcome.reason}{where}")
 

@@ -71,7 +71,7 @@ class Status:
     memory_children_mb: float | None = None
     """In MB, like that of the main process; None where there are no children."""
     actor_restarts: int = 0
-    verdict: str = ""
+    bottleneck: str = ""
     """The sentence that says who waits for whom; empty where that is not known."""
     timings: Timings = field(default_factory=Timings)
 
@@ -165,7 +165,7 @@ class Lines:
         self._rates = Rates()
         self._next_s = float("-inf")
         self._unshown: Status | None = None
-        self._verdict = ""
+        self._bottleneck = ""
 
     def start(self, about: About) -> None:
         """Print what trains."""
@@ -174,7 +174,7 @@ class Lines:
     def update(self, status: Status) -> None:
         """Print a line if the last one is a few seconds old."""
         now = self._clock()
-        self._unshown, self._verdict = status, status.verdict
+        self._unshown, self._bottleneck = status, status.bottleneck
         if now >= self._next_s:
             self._next_s = now + self._every_s
             self._show(status, now)
@@ -188,7 +188,7 @@ class Lines:
         """Print the last status, unless it is already there, who waits for whom, and the summary."""
         if self._unshown is not None:
             self._show(self._unshown, self._clock())
-        for text in filter(None, (self._verdict, summary)):
+        for text in filter(None, (self._bottleneck, summary)):
             self.message(text)
 
     def _show(self, status: Status, now: float) -> None:

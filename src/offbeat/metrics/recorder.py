@@ -16,11 +16,11 @@ from typing import Any
 
 from offbeat.errors import RunFailed
 from offbeat.fields import Counter, NonNegative
+from offbeat.metrics.bottleneck import BottleneckReport, Layout, judge
 from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.timings import KINDS, Timings
-from offbeat.metrics.verdict import Layout, Verdict, judge
 from offbeat.types import Array
 
 __all__ = ["METRICS", "Counters", "Recorder"]
@@ -97,7 +97,7 @@ class Recorder:
     ) -> None:
         self._sinks, self._tell, self._memory = tuple(sinks), tell, memory
         self._layout = layout
-        self.verdict: Verdict | None = None
+        self.bottleneck: BottleneckReport | None = None
         """Who waited for whom in the period that the last line tells of; None before the first one."""
         self._returns: deque[float] = deque(maxlen=episodes_window)
         self._lengths: deque[int] = deque(maxlen=episodes_window)
@@ -186,10 +186,10 @@ class Recorder:
         return line
 
     def conclude(self, timings: Timings, seconds: float) -> None:
-        """Let the verdict be that of the whole run, which took `seconds` up to here."""
+        """Let the bottleneck report be that of the whole run, which took `seconds` up to here."""
         self._say_what_is_silent()
         if self._layout:
-            self.verdict = judge(timings.totals(), seconds, self._layout)
+            self.bottleneck = judge(timings.totals(), seconds, self._layout)
 
     def close(self) -> None:
         """Close all sinks."""
@@ -212,7 +212,7 @@ class Recorder:
             "counted": asdict(self._counted),
             "waited": dict(self._seconds),
             "spent": timings.since(self._timed),
-            "verdict": None if self.verdict is None else asdict(self.verdict),
+            "bottleneck": None if self.bottleneck is None else asdict(self.bottleneck),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -229,8 +229,8 @@ class Recorder:
         self._given = dict(state.get("given", {}))
         self._counted = Counters(**state["counted"])
         self._seconds |= state["waited"]
-        verdict = state.get("verdict")
-        self.verdict = None if verdict is None else Verdict(**verdict)
+        bottleneck = state.get("bottleneck")
+        self.bottleneck = None if bottleneck is None else BottleneckReport(**bottleneck)
         self._timed = {name: -seconds for name, seconds in state.get("spent", {}).items()}
 
     def _end_period(self, counters: Counters, timings: Timings) -> None:
@@ -263,8 +263,11 @@ class Recorder:
     def _judge(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
         if self._layout is None:
             return {}
-        self.verdict = judge(spent, seconds, self._layout)
-        return {"actor_wait_fraction": self.verdict.actor_wait, "learner_wait_fraction": self.verdict.learner_wait}
+        self.bottleneck = judge(spent, seconds, self._layout)
+        return {
+            "actor_wait_fraction": self.bottleneck.actor_wait,
+            "learner_wait_fraction": self.bottleneck.learner_wait,
+        }
 
     def _total_seconds(self, timings: Timings) -> dict[str, float]:
         spent = timings.since(self._timed)

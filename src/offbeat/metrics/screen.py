@@ -196,11 +196,11 @@ def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
     elif about.runtime != "serial":
         yield Text()
         yield _waits(status, roomy=width >= _ROOMY)
-    elif status.verdict:
+    elif status.bottleneck:
         yield Text()
-    if status.verdict:
-        sentence = Text(status.verdict)
-        sentence.stylize("bold", 0, status.verdict.find(":") + 1)
+    if status.bottleneck:
+        sentence = Text(status.bottleneck)
+        sentence.stylize("bold", 0, status.bottleneck.find(":") + 1)
         yield sentence
 
 

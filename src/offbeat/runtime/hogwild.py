@@ -1,6 +1,6 @@
-"""The hogwild runtime: workers that act and learn, lock-free on shared parameters, and the conductor that looks on.
+"""The hogwild runtime: workers that act and learn, lock-free on shared parameters, and the training loop that looks on.
 
-The conductor never learns. It reads the workers' counters several times a second, evaluates snapshots while they go
+The training loop never learns. It reads the workers' counters several times a second, evaluates snapshots while they go
 on, and lets them come to rest where something needs that: at the limit, a number of env steps that all workers take
 in together, which is the end of the run or the next checkpoint; or at once, for a stop.
 """
@@ -15,10 +15,10 @@ import numpy as np
 
 from offbeat.errors import ConfigError
 from offbeat.metrics.recorder import Counters
-from offbeat.runtime.commons import Done
-from offbeat.runtime.conductor import Conductor, Ending, Watchers
-from offbeat.runtime.crew import Crew, LockFreeParts
 from offbeat.runtime.saved_state import require_like
+from offbeat.runtime.shared_state import Done
+from offbeat.runtime.training_loop import Ending, TrainingLoop, Watchers
+from offbeat.runtime.worker_pool import LockFreeParts, WorkerPool
 from offbeat.runtime.worker_process import State, Told
 from offbeat.types import Tree
 
@@ -26,12 +26,12 @@ REST_S = 5.0
 """Seconds that workers get to come to rest where one of them has failed for good."""
 
 
-class HogwildConductor(Conductor):
+class HogwildLoop(TrainingLoop):
     """See the module's docstring."""
 
-    def __init__(self, parts: LockFreeParts, crew: Crew, watchers: Watchers) -> None:
+    def __init__(self, parts: LockFreeParts, pool: WorkerPool, watchers: Watchers) -> None:
         super().__init__(parts, watchers)
-        self._parts, self._crew, self._board = parts, crew, parts.board
+        self._parts, self._pool, self._board = parts, pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._limit, self._stops_at_once = 0, False
         self._end_is_evaluated = self._line_is_owed = False
@@ -40,12 +40,12 @@ class HogwildConductor(Conductor):
         if statistics is not None:
             self._parts.storage.begin_statistics(statistics)
         self.save_start()
-        self._crew.begin([None] * self._board.workers)
+        self._pool.begin([None] * self._board.workers)
 
     def run(self) -> None:
         self._go_on()
         while self.ending is None:
-            self._crew.wait()
+            self._pool.wait()
             self._look()
 
     def _go_on(self) -> None:
@@ -57,11 +57,11 @@ class HogwildConductor(Conductor):
         if interval := run.checkpoint_interval:
             limits.append((env_steps // interval + 1) * interval)
         self._limit, self._stops_at_once = min(limits), False
-        self._crew.go_on(self._limit)
+        self._pool.go_on(self._limit)
 
     def _look(self) -> None:
         """Count what workers have done meanwhile, then do what is due: evaluate, write, save, end."""
-        at_rest, before = self._crew.at_rest, self.counters  # in this order: at rest, nothing is added any more
+        at_rest, before = self._pool.at_rest, self.counters  # in this order: at rest, nothing is added any more
         self._take_in()
         finished = at_rest and self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
@@ -71,13 +71,13 @@ class HogwildConductor(Conductor):
         if self._line_is_owed and (at_rest or env_steps < self._limit):
             self._write_line()  # not while workers come to rest: what they tell then belongs to the same line
             self._line_is_owed = False
-        if at_rest and self._crew.at_rest:  # still: who dies at rest is started again, and must come to rest first
+        if at_rest and self._pool.at_rest:  # still: who dies at rest is started again, and must come to rest first
             self._at_boundary(finished=finished)
         elif self._saving.best_is_unsaved:
             self._save_best()
         elif (self._stop or self._saving.is_due) and not self._stops_at_once and env_steps < self._limit:
             self._stops_at_once = True
-            self._limit = self._crew.stop_at_once()
+            self._limit = self._pool.stop_at_once()
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
@@ -113,7 +113,7 @@ class HogwildConductor(Conductor):
             updates_refused=int(updates[1]),
         )
         self._renew_counters()
-        heard, self._crew.heard = self._crew.heard, []
+        heard, self._pool.heard = self._pool.heard, []
         for worker, told in heard:
             self._take_in_told(worker, told)
 
@@ -128,29 +128,29 @@ class HogwildConductor(Conductor):
         self._recorder.reported(told.info)
 
     def _during_evaluation(self) -> None:
-        self._crew.watch()
+        self._pool.watch()
         super()._during_evaluation()
 
     # --- what the base class asks for -----------------------------------------------------------------------
 
     @property
     def _restarts(self) -> int:
-        return self._crew.restarts
+        return self._pool.restarts
 
     @property
     def _longest_stall(self) -> float:
-        return self._crew.longest_stall
+        return self._pool.longest_stall
 
     def _spent(self) -> Iterable[Mapping[str, float]]:
-        return self._crew.spent()
+        return self._pool.spent()
 
     def salvage(self) -> None:
         """Let those who live come to rest, then save what all have learned; who has died begins anew, at a cut."""
-        if not self._crew.has_begun:
+        if not self._pool.has_begun:
             return  # nothing was learned, and the board may be that of a run that is only being restored
         if self._saving.best_is_unsaved:
             self._save_best()
-        self._crew.settle(REST_S)
+        self._pool.settle(REST_S)
         self._take_in()
         super().salvage()
 
@@ -159,14 +159,14 @@ class HogwildConductor(Conductor):
         if not self._parts.keeps_replay:
             return None
         kept: Tree = {}
-        for worker, state in enumerate(self._crew.states()):
+        for worker, state in enumerate(self._pool.states()):
             rows = self._parts.replay_rows(worker, self._board.done(worker))
             arrays = rows | (state.priorities if state else {})
             kept |= {f"{worker}/{name}": array for name, array in arrays.items()}
         return kept
 
     def _state(self) -> dict[str, Any]:
-        states = self._crew.states() if self._crew.has_begun else [None] * self._board.workers
+        states = self._pool.states() if self._pool.has_begun else [None] * self._board.workers
         return {
             "learned": self._parts.storage.learned(),
             "statistics": self._parts.storage.records(),
@@ -188,7 +188,7 @@ class HogwildConductor(Conductor):
             self._board.finish(worker, Done(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, kept) for worker, saved in enumerate(state["workers"])]
-        self._crew.begin(states)
+        self._pool.begin(states)
         continued = all(each is not None and each.actor is not None for each in states)
         return continued, self._in_words(states, kept)
 

@@ -21,15 +21,15 @@ from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config
 from offbeat.envs.make import make_envs
 from offbeat.errors import ConfigError, RunFailed
-from offbeat.metrics.verdict import Layout, gain_max, lock_free_gain_max
+from offbeat.metrics.bottleneck import Layout, gain_max, lock_free_gain_max
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
-from offbeat.runtime.crew import Crew, build_lock_free
 from offbeat.runtime.gate import NO_HOLD
 from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.wiring import Parts, acting_of, build, layout_of
+from offbeat.runtime.worker_pool import WorkerPool, build_lock_free
 from offbeat.threads import limit, limit_blas
 
 SECONDS = 2.0
@@ -148,26 +148,26 @@ def _speed(parts: Parts, seconds: float, tell: Notify, *, learns: bool) -> Speed
 def _lock_free_sps(config: Config, seconds: float, tell: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
     parts = build_lock_free(config)
-    crew, board = Crew(parts, tell, lambda _processes: None), parts.board
+    pool, board = WorkerPool(parts, tell, lambda _processes: None), parts.board
     try:
-        crew.begin([None] * board.workers)
-        crew.go_on(NO_HOLD)
+        pool.begin([None] * board.workers)
+        pool.go_on(NO_HOLD)
         while not board.updates[:, 0].all():
-            crew.wait()
-        _watch_for(crew, seconds / 10)
+            pool.wait()
+        _watch_for(pool, seconds / 10)
         begun, before = perf_counter(), board.env_steps
-        _watch_for(crew, seconds)
+        _watch_for(pool, seconds)
         return (board.env_steps - before) / (perf_counter() - begun)
     finally:
-        crew.close()
+        pool.close()
         parts.close()
 
 
-def _watch_for(crew: Crew, seconds: float) -> None:
+def _watch_for(pool: WorkerPool, seconds: float) -> None:
     until = perf_counter() + seconds
     while perf_counter() < until:
-        crew.wait()
-        crew.heard.clear()
+        pool.wait()
+        pool.heard.clear()
 
 
 def _publish(parts: Parts, version: int, *, learns: bool) -> None:

@@ -1,4 +1,4 @@
-"""The conductor of a run with one learner: around each learning step it decides what else is to be done.
+"""The training loop of a run with one learner: around each learning step it decides what else is to be done.
 
 The loop is the same in serial, threads and processes: wait for the tickets of a learning step, learn, let the actors
 know, look around. What needs quiescence, a checkpoint or a stop, sets the hold before the step after which it is due.
@@ -13,13 +13,13 @@ from typing import Any
 
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.conductor import Conductor, Ending, Watchers, crosses
+from offbeat.runtime.training_loop import Ending, TrainingLoop, Watchers, crosses
 from offbeat.runtime.wiring import Parts
 from offbeat.types import Tree
 from offbeat.workers.learner import Learned
 
 
-class PacedConductor(Conductor):
+class PacedLoop(TrainingLoop):
     """See the module's docstring."""
 
     def __init__(self, parts: Parts, acting: Acting, watchers: Watchers) -> None:

@@ -17,9 +17,9 @@ import numpy as np
 
 from offbeat.errors import ConfigError
 from offbeat.fields import Counter, Share, build, in_short, read
+from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.recorder import Counters
-from offbeat.metrics.verdict import Verdict
-from offbeat.runtime.commons import Done
+from offbeat.runtime.shared_state import Done
 
 _Done = make_dataclass("_Done", [(name, Counter) for name in Done._fields])
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
@@ -60,8 +60,8 @@ def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
     for name, holds in _RECORDED.items():
         if not holds(recorder.get(name, {} if name in ("spent", "given") else None)):  # which once were not saved
             raise _wrong(where, name, recorder.get(name))
-    if recorder.get("verdict") is not None:
-        build(Verdict, recorder["verdict"], f"{where}, verdict", _CHANGED)
+    if recorder.get("bottleneck") is not None:
+        build(BottleneckReport, recorder["bottleneck"], f"{where}, bottleneck", _CHANGED)
 
 
 def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> None:

@@ -12,7 +12,7 @@ from offbeat.metrics.recorder import Counters
 from offbeat.types import Tree
 
 if TYPE_CHECKING:
-    from offbeat.runtime.conductor import Conducted, Watchers
+    from offbeat.runtime.training_loop import LoopParts, Watchers
 
 SCORE = "eval_return_mean"
 """In policy.json of a best checkpoint: the mean return that made it the best."""
@@ -30,9 +30,9 @@ class _Evaluated(NamedTuple):
 class Saving:
     """Writes the checkpoints of a run. A full disk costs a checkpoint, not the run: the last one is intact."""
 
-    def __init__(self, conducted: Conducted, watchers: Watchers) -> None:
-        run = conducted.config.run
-        self._conducted, self._directory, self._warn = conducted, watchers.directory, watchers.warn
+    def __init__(self, run_parts: LoopParts, watchers: Watchers) -> None:
+        run = run_parts.config.run
+        self._run_parts, self._directory, self._warn = run_parts, watchers.directory, watchers.warn
         self._store = watchers.directory.store(run.checkpoints_kept)
         self.presence = watchers.directory.presence()
         self._every_s = run.checkpoint_every_s
@@ -84,7 +84,7 @@ class Saving:
             ConfigError: it could not be written, so the run had better not begin.
         """
         try:
-            self._write(counters, self._conducted.snapshot(), {**state, "best": None}, None, ("latest",))
+            self._write(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",))
         except OSError as error:
             raise ConfigError(
                 f"a checkpoint cannot be written to the run directory {self._directory.path} "
@@ -97,7 +97,7 @@ class Saving:
             self.save_best()
         names = ("best", "latest") if self._new_best else ("latest",)
         best = self._new_best.return_mean if self._new_best else self._best
-        weights = self._conducted.snapshot()
+        weights = self._run_parts.snapshot()
         if self._try_to_write(counters, weights, {**state, "best": best}, kept, names):
             self._saved_env_steps = counters.env_steps
 
@@ -140,20 +140,20 @@ class Saving:
                 self._directory.sync_metrics()
             self._store.save(counters.env_steps, checkpoint, names)
         finally:
-            self._conducted.timings.add("checkpoint", monotonic() - begun)
+            self._run_parts.timings.add("checkpoint", monotonic() - begun)
             if state is not None:
                 self._tried_at = monotonic()
 
     def _policy(self, counters: Counters) -> dict[str, Any]:
         """Return what the policy is, and how it came to be, as JSON."""
-        run = self._conducted.config.run
+        run = self._run_parts.config.run
         return {
             "env": run.env,
-            "env_config": self._conducted.config.tables()["env"],
+            "env_config": self._run_parts.config.tables()["env"],
             "algorithm": run.algorithm,
             "env_steps": counters.env_steps,
             "learning_step": counters.learning_step,
             "updates": counters.updates,
             **({SCORE: self._new_best.return_mean} if self._new_best else {}),
-            "policy": self._conducted.policy.to_json(),
+            "policy": self._run_parts.policy.to_json(),
         }

@@ -14,8 +14,8 @@ from offbeat.envs.check import preflight
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
+from offbeat.metrics.bottleneck import Layout
 from offbeat.metrics.timings import Timings
-from offbeat.metrics.verdict import Layout
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import Pace
 from offbeat.registry import algorithm_entry
@@ -30,7 +30,7 @@ from offbeat.types import NO_DECISION, Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.actor import Slots
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner
-from offbeat.workers.updates import Tally
+from offbeat.workers.updates import UpdateCounter
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ def env_of(config: Config) -> EnvSpec:
 
 
 def learner_of(
-    config: Config, algorithm: Any, slots: Any, weights: Weights, timings: Timings, tally: Tally | None = None
+    config: Config, algorithm: Any, slots: Any, weights: Weights, timings: Timings, counter: UpdateCounter | None = None
 ) -> Learner:
-    """Make the learner that suits what is remembered; `tally` where others learn the same parameters."""
+    """Make the learner that suits what is remembered; `counter` where others learn the same parameters."""
     shared: dict[str, Any] = {
-        "seed": config.run.seed, "device": device_of(config), "timings": timings, "tally": tally,
+        "seed": config.run.seed, "device": device_of(config), "timings": timings, "counter": counter,
     }  # fmt: skip
     settings = config.settings
     if settings.learns_from == "replay":

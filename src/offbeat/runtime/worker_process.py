@@ -21,11 +21,11 @@ from offbeat.errors import Closed
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan, Snapshot
-from offbeat.runtime.block import open_block
 from offbeat.runtime.child import Report
-from offbeat.runtime.commons import Arrays, CommonsShape, SharedStorage, WorkersBoard, WorkerTally
 from offbeat.runtime.deadline import WorkerDeadline
+from offbeat.runtime.device_buffer import open_buffer
 from offbeat.runtime.gate import NAP_S, Bell
+from offbeat.runtime.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, WorkerUpdateCounter
 from offbeat.runtime.wiring import device_of, learner_of
 from offbeat.threads import limit, place, turn
 from offbeat.types import Tree
@@ -74,7 +74,7 @@ class Orders:
     steps: int
     """Env steps of the whole run: what schedules run over."""
     plan: Plan
-    commons: CommonsShape
+    shared_state: SharedStateShape
     attempt: int
     """How often this worker has died of late."""
     state: State | None
@@ -87,9 +87,9 @@ class Orders:
     cores: set[int]
     """Where it may run, unless `actor_cores` says otherwise."""
     arenas: tuple[int, int]
-    """File descriptors, which it has inherited under the same numbers: of the commons, and of its own memory."""
-    block: bytes | None
-    """What it opens the block with that holds what is learned; None where the commons hold that too."""
+    """File descriptors, which it has inherited under the same numbers: of the shared state, and of its own memory."""
+    buffer: bytes | None
+    """What it opens the buffer with that holds what is learned; None where the shared state holds that too."""
     own_bell: int
 
 
@@ -112,18 +112,18 @@ class Worker:
 
     def __init__(self, orders: Orders, connection: Connection[Report, Orders]) -> None:
         plan, index = orders.plan, orders.index
-        commons = _attached(orders)
+        shared_state = _attached(orders)
         arrays = attach(orders.arenas[1], plan.slabs())
         self._orders, self._connection = orders, connection
-        self._board = WorkersBoard(commons, orders.commons.workers)
+        self._board = WorkersBoard(shared_state, orders.shared_state.workers)
         self._bell = Bell(orders.own_bell, -1)
         self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], orders.runtime)
-        storage = SharedStorage(orders.commons, commons, index)
+        storage = SharedStorage(orders.shared_state, shared_state, index)
         self._algorithm = orders.algorithm.for_run(orders.config, plan.policy, device_of(orders.config), storage)
         self._slots, self._weights, self._timings = plan.slots(arrays), plan.weights(arrays), Timings()
-        tally = WorkerTally(self._board, index, separate=storage.separate, renew=self._deadline.renew)
+        counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)
         self._learner: Learner = learner_of(
-            orders.config, self._algorithm, self._slots, self._weights, self._timings, tally
+            orders.config, self._algorithm, self._slots, self._weights, self._timings, counter
         )
         self._done = self._board.done(index)
         self._actor = self._make_actor(lives=not storage.separate)
@@ -221,7 +221,7 @@ class Worker:
 
     def _state(self) -> State:
         learner, kept = self._learner.state(), self._learner.kept() or {}
-        if self._orders.commons.share_moments:
+        if self._orders.shared_state.share_moments:
             learner["adam"] = {}  # they are saved once, with all that is shared
         priorities = {name: array.copy() for name, array in kept.items() if name.startswith("priorities/")}
         return State(learner, self._actor.snapshot(), priorities)
@@ -254,9 +254,9 @@ class Worker:
 
 def _attached(orders: Orders) -> Arrays:
     """Return all that is shared."""
-    shape = orders.commons
+    shape = orders.shared_state
     arena = attach(orders.arenas[0], shape.slabs())
-    return arena if orders.block is None else {**arena, **open_block(orders.block, shape.learned_slabs())}
+    return arena if orders.buffer is None else {**arena, **open_buffer(orders.buffer, shape.learned_slabs())}
 
 
 class _Untold:

@@ -144,7 +144,7 @@ class _Evaluator:
     ) -> None:
         columns = envs.spec.columns
         self._policy, self._envs, self._random, self._watch = policy, envs, random, watch
-        self._episodes, self._tally = episodes, _Tally(episodes, columns, envs.spec.cut_at)
+        self._episodes, self._ended = episodes, _EpisodeCounter(episodes, columns, envs.spec.cut_at)
         self._state = np.zeros((columns, policy.state_size), np.float32)
         """What the policy remembers of each column's episode."""
         self._stacks = Stacks(envs.spec.observation, columns)
@@ -155,11 +155,11 @@ class _Evaluator:
         self._called(lambda: self._envs.tell(1.0))
         observation = self._called(self._envs.reset)
         self._stacks.begin(observation)
-        while self._tally.ended < self._episodes and (max_steps is None or self._env_steps < max_steps):
+        while self._ended.ended < self._episodes and (max_steps is None or self._env_steps < max_steps):
             observation = self._step(observation)
             if on_step is not None:
-                on_step(self._tally.ended)
-        return self._tally.evaluation(self._env_steps)
+                on_step(self._ended.ended)
+        return self._ended.evaluation(self._env_steps)
 
     def _step(self, observation: Tree) -> Tree:
         """Act on an observation in all columns; return the next one."""
@@ -177,7 +177,7 @@ class _Evaluator:
         return self._policy.act(seen, self._random, self._state).action
 
     def _count(self, outcome: Outcome) -> None:
-        self._tally.add(outcome)
+        self._ended.add(outcome)
         self._env_steps += int(np.count_nonzero(~outcome.resets))
         self._resets = bool(outcome.ended.any())
 
@@ -188,7 +188,7 @@ class _Evaluator:
             returned = call()
         except FAILURES as error:
             failed = EnvFailed(
-                f"an evaluation failed after {self._env_steps} env steps, when {self._tally.ended} of "
+                f"an evaluation failed after {self._env_steps} env steps, when {self._ended.ended} of "
                 f"{self._episodes} episodes had ended: {_words(error)}"
             )
             raise with_notes_of(failed, error) from error
@@ -200,7 +200,7 @@ def _words(error: BaseException) -> str:
     return str(error) if isinstance(error, EnvFailed) else f"{type(error).__name__}: {error}"
 
 
-class _Tally:
+class _EpisodeCounter:
     """Returns and lengths by episode; columns that have played their share are no longer counted."""
 
     def __init__(self, episodes: int, columns: int, cut_at: int | None) -> None:

@@ -20,7 +20,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.seeding import stream
 from offbeat.types import Algorithm, OnPolicyAlgorithm, Tree
 from offbeat.workers.staging import Staging
-from offbeat.workers.updates import Figures, Tally, Updates
+from offbeat.workers.updates import Figures, UpdateCounter, Updates
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Learner(ABC):
         seed: int,
         device: str,
         timings: Timings,
-        tally: Tally | None = None,
+        counter: UpdateCounter | None = None,
     ) -> None:
         self._weights, self._seed, self._timings = weights, seed, timings
-        self._staging, self._updates = Staging(device), Updates(algorithm, tally)
+        self._staging, self._updates = Staging(device), Updates(algorithm, counter)
         self._algorithm = algorithm
         self.progress = 0.0
         """What the version that was published last carries: the training's progress in the step that made it."""
@@ -117,9 +117,9 @@ class UnrollLearner(Learner):
         seed: int,
         device: str,
         timings: Timings,
-        tally: Tally | None = None,
+        counter: UpdateCounter | None = None,
     ) -> None:
-        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, tally=tally)
+        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, counter=counter)
         self._unrolls = unrolls
 
     def valid_rows(self, step: int) -> int:

@@ -19,7 +19,7 @@ from offbeat.pace import ReplayPace
 from offbeat.seeding import stream
 from offbeat.types import Batch, ReplayAlgorithm, Tree
 from offbeat.workers.learner import Learned, Learner, summary
-from offbeat.workers.updates import Figures, Tally
+from offbeat.workers.updates import Figures, UpdateCounter
 
 
 class ReplayLearner(Learner):
@@ -38,9 +38,9 @@ class ReplayLearner(Learner):
         seed: int,
         device: str,
         timings: Timings,
-        tally: Tally | None = None,
+        counter: UpdateCounter | None = None,
     ) -> None:
-        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, tally=tally)
+        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, counter=counter)
         self._replay, self._pace, self._keeps_replay = replay, pace, keeps_replay
         self._valid = self._due = 0
         """Valid transitions taken in, and the updates that they made due. The ratio is held on these two: both count

@@ -50,7 +50,7 @@ def _mean(values: list[Any]) -> float:
     return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else sum(values) / len(values)
 
 
-class Tally(Protocol):
+class UpdateCounter(Protocol):
     """Counts the updates of several learners that share their parameters (Hogwild)."""
 
     separate: bool
@@ -68,14 +68,14 @@ class Tally(Protocol):
 class Updates:
     """Owns the optimizers; everything particular to an algorithm is in the algorithm."""
 
-    def __init__(self, algorithm: Algorithm, tally: Tally | None = None) -> None:
+    def __init__(self, algorithm: Algorithm, counter: UpdateCounter | None = None) -> None:
         """Make the optimizers of an algorithm.
 
         Args:
             algorithm: what is to learn.
-            tally: of all learners, where others change the parameters too.
+            counter: of all learners, where others change the parameters too.
         """
-        self._algorithm, self._tally = algorithm, tally
+        self._algorithm, self._counter = algorithm, counter
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
         self._refused_in_a_row = 0
         self._seen = 0
@@ -88,8 +88,8 @@ class Updates:
         self._note_read()
 
     def _note_read(self) -> None:
-        if self._tally:
-            self._seen = self._tally.others()
+        if self._counter:
+            self._seen = self._counter.others()
 
     def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], figures: Figures) -> bool:
         """Make update `number` of the run, stage by stage, with the learning rate of each group.
@@ -100,12 +100,12 @@ class Updates:
         Raises:
             RunFailed: too many updates were refused one after the other.
         """
-        if self._tally and not self._tally.separate:
+        if self._counter and not self._counter.separate:
             self._note_read()
         applied = self._apply_stages(number, minibatch, rates, figures)
-        if self._tally:
-            figures.add_spread("hogwild_lag", np.array([self._tally.others() - self._seen]))
-            self._tally.count(refused=not applied)
+        if self._counter:
+            figures.add_spread("hogwild_lag", np.array([self._counter.others() - self._seen]))
+            self._counter.count(refused=not applied)
             self._note_read()  # a copy was renewed when it had been changed
         if applied:
             self._refused_in_a_row = 0

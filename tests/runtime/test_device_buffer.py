@@ -1,4 +1,4 @@
-"""What is learned on a GPU lies in a block, which the conductor keeps and workers open. Here a CPU does so too."""
+"""What is learned on a GPU lies in a buffer, which the training loop keeps and workers open. Here a CPU does so too."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.blocks import DEVICES, Opener, blocks_on
-from tests.reference.hogwild_runs import assert_whole, crews, workers_of
+from tests.reference.device_buffers import DEVICES, Opener, buffers_on
+from tests.reference.hogwild_runs import assert_whole, pools, workers_of
 from tests.reference.models import actor_critic, policy_spec
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
@@ -23,18 +23,18 @@ from offbeat.checkpoint import load
 from offbeat.memory.arena import ALIGNMENT, Slab, private_arena
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.block import Block
-from offbeat.runtime.commons import CommonsShape, SharedStorage, write_initial
+from offbeat.runtime.device_buffer import DeviceBuffer
+from offbeat.runtime.shared_state import SharedStateShape, SharedStorage, write_initial
 from offbeat.training import Run, resume
 
 
 @pytest.fixture(params=DEVICES)
 def device(request) -> Iterator[str]:
-    with blocks_on(request.param):
+    with buffers_on(request.param):
         yield request.param
 
 
-# --- the block ----------------------------------------------------------------------------------------------
+# --- the buffer ----------------------------------------------------------------------------------------------
 
 SHAPES = st.tuples(st.lists(st.integers(1, 5), max_size=3).map(tuple), st.sampled_from(["float32", "float64"]))
 
@@ -43,7 +43,7 @@ SHAPES = st.tuples(st.lists(st.integers(1, 5), max_size=3).map(tuple), st.sample
 @given(st.lists(SHAPES, min_size=1, max_size=6))
 def test_its_tensors_are_aligned_zeros_of_which_each_is_written_alone(shapes):
     slabs: list[Slab] = [(f"tensor {number}", *each) for number, each in enumerate(shapes)]
-    tensors = Block(slabs, "cpu").tensors
+    tensors = DeviceBuffer(slabs, "cpu").tensors
     assert list(tensors) == [name for name, _, _ in slabs]
     for number, (name, shape, dtype) in enumerate(slabs):
         tensor = tensors[name]
@@ -59,21 +59,21 @@ SLABS: list[Slab] = [("a", (3, 5), "float32"), ("b", (), "float32"), ("c", (2,),
 
 
 def test_processes_that_open_it_see_and_change_the_same_memory_and_a_killed_one_takes_nothing_along(device):
-    block = Block(SLABS, device)
-    block.tensors["a"].fill_(7)
-    openers = [Opener(block, SLABS) for _ in range(2)]
+    buffer = DeviceBuffer(SLABS, device)
+    buffer.tensors["a"].fill_(7)
+    openers = [Opener(buffer, SLABS) for _ in range(2)]
     seen = [opener.added() for opener in openers]
     for name, shape, dtype in SLABS:
         start = 7 if name == "a" else 0
-        assert (block.tensors[name] == start + 2).all(), "both have added to it"
+        assert (buffer.tensors[name] == start + 2).all(), "both have added to it"
         for each in seen:
             assert (each[name].shape, each[name].dtype) == (shape, dtype)
             assert set(each[name].ravel()) <= {start + 1, start + 2}
     openers[0].kill()
-    assert (block.tensors["a"] == 9).all()
-    block.tensors["a"].fill_(1)
+    assert (buffer.tensors["a"] == 9).all()
+    buffer.tensors["a"].fill_(1)
     openers[1].kill()
-    assert (block.tensors["a"] == 1).all()
+    assert (buffer.tensors["a"] == 1).all()
 
 
 # --- learning on it -----------------------------------------------------------------------------------------
@@ -94,10 +94,10 @@ def step(flat: FlatParameters, adam: FlatAdam, seed: int) -> None:
 def test_steps_on_it_have_the_bits_of_steps_on_memory_of_ones_own_and_can_be_taken_and_put_back(device):
     made = PrivateStorage()
     own = learner(made, device)
-    shape = CommonsShape.of(made, workers=2, separate=False, share_moments=True, apart=True)
-    block = Block(shape.learned_slabs(), device)
-    arrays = {**private_arena(shape.slabs()), **block.tensors}
-    assert not {name for name, _, _ in shape.slabs()} & set(block.tensors), "it lies there alone"
+    shape = SharedStateShape.of(made, workers=2, separate=False, share_moments=True, apart=True)
+    buffer = DeviceBuffer(shape.learned_slabs(), device)
+    arrays = {**private_arena(shape.slabs()), **buffer.tensors}
+    assert not {name for name, _, _ in shape.slabs()} & set(buffer.tensors), "it lies there alone"
     write_initial(arrays, made)
     onlooker = SharedStorage(shape, arrays)
     begun = {name: array.copy() for name, array in onlooker.learned().items()}
@@ -153,15 +153,15 @@ def test_a_worker_that_is_killed_is_started_again_on_it_and_what_was_learned_is_
 
     def kill(line: dict[str, Any]) -> None:
         if line["updates"] > 50 and not killed:
-            (crew,) = begun
-            killed.append(crew._supervisor.processes[0].process.pid)
+            (pool,) = begun
+            killed.append(pool._supervisor.processes[0].process.pid)
             os.kill(killed[0], signal.SIGKILL)
 
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 2000, "utd_ratio": "1/4", "capacity": 6000}
-    with crews() as begun:
+    with pools() as begun:
         run = train("sac", tmp_path / "run", device, **layout, callbacks=[kill])
     assert killed
-    assert begun[0]._parts.block is not None
+    assert begun[0]._parts.buffer is not None
     assert run.state == "finished"
     assert run.metrics["actor_restarts"] == 1
     assert_whole(run.path)

@@ -1,9 +1,9 @@
-"""The commons of a lock-free run: what its workers share, on an arena of anonymous memory, and with no lock on it.
+"""The shared state of a lock-free run: what its workers share, on an arena of anonymous memory, and with no lock on it.
 
 - **What is learned**: parameters, the optimizers' moments, slow copies, temperature, adapted rates. On a GPU it lies
-  not in the arena, but in a block of the GPU's memory (block.py). All workers write it, each element by a plain store.
-  A reader may see one update's work on some elements and not yet on others; that is Hogwild (Niu et al. 2011,
-  arXiv:1106.5730), and all that it gives up.
+  not in the arena, but in a buffer of the GPU's memory (device_buffer.py). All workers write it, each element by a
+  plain store. A reader may see one update's work on some elements and not yet on others; that is Hogwild (Niu et al.
+  2011, arXiv:1106.5730), and all that it gives up.
 - **Statistics**: an accumulator for each worker, merged when they are read. Welford's sums, written by several, would
   go wrong for good.
 - **The board**: counters, each with one writer.
@@ -28,7 +28,7 @@ from offbeat.runtime.deadline import Deadline
 from offbeat.types import Array, Tree
 
 Arrays = dict[str, Any]
-"""All that is shared, by name: NumPy arrays; but tensors, what is learned where that lies in a block of a GPU."""
+"""All that is shared, by name: NumPy arrays; but tensors, what is learned where that lies in a buffer of a GPU."""
 LEARNED = "learned/"
 STATISTICS = "statistics/"
 NOT_BEGUN = -2
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CommonsShape:
+class SharedStateShape:
     """What is shared, as plain data, from which every process lays out the same arrays."""
 
     workers: int
@@ -59,12 +59,12 @@ class CommonsShape:
     share_moments: bool
     """Whether the optimizers' moments are among what is learned (hogwild_moments = shared)."""
     apart: bool
-    """Whether what is learned lies in a block of a GPU, not in the arena."""
+    """Whether what is learned lies in a buffer of a GPU, not in the arena."""
 
     @classmethod
     def of(
         cls, made: PrivateStorage, *, workers: int, separate: bool, share_moments: bool, apart: bool = False
-    ) -> CommonsShape:
+    ) -> SharedStateShape:
         """Return what there is to share of an algorithm, and of its optimizers, that were made on `made`."""
         tensors = {**made.kept, **(made.moments if share_moments else {})}
         learned = tuple(
@@ -78,7 +78,7 @@ class CommonsShape:
         return [(LEARNED + name, shape, dtype) for name, shape, dtype in self.learned]
 
     def slabs(self) -> list[Slab]:
-        """Return what the arena of the commons consists of."""
+        """Return what the arena of the shared state consists of."""
         return [
             *([] if self.apart else self.learned_slabs()),
             *(
@@ -91,16 +91,16 @@ class CommonsShape:
 
 
 class SharedStorage:
-    """A storage whose tensors lie in the commons; what is not shared lies in this process."""
+    """A storage whose tensors lie in the shared state; what is not shared lies in this process."""
 
     shared = True
 
-    def __init__(self, shape: CommonsShape, arrays: Arrays, worker: int | None = None) -> None:
+    def __init__(self, shape: SharedStateShape, arrays: Arrays, worker: int | None = None) -> None:
         """Address what is shared.
 
         Args:
             shape: what is shared.
-            arrays: of the arena, and the tensors of the block, where there is one.
+            arrays: of the arena, and the tensors of the buffer, where there is one.
             worker: whose storage it is; None for one that only looks on.
         """
         self.separate = shape.separate and worker is not None
@@ -238,7 +238,7 @@ class WorkersBoard:
         """Address the arrays of an arena that holds `board_slabs`."""
         self.workers = workers
         self.closed = arrays["board/closed"]
-        """Not 0 once nothing is wanted any more. Written by the conductor, like the limit."""
+        """Not 0 once nothing is wanted any more. Written by the training loop, like the limit."""
         self.limit = arrays["board/limit"]
         """No worker begins a learning step while all have taken in so many env steps together, or more."""
         self.updates = arrays["board/updates"]
@@ -270,7 +270,7 @@ class WorkersBoard:
         return [np.array([self.done(worker).learning_steps]) for worker in range(self.workers)]
 
 
-class WorkerTally:
+class WorkerUpdateCounter:
     """A worker's view of everybody's updates."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Blocks of a device's memory, and processes that have them open."""
+"""Buffers of a device's memory, and processes that have them open."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from offbeat.memory.arena import Slab
-from offbeat.runtime import crew
-from offbeat.runtime.block import Block, open_block
+from offbeat.runtime import worker_pool
 from offbeat.runtime.child import Report, start_child
+from offbeat.runtime.device_buffer import DeviceBuffer, open_buffer
 
 _ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=_ON_A_GPU)]
 
 
 @contextmanager
-def blocks_on(device: str) -> Iterator[None]:
-    """Let lock-free runs keep what they learn in a block, on a CPU too: of nameless memory, opened by a handle.
+def buffers_on(device: str) -> Iterator[None]:
+    """Let lock-free runs keep what they learn in a buffer, on a CPU too: of nameless memory, opened by a handle.
 
     All that is done on a GPU is then done on a CPU, but for what torch puts into a handle, and makes of it.
     """
@@ -38,7 +38,7 @@ def blocks_on(device: str) -> Iterator[None]:
         return
     ForkingPickler.register(torch.Tensor, _reduced)
     try:
-        with patch.object(crew, "lies_apart", lambda _device: True):
+        with patch.object(worker_pool, "lies_apart", lambda _device: True):
             yield
     finally:
         ForkingPickler.register(torch.Tensor, reduce_tensor)  # as torch has it
@@ -54,7 +54,7 @@ def _rebuilt(path: str, size: int) -> torch.Tensor:
         return torch.frombuffer(mmap.mmap(file.fileno(), size), dtype=torch.uint8)
 
 
-# --- processes that have a block open -----------------------------------------------------------------------
+# --- processes that have a buffer open -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Orders:
 
 
 def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
-    """Open a block, add 1 to all that is in it, and keep it open until this process is killed."""
-    tensors = open_block(orders.handle, orders.slabs)
+    """Open a buffer, add 1 to all that is in it, and keep it open until this process is killed."""
+    tensors = open_buffer(orders.handle, orders.slabs)
     for tensor in tensors.values():
         tensor.add_(1)
     connection.send(Report("added", {name: tensor.cpu().numpy() for name, tensor in tensors.items()}))
@@ -76,13 +76,13 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
 class Opener:
     """Such a process."""
 
-    def __init__(self, block: Block, slabs: Sequence[Slab]) -> None:
+    def __init__(self, buffer: DeviceBuffer, slabs: Sequence[Slab]) -> None:
         self._said: list[Report] = []
-        orders = Orders(os.getpid(), block.handle(), tuple(slabs))
-        self._child = start_child("tests.reference.blocks", orders, heard=self._said.append)
+        orders = Orders(os.getpid(), buffer.handle(), tuple(slabs))
+        self._child = start_child("tests.reference.device_buffers", orders, heard=self._said.append)
 
     def added(self) -> dict[str, Any]:
-        """Return what it sees in the block once it has added to it."""
+        """Return what it sees in the buffer once it has added to it."""
         self._child.listen(60)
         assert self._said, self._child.failure
         seen: dict[str, Any] = self._said[0].content

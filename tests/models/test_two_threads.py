@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 import torch
 
-from offbeat.models.team import Team
+from offbeat.models.two_threads import TwoThreadExecutor
 
 THREADS = pytest.mark.parametrize("threads", [1, 2])
 
@@ -35,10 +35,10 @@ def test_all_parts_are_done_once_and_a_step_begins_when_the_one_before_is_done(t
         time.sleep(0.01)
         done.append(name)
 
-    with closing(Team(threads)) as team:
+    with closing(TwoThreadExecutor(threads)) as executor:
         for _ in range(3):
             done.clear()
-            team.run(
+            executor.run(
                 (lambda: slowly("a"), lambda: done.append("b")),
                 (lambda: done.append("c"), lambda: slowly("d")),
                 (lambda: done.append("e"), lambda: done.append("f")),
@@ -48,7 +48,7 @@ def test_all_parts_are_done_once_and_a_step_begins_when_the_one_before_is_done(t
 
 def test_one_thread_does_the_parts_in_turn():
     done: list[int] = []
-    Team(1).run(*((lambda i=i: done.append(i), lambda i=i: done.append(-i)) for i in (1, 2, 3)))
+    TwoThreadExecutor(1).run(*((lambda i=i: done.append(i), lambda i=i: done.append(-i)) for i in (1, 2, 3)))
     assert done == [1, -1, 2, -2, 3, -3]
 
 
@@ -60,8 +60,8 @@ def test_two_threads_do_the_parts_at_the_same_time():
         who.append(threading.current_thread())
         meeting.wait()
 
-    with closing(Team(2)) as team:
-        team.run((meet, meet), (meet, meet))
+    with closing(TwoThreadExecutor(2)) as executor:
+        executor.run((meet, meet), (meet, meet))
     assert len(set(who)) == 2
     assert threading.current_thread() in who
 
@@ -81,15 +81,15 @@ def test_what_a_part_raises_is_raised_and_no_further_step_begins(threads, side, 
         raise error
 
     later: list[int] = []
-    with closing(Team(threads)) as team:
-        for _ in range(3):  # the team can be used again
+    with closing(TwoThreadExecutor(threads)) as executor:
+        for _ in range(3):  # the executor can be used again
             with pytest.raises(type(error)) as raised:
-                team.run(
+                executor.run(
                     (nothing, nothing), (nothing, fail) if side else (fail, nothing), (lambda: later.append(1),) * 2
                 )
             assert raised.value is error
         assert not later
-        team.run((lambda: later.append(1),) * 2)
+        executor.run((lambda: later.append(1),) * 2)
         assert later == [1, 1]
 
 
@@ -97,32 +97,32 @@ def test_of_two_errors_the_callers_is_raised():
     def fail(name):
         raise ValueError(name)
 
-    with closing(Team(2)) as team, pytest.raises(ValueError, match="caller"):
-        team.run((lambda: fail("caller"), lambda: fail("helper")))
+    with closing(TwoThreadExecutor(2)) as executor, pytest.raises(ValueError, match="caller"):
+        executor.run((lambda: fail("caller"), lambda: fail("helper")))
 
 
 @THREADS
 def test_a_closed_team_works_no_more_and_leaves_no_thread(threads):
     before = set(helpers())
-    team = Team(threads)
-    team.run((nothing, nothing))
+    executor = TwoThreadExecutor(threads)
+    executor.run((nothing, nothing))
     started = set(helpers()) - before
     assert len(started) == threads - 1
     assert all(thread.daemon for thread in started)
-    team.close()
-    team.close()
+    executor.close()
+    executor.close()
     assert not set(helpers()) & started
     with pytest.raises(RuntimeError, match="closed"):
-        team.run((nothing, nothing))
+        executor.run((nothing, nothing))
 
 
 def test_a_team_that_nobody_holds_ends_its_thread():
     class Worker:
-        """Holds the team whose parts are its own, as users of teams do."""
+        """Holds the executor whose parts are its own, as users of executors do."""
 
         def __init__(self) -> None:
-            self.team = Team(2)
-            self.team.run((self.part, self.part))
+            self.executor = TwoThreadExecutor(2)
+            self.executor.run((self.part, self.part))
 
         def part(self) -> None:
             pass
@@ -138,7 +138,7 @@ def test_a_team_that_nobody_holds_ends_its_thread():
 
 
 def test_several_teams_work_at_the_same_time():
-    teams = [Team(2) for _ in range(3)]
+    executors = [TwoThreadExecutor(2) for _ in range(3)]
     counts = [0] * 6
 
     def add(i):
@@ -146,22 +146,22 @@ def test_several_teams_work_at_the_same_time():
 
     def use(k):
         for _ in range(200):
-            teams[k].run((lambda: add(2 * k), lambda: add(2 * k + 1)))
+            executors[k].run((lambda: add(2 * k), lambda: add(2 * k + 1)))
 
     users = [threading.Thread(target=use, args=(k,)) for k in range(3)]
     for user in users:
         user.start()
     for user in users:
         user.join()
-    for team in teams:
-        team.close()
+    for executor in executors:
+        executor.close()
     assert counts == [200] * 6
 
 
 def test_an_interrupt_while_waiting_closes_the_team(monkeypatch):
-    team = Team(2)
+    executor = TwoThreadExecutor(2)
     finish = threading.Event()
-    inbox = team._post.to_caller
+    inbox = executor._post.to_caller
 
     class Interrupted:
         put = inbox.put
@@ -173,14 +173,14 @@ def test_an_interrupt_while_waiting_closes_the_team(monkeypatch):
     def wait():
         finish.wait(5)
 
-    monkeypatch.setattr(team._post, "to_caller", Interrupted())
-    (thread,) = [thread for thread in helpers() if thread is team._thread]
+    monkeypatch.setattr(executor._post, "to_caller", Interrupted())
+    (thread,) = [thread for thread in helpers() if thread is executor._thread]
     with pytest.raises(KeyboardInterrupt):
-        team.run((nothing, wait), (nothing, nothing))
+        executor.run((nothing, wait), (nothing, nothing))
     assert gone(thread)
     assert inbox.qsize()
     with pytest.raises(RuntimeError, match="closed"):
-        team.run((nothing, nothing))
+        executor.run((nothing, nothing))
 
 
 def test_the_helper_computes_with_one_thread_of_torch_and_leaves_the_callers_count():
@@ -188,8 +188,8 @@ def test_the_helper_computes_with_one_thread_of_torch_and_leaves_the_callers_cou
     seen: list[int] = []
     try:
         torch.set_num_threads(2)
-        with closing(Team(2)) as team:
-            team.run((nothing, lambda: seen.append(torch.get_num_threads())))
+        with closing(TwoThreadExecutor(2)) as executor:
+            executor.run((nothing, lambda: seen.append(torch.get_num_threads())))
         assert seen == [1]
         assert torch.get_num_threads() == 2
     finally:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbeat.metrics.verdict import Layout, Verdict, gain_max, judge
+from offbeat.metrics.bottleneck import BottleneckReport, Layout, gain_max, judge
 
 LABELS = {
     "learner": "learner-bound: actors wait",
@@ -19,15 +19,15 @@ LABELS = {
 }
 
 
-def verdict(
+def bottleneck(
     acting: float,
     learning: float,
     actors_wait: float = 0.0,
     learner_waits: float = 0.0,
     aside: float = 0.0,
     **layout: Any,
-) -> Verdict:
-    """The verdict on ten seconds, and `aside` seconds of evaluation and checkpoints, of a layout on two cores."""
+) -> BottleneckReport:
+    """Of ten seconds, and `aside` seconds of evaluation and checkpoints, of a layout on two cores."""
     usual = {"runtime": "processes", "actors": 1, "learner_threads": 1, "cores": 2, "max_lag": 1}
     spent = {
         "act": 0.25 * acting,
@@ -47,7 +47,7 @@ def verdict(
 
 
 def test_actors_that_wait_mean_that_the_learner_is_the_bound():
-    told = verdict(5.8, 9.9, 14.2, 0.1, actors=2)
+    told = bottleneck(5.8, 9.9, 14.2, 0.1, actors=2)
     assert told.bound == "learner"
     assert (told.actor_wait, told.learner_wait) == pytest.approx((0.71, 0.01))
     assert told.gain_max == pytest.approx((5.8 + 9.9) / 9.9)
@@ -58,7 +58,7 @@ def test_actors_that_wait_mean_that_the_learner_is_the_bound():
 
 
 def test_a_learner_that_waits_means_that_more_actors_help_while_cores_are_idle():
-    told = verdict(10.0, 3.6, 0.0, 6.4, cores=4)
+    told = bottleneck(10.0, 3.6, 0.0, 6.4, cores=4)
     assert told.bound == "actors"
     assert (told.actor_wait, told.learner_wait) == pytest.approx((0.0, 0.64))
     assert told.sentence == (
@@ -68,14 +68,14 @@ def test_a_learner_that_waits_means_that_more_actors_help_while_cores_are_idle()
 
 
 def test_more_actors_are_not_advised_where_no_core_is_idle():
-    told = verdict(20.0, 3.6, 0.0, 6.4, actors=2)
+    told = bottleneck(20.0, 3.6, 0.0, 6.4, actors=2)
     assert told.bound == "actors"
     assert "both cores are busy: only a lighter env" in told.sentence
     assert "more actors" not in told.sentence
 
 
 def test_where_neither_side_waits_and_no_core_is_idle_the_machine_is_the_bound():
-    told = verdict(9.6, 9.4, 0.4, 0.6)
+    told = bottleneck(9.6, 9.4, 0.4, 0.6)
     assert told.bound == "machine"
     assert told.sentence == (
         "machine-bound: both cores are busy (actors wait 4 %, the learner 6 %); only cheaper work helps; "
@@ -84,17 +84,17 @@ def test_where_neither_side_waits_and_no_core_is_idle_the_machine_is_the_bound()
 
 
 def test_where_neither_side_waits_and_a_core_is_idle_they_are_balanced():
-    told = verdict(9.6, 9.4, 0.4, 0.6, cores=4)
+    told = bottleneck(9.6, 9.4, 0.4, 0.6, cores=4)
     assert told.bound == "balance"
     assert "1.9 of 4 cores are busy" in told.sentence
 
 
 def test_the_threads_of_the_learner_keep_cores_busy():
-    assert verdict(9.6, 9.4, 0.4, 0.6, cores=4, learner_threads=3).bound == "machine"
+    assert bottleneck(9.6, 9.4, 0.4, 0.6, cores=4, learner_threads=3).bound == "machine"
 
 
 def test_where_both_sides_wait_the_bound_on_lag_makes_them_take_turns():
-    told = verdict(7.0, 7.0, 3.0, 3.0)
+    told = bottleneck(7.0, 7.0, 3.0, 3.0)
     assert told.bound == "lag"
     assert (
         "(actors wait 30 %, the learner 30 %); a larger --max-lag may help: at most 2.00x over serial here"
@@ -104,19 +104,19 @@ def test_where_both_sides_wait_the_bound_on_lag_makes_them_take_turns():
 
 @pytest.mark.parametrize("learning", [0.5, 5.0, 9.5])
 def test_without_lag_the_sides_always_take_turns(learning):
-    told = verdict(10 - learning, learning, learning, 10 - learning, max_lag=0)
+    told = bottleneck(10 - learning, learning, learning, 10 - learning, max_lag=0)
     assert told.bound == "lag"
     assert "a larger --max-lag lets them overlap" in told.sentence
 
 
 def test_a_gain_that_is_not_worth_it_is_told_as_such():
-    told = verdict(0.5, 9.5, 9.5, 0.5)
+    told = bottleneck(0.5, 9.5, 9.5, 0.5)
     assert told.gain_max == pytest.approx(10 / 9.5)
     assert told.sentence.endswith("overlapping wins at most 1.05x: it does not pay")
 
 
 def test_serial_is_told_what_processes_can_win():
-    told = verdict(2.8, 7.2, runtime="serial", cores=4)
+    told = bottleneck(2.8, 7.2, runtime="serial", cores=4)
     assert (told.bound, told.actor_wait, told.learner_wait) == ("serial", None, None)
     assert told.sentence == (
         "serial: acting takes 28 % and learning 72 % of the time; --runtime processes can win at most 1.39x here"
@@ -124,25 +124,25 @@ def test_serial_is_told_what_processes_can_win():
 
 
 def test_serial_counts_on_as_many_actors_as_there_are_cores():
-    assert verdict(9.0, 1.0, runtime="serial", cores=4).gain_max == pytest.approx(4.0)
+    assert bottleneck(9.0, 1.0, runtime="serial", cores=4).gain_max == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("acting", "cores", "gain"), [(0.3, 4, 1.03), (5.0, 1, 1.0)])
 def test_serial_is_told_where_asynchrony_would_not_help(acting, cores, gain):
-    told = verdict(acting, 10 - acting, runtime="serial", cores=cores)
+    told = bottleneck(acting, 10 - acting, runtime="serial", cores=cores)
     assert told.sentence.endswith(f"asynchrony would not help this workload (at most {gain:.2f}x)")
 
 
 def test_what_actors_wait_for_an_evaluation_or_a_checkpoint_is_left_out():
-    assert verdict(4.0, 9.0, 16.0, 1.0, actors=2) == verdict(4.0, 9.0, 16.0 + 2 * 30.0, 1.0, aside=30.0, actors=2)
+    assert bottleneck(4.0, 9.0, 16.0, 1.0, actors=2) == bottleneck(4.0, 9.0, 16.0 + 2 * 30.0, 1.0, aside=30.0, actors=2)
 
 
 def test_cores_count_as_busy_by_the_time_outside_of_evaluations():
-    assert verdict(10.0, 3.6, 0.0, 6.4, cores=4, aside=30.0) == verdict(10.0, 3.6, 0.0, 6.4, cores=4)
+    assert bottleneck(10.0, 3.6, 0.0, 6.4, cores=4, aside=30.0) == bottleneck(10.0, 3.6, 0.0, 6.4, cores=4)
 
 
 def test_actors_that_kept_on_through_an_evaluation_did_not_wait():
-    assert verdict(30.0, 4.0, 5.0, 6.0, aside=25.0).actor_wait == 0.0
+    assert bottleneck(30.0, 4.0, 5.0, 6.0, aside=25.0).actor_wait == 0.0
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_shares_and_gain_keep_their_ranges_and_the_sentence_names_the_bound(
 ):
     runtime = "serial" if serial else "threads"
     layout = {"actors": actors, "learner_threads": threads, "cores": cores, "max_lag": max_lag, "runtime": runtime}
-    told = verdict(acting, learning, actors_wait, learner_waits, aside, **layout)
+    told = bottleneck(acting, learning, actors_wait, learner_waits, aside, **layout)
     assert (told.bound == "serial") == serial
     for share in (told.actor_wait, told.learner_wait):
         assert (share is None) == serial

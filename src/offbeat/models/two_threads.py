@@ -23,8 +23,8 @@ Step = tuple[Part, Part]
 """What can be done at the same time: the first part by the caller, the second by the helper."""
 
 
-class Team:
-    """One or two threads. Not to be used by several callers at the same time; there may be several teams.
+class TwoThreadExecutor:
+    """One or two threads. Not to be used by several callers at the same time; there may be several executors.
 
     BLAS and torch must have one thread each (`threads.limit`). The helper sets torch's for itself, as torch counts
     them per thread; threads that start after it have one, too, until they choose otherwise.
@@ -36,7 +36,7 @@ class Team:
         self._closed = False
         self._thread: threading.Thread | None = None
         if threads == 2:
-            # The thread knows the post alone, so that a team that nobody holds is collected, which ends the thread.
+            # The thread knows the post alone: an executor that nobody holds is collected, which ends the thread.
             self._thread = threading.Thread(target=_help, args=(self._post,), name="update-helper", daemon=True)
             self._thread.start()
             weakref.finalize(self, self._post.work.put, None)
@@ -47,10 +47,10 @@ class Team:
         What a part raises is raised here; no further step begins.
 
         Raises:
-            RuntimeError: the team is closed.
+            RuntimeError: the executor is closed.
         """
         if self._closed:
-            raise RuntimeError("this team is closed")
+            raise RuntimeError("this executor is closed")
         if self._thread is None:
             for first, second in steps:
                 first()
@@ -92,7 +92,7 @@ def _help(post: _Post) -> None:
     torch.set_num_threads(1)
     while (parts := post.work.get()) is not None:
         _take_part(parts, post.to_caller, post.to_helper)
-        del parts  # they hold what they work on, which may hold the team
+        del parts  # they hold what they work on, which may hold the executor
 
 
 def _take_part(

@@ -1,7 +1,7 @@
-"""The conductor: what every run needs around its learning, however it learns.
+"""The training loop: what every run needs around its learning, however it learns.
 
 It keeps the counters, evaluates, lets checkpoints be saved (saving.py), writes metrics and ends the run. Who says when
-is a kind of its own: `PacedConductor` (paced.py) for one learner, `HogwildConductor` (hogwild.py) for several.
+is a kind of its own: `PacedLoop` (paced.py) for one learner, `HogwildLoop` (hogwild.py) for several.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Ending:
     state: Literal["finished", "interrupted"]
     reason: str
     exit_code: int
-    verdict: str = ""
+    bottleneck: str = ""
     """Who waited for whom, over the whole run."""
 
 
@@ -64,8 +64,8 @@ class Watchers(NamedTuple):
     callbacks: Sequence[Callback] = ()
 
 
-class Conducted(Protocol):
-    """What a conductor needs to know of the parts of a run."""
+class LoopParts(Protocol):
+    """What a training loop needs to know of the parts of a run."""
 
     @property
     def config(self) -> Config: ...
@@ -90,15 +90,15 @@ class _EvaluationStopped(Exception):
     """A signal came during an evaluation."""
 
 
-class Conductor(ABC):
+class TrainingLoop(ABC):
     """See the module's docstring."""
 
-    def __init__(self, conducted: Conducted, watchers: Watchers) -> None:
-        self._conducted, self._run = conducted, conducted.config.run
+    def __init__(self, run_parts: LoopParts, watchers: Watchers) -> None:
+        self._run_parts, self._run = run_parts, run_parts.config.run
         self._recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._callbacks, self._tell = watchers.signals, watchers.callbacks, watchers.tell
-        self._time_limit = TimeLimitWarning(conducted.env, conducted.config.columns, watchers.tell)
-        self._saving = Saving(conducted, watchers)
+        self._time_limit = TimeLimitWarning(run_parts.env, run_parts.config.columns, watchers.tell)
+        self._saving = Saving(run_parts, watchers)
         self._evaluations = self._make_evaluations(watchers)
         self.counters = Counters()
         self.ending: Ending | None = None
@@ -114,15 +114,15 @@ class Conductor(ABC):
         """The last metrics line."""
 
     def _make_evaluations(self, watchers: Watchers) -> Evaluations:
-        config = self._conducted.config
+        config = self._run_parts.config
         exact = config.runtime.lag == "exact"
         beside = not exact and config.runtime.runtime != "serial" and usable_cores() > 1
         beside &= config.run.evaluator == "process"
         tell, show = watchers.tell, watchers.show_evaluator
         return Evaluations(
             config.run,
-            self._conducted.policy,
-            partial(make_evaluator, config, self._conducted.policy, tell, show, beside=beside),
+            self._run_parts.policy,
+            partial(make_evaluator, config, self._run_parts.policy, tell, show, beside=beside),
             watchers.recorder,
             self._saving,
             tell,
@@ -234,13 +234,13 @@ class Conductor(ABC):
                 "checkpoint are lost; make room on the disk and type offbeat resume with this run's directory"
             )
         exit_code = 130 if self._signals.received else self.ending.exit_code
-        return replace(self.ending, exit_code=exit_code, verdict=self._verdict())
+        return replace(self.ending, exit_code=exit_code, bottleneck=self._bottleneck())
 
-    def _verdict(self) -> str:
+    def _bottleneck(self) -> str:
         """Say who waited for whom, and at the end what evaluations took."""
-        verdict = self._recorder.verdict
+        bottleneck = self._recorder.bottleneck
         took = self._evaluations.summary(self._wall_time()) if self.ending else ""
-        return "; ".join(filter(None, (verdict.sentence if verdict else "", took)))
+        return "; ".join(filter(None, (bottleneck.sentence if bottleneck else "", took)))
 
     def salvage(self) -> None:
         """Save what has been learned when acting failed: new episodes will begin from there.
@@ -273,7 +273,7 @@ class Conductor(ABC):
         begun = monotonic()
         try:
             return self._evaluations.step(
-                self._conducted.snapshot,
+                self._run_parts.snapshot,
                 self.counters,
                 self._wall_time(),
                 self._during_evaluation,
@@ -284,7 +284,7 @@ class Conductor(ABC):
             return False
         finally:
             if due and (last or not self._evaluations.beside):
-                self._conducted.timings.add("evaluate", monotonic() - begun)
+                self._run_parts.timings.add("evaluate", monotonic() - begun)
 
     def _during_evaluation(self) -> None:
         self._show("evaluating")
@@ -329,7 +329,7 @@ class Conductor(ABC):
     def _timings(self) -> Timings:
         """Return where the time of all workers has gone."""
         timings = Timings()
-        for seconds in (self._conducted.timings.seconds, *self._spent()):
+        for seconds in (self._run_parts.timings.seconds, *self._spent()):
             timings.merge(seconds)
         return timings
 
@@ -354,7 +354,7 @@ class Conductor(ABC):
                 env_stall_max_s=counters.env_stall_max_s,
                 phase=phase,
                 timings=self._timings(),
-                verdict=self._verdict(),
+                bottleneck=self._bottleneck(),
                 **known,
             )
         )
@@ -381,7 +381,7 @@ class Conductor(ABC):
     def _whole_state(self) -> dict[str, Any]:
         return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
-            "runtime": self._conducted.config.layout(),
+            "runtime": self._run_parts.config.layout(),
             "blas_kernels": blas_kernels(),
             **self._state(),
             "recorder": self._recorder.state(self._timings()),

@@ -17,17 +17,17 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.registry import algorithm_entry
-from offbeat.runtime.commons import (
-    CommonsShape,
+from offbeat.runtime.shared_state import (
     Done,
+    SharedStateShape,
     SharedStorage,
     WorkersBoard,
-    WorkerTally,
+    WorkerUpdateCounter,
     board_slabs,
     write_initial,
 )
-from offbeat.runtime.crew import LockFreeParts, build_lock_free
 from offbeat.runtime.wiring import learner_of
+from offbeat.runtime.worker_pool import LockFreeParts, build_lock_free
 from offbeat.types import LossResult, Minibatch, Tree
 from offbeat.workers.actor import Actor, Unwatched
 from offbeat.workers.learner import Learned, Learner
@@ -91,7 +91,7 @@ class Bench:
         return self._side(self.storage(worker), self.plan.weights(self._arrays))
 
     def storage(self, worker: int | None) -> SharedStorage:
-        shape = self.parts.commons
+        shape = self.parts.shared_state
         return SharedStorage(shape, attach(self.parts.arenas[0].fd, shape.slabs()), worker)
 
     def private(self) -> Side:
@@ -162,8 +162,8 @@ def stand_in(left: Side, right: Side, step: int) -> None:
 def test_another_worker_goes_on_with_what_was_learned_as_if_it_had_learned_it_itself(case, hogwild):
     with bench(case, hogwild=hogwild) as made:
         alone, first, second, onlooker = made.private(), made.shared(0), made.shared(1), made.shared(None)
-        commons = made.storage(None)
-        before = {name: array.copy() for name, array in commons.learned().items()}
+        shared_state = made.storage(None)
+        before = {name: array.copy() for name, array in shared_state.learned().items()}
         alone.learner.publish(0)
         first.learner.publish(0)
         updates, now = 0, first
@@ -178,7 +178,7 @@ def test_another_worker_goes_on_with_what_was_learned_as_if_it_had_learned_it_it
             assert learned.updates == expected.updates
             assert figures_of(learned) == figures_of(expected)
             updates += learned.updates
-        changed = {name for name, array in commons.learned().items() if (array != before[name]).any()}
+        changed = {name for name, array in shared_state.learned().items() if (array != before[name]).any()}
     assert updates > STEPS / 2
     assert changed == case.changed, "and of what is shared, all has changed"
 
@@ -227,12 +227,12 @@ class Interrupted(LeastSquares):
 def interrupted(*, separate: bool) -> tuple[Interrupted, Updates, WorkersBoard]:
     made = PrivateStorage()
     Updates(LeastSquares(made).as_algorithm())
-    shape = CommonsShape.of(made, workers=3, separate=separate, share_moments=True)
+    shape = SharedStateShape.of(made, workers=3, separate=separate, share_moments=True)
     arrays = private_arena(shape.slabs())
     write_initial(arrays, made)
     board, storage = WorkersBoard(arrays, 3), SharedStorage(shape, arrays, 0)
     algorithm = Interrupted(storage, board)
-    return algorithm, Updates(algorithm.as_algorithm(), WorkerTally(board, 0, separate=storage.separate)), board
+    return algorithm, Updates(algorithm.as_algorithm(), WorkerUpdateCounter(board, 0, separate=storage.separate)), board
 
 
 def lag_of(updates: Updates, rate: float = 0.1) -> float:
@@ -252,7 +252,7 @@ def test_the_lag_is_what_others_did_between_a_workers_read_and_its_write(separat
         algorithm.meanwhile = meanwhile
         assert lag_of(updates) == sum(meanwhile)
     assert board.updates[:, 0].tolist() == [4, 3, 7]
-    assert [WorkerTally(board, worker, separate=separate).others() for worker in range(3)] == [10, 11, 7]
+    assert [WorkerUpdateCounter(board, worker, separate=separate).others() for worker in range(3)] == [10, 11, 7]
     algorithm.meanwhile = [0, 0]
     board.updates[2, 0] += 5  # between two updates
     assert lag_of(updates) == (5 if separate else 0), "a copy was read before them"

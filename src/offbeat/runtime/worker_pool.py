@@ -1,4 +1,4 @@
-"""The crew of a lock-free run: its worker processes and what they share, as the conductor sees them."""
+"""The worker pool of a lock-free run: its worker processes and what they share, as the training loop sees them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,18 @@ from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan
-from offbeat.runtime.block import Block, lies_apart
 from offbeat.runtime.child import Child, Report, start_child
-from offbeat.runtime.commons import NOT_BEGUN, Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.device_buffer import DeviceBuffer, lies_apart
 from offbeat.runtime.gate import NAP_S, Bell
+from offbeat.runtime.shared_state import (
+    NOT_BEGUN,
+    Arrays,
+    Done,
+    SharedStateShape,
+    SharedStorage,
+    WorkersBoard,
+    write_initial,
+)
 from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.runtime.wiring import device_of, env_of
 from offbeat.runtime.worker_process import Orders, State, Told
@@ -45,12 +53,12 @@ class LockFreeParts:
     """One that never learns: it looks on at what is shared."""
     plans: tuple[Plan, ...]
     """By worker."""
-    commons: CommonsShape
+    shared_state: SharedStateShape
     storage: SharedStorage
     board: WorkersBoard
     arenas: tuple[SharedArena, ...]
-    """The commons, then the memory of each worker."""
-    block: Block | None
+    """The shared state, then the memory of each worker."""
+    buffer: DeviceBuffer | None
     """What is learned, where that lies on a GPU."""
     timings: Timings
     """Of this process."""
@@ -112,7 +120,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
 
     _require_memory(plan(config.of_worker(0)), config.workers)  # first, as there may be very many
     plans = tuple(plan(config.of_worker(worker)) for worker in range(config.workers))
-    shape = CommonsShape.of(
+    shape = SharedStateShape.of(
         made,
         workers=config.workers,
         separate=runtime.hogwild == "synced",
@@ -122,11 +130,11 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
     if told := plans[0].memory.describe(fields):
         news(told if config.workers == 1 else f"each of {config.workers} workers has a {told}")
     arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
-    block = Block(shape.learned_slabs(), device) if shape.apart else None
-    arrays: Arrays = {**arenas[0].arrays, **(block.tensors if block else {})}
+    buffer = DeviceBuffer(shape.learned_slabs(), device) if shape.apart else None
+    arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
     write_initial(arrays, made)
     storage, board = SharedStorage(shape, arrays), WorkersBoard(arrays, config.workers)
-    return LockFreeParts(config, env, policy, make(storage), plans, shape, storage, board, arenas, block, Timings())
+    return LockFreeParts(config, env, policy, make(storage), plans, shape, storage, board, arenas, buffer, Timings())
 
 
 def _require_memory(plan: Plan, workers: int) -> None:
@@ -144,11 +152,11 @@ def _require_memory(plan: Plan, workers: int) -> None:
     )
 
 
-class Crew:
+class WorkerPool:
     """The processes of the workers."""
 
     def __init__(self, parts: LockFreeParts, news: Notify, show: Callable[[Sequence[Child]], None]) -> None:
-        """Prepare a crew; `begin` starts it.
+        """Prepare a worker pool; `begin` starts it.
 
         Args:
             parts: what they share.
@@ -206,7 +214,7 @@ class Crew:
             runtime=parts.config.runtime,
             steps=parts.config.run.steps,
             plan=parts.plans[index],
-            commons=parts.commons,
+            shared_state=parts.shared_state,
             attempt=attempt,
             state=self._state(index, attempt),
             env=self._env,
@@ -214,7 +222,7 @@ class Crew:
             parent=os.getpid(),
             cores=self._cores,
             arenas=arenas,
-            block=parts.block.handle() if parts.block else None,
+            buffer=parts.buffer.handle() if parts.buffer else None,
             own_bell=bell,
         )
         return start_child(

@@ -48,7 +48,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BottleneckReport:
     """What a period tells about the layout."""
 
     bound: Bound
@@ -62,7 +62,7 @@ class Verdict:
     """What bounds the speed and what would help, for a person."""
 
 
-def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> Verdict:
+def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> BottleneckReport:
     """Say who waited for whom in a period of `wall_s` seconds, of which workers `spent` some on each name.
 
     Evaluations and checkpoints are left out. The actors wait for the learner meanwhile, as long as it takes or
@@ -83,7 +83,7 @@ def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> Verdict:
     )
     bound = _bound(seen, layout)
     sentence = f"{_LABELS[bound]}: {_advice(bound, seen, layout)}"
-    return Verdict(bound, seen.actor_wait, seen.learner_wait, seen.gain, sentence)
+    return BottleneckReport(bound, seen.actor_wait, seen.learner_wait, seen.gain, sentence)
 
 
 def gain_max(acting: float, learning: float, actors: int, cores: int, threads: int = 1) -> float:
@@ -186,7 +186,7 @@ def _at_most(gain: float) -> str:
     return f"at most {gain:.2f}x" + (" over serial here" if gain >= WORTH_IT else ": it does not pay")
 
 
-def _judge_serial(acting: float, learning: float, layout: Layout) -> Verdict:
+def _judge_serial(acting: float, learning: float, layout: Layout) -> BottleneckReport:
     """In serial the number of actors is still open: take as many as there are cores."""
     gain = gain_max(acting, learning, layout.cores, layout.cores, layout.learner_threads)
     whole = acting + learning
@@ -197,10 +197,10 @@ def _judge_serial(acting: float, learning: float, layout: Layout) -> Verdict:
         advice = f"asynchrony would not help this workload (at most {gain:.2f}x)"
     else:
         advice = f"--runtime processes can win at most {gain:.2f}x here"
-    return Verdict("serial", None, None, gain, f"{_LABELS['serial']}: {taken}; {advice}")
+    return BottleneckReport("serial", None, None, gain, f"{_LABELS['serial']}: {taken}; {advice}")
 
 
-def _judge_hogwild(acting: float, learning: float, wall_s: float, layout: Layout) -> Verdict:
+def _judge_hogwild(acting: float, learning: float, wall_s: float, layout: Layout) -> BottleneckReport:
     """Workers wait for nobody, so the gain can be as much as there are cores for them."""
     threads, workers, gain = layout.learner_threads, layout.actors, lock_free_gain_max(layout)
     whole = acting + learning
@@ -215,4 +215,4 @@ def _judge_hogwild(acting: float, learning: float, wall_s: float, layout: Layout
         advice = "one worker does what the serial runtime does, with another process on top"
     else:
         advice = f"{_at_most(gain)}, at the price of updates by others in between (hogwild_lag)"
-    return Verdict("hogwild", None, None, gain, f"{_LABELS['hogwild']}: {taken}; {advice}")
+    return BottleneckReport("hogwild", None, None, gain, f"{_LABELS['hogwild']}: {taken}; {advice}")

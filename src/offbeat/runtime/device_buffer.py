@@ -1,8 +1,8 @@
-"""What lock-free workers learn, on a GPU: tensors on one block of its memory, which every process of the run has open.
+"""What lock-free workers learn, on a GPU: tensors on one buffer of its memory, which every process of the run has open.
 
-The conductor makes the block and keeps it until all workers are gone, which is what torch asks of a process whose
+The training loop makes the buffer and keeps it until all workers are gone, which is what torch asks of a process whose
 tensors others open by CUDA IPC ("Sharing CUDA tensors" in the documentation of torch.multiprocessing). A worker that
-dies takes nothing of it along. On a CPU there is no such block: the arena of the commons holds the same arrays.
+dies takes nothing of it along. On a CPU there is no such buffer: the arena of the shared state holds the same arrays.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from offbeat.memory.arena import Slab, arena_bytes, places
 
 
 def lies_apart(device: str) -> bool:
-    """Whether what is learned on a device lies in a block of that device's, apart from the arena."""
+    """Whether what is learned on a device lies in a buffer of that device's, apart from the arena."""
     return device != "cpu"
 
 
-class Block:
-    """Zeroed tensors on one block of a device's memory."""
+class DeviceBuffer:
+    """Zeroed tensors on one buffer of a device's memory."""
 
     def __init__(self, slabs: Iterable[Slab], device: str) -> None:
         slabs = tuple(slabs)
@@ -31,12 +31,12 @@ class Block:
         """By name."""
 
     def handle(self) -> bytes:
-        """Return what another process opens the block with: one process, as torch counts those that have it open."""
+        """Return what another process opens the buffer with: one process, as torch counts those that have it open."""
         return bytes(ForkingPickler.dumps(self._memory))  # torch has registered there how it shares a tensor
 
 
-def open_block(handle: bytes, slabs: Iterable[Slab]) -> dict[str, Tensor]:
-    """Return the tensors of a block that another process has made from the same slabs, and keeps."""
+def open_buffer(handle: bytes, slabs: Iterable[Slab]) -> dict[str, Tensor]:
+    """Return the tensors of a buffer that another process has made from the same slabs, and keeps."""
     return _laid_out(slabs, ForkingPickler.loads(handle))
 
 
