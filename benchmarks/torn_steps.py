@@ -104,7 +104,7 @@ def _meet(device: torch.device, arrived: Any, me: int, number: int) -> None:
 
 
 @dataclass(frozen=True)
-class Orders:
+class LaunchSpec:
     """What the other is told."""
 
     parent: int
@@ -115,15 +115,15 @@ class Orders:
     bounded: bool
 
 
-def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
     """Be the other."""
-    if orders.buffer is None:
-        arrays = attach(orders.fd, LEARNED + ARRIVED)
+    if launch.buffer is None:
+        arrays = attach(launch.fd, LEARNED + ARRIVED)
         tensors = _tensors(arrays)
     else:
-        arrays, tensors = attach(orders.fd, ARRIVED), open_buffer(orders.buffer, LEARNED)
+        arrays, tensors = attach(launch.fd, ARRIVED), open_buffer(launch.buffer, LEARNED)
     connection.send(Report("ready", None))
-    _learn(tensors, arrays["arrived"], 1, bounded=orders.bounded)
+    _learn(tensors, arrays["arrived"], 1, bounded=launch.bounded)
 
 
 def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -136,8 +136,8 @@ def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
 def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
     buffer = DeviceBuffer(LEARNED, device) if lies_apart(device) else None
     arena = SharedArena(ARRIVED if buffer else LEARNED + ARRIVED)
-    orders = Orders(os.getpid(), arena.fd, buffer.handle() if buffer else None, bounded)
-    child = start_child("benchmarks.torn_steps", orders, (arena.fd,))
+    launch = LaunchSpec(os.getpid(), arena.fd, buffer.handle() if buffer else None, bounded)
+    child = start_child("benchmarks.torn_steps", launch, (arena.fd,))
     while not child.ready:
         child.listen(0.1)
         if not child.alive():
@@ -153,7 +153,7 @@ def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
     return {"steps": name, "far": far, "elements": ROUNDS * SIZE, "farthest": farthest}
 
 
-def main() -> None:
+def measure_both() -> None:
     """Measure both, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the parameters lie")
@@ -176,6 +176,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import torn_steps  # noqa: PLW0406 - by this name the other process finds its orders
+    from benchmarks import torn_steps  # noqa: PLW0406 - by this name the other process finds its launch spec
 
-    torn_steps.main()
+    torn_steps.measure_both()

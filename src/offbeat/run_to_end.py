@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass
-class Launch:
+class RunContext:
     """A run that is ready to go: its parts, where it is kept, who is told of it, and how it begins."""
 
     parts: AnyParts
@@ -76,58 +76,58 @@ class Launch:
     def config(self) -> Config:
         return self.parts.config
 
-    def tell(self, text: str, details: str = "", /) -> None:
+    def notify(self, text: str, details: str = "", /) -> None:
         """Tell the user, and the log; `details` are for the log alone."""
         self.directory.note("\n".join(filter(None, (text, details.rstrip()))))
         self.progress.message(text)
 
 
-def run_to_end(launch: Launch) -> Run:
+def run_to_end(context: RunContext) -> Run:
     """Run to the end, whatever it is, and leave the directory in order.
 
     Raises:
         ConfigError: the run could not begin; the directory is as it was.
         RunFailed: it could not go on.
     """
-    directory = launch.directory
+    directory = context.directory
     directory.write_status("running")
     directory.note(f"running, process {os.getpid()}")
     try:
-        ending, line = _train(launch)
+        ending, line = _train(context)
     except TooLate:
-        ending, line = _stopped_early(launch), {}
+        ending, line = _stopped_early(context), {}
     except BaseException as error:
-        launch.signals.disarm()
-        _broken_off(launch, error)
+        context.signals.disarm()
+        _broken_off(context, error)
         raise
-    if launch.begun:
+    if context.begun:
         directory.write_status(ending.state, ending.reason)
         directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
-def _stopped_early(launch: Launch) -> Ending:
+def _stopped_early(context: RunContext) -> Ending:
     """End a run that was stopped before its actors had begun."""
     from offbeat.runtime.training_loop import Ending
 
-    launch.signals.disarm()
-    if launch.begun:
+    context.signals.disarm()
+    if context.begun:
         return Ending("interrupted", "stopped before its first learning step", 130)
     reason = "stopped before its actors had begun"
-    if launch.take_back():
+    if context.take_back():
         return Ending("interrupted", f"{reason}: nothing was made or changed", 130)
-    launch.begun = True
+    context.begun = True
     return Ending("interrupted", reason, 130)
 
 
-def _broken_off(launch: Launch, error: BaseException) -> None:
+def _broken_off(context: RunContext, error: BaseException) -> None:
     """Keep what was learned, and why it ended; a run that could not even begin leaves the directory as it was."""
-    directory = launch.directory
+    directory = context.directory
     if isinstance(error, RunDirectoryGone):
         return
     told = "".join(traceback.format_exception(error))
-    directory.note(told if launch.begun else f"could not begin: {told}")
-    if not launch.begun and launch.take_back():
+    directory.note(told if context.begun else f"could not begin: {told}")
+    if not context.begun and context.take_back():
         return
     error.add_note(
         f"The run is kept in {directory.path}: log.txt has the traceback, and `offbeat resume {directory.path}` "
@@ -136,34 +136,34 @@ def _broken_off(launch: Launch, error: BaseException) -> None:
     directory.write_status("failed", str(error) or type(error).__name__)
 
 
-def _train(launch: Launch) -> tuple[Ending, dict[str, Any]]:
+def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
     from offbeat.runtime.training_loop import Ending
 
     with ExitStack() as closing:
-        closing.callback(launch.progress.close, "")
-        launch.progress.start(_about(launch))
-        tracker = begin_tracking(launch.config, launch.directory, launch.tell, launch.metrics_size)
+        closing.callback(context.progress.close, "")
+        context.progress.start(_about(context))
+        tracker = begin_tracking(context.config, context.directory, context.notify, context.metrics_size)
         if tracker is not None:
             closing.callback(tracker.close)
-        warn = Seldom(launch.tell)
-        sinks = _sinks(launch, tracker, warn)
-        loop = _joined(closing, launch, sinks, warn)
-        _begin(launch, loop, sinks)
+        warn = Seldom(context.notify)
+        sinks = _sinks(context, tracker, warn)
+        loop = _joined(closing, context, sinks, warn)
+        _begin(context, loop, sinks)
         try:
             loop.begin()
-            _place_learner(launch)
+            _place_learner(context)
             loop.run()
             ending = loop.close()
-            launch.signals.disarm()
+            context.signals.disarm()
         except TooLate:
-            launch.signals.disarm()
+            context.signals.disarm()
             ending = Ending("interrupted", loop.lost(), 130)
         except RunDirectoryGone:
-            launch.signals.disarm()
+            context.signals.disarm()
             raise
         except Exception:
-            launch.signals.disarm()
+            context.signals.disarm()
             loop.salvage()
             raise
         if tracker is not None:
@@ -171,27 +171,27 @@ def _train(launch: Launch) -> tuple[Ending, dict[str, Any]]:
     return ending, loop.line
 
 
-def _begin(launch: Launch, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
+def _begin(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
     """Let acting begin; only then change what is on the disk.
 
     Raises:
         ConfigError: the disk is full, or the directory cannot be written to.
     """
     try:
-        message = launch.begin(launch.parts, loop)
-        with launch.signals.patience():
-            launch.commit()
-            launch.begun = True
+        message = context.begin(context.parts, loop)
+        with context.signals.patience():
+            context.commit()
+            context.begun = True
     except OSError as error:
         raise ConfigError(
-            f"the run directory {launch.directory.path} cannot be written to ({error.strerror or error}), so the run "
+            f"the run directory {context.directory.path} cannot be written to ({error.strerror or error}), so the run "
             "does not begin: make room, or give another with --run-dir"
         ) from error
     for sink in sinks:
         sink.open()
-    _record_versions(launch.directory)
+    _record_versions(context.directory)
     if message:
-        launch.tell(message)
+        context.notify(message)
 
 
 def _record_versions(directory: RunDirectory) -> None:
@@ -205,11 +205,11 @@ def _record_versions(directory: RunDirectory) -> None:
         directory.note(f"made with other versions than the part before: {'; '.join(changes)}")
 
 
-def _place_learner(launch: Launch) -> None:
+def _place_learner(context: RunContext) -> None:
     """Pin this thread, and make it nicer, as the settings say."""
-    cores, nice = launch.config.runtime.learner_cores, launch.config.runtime.learner_nice
+    cores, nice = context.config.runtime.learner_cores, context.config.runtime.learner_nice
     if nice is not None and not may_be_nicer():
-        launch.tell(
+        context.notify(
             f"learner_nice is {nice}, but this system would not let it be put back when the run ends, so the learner "
             "stays as it is: train with the command line, in a process of its own"
         )
@@ -251,8 +251,8 @@ class LateSink:
 class Seldom:
     """Passes on one warning a minute at most, and says how many there were meanwhile."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell, self._next, self._left_out = tell, 0.0, 0
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify, self._next, self._left_out = notify, 0.0, 0
 
     def __call__(self, text: str) -> None:
         if monotonic() < self._next:
@@ -260,13 +260,13 @@ class Seldom:
             return
         more = f"; {self._left_out} more since the last warning" if self._left_out else ""
         self._next, self._left_out = monotonic() + WARN_EVERY_S, 0
-        self._tell(f"{text}{more}")
+        self._notify(f"{text}{more}")
 
 
-def _sinks(launch: Launch, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:
+def _sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None]) -> list[LateSink]:
     from offbeat.metrics.sinks import JsonLines, TensorBoard
 
-    metrics, tensorboard = launch.directory.metrics, launch.directory.tensorboard
+    metrics, tensorboard = context.directory.metrics, context.directory.tensorboard
     makers: list[Callable[[], Sink]] = [partial(JsonLines, metrics), partial(TensorBoard, tensorboard)]
     if tracker is not None:  # last: it is told when a line has been written
         makers.append(lambda: tracker)
@@ -276,14 +276,16 @@ def _sinks(launch: Launch, tracker: Sink | None, warn: Callable[[str], None]) ->
 # --- joining the parts --------------------------------------------------------------------------------------
 
 
-def _joined(closing: ExitStack, launch: Launch, sinks: Sequence[Sink], warn: Callable[[str], None]) -> TrainingLoop:
+def _joined(
+    closing: ExitStack, context: RunContext, sinks: Sequence[Sink], warn: Callable[[str], None]
+) -> TrainingLoop:
     """Make actors or workers, and the training loop; leave to `closing` what must be closed at last."""
     from offbeat.metrics.memory import Memory
     from offbeat.metrics.recorder import Recorder
     from offbeat.runtime.training_loop import Watchers
     from offbeat.runtime.wiring import layout_of
 
-    parts, directory, config = launch.parts, launch.directory, launch.config
+    parts, directory, config = context.parts, context.directory, context.config
     role = "worker" if config.runtime.runtime == "hogwild" else "actor"
 
     memory, roles = Memory(), {role: list[int](), "evaluator": []}
@@ -296,7 +298,7 @@ def _joined(closing: ExitStack, launch: Launch, sinks: Sequence[Sink], warn: Cal
     recorder = Recorder(
         sinks,
         layout_of(config, parts.threads),
-        launch.tell,
+        context.notify,
         episodes_window=config.run.episodes_window,
         info=config.env.info_metrics,
         memory=memory.read,
@@ -305,14 +307,14 @@ def _joined(closing: ExitStack, launch: Launch, sinks: Sequence[Sink], warn: Cal
     watchers = Watchers(
         directory,
         recorder,
-        launch.progress,
-        launch.tell,
+        context.progress,
+        context.notify,
         warn,
         partial(show, "evaluator"),
-        launch.signals,
-        launch.callbacks,
+        context.signals,
+        context.callbacks,
     )
-    loop = _loop_for(closing, parts, launch.learned, watchers, partial(show, role))
+    loop = _loop_for(closing, parts, context.learned, watchers, partial(show, role))
     closing.callback(loop.end_evaluations)
     return loop
 
@@ -330,21 +332,21 @@ def _loop_for(
     if isinstance(parts, LockFreeParts):
         from offbeat.runtime.hogwild import HogwildLoop
 
-        pool = WorkerPool(parts, watchers.tell, show)
+        pool = WorkerPool(parts, watchers.notify, show)
         closing.callback(pool.close)
         return HogwildLoop(parts, pool, watchers)
     from offbeat.runtime.paced import PacedLoop
     from offbeat.runtime.wiring import acting_of
 
-    acting = acting_of(parts, learned, watchers.tell, show)
+    acting = acting_of(parts, learned, watchers.notify, show)
     closing.callback(acting.close)
     return PacedLoop(parts, acting, watchers)
 
 
-def _about(launch: Launch) -> About:
+def _about(context: RunContext) -> About:
     from offbeat.runtime.wiring import device_of
 
-    config = launch.config
+    config = context.config
     return About(
         algorithm=config.run.algorithm,
         env=config.run.env,
@@ -353,7 +355,7 @@ def _about(launch: Launch) -> About:
         envs_per_actor=config.runtime.envs_per_actor,
         lead=_lead(config),
         device=device_of(config),
-        run_dir=launch.directory.path,
+        run_dir=context.directory.path,
         lag=config.runtime.lag,
     )
 

@@ -27,8 +27,8 @@ from offbeat.resuming import (
     resumable,
 )
 from offbeat.run_directory import RunDirectory, default_path
-from offbeat.run_to_end import Launch, Run, run_to_end
-from offbeat.runtime.deadline import told_if_slow
+from offbeat.run_to_end import Run, RunContext, run_to_end
+from offbeat.runtime.deadline import notifying_if_slow
 from offbeat.runtime.signals import StopSignals
 from offbeat.threads import limit
 from offbeat.tracking.tracker import require_package
@@ -108,9 +108,9 @@ def start(
             with StopSignals() as signals:  # from here on there is something to put in order
                 directory = RunDirectory.create(path, config)
                 take_back = partial(_discard_empty, directory)
-                launch = Launch(parts, directory, view, callbacks, signals, begin, lambda: None, take_back)
+                context = RunContext(parts, directory, view, callbacks, signals, begin, lambda: None, take_back)
                 with directory.lock():
-                    return run_to_end(launch)
+                    return run_to_end(context)
         finally:
             parts.close()
 
@@ -159,14 +159,14 @@ def resume(
             del saved  # with the replay
             with StopSignals() as signals:
                 changes = Changes(directory, config, state)
-                launch = Launch(
+                context = RunContext(
                     *(parts, directory, view, callbacks, signals, going_on.begin, changes.commit, changes.take_back),
                     learned=state["counters"]["learning_step"],
                     metrics_size=changes.metrics_size,
                 )
                 if crash:
-                    launch.tell(crash)
-                return run_to_end(launch)
+                    context.notify(crash)
+                return run_to_end(context)
         finally:
             parts.close()
 
@@ -186,7 +186,7 @@ def _settled(config: Config, view: Progress, caller: CallerState) -> tuple[Confi
     caller.remember_thread_counts()
     from offbeat.runtime.split import settled
 
-    with told_if_slow(f"measuring {config.run.env}", view.message):
+    with notifying_if_slow(f"measuring {config.run.env}", view.message):
         return settled(config, view.message)
 
 
@@ -196,7 +196,7 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:
     caller.remember_thread_counts()
     limit(config.blas_threads)
     keep_freed_memory()
-    with told_if_slow(f"trying {config.run.env}", view.message):
+    with notifying_if_slow(f"trying {config.run.env}", view.message):
         if config.runtime.runtime == "hogwild":
             from offbeat.runtime.worker_pool import build_lock_free
 

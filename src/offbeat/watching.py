@@ -17,8 +17,8 @@ from offbeat.env_config import EVALUATION_STEPS, EnvConfig, family_of
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.limits import Limits
 from offbeat.envs.make import make_envs, registered
+from offbeat.envs.progress import progress_setters
 from offbeat.envs.sources import make_scalar, mujoco_warnings_once
-from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, OffbeatError
 from offbeat.loading import LoadedPolicy, Trained
 from offbeat.trust import Code, require
@@ -162,8 +162,8 @@ def _make(trained: Trained, render_mode: str) -> Any:
         entry = registered(env_id)
         with mujoco_warnings_once(entry):
             env = make_scalar(entry, {"render_mode": render_mode}, Limits(trained.env_config.max_episode_steps))
-        for tell in tellers([env], parameters(trained.env_config.curriculum), env_id):
-            tell(1.0)  # the task as it is in the end
+        for set_progress in progress_setters([env], parameters(trained.env_config.curriculum), env_id):
+            set_progress(1.0)  # the task as it is in the end
         return env  # noqa: TRY300 - whatever goes wrong is told alike
     except OffbeatError:
         raise

@@ -22,7 +22,7 @@ from tests.reference.runs import (
     small_arguments,
     status_of,
 )
-from tests.reference.standing_still import LARGE, Launch
+from tests.reference.standing_still import LARGE, LaunchSpec
 from tests.runtime.test_supervisor import scene
 
 from offbeat.runtime import deadline
@@ -148,7 +148,7 @@ def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason():
 
 def test_a_child_that_is_stopped_in_the_middle_of_a_report_holds_up_nobody():
     received: list[Report] = []
-    child = start_child("tests.reference.standing_still", Launch(os.getpid()), heard=received.append)
+    child = start_child("tests.reference.standing_still", LaunchSpec(os.getpid()), heard=received.append)
     try:
         while not child.ready:
             child.listen(0.1)
@@ -209,7 +209,7 @@ def test_a_stop_signal_to_all_processes_of_a_run_stops_it_in_order(tmp_path, run
 
 
 def test_a_stop_signal_before_a_child_can_handle_it_does_not_end_it():
-    child = start_child("tests.reference.standing_still", Launch(os.getpid()), heard=lambda _report: None)
+    child = start_child("tests.reference.standing_still", LaunchSpec(os.getpid()), heard=lambda _report: None)
     try:
         os.kill(child.process.pid, signal.SIGTERM)  # Python has not begun there
         listen_until(child, lambda: child.ready)

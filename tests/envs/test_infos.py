@@ -16,7 +16,7 @@ from offbeat.env_config import EnvConfig
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import number_reader, numbers_reader
 from offbeat.envs.make import make_envs
-from offbeat.envs.telling import tellers
+from offbeat.envs.progress import progress_setters
 from offbeat.errors import ConfigError, EnvFailed
 
 NAN = np.nan
@@ -125,21 +125,21 @@ def wind_and_progress(env: Any) -> tuple[float, float]:
 def test_an_env_is_told_through_its_wrappers_and_its_attribute_is_set_where_it_is():
     inner = curious_envs.Learning()
     env = TimeLimit(inner, 5)
-    for tell in tellers([env], parameters(["wind 0:0 1:4"]), "it"):
-        tell(0.25)
+    for set_progress in progress_setters([env], parameters(["wind 0:0 1:4"]), "it"):
+        set_progress(0.25)
     assert (inner.wind, inner.progress) == (1.0, 0.25)
     assert "wind" not in vars(env)
 
 
 def test_a_vector_env_is_told_by_its_methods():
     env = curious_envs.LearningVector(3)
-    for tell in tellers([env], parameters(["wind 0:0 1:4"]), "it"):
-        tell(0.5)
+    for set_progress in progress_setters([env], parameters(["wind 0:0 1:4"]), "it"):
+        set_progress(0.5)
     assert (env.wind, env.progress) == (2.0, 0.5)
 
 
 def test_an_env_that_does_not_listen_is_told_nothing():
-    assert tellers([curious_envs.Line()], [], "it") == []
+    assert progress_setters([curious_envs.Line()], [], "it") == []
 
 
 def test_a_parameter_that_the_env_does_not_have_is_refused():
@@ -156,4 +156,4 @@ def test_an_env_that_raises_when_it_is_told_is_named(monkeypatch):
     monkeypatch.setattr(curious_envs.Learning, "set_progress", refuse)
     envs = make_envs("curious/Learning-v0", 2, seed=0)
     with pytest.raises(EnvFailed, match="being told of progress, an env gave RuntimeError: not now"):
-        envs.tell(0.5)
+        envs.set_progress(0.5)

@@ -58,15 +58,15 @@ def _rebuilt(path: str, size: int) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Orders:
+class LaunchSpec:
     parent: int
     handle: bytes
     slabs: tuple[Slab, ...]
 
 
-def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
     """Open a buffer, add 1 to all that is in it, and keep it open until this process is killed."""
-    tensors = open_buffer(orders.handle, orders.slabs)
+    tensors = open_buffer(launch.handle, launch.slabs)
     for tensor in tensors.values():
         tensor.add_(1)
     connection.send(Report("added", {name: tensor.cpu().numpy() for name, tensor in tensors.items()}))
@@ -78,8 +78,8 @@ class Opener:
 
     def __init__(self, buffer: DeviceBuffer, slabs: Sequence[Slab]) -> None:
         self._said: list[Report] = []
-        orders = Orders(os.getpid(), buffer.handle(), tuple(slabs))
-        self._child = start_child("tests.reference.device_buffers", orders, heard=self._said.append)
+        launch = LaunchSpec(os.getpid(), buffer.handle(), tuple(slabs))
+        self._child = start_child("tests.reference.device_buffers", launch, heard=self._said.append)
 
     def added(self) -> dict[str, Any]:
         """Return what it sees in the buffer once it has added to it."""

@@ -131,29 +131,29 @@ class Solved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Orders:
+class LaunchSpec:
     index: int
     parent: int
     cases: tuple[tuple[Case, int], ...]
     """With the file descriptors of their shared state."""
 
 
-def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
     """Take a part in each case, when its turn comes."""
     torch.set_num_threads(1)
     problem = Problem()
-    for case, fd in orders.cases:
-        if orders.index >= case.workers:
+    for case, fd in launch.cases:
+        if launch.index >= case.workers:
             continue
         shape = case.shape()
         arrays = attach(fd, shape.slabs())
-        board, storage = WorkersBoard(arrays, case.workers), SharedStorage(shape, arrays, orders.index)
-        counter = WorkerUpdateCounter(board, orders.index, separate=storage.separate)
+        board, storage = WorkersBoard(arrays, case.workers), SharedStorage(shape, arrays, launch.index)
+        counter = WorkerUpdateCounter(board, launch.index, separate=storage.separate)
         updates = Updates(LeastSquares(storage).as_algorithm(), counter)
         connection.send(Report("ready", None))
         while not board.limit[0]:  # all begin at the same moment
             os.sched_yield()
-        connection.send(Report("solved", solve(updates, problem, orders.index, case.count)))
+        connection.send(Report("solved", solve(updates, problem, launch.index, case.count)))
 
 
 class Solver:
@@ -163,7 +163,7 @@ class Solver:
         self._solved: SimpleQueue[dict[str, float]] = SimpleQueue()
         self.child: Child = start_child(
             "tests.reference.least_squares",
-            Orders(index, os.getpid(), fds),
+            LaunchSpec(index, os.getpid(), fds),
             [fd for _, fd in fds],
             heard=lambda report: self._solved.put(report.content),
         )

@@ -71,7 +71,7 @@ def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> li
 def begun(env: str, **settings: Any) -> tuple[Parts, SerialActing]:
     """Return both sides of such a run, in serial, with version 0 published and every actor begun."""
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
-    acting = acting_of(parts, 0, tell=print, show=print)
+    acting = acting_of(parts, 0, notify=print, show=print)
     assert isinstance(acting, SerialActing)
     parts.learner.publish(0)
     acting.begin([None] * parts.config.runtime.actors)

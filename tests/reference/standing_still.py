@@ -121,11 +121,11 @@ register_encoder("hanging", "tests.reference.standing_still:Hanging")
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchSpec:
     parent: int
 
 
-def work(launch: Launch, connection: Connection[Report, Any]) -> None:  # noqa: ARG001 - what children are called with
+def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:  # noqa: ARG001 - what children are called with
     """Report so much that nobody takes it in at once."""
     connection.send(Report("ready", None))
     connection.send(Report("large", bytes(LARGE)))

@@ -17,7 +17,7 @@ FOLDER = Path("told")
 """In the current folder; one file an env."""
 
 
-class Told(NamedTuple):
+class WorkerReport(NamedTuple):
     """What an env has seen when it was first stepped or reset."""
 
     pid: int
@@ -43,13 +43,13 @@ class Telling(Wave):
         self.take_a_moment()
         if not self.told:
             self.told = True
-            self.tell(begun)
+            self.report(begun)
         return super().reset(**arguments)
 
     def take_a_moment(self) -> None:
         time.sleep(0.1)
 
-    def tell(self, begun: float) -> None:
+    def report(self, begun: float) -> None:
         cores, nice = sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0)
         threads = [pool["num_threads"] for pool in threadpool_info()]
         seen = (os.getpid(), threading.current_thread().name, cores, nice, threads, os.environ.get("OMP_NUM_THREADS"))
@@ -70,9 +70,9 @@ class Meeting(Telling):
             time.sleep(0.01)
 
 
-def told() -> list[Told]:
+def told() -> list[WorkerReport]:
     """Return what all envs have told, in the order in which they began."""
-    every = [Told(*json.loads(file.read_text())) for file in FOLDER.glob("*.json")]
+    every = [WorkerReport(*json.loads(file.read_text())) for file in FOLDER.glob("*.json")]
     return sorted(every, key=lambda one: one.begun)
 
 

@@ -16,7 +16,7 @@ from tests.reference.least_squares import (
     Problem,
     Solvers,
     solve,
-    solving,
+    solvers,
 )
 
 from offbeat.workers.updates import Updates
@@ -33,7 +33,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def pool():
-    with solving(CASES) as made:
+    with solvers(CASES) as made:
         yield made
 
 

@@ -36,7 +36,7 @@ class Bench(RunArguments):
             config = self.config()
             from offbeat.runtime.split import settled
         with stdout_aside(), busy("measuring what acting and learning cost"):
-            config, reason = settled(config, _tell)
+            config, reason = settled(config, _notify)
         if reason and not self.json:
             print(reason)
         with stdout_aside(), busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
@@ -48,11 +48,11 @@ class Bench(RunArguments):
         from offbeat.runtime import measure
 
         if self.act_only:
-            return {"act_only_sps": measure.sampling_sps(config, self.seconds, _tell)}
-        return measure.report(config, self.seconds, _tell)
+            return {"act_only_sps": measure.sampling_sps(config, self.seconds, _notify)}
+        return measure.report(config, self.seconds, _notify)
 
 
-def _tell(text: str, _details: str = "") -> None:
+def _notify(text: str, _details: str = "") -> None:
     print(text, file=sys.stderr)
 
 

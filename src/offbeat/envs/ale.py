@@ -119,7 +119,7 @@ class AtariEnvs:
         self._games = games
         self._seeds: Sequence[int] | None = seeds
 
-    def tell(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Do nothing: games do not listen."""
 
     def reset(self) -> Tree:

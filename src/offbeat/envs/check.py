@@ -91,13 +91,13 @@ def _begun(
     """Make envs and reset them; once more, with a leaf for the mask, where their infos turn out to have one."""
     make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, kwargs=kwargs)
     with closing(make()) as envs:
-        envs.tell(0.0)
+        envs.set_progress(0.0)
         first = envs.reset()
         if not (isinstance(envs, GymnasiumEnvs) and envs.offers_mask):
             yield envs, first
             return
     with closing(make(info_mask=True)) as envs:
-        envs.tell(0.0)
+        envs.set_progress(0.0)
         yield envs, envs.reset()
 
 

@@ -78,7 +78,7 @@ class Envs(Protocol):
     groups: tuple[slice, ...]
     """The columns of each group, in order and without a gap."""
 
-    def tell(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Tell the envs how far the training has come, from 0 to 1; it may be said between any two steps.
 
         Raises:

@@ -121,7 +121,7 @@ class EnvPoolEnvs:
             for pool, group in zip(pools, groups, strict=True)
         ]
 
-    def tell(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Do nothing: a pool does not listen."""
 
     def reset(self) -> Tree:

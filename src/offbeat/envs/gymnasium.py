@@ -24,6 +24,7 @@ from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.encoding import ActionEncoder, action_encoder, apart
 from offbeat.envs.infos import number_reader, numbers_reader, waiting
 from offbeat.envs.limits import Limits
+from offbeat.envs.progress import progress_setters
 from offbeat.envs.rows import (
     FAILURES,
     FiniteCheck,
@@ -43,7 +44,6 @@ from offbeat.envs.rows import (
 )
 from offbeat.envs.sources import AnyEnv, AnyVectorEnv, make_source, mujoco_warnings_once
 from offbeat.envs.spaces import action_spec, observation_leaves
-from offbeat.envs.telling import tellers
 from offbeat.errors import ConfigError, EnvFailed
 from offbeat.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
 
@@ -320,7 +320,7 @@ class GymnasiumEnvs:
             for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
-        self._tellers = tellers(self._all_envs(), curriculum, spec.id)
+        self._progress_setters = progress_setters(self._all_envs(), curriculum, spec.id)
         self._sent: list[Any] = [None] * len(groups)
 
     @property
@@ -333,11 +333,11 @@ class GymnasiumEnvs:
         """Whether the infos say which choices are allowed, and nobody asks them yet."""
         return self.spec.mask is None and bool(self.spec.action.nvec) and self._columns[0].offers_mask
 
-    def tell(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Tell those envs that listen; a curriculum sets their parameters."""
         try:
-            for tell in self._tellers:
-                tell(progress)
+            for set_progress in self._progress_setters:
+                set_progress(progress)
         except FAILURES as error:
             what = f"being told of progress, an env gave {type(error).__name__}: {error}"
             raise failed(self.spec.id, 0, what, error) from error

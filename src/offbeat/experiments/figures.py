@@ -12,13 +12,13 @@ from offbeat.plots.directories import runs_of
 _AXES: tuple[XAxis, ...] = ("steps", "time")
 
 
-def draw(experiment: Path, trials: Sequence[Path], tell: Callable[[str], None]) -> None:
-    """Draw all graphs that there are returns for; `tell` is told which trial's are being drawn."""
+def draw(experiment: Path, trials: Sequence[Path], notify: Callable[[str], None]) -> None:
+    """Draw all graphs that there are returns for; `notify` is given which trial's are being drawn."""
     for folder in (*trials, experiment):
         try:
             runs = runs_of(folder)
         except ConfigError:  # no returns yet
             continue
-        tell(f"drawing {folder.name}")
+        notify(f"drawing {folder.name}")
         for x in _AXES:
             plot_runs(runs, x, out=folder / f"return-{x}.png")

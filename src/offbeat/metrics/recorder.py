@@ -89,13 +89,13 @@ class Recorder:
         self,
         sinks: Sequence[Sink],
         layout: Layout | None = None,
-        tell: Callable[[str], None] = lambda _text: None,
+        notify: Callable[[str], None] = lambda _text: None,
         *,
         episodes_window: int = 100,
         info: Sequence[str] = (),
         memory: Callable[[], Mapping[str, float | None]] = dict,
     ) -> None:
-        self._sinks, self._tell, self._memory = tuple(sinks), tell, memory
+        self._sinks, self._notify, self._memory = tuple(sinks), notify, memory
         self._layout = layout
         self.bottleneck: BottleneckReport | None = None
         """Who waited for whom in the period that the last line tells of; None before the first one."""
@@ -254,7 +254,7 @@ class Recorder:
     def _say_what_is_silent(self) -> None:
         """Say once of each name that no info has had it: it may be mistyped."""
         for name in sorted(self._silent):
-            self._tell(
+            self._notify(
                 f"info_metrics names {name}, which no info of a step has had in {self._totals['episodes']} episodes: "
                 "see what the env's step() returns"
             )

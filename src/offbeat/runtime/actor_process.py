@@ -18,7 +18,7 @@ NICER = 10
 
 
 @dataclass(frozen=True)
-class Orders:
+class LaunchSpec:
     """What an actor process is told at its start."""
 
     index: int
@@ -41,35 +41,35 @@ class Orders:
     learners_bell: int
 
 
-def _niceness(orders: Orders) -> int | None:
+def _niceness(launch: LaunchSpec) -> int | None:
     """Return how nice to be, None for as it is.
 
     Where actors can fill all cores, the learner would wait for a core again and again, and then they for the learner.
     An actor that is started again inherits the learner's niceness, so all of them have it from the start.
     """
-    runtime = orders.plan.runtime
+    runtime = launch.plan.runtime
     if runtime.actor_nice is not None or runtime.learner_nice is not None:
         return runtime.learner_nice if runtime.actor_nice is None else runtime.actor_nice
-    crowded = runtime.actors * orders.plan.actor_threads >= len(orders.cores)
+    crowded = runtime.actors * launch.plan.actor_threads >= len(launch.cores)
     return min(19, niceness() + NICER) if crowded else None
 
 
-def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
     """Be an actor until the gate closes."""
-    plan, runtime = orders.plan, orders.plan.runtime
-    place(turn(runtime.actor_cores, orders.index) or orders.cores, _niceness(orders))
+    plan, runtime = launch.plan, launch.plan.runtime
+    place(turn(runtime.actor_cores, launch.index) or launch.cores, _niceness(launch))
     limit_blas(plan.actor_threads)
     keep_freed_memory()
-    sending.unpack(orders.env)
-    arrays = attach(orders.arena, plan.slabs())
+    sending.unpack(launch.env)
+    arrays = attach(launch.arena, plan.slabs())
     board = Board(arrays, runtime.actors)
-    gate = ActorGate(board, plan.pace, runtime, orders.index, Bell(orders.own_bell, -1), Bell(-1, orders.learners_bell))
+    gate = ActorGate(board, plan.pace, runtime, launch.index, Bell(launch.own_bell, -1), Bell(-1, launch.learners_bell))
     gate.enter(resets=True)  # making envs may take as long as beginning episodes
-    actor = plan.actor(orders.index, orders.origin, gate, orders.attempt)
+    actor = plan.actor(launch.index, launch.origin, gate, launch.attempt)
     gate.leave()
-    actor.timings.merge(board.spent(orders.index))  # the time of a process that died is not forgotten
+    actor.timings.merge(board.spent(launch.index))  # the time of a process that died is not forgotten
     try:
-        plan.begin(actor, orders.origin, orders.snapshot, orders.progress)
+        plan.begin(actor, launch.origin, launch.snapshot, launch.progress)
         connection.send(Report("ready", None))
         actor.work(
             gate,

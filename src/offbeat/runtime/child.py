@@ -53,7 +53,7 @@ class Report(NamedTuple):
 # --- in the child -------------------------------------------------------------------------------------------
 
 
-class Orders(Protocol):
+class LaunchSpec(Protocol):
     """What every child is told."""
 
     @property
@@ -62,15 +62,15 @@ class Orders(Protocol):
         ...
 
 
-class Life(Protocol):
+class ChildModule(Protocol):
     """The module of a kind of child."""
 
-    def work(self, orders: Any, connection: Connection[Report, Any]) -> None:
-        """Do what the orders say, until `Closed`."""
+    def main(self, launch: Any, connection: Connection[Report, Any]) -> None:
+        """Do what the launch say, until `Closed`."""
 
 
 def live(module: str) -> None:
-    """Be a child: take orders, then do the work of a module; why it could not go on is reported."""
+    """Be a child: take the launch spec, then do the work of a module; why it could not go on is reported."""
     _leave_stops_to_the_parent()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
@@ -78,10 +78,10 @@ def live(module: str) -> None:
         received = connection.recv_bytes()  # before anything heavy is loaded
     except EOFError:
         return  # whoever started this process has died
-    life, orders = cast(Life, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
-    _die_with_the_parent(orders.parent, connection)
+    program, launch = cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
+    _die_with_the_parent(launch.parent, connection)
     try:
-        life.work(orders, connection)
+        program.main(launch, connection)
     except Closed:
         return
     except BaseException as error:  # noqa: BLE001 - the parent is told, whatever it was
@@ -153,8 +153,8 @@ class Child:
         Args:
             index: of the worker that it is.
             process: as it was started.
-            connection: on which it gets its orders, and reports.
-            launch: its orders; can be pickled.
+            connection: on which it gets its launch spec, and reports.
+            launch: its launch spec; can be pickled.
             heard: is given what its kind of child reports beyond the usual, in the thread that calls `listen`.
             notify: is called, in another thread, when there is a report to listen to.
         """
@@ -175,7 +175,7 @@ class Child:
         self._thread.start()
 
     def _converse(self, launch: bytes) -> None:
-        """Send the orders, then take in reports until the other end is gone."""
+        """Send the launch, then take in reports until the other end is gone."""
         with self._connection as connection, contextlib.suppress(EOFError, OSError):
             connection.send_bytes(launch)
             while True:
@@ -267,8 +267,8 @@ def start_child(
     lines pass above it.
 
     Args:
-        module: whose `work` it is to do, see `Life`.
-        launch: its orders.
+        module: whose `main` it is to run, see `ChildModule`.
+        launch: its launch spec.
         inherited: file descriptors that it gets, under the same numbers.
         index: of the worker that it is.
         threads: that BLAS and OpenMP may use there.

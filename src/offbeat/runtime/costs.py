@@ -140,7 +140,7 @@ class PlayedBack:
             for row in range(len(slot["reward"]) - 1)
         )
 
-    def tell(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Take no notice of progress."""
 
     def reset(self) -> Tree:

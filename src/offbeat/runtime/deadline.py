@@ -141,13 +141,13 @@ def start_timeout(runtime: RuntimeConfig) -> float:
 
 
 @contextmanager
-def told_if_slow(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None]:
     """Tell every minute that a piece of work in this thread is still under way: nobody else could end it."""
     over, begun = Event(), monotonic()
 
     def remind() -> None:
         while not over.wait(STEP_TIMEOUT_S):
-            tell(f"still {what} after {monotonic() - begun:.0f} s: if it hangs, press Ctrl-C")
+            notify(f"still {what} after {monotonic() - begun:.0f} s: if it hangs, press Ctrl-C")
 
     Thread(target=remind, daemon=True).start()
     try:

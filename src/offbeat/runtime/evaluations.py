@@ -37,7 +37,7 @@ class Evaluations:
         make_evaluator: Callable[[], Evaluator],
         recorder: Recorder,
         saving: Saving,
-        tell: Notify,
+        notify: Notify,
         expected_s: Callable[[], float],
         write_line: Callable[[], None],
         *,
@@ -52,7 +52,7 @@ class Evaluations:
             make_evaluator: makes who does it; called when the first evaluation is due.
             recorder: takes the results.
             saving: takes the weights, which may be the best.
-            tell: tells the user.
+            notify: tells the user.
             expected_s: returns the seconds that the first evaluation may take, by what acting has taken so far.
             write_line: writes a metrics line; each result is in one of its own.
             beside: whether the learner goes on meanwhile.
@@ -60,7 +60,7 @@ class Evaluations:
         """
         self._run, self._policy, self._make_evaluator = run, policy, make_evaluator
         self._evaluator: Evaluator | None = None
-        self._recorder, self._saving, self._tell, self._expected_s = recorder, saving, tell, expected_s
+        self._recorder, self._saving, self._notify, self._expected_s = recorder, saving, notify, expected_s
         self._write_line, self.beside, self._bounded = write_line, beside, bounded
         self._under_way: tuple[Tree, Counters] | None = None
         """The weights that are being evaluated, and how far the run had come with them."""
@@ -113,7 +113,7 @@ class Evaluations:
             return False
         self._owed = False
         if not self._left_out:
-            self._tell(
+            self._notify(
                 f"an evaluation takes about {one:.1f} s: some are left out, so that they take no more than "
                 f"{100 * self._run.eval_time_share:.0f} % of the time (eval_time_share); the end is always evaluated"
             )
@@ -144,7 +144,7 @@ class Evaluations:
         self._last_seconds = result.seconds
         if result.evaluation is None:
             self._recorder.evaluation_failed()
-            self._tell(f"evaluation failed, and training goes on: {result.failure}", result.details)
+            self._notify(f"evaluation failed, and training goes on: {result.failure}", result.details)
             return
         evaluation = result.evaluation
         self._recorder.evaluated(
@@ -165,7 +165,7 @@ class Evaluations:
         """Say once a run that an evaluation was cut."""
         if cuts and not self._was_cut:
             self._was_cut = True
-            self._tell(
+            self._notify(
                 f"evaluation: {cuts}; they count with what they had earned. The bounds are "
                 f"eval_max_episode_steps={self._run.eval_max_episode_steps} and "
                 f"eval_max_steps={self._run.eval_max_steps} in total; where it is the task that never ends, type "

@@ -34,7 +34,7 @@ class Evaluated(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchSpec:
     """What an evaluator process is sent at its start."""
 
     plan: EvaluationPlan
@@ -78,7 +78,7 @@ class EvaluatorBoard:
         self.deadlines = [Deadline(arrays["deadline"])]
 
 
-def work(launch: Launch, connection: Connection[Report, Any]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:
     """Be an evaluator until it is closed."""
     place(launch.cores, launch.nice)
     limit_blas(launch.threads)

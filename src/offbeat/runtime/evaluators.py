@@ -21,7 +21,7 @@ from offbeat.runtime.acting import Snapshot
 from offbeat.runtime.actor_process import NICER
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.evaluation_plan import EvaluationPlan
-from offbeat.runtime.evaluator_process import Evaluated, EvaluatorBoard, Launch, board_slabs
+from offbeat.runtime.evaluator_process import Evaluated, EvaluatorBoard, LaunchSpec, board_slabs
 from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.threads import niceness, usable_core_numbers
@@ -92,7 +92,7 @@ class ProcessEvaluator:
         self,
         plan: EvaluationPlan,
         config: Config,
-        tell: Notify,
+        notify: Notify,
         show: Callable[[Sequence[Child]], None],
         *,
         beside: bool,
@@ -102,7 +102,7 @@ class ProcessEvaluator:
         Args:
             plan: of the evaluations.
             config: of the run.
-            tell: tells the user what has happened.
+            notify: tells the user what has happened.
             show: is given the process, whenever it has changed.
             beside: whether it evaluates while the learner learns, and is therefore nicer.
 
@@ -117,7 +117,7 @@ class ProcessEvaluator:
         self._board = EvaluatorBoard(self._arena.arrays)
         self._bell, self._own_bell = Bell.make(), Bell.make()
         self._supervisor = Supervisor(
-            self._launched, self._board, config.runtime, tell, show, role="evaluator", work="evaluation", exact=False
+            self._launched, self._board, config.runtime, notify, show, role="evaluator", work="evaluation", exact=False
         )
         self._results: list[Evaluated] = []
         self._begun = 0.0
@@ -136,7 +136,7 @@ class ProcessEvaluator:
     def _launched(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
         inherited = (self._arena.fd, self._bell.reader)
         raised = any((child.process.returncode or 0) > 0 for child in self._supervisor.processes)
-        launch = Launch(
+        launch = LaunchSpec(
             self._plan,
             self._config.runtime,
             attempt if raised else 0,
@@ -192,7 +192,7 @@ class ProcessEvaluator:
 def make_evaluator(
     config: Config,
     policy: PolicySpec,
-    tell: Notify,
+    notify: Notify,
     show: Callable[[Sequence[Child]], None],
     *,
     beside: bool,
@@ -202,7 +202,7 @@ def make_evaluator(
     if config.run.evaluator == "inline":
         return InlineEvaluator(plan)
     try:
-        return ProcessEvaluator(plan, config, tell, show, beside=beside)
+        return ProcessEvaluator(plan, config, notify, show, beside=beside)
     except ConfigError as error:
-        tell(f"evaluations run in the process of the learner, and are not supervised: {error}")
+        notify(f"evaluations run in the process of the learner, and are not supervised: {error}")
         return InlineEvaluator(plan)

@@ -19,7 +19,7 @@ from offbeat.runtime.saved_state import require_like
 from offbeat.runtime.shared_state import Done
 from offbeat.runtime.training_loop import Ending, TrainingLoop, Watchers
 from offbeat.runtime.worker_pool import LockFreeParts, WorkerPool
-from offbeat.runtime.worker_process import State, Told
+from offbeat.runtime.worker_process import State, WorkerReport
 from offbeat.types import Tree
 
 REST_S = 5.0
@@ -62,7 +62,7 @@ class HogwildLoop(TrainingLoop):
     def _look(self) -> None:
         """Count what workers have done meanwhile, then do what is due: evaluate, write, save, end."""
         at_rest, before = self._pool.at_rest, self.counters  # in this order: at rest, nothing is added any more
-        self._take_in()
+        self._count()
         finished = at_rest and self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
@@ -100,8 +100,8 @@ class HogwildLoop(TrainingLoop):
 
     # --- counting -------------------------------------------------------------------------------------------
 
-    def _take_in(self) -> None:
-        """Take in what workers have told of, and bring the counters up to this moment."""
+    def _count(self) -> None:
+        """Take in what workers have reported, and bring the counters up to this moment."""
         done = [self._board.done(worker) for worker in range(self._board.workers)]
         env_steps, updates = sum(each.env_steps for each in done), self._board.updates.sum(axis=0)
         self.counters = replace(
@@ -114,18 +114,18 @@ class HogwildLoop(TrainingLoop):
         )
         self._renew_counters()
         heard, self._pool.heard = self._pool.heard, []
-        for worker, told in heard:
-            self._take_in_told(worker, told)
+        for worker, report in heard:
+            self._take_in(worker, report)
 
-    def _take_in_told(self, worker: int, told: Told) -> None:
-        for metrics in told.metrics:
+    def _take_in(self, worker: int, report: WorkerReport) -> None:
+        for metrics in report.metrics:
             if "replay_size" in metrics:
                 self._replay_sizes[worker] = metrics["replay_size"]
                 metrics["replay_size"] = sum(self._replay_sizes)
             self._recorder.learned(metrics)
-        for returns, lengths in zip(told.returns, told.lengths, strict=True):
+        for returns, lengths in zip(report.returns, report.lengths, strict=True):
             self._recorder.episodes(returns, lengths)
-        self._recorder.reported(told.info)
+        self._recorder.reported(report.info)
 
     def _during_evaluation(self) -> None:
         self._pool.watch()
@@ -151,7 +151,7 @@ class HogwildLoop(TrainingLoop):
         if self._saving.best_is_unsaved:
             self._save_best()
         self._pool.settle(REST_S)
-        self._take_in()
+        self._count()
         super().salvage()
 
     def _kept(self) -> Tree | None:

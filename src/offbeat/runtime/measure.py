@@ -71,7 +71,7 @@ class Speed:
     """The learning step that was the last: its batch is still whole."""
 
 
-def report(config: Config, seconds: float, tell: Notify) -> dict[str, Any]:
+def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     """Run the runtime for `seconds`, then measure the costs with the policy that it arrived at.
 
     In this order, because what an env step costs depends on the policy: a pole that falls at once is reset all the
@@ -82,10 +82,10 @@ def report(config: Config, seconds: float, tell: Notify) -> dict[str, Any]:
     """
     limit(config.blas_threads)
     keep_freed_memory()
-    lock_free = _lock_free_sps(config, seconds, tell) if config.runtime.runtime == "hogwild" else None
+    lock_free = _lock_free_sps(config, seconds, notify) if config.runtime.runtime == "hogwild" else None
     parts = build(config if lock_free is None else config.of_worker(0))
     try:
-        speed = _speed(parts, seconds, tell, learns=True)
+        speed = _speed(parts, seconds, notify, learns=True)
         costs, threads = _costs(parts, speed.last_step), parts.threads
     finally:
         parts.close()
@@ -93,7 +93,7 @@ def report(config: Config, seconds: float, tell: Notify) -> dict[str, Any]:
     return figures(layout_of(config, threads), costs, speed)
 
 
-def sampling_sps(config: Config, seconds: float, tell: Notify) -> float:
+def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of the actors, where nobody learns.
 
     Raises:
@@ -105,7 +105,7 @@ def sampling_sps(config: Config, seconds: float, tell: Notify) -> float:
     keep_freed_memory()
     parts = build(config)
     try:
-        return _speed(parts, seconds, tell, learns=False).sps
+        return _speed(parts, seconds, notify, learns=False).sps
     finally:
         parts.close()
 
@@ -126,9 +126,9 @@ class _Step:
     """Moment of `perf_counter()`."""
 
 
-def _speed(parts: Parts, seconds: float, tell: Notify, *, learns: bool) -> Speed:
+def _speed(parts: Parts, seconds: float, notify: Notify, *, learns: bool) -> Speed:
     """Run without checkpoints, evaluation and metrics; the start-up and a warm-up of a tenth are left out."""
-    acting = acting_of(parts, 0, tell, lambda _processes: None)
+    acting = acting_of(parts, 0, notify, lambda _processes: None)
     try:
         _publish(parts, 0, learns=learns)
         acting.begin([None] * parts.config.runtime.actors)
@@ -145,10 +145,10 @@ def _speed(parts: Parts, seconds: float, tell: Notify, *, learns: bool) -> Speed
     )
 
 
-def _lock_free_sps(config: Config, seconds: float, tell: Notify) -> float:
+def _lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
     parts = build_lock_free(config)
-    pool, board = WorkerPool(parts, tell, lambda _processes: None), parts.board
+    pool, board = WorkerPool(parts, notify, lambda _processes: None), parts.board
     try:
         pool.begin([None] * board.workers)
         pool.go_on(NO_HOLD)

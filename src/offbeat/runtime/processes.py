@@ -13,7 +13,7 @@ from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan, Snapshot
-from offbeat.runtime.actor_process import Orders
+from offbeat.runtime.actor_process import LaunchSpec
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.supervisor import Notify, Supervisor
@@ -50,12 +50,12 @@ class ProcessActing(GatedActing):
         own_bell, learners_bell = self.gate.actors[index].reader, self.gate.own.writer
         inherited = (self._arena.fd, own_bell, learners_bell)
         progress = self._weights.progress(self._weights.newest)
-        orders = Orders(
+        launch = LaunchSpec(
             index, self.plan, origin, attempt, snapshot, progress, self._env, os.getpid(), self._cores, *inherited
         )
         return start_child(
             "offbeat.runtime.actor_process",
-            orders,
+            launch,
             inherited,
             index=index,
             threads=self.plan.actor_threads,

@@ -168,7 +168,7 @@ class SharedStatistics(RunningStatistics):
 
     def update(self, rows: NDArray[Any]) -> None:
         super().update(rows)
-        self._tell()
+        self._publish()
 
     def published(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         return self._merged().published()
@@ -180,9 +180,9 @@ class SharedStatistics(RunningStatistics):
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a worker's own share."""
         super().restore(state)
-        self._tell()
+        self._publish()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         if self._own is not None:
             self._records.write(self._own, _packed(self.count, self.mean, self.squares))
 

@@ -80,12 +80,12 @@ def divisions(columns: int, env_groups: int, most: int) -> list[int]:
     return [actors for actors in range(1, most + 1) if columns % (actors * env_groups) == 0]
 
 
-def settled(config: Config, tell: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
+def settled(config: Config, notify: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
     """Measure and choose, if `split` says so.
 
     Args:
         config: all settings.
-        tell: tells the user of an env that failed while it was measured, and is tried again.
+        notify: tells the user of an env that failed while it was measured, and is tried again.
 
     Returns:
         The config with a layout that is given, and a sentence with the reason, '' where nothing was measured.
@@ -100,7 +100,7 @@ def settled(config: Config, tell: Callable[[str], None] = lambda _text: None) ->
     keep_freed_memory()
     parts = build(config)
     try:
-        options = _measure(parts, tell)
+        options = _measure(parts, notify)
     finally:
         parts.close()
     cores, max_lag = usable_cores(), config.runtime.max_lag
@@ -138,7 +138,7 @@ def _reason(runtime: RuntimeConfig, option: Option, cores: int) -> str:
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
-def _measure(parts: Parts, tell: Callable[[str], None]) -> list[Option]:
+def _measure(parts: Parts, notify: Callable[[str], None]) -> list[Option]:
     """Measure every layout that comes into question."""
     cores, runtime = usable_cores(), parts.config.runtime
     parts.learner.publish(0)
@@ -148,7 +148,7 @@ def _measure(parts: Parts, tell: Callable[[str], None]) -> list[Option]:
     learn = learn_cost(parts, 0, LEARN_S)
     options = [
         Option(actors, parts.config.threads, *acting, learn)
-        for actors, acting in _acting_costs(parts, _EnvCosts(parts, weights, tell), weights, cores)
+        for actors, acting in _acting_costs(parts, _EnvCosts(parts, weights, notify), weights, cores)
     ]
     if runtime.learner_threads is None and learn.cpu * runtime.batch_rows >= UPDATE_US * updates:
         options += _with_threads(parts, options, cores)
@@ -193,8 +193,8 @@ def _acting_costs(parts: Parts, envs: _EnvCosts, weights: F32, cores: int) -> It
 class _EnvCosts:
     """Measures envs for more and more columns, as long as there is time; then the last cost stands for the others."""
 
-    def __init__(self, parts: Parts, weights: F32, tell: Callable[[str], None]) -> None:
-        self._config, self._tell = parts.config, tell
+    def __init__(self, parts: Parts, weights: F32, notify: Callable[[str], None]) -> None:
+        self._config, self._notify = parts.config, notify
         budget = parts.config.runtime.restart_budget
         self._budget = RESTART_BUDGET if budget is None else budget
         self._failures = 0
@@ -222,7 +222,7 @@ class _EnvCosts:
                     spent = f"{what}; its restart_budget of {self._budget} is spent"
                     raise with_notes_of(EnvFailed(spent), error) from error
                 lines = getattr(error, "__notes__", []) if self._failures == 1 else []
-                self._tell("\n".join([f"{what}: tried again; {self._failures} of {self._budget}", *lines]))
+                self._notify("\n".join([f"{what}: tried again; {self._failures} of {self._budget}", *lines]))
 
     def _measure(self, columns: int, groups: int) -> Cost:
         run, begun = self._config.run, perf_counter()

@@ -58,7 +58,7 @@ class Supervisor:
         start: Callable[[int, int, Snapshot, int], Child],
         board: Board,
         runtime: RuntimeConfig,
-        tell: Notify,
+        notify: Notify,
         show: Callable[[Sequence[Child]], None],
         *,
         role: str,
@@ -72,7 +72,7 @@ class Supervisor:
                 number of its recent deaths: what follows from a seed must not happen again and again.
             board: says which ticket a child has open, and by when its envs must answer.
             runtime: the settings.
-            tell: tells the user.
+            notify: tells the user.
             show: is given the processes whenever they have changed.
             role: what a child is called.
             work: what one piece of its work is called.
@@ -82,7 +82,7 @@ class Supervisor:
         self.restarts = 0
         self._start, self._board, self._runtime = start, board, runtime
         self._role, self._work, self._exact = role, work, exact
-        self._tell, self._show = tell, show
+        self._notify, self._show = notify, show
         self._stalls = StallWatch(board.deadlines)
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
@@ -155,7 +155,7 @@ class Supervisor:
         cut = ", at a marked cut" if self._exact else ""
         inexact = "; this run is no longer exact" if self._exact and self._runtime.lag == "exact" else ""
         again = f"started again{cut}; restart {deaths} of {self._budget}{inexact}"
-        self._tell("\n".join(filter(None, (f"{text}{f' ({why})' if why else ''}: {again}", lines))), dead.failure)
+        self._notify("\n".join(filter(None, (f"{text}{f' ({why})' if why else ''}: {again}", lines))), dead.failure)
 
     def _count_death(self, index: int) -> int:
         """Return how often this child has died within the window."""

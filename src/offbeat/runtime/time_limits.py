@@ -17,9 +17,9 @@ class TimeLimitWarning:
     stepped; so the run's own episodes are looked at, and no env is stepped for it.
     """
 
-    def __init__(self, env: EnvSpec, columns: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, env: EnvSpec, columns: int, notify: Callable[[str], None]) -> None:
         """Look at a run of so many envs."""
-        self._env, self._columns, self._tell = env, columns, tell
+        self._env, self._columns, self._notify = env, columns, notify
         self._done = env.time_limit is not None
 
     def look(self, env_steps: int, episodes: int) -> None:
@@ -29,7 +29,7 @@ class TimeLimitWarning:
         self._done = True
         if env_steps < LONG * (episodes + 1):
             return  # they end by themselves
-        self._tell(
+        self._notify(
             f"warning: {self._env.id} has no time limit that is known, and only {episodes} episodes have ended in "
             f"{env_steps} env steps: if one can go on for ever, type --set max_episode_steps=N"
         )

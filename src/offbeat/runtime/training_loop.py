@@ -55,7 +55,7 @@ class Watchers(NamedTuple):
     directory: RunDirectory
     recorder: Recorder
     progress: Progress
-    tell: Notify
+    notify: Notify
     warn: Callable[[str], None]
     """Tells of what could not be written, seldom enough."""
     show_evaluator: Callable[[Sequence[Child]], None]
@@ -96,8 +96,8 @@ class TrainingLoop(ABC):
     def __init__(self, run_parts: LoopParts, watchers: Watchers) -> None:
         self._run_parts, self._run = run_parts, run_parts.config.run
         self._recorder, self._progress = watchers.recorder, watchers.progress
-        self._signals, self._callbacks, self._tell = watchers.signals, watchers.callbacks, watchers.tell
-        self._time_limit = TimeLimitWarning(run_parts.env, run_parts.config.columns, watchers.tell)
+        self._signals, self._callbacks, self._notify = watchers.signals, watchers.callbacks, watchers.notify
+        self._time_limit = TimeLimitWarning(run_parts.env, run_parts.config.columns, watchers.notify)
         self._saving = Saving(run_parts, watchers)
         self._evaluations = self._make_evaluations(watchers)
         self.counters = Counters()
@@ -118,14 +118,14 @@ class TrainingLoop(ABC):
         exact = config.runtime.lag == "exact"
         beside = not exact and config.runtime.runtime != "serial" and usable_cores() > 1
         beside &= config.run.evaluator == "process"
-        tell, show = watchers.tell, watchers.show_evaluator
+        notify, show = watchers.notify, watchers.show_evaluator
         return Evaluations(
             config.run,
             self._run_parts.policy,
-            partial(make_evaluator, config, self._run_parts.policy, tell, show, beside=beside),
+            partial(make_evaluator, config, self._run_parts.policy, notify, show, beside=beside),
             watchers.recorder,
             self._saving,
-            tell,
+            notify,
             self._expected_evaluation_s,
             self._write_renewed_line,
             beside=beside,

@@ -68,12 +68,12 @@ class Parts:
             self.arena.close()
 
 
-def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> Parts:
+def build(config: Config, notify: Callable[[str], None] = lambda _text: None) -> Parts:
     """Make the learner's side of a run, after a few steps in the env, which show whether it works at all.
 
     Args:
         config: all settings.
-        tell: is told how much memory will be taken, where that is much.
+        notify: is given how much memory will be taken, where that is much.
 
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
@@ -86,7 +86,7 @@ def build(config: Config, tell: Callable[[str], None] = lambda _text: None) -> P
     plan = Plan(config.run, config.env, runtime, env, policy, fields, memory, config.actor_threads)
     require_memory(plan.slabs(), memory.purpose, memory.remedy)
     if news := memory.describe(fields):
-        tell(news)
+        notify(news)
     arena = SharedArena(plan.slabs()) if runtime.runtime == "processes" else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     slots, weights, timings = plan.slots(arrays), plan.weights(arrays), Timings()
@@ -123,20 +123,20 @@ def learner_of(
     return UnrollLearner(algorithm, slots, weights, **shared)
 
 
-def acting_of(parts: Parts, learned: int, tell: Notify, show: Callable[[Sequence[Child]], None]) -> Acting:
+def acting_of(parts: Parts, learned: int, notify: Notify, show: Callable[[Sequence[Child]], None]) -> Acting:
     """Make the actors' side of a run, which acts from the first ticket on that learning step `learned` takes in.
 
     Args:
         parts: the learner's side.
         learned: learning steps that are finished; the first ticket keys the episodes that begin there.
-        tell: tells the user what has happened.
+        notify: tells the user what has happened.
         show: is given the actor processes, whenever they have changed.
 
     Raises:
         ConfigError: the env cannot be made, or cannot be sent to another process.
     """
     if parts.arena is not None:
-        return ProcessActing(parts.plan, parts.arena, learned, parts.timings, tell, show)
+        return ProcessActing(parts.plan, parts.arena, learned, parts.timings, notify, show)
     if parts.config.runtime.runtime == "threads":
         return ThreadActing(parts.plan, parts.arrays, learned, parts.timings)
     return SerialActing(parts.plan, parts.arrays, learned)

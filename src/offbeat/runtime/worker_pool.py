@@ -33,7 +33,7 @@ from offbeat.runtime.shared_state import (
 )
 from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.runtime.wiring import device_of, env_of
-from offbeat.runtime.worker_process import Orders, State, Told
+from offbeat.runtime.worker_process import LaunchSpec, State, WorkerReport
 from offbeat.threads import usable_core_numbers
 from offbeat.types import Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.updates import Updates
@@ -182,7 +182,7 @@ class WorkerPool:
         self.has_begun = False
         """Whether all workers have begun."""
         self.longest_stall = 0.0
-        self.heard: list[tuple[int, Told]] = []
+        self.heard: list[tuple[int, WorkerReport]] = []
         """What workers have told of, and nobody has taken in yet."""
         self._supervisor = Supervisor(
             self._start, self._board, parts.config.runtime, news, show, role="worker", work="learning step", exact=True
@@ -208,7 +208,7 @@ class WorkerPool:
         parts = self._parts
         arenas = (parts.arenas[0].fd, parts.arenas[1 + index].fd)
         bell = self._bells[index].reader
-        orders = Orders(
+        launch = LaunchSpec(
             index=index,
             config=parts.config.of_worker(index),
             runtime=parts.config.runtime,
@@ -227,7 +227,7 @@ class WorkerPool:
         )
         return start_child(
             "offbeat.runtime.worker_process",
-            orders,
+            launch,
             (*arenas, bell),
             index=index,
             threads=parts.config.blas_threads,
@@ -241,10 +241,10 @@ class WorkerPool:
         return state._replace(actor=None) if state and attempt else state
 
     def _hear(self, index: int, report: Report) -> None:
-        told: Told = report.content
-        self._spent[index].merge(told.seconds)
-        self.longest_stall = max(self.longest_stall, told.stall)
-        self.heard.append((index, told))
+        content: WorkerReport = report.content
+        self._spent[index].merge(content.seconds)
+        self.longest_stall = max(self.longest_stall, content.stall)
+        self.heard.append((index, content))
 
     def go_on(self, limit: int) -> None:
         """Let workers take in env steps until all of them together have `limit`."""

@@ -46,7 +46,7 @@ class State(NamedTuple):
     """Of its replay, as far as it has some; the rows are in its memory."""
 
 
-class Told(NamedTuple):
+class WorkerReport(NamedTuple):
     """What a worker reports of the learning steps since its last report."""
 
     metrics: list[dict[str, float]]
@@ -63,7 +63,7 @@ class Told(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Orders:
+class LaunchSpec:
     """What a worker process is told at its start."""
 
     index: int
@@ -93,15 +93,15 @@ class Orders:
     own_bell: int
 
 
-def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
     """Be a worker until everything is closed."""
-    place(turn(orders.runtime.actor_cores, orders.index) or orders.cores, orders.runtime.actor_nice)
-    sending.unpack(orders.env)
-    limit(orders.config.blas_threads)
+    place(turn(launch.runtime.actor_cores, launch.index) or launch.cores, launch.runtime.actor_nice)
+    sending.unpack(launch.env)
+    limit(launch.config.blas_threads)
     keep_freed_memory()
-    worker = Worker(orders, connection)
+    worker = Worker(launch, connection)
     try:
-        worker.begin(orders.state)
+        worker.begin(launch.state)
         worker.work()
     finally:
         worker.close()
@@ -110,32 +110,32 @@ def work(orders: Orders, connection: Connection[Report, Orders]) -> None:
 class Worker:
     """One worker: an actor, a learner, and the loop that lets them take turns."""
 
-    def __init__(self, orders: Orders, connection: Connection[Report, Orders]) -> None:
-        plan, index = orders.plan, orders.index
-        shared_state = _attached(orders)
-        arrays = attach(orders.arenas[1], plan.slabs())
-        self._orders, self._connection = orders, connection
-        self._board = WorkersBoard(shared_state, orders.shared_state.workers)
-        self._bell = Bell(orders.own_bell, -1)
-        self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], orders.runtime)
-        storage = SharedStorage(orders.shared_state, shared_state, index)
-        self._algorithm = orders.algorithm.for_run(orders.config, plan.policy, device_of(orders.config), storage)
+    def __init__(self, launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
+        plan, index = launch.plan, launch.index
+        shared_state = _attached(launch)
+        arrays = attach(launch.arenas[1], plan.slabs())
+        self._launch, self._connection = launch, connection
+        self._board = WorkersBoard(shared_state, launch.shared_state.workers)
+        self._bell = Bell(launch.own_bell, -1)
+        self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], launch.runtime)
+        storage = SharedStorage(launch.shared_state, shared_state, index)
+        self._algorithm = launch.algorithm.for_run(launch.config, plan.policy, device_of(launch.config), storage)
         self._slots, self._weights, self._timings = plan.slots(arrays), plan.weights(arrays), Timings()
         counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)
         self._learner: Learner = learner_of(
-            orders.config, self._algorithm, self._slots, self._weights, self._timings, counter
+            launch.config, self._algorithm, self._slots, self._weights, self._timings, counter
         )
         self._done = self._board.done(index)
         self._actor = self._make_actor(lives=not storage.separate)
-        self._told, self._told_at = _Untold(len(plan.env.info)), clock()
+        self._pending, self._reported_at = _PendingReport(len(plan.env.info)), clock()
 
     def _make_actor(self, *, lives: bool) -> Actor:
         """Make the actor; where it acts with what all learners change, it takes the newest for each decision."""
-        plan = self._orders.plan
+        plan = self._launch.plan
         renew = self._algorithm.write_published if lives else None
         first = plan.pace.tickets_of(self._done.learning_steps).start
         self._deadline.enter(resets=True)  # making envs may take as long as beginning episodes
-        actor = plan.actor(0, first, self._deadline, self._orders.attempt, renew)
+        actor = plan.actor(0, first, self._deadline, self._launch.attempt, renew)
         self._deadline.leave()
         return actor
 
@@ -147,14 +147,14 @@ class Worker:
         if state is not None:
             self._restore(state)
         elif isinstance(self._learner, ReplayLearner):
-            made = int(self._board.updates[self._orders.index, 0])
+            made = int(self._board.updates[self._launch.index, 0])
             self._learner.follow(step, (self._done.origin, self._done.valid, made - self._done.unheld), made)
         if isinstance(self._learner, ReplayLearner):
-            self._told.metrics.append({"replay_size": float(self._learner.size)})  # it may rest before it learns
-        progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._orders.steps)
+            self._pending.metrics.append({"replay_size": float(self._learner.size)})  # it may rest before it learns
+        progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
         self._learner.publish(step, progress)
-        first = self._orders.plan.pace.tickets_of(step).start
-        self._orders.plan.begin(self._actor, first, state.actor if state else None, progress)
+        first = self._launch.plan.pace.tickets_of(step).start
+        self._launch.plan.begin(self._actor, first, state.actor if state else None, progress)
         self._report("ready", None)
 
     def _restore(self, state: State) -> None:
@@ -163,7 +163,7 @@ class Worker:
             if state.learner["replay"] is None:
                 self._learner.take_over(None, self._done.learning_steps)
             else:
-                made = int(self._board.updates[self._orders.index, 0])
+                made = int(self._board.updates[self._launch.index, 0])
                 self._learner.find(state.priorities, made - self._done.unheld, made)
             self._count_from_here()
 
@@ -181,27 +181,27 @@ class Worker:
                 self._rest(held)
                 continue
             step = self._done.learning_steps
-            for ticket in self._orders.plan.pace.tickets_of(step):
+            for ticket in self._launch.plan.pace.tickets_of(step):
                 weights, progress = self._weights.read(step), self._weights.progress(step)
                 self._actor.act(ticket, step, weights, self._slots.open(ticket), progress)
-            learned = self._learner.learn(step, min(1.0, begun / self._orders.steps))
+            learned = self._learner.learn(step, min(1.0, begun / self._launch.steps))
             self._count(learned)
-            if clock() > self._told_at + REPORT_EVERY_S:
-                self._tell()
+            if clock() > self._reported_at + REPORT_EVERY_S:
+                self._report_progress()
 
     def _count(self, learned: Learned) -> None:
         done = self._done
         self._done = done._replace(learning_steps=done.learning_steps + 1, env_steps=done.env_steps + learned.env_steps)
         self._count_from_here()
-        self._told.add(learned)
+        self._pending.add(learned)
 
     def _count_from_here(self) -> None:
         """Let the board know what is done, the replay's counts with it."""
         if isinstance(self._learner, ReplayLearner):
-            made = int(self._board.updates[self._orders.index, 0])
+            made = int(self._board.updates[self._launch.index, 0])
             origin, valid, due = self._learner.held
             self._done = self._done._replace(origin=origin, valid=valid, unheld=made - due)
-        self._board.finish(self._orders.index, self._done)
+        self._board.finish(self._launch.index, self._done)
 
     def _rest(self, held: int) -> None:
         """Report all that there is to save, and do nothing until the limit is another one than `held`.
@@ -209,7 +209,7 @@ class Worker:
         Raises:
             Closed: everything has been closed.
         """
-        self._tell()
+        self._report_progress()
         self._deadline.renew()
         self._report("rest", (held, self._state()))
         while self._board.limit[0] == held:
@@ -221,26 +221,33 @@ class Worker:
 
     def _state(self) -> State:
         learner, kept = self._learner.state(), self._learner.kept() or {}
-        if self._orders.shared_state.share_moments:
+        if self._launch.shared_state.share_moments:
             learner["adam"] = {}  # they are saved once, with all that is shared
         priorities = {name: array.copy() for name, array in kept.items() if name.startswith("priorities/")}
         return State(learner, self._actor.snapshot(), priorities)
 
     # --- reports --------------------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         """Report what was learned since the last time."""
-        self._told_at = clock()
+        self._reported_at = clock()
         timings = Timings()
         timings.merge(self._timings.seconds)
         timings.merge(self._actor.timings.seconds)
         self._timings.seconds.clear()
         self._actor.timings.seconds.clear()
-        told, self._told = self._told, _Untold(len(self._orders.plan.env.info))
+        pending, self._pending = self._pending, _PendingReport(len(self._launch.plan.env.info))
         self._connection.send(
             Report(
-                "told",
-                Told(told.metrics, told.returns, told.lengths, told.info, timings.seconds, self._actor.longest_stall),
+                "progress",
+                WorkerReport(
+                    pending.metrics,
+                    pending.returns,
+                    pending.lengths,
+                    pending.info,
+                    timings.seconds,
+                    self._actor.longest_stall,
+                ),
             )
         )
 
@@ -252,14 +259,14 @@ class Worker:
         self._algorithm.close()
 
 
-def _attached(orders: Orders) -> Arrays:
+def _attached(launch: LaunchSpec) -> Arrays:
     """Return all that is shared."""
-    shape = orders.shared_state
-    arena = attach(orders.arenas[0], shape.slabs())
-    return arena if orders.buffer is None else {**arena, **open_buffer(orders.buffer, shape.learned_slabs())}
+    shape = launch.shared_state
+    arena = attach(launch.arenas[0], shape.slabs())
+    return arena if launch.buffer is None else {**arena, **open_buffer(launch.buffer, shape.learned_slabs())}
 
 
-class _Untold:
+class _PendingReport:
     """What is not reported yet."""
 
     def __init__(self, info: int) -> None:

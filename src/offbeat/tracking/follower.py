@@ -18,32 +18,32 @@ from offbeat.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
 from offbeat.run_directory import RunState
 from offbeat.runtime.child import Report
-from offbeat.tracking.services import BEGIN, Orders, Tracked
+from offbeat.tracking.services import BEGIN, LaunchSpec, Tracked
 
 STATES: tuple[RunState, ...] = ("finished", "interrupted", "failed")
 RING = len(STATES)
 """On the bell: there is a line. Smaller numbers: the run has ended, in that one of `STATES`."""
 
 
-def work(orders: Orders, connection: Connection[Report, Any]) -> None:
+def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:
     """Follow the run until the bell is closed.
 
     Raises:
         RunFailed: in the tracker's words.
     """
-    _print_to(orders.directory / "tracker.log")
+    _print_to(launch.directory / "tracker.log")
     with _in_words():
-        tracked = BEGIN[orders.tracker](orders)
+        tracked = BEGIN[launch.tracker](launch)
     connection.send(Report("begun", (tracked.known, tracked.where)))
     with _in_words():
-        state = _follow(orders, tracked)
+        state = _follow(launch, tracked)
         tracked.run.finish(**tracked.endings.get(state, {}))
 
 
-def _follow(orders: Orders, tracked: Tracked) -> RunState:
+def _follow(launch: LaunchSpec, tracked: Tracked) -> RunState:
     """Send lines on as the bell rings; return how the run has ended."""
-    metrics, position, last = orders.directory / "metrics.jsonl", orders.position, RING
-    while rung := os.read(orders.bell, 4096):
+    metrics, position, last = launch.directory / "metrics.jsonl", launch.position, RING
+    while rung := os.read(launch.bell, 4096):
         last = rung[-1]
         lines, position = new_lines(metrics, position)
         for line in lines:

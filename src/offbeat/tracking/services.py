@@ -19,7 +19,7 @@ _EXIT_CODES: Mapping[RunState, int] = {"finished": 0, "interrupted": 255, "faile
 
 
 @dataclass(frozen=True)
-class Orders:
+class LaunchSpec:
     """What a tracker's process is told."""
 
     tracker: str
@@ -45,38 +45,38 @@ class Tracked:
     run: Any
     """The tracker's own object."""
     known: dict[str, str]
-    """See `Orders`."""
+    """See `LaunchSpec`."""
     where: str
     """Where to look at it, for a person."""
     endings: Mapping[RunState, dict[str, Any]] = field(default_factory=dict)
     """What `finish` is told, by how the run has ended."""
 
 
-def _begin_wandb(orders: Orders) -> Tracked:
+def _begin_wandb(launch: LaunchSpec) -> Tracked:
     import wandb
 
-    settings = wandb.Settings(console="off", init_timeout=BEGIN_S / 2, x_stats_pid=orders.parent)
+    settings = wandb.Settings(console="off", init_timeout=BEGIN_S / 2, x_stats_pid=launch.parent)
     new: dict[str, Any] = {
         "project": os.environ.get("WANDB_PROJECT", PROJECT),
-        "name": os.environ.get("WANDB_NAME", orders.name),
+        "name": os.environ.get("WANDB_NAME", launch.name),
     }
-    go_on = {"resume": "allow"} if orders.known else {}
-    run: Any = wandb.init(dir=orders.directory, settings=settings, **{**new, **orders.known, **go_on})
-    run.config.update(orders.config, allow_val_change=True)  # a run that goes on may have more steps
-    known = {"project": run.project, "name": run.name or orders.name, "id": run.id}
-    where = run.url or ("nowhere, as it is disabled" if run.disabled else f"offline, in {orders.directory / 'wandb'}")
+    go_on = {"resume": "allow"} if launch.known else {}
+    run: Any = wandb.init(dir=launch.directory, settings=settings, **{**new, **launch.known, **go_on})
+    run.config.update(launch.config, allow_val_change=True)  # a run that goes on may have more steps
+    known = {"project": run.project, "name": run.name or launch.name, "id": run.id}
+    where = run.url or ("nowhere, as it is disabled" if run.disabled else f"offline, in {launch.directory / 'wandb'}")
     return Tracked(run, known, where, {state: {"exit_code": code} for state, code in _EXIT_CODES.items()})
 
 
-def _begin_trackio(orders: Orders) -> Tracked:
+def _begin_trackio(launch: LaunchSpec) -> Tracked:
     import trackio
 
-    new = {"project": os.environ.get("TRACKIO_PROJECT", PROJECT), "name": orders.name, "resume": "never"}
-    go_on = {"resume": "allow"} if orders.known else {}
-    run = trackio.init(config=orders.config, **{**new, **orders.known, **go_on})
-    known = {"project": new["project"], **orders.known, "name": run.name}
+    new = {"project": os.environ.get("TRACKIO_PROJECT", PROJECT), "name": launch.name, "resume": "never"}
+    go_on = {"resume": "allow"} if launch.known else {}
+    run = trackio.init(config=launch.config, **{**new, **launch.known, **go_on})
+    known = {"project": new["project"], **launch.known, "name": run.name}
     return Tracked(run, known, f"project {known['project']}, run {run.name}; type trackio show")
 
 
-BEGIN: Mapping[str, Callable[[Orders], Tracked]] = {"wandb": _begin_wandb, "trackio": _begin_trackio}
+BEGIN: Mapping[str, Callable[[LaunchSpec], Tracked]] = {"wandb": _begin_wandb, "trackio": _begin_trackio}
 """tracker -> how it begins; what it raises is its own."""

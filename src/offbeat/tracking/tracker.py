@@ -19,7 +19,7 @@ from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gate import NAP_S
 from offbeat.strict_json import LARGEST_RECORD, read_json
 from offbeat.tracking.follower import RING, STATES
-from offbeat.tracking.services import BEGIN_S, Orders
+from offbeat.tracking.services import BEGIN_S, LaunchSpec
 
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
 """Seconds that a tracker gets to send the rest, by how the run has ended."""
@@ -50,8 +50,8 @@ def is_installed(package: str) -> bool:
 class Tracker:
     """A sink whose lines are sent on by a process of its own; see `begin`."""
 
-    def __init__(self, name: str, child: Child, bell: int, told: Callable[[str], None]) -> None:
-        self._name, self._child, self._bell, self._tell = name, child, bell, told
+    def __init__(self, name: str, child: Child, bell: int, notify: Callable[[str], None]) -> None:
+        self._name, self._child, self._bell, self._notify = name, child, bell, notify
         self._over = False
         self.state: RunState = "failed"
         """How the run has ended; set it before `close`."""
@@ -92,18 +92,18 @@ class Tracker:
         if self._bell >= 0:
             os.close(self._bell)
         if told:
-            self._tell(f"{told}. All lines are in metrics.jsonl")
+            self._notify(f"{told}. All lines are in metrics.jsonl")
 
 
 def begin(
-    config: Config, directory: RunDirectory, told: Callable[[str], None], metrics_size: int = 0
+    config: Config, directory: RunDirectory, notify: Callable[[str], None], metrics_size: int = 0
 ) -> Tracker | None:
     """Begin the run's tracker, if it has one, and go on with the run that it knows, if it does.
 
     Args:
         config: all settings.
         directory: of the run.
-        told: tells the user.
+        notify: tells the user.
         metrics_size: bytes of metrics.jsonl that a tracker which knows the run has been sent.
 
     Raises:
@@ -118,8 +118,8 @@ def begin(
     os.set_blocking(bell[1], False)
     position = metrics_size if known else 0
     path = directory.path.resolve()
-    orders = Orders(name, os.getpid(), path, _name_of(path), config.tables(), known, position, bell[0])
-    child = start_child("offbeat.tracking.follower", orders, [bell[0]], heard=heard)
+    launch = LaunchSpec(name, os.getpid(), path, _name_of(path), config.tables(), known, position, bell[0])
+    child = start_child("offbeat.tracking.follower", launch, [bell[0]], heard=heard)
     os.close(bell[0])
     try:
         _wait_for_begin(child, heard, name)
@@ -129,8 +129,8 @@ def begin(
         raise
     known, where = heard.begun
     kept.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n")
-    told(f"tracked by {name}: {where}")
-    return Tracker(name, child, bell[1], told)
+    notify(f"tracked by {name}: {where}")
+    return Tracker(name, child, bell[1], notify)
 
 
 class _Heard:

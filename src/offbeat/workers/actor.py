@@ -116,7 +116,7 @@ class Actor:
         """
         self._cut = cut
         self._watch.enter(resets=True)
-        self._envs.tell(progress)
+        self._envs.set_progress(progress)
         self._following = {name: leaf.copy() for name, leaf in self._envs.reset().items()}
         self._returns[:], self._lengths[:], self._state[:] = 0, 0, 0
         if spread:
@@ -151,7 +151,7 @@ class Actor:
         """
         self._policy.load(weights)
         self._watch.enter(resets=False)
-        self._envs.tell(progress)
+        self._envs.set_progress(progress)
         self._watch.leave()
         slot["behavior_version"][:] = version
         slot["episode_length"][:-1] = 0

@@ -152,7 +152,7 @@ class _Evaluator:
 
     def play(self, max_steps: int | None, on_step: Callable[[int], None] | None) -> Evaluation:
         """Play until all episodes have ended, or `max_steps` env steps have been taken."""
-        self._called(lambda: self._envs.tell(1.0))
+        self._called(lambda: self._envs.set_progress(1.0))
         observation = self._called(self._envs.reset)
         self._stacks.begin(observation)
         while self._ended.ended < self._episodes and (max_steps is None or self._env_steps < max_steps):

@@ -15,10 +15,10 @@ from offbeat.curriculum import Parameter
 from offbeat.errors import ConfigError
 
 AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
-Teller = Callable[[float], None]
+ProgressSetter = Callable[[float], None]
 
 
-def tellers(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], env_id: str) -> list[Teller]:
+def progress_setters(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], env_id: str) -> list[ProgressSetter]:
     """Return what tells the envs of progress: nothing for those that do not listen.
 
     Raises:
@@ -31,7 +31,7 @@ def tellers(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], env_id: str
     return told
 
 
-def _setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> Teller:
+def _setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> ProgressSetter:
     """Return what sets an env's parameters to their values at a progress."""
     setter = getattr(_with(env, "set_parameters"), "set_parameters", None)
     owners = {parameter.name: _with(env, parameter.name) for parameter in curriculum}
