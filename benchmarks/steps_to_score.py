@@ -27,7 +27,7 @@ SCORE = 475.0
 EVAL_EVERY, EVAL_EPISODES = 2048, 20
 STEPS = 500_000
 """After which a seed has failed."""
-LOOK_EVERY_S = 0.01
+POLL_EVERY_S = 0.01
 
 
 def run(side: str, seed: int, more: list[str]) -> Settings:
@@ -61,7 +61,7 @@ def wait_for_score(child: subprocess.Popen[bytes], metrics: Path) -> dict[str, A
     while not metrics.exists():
         if child.poll() is not None:
             return None
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     with metrics.open() as file:
         while True:
             ended = child.poll() is not None  # before the look, which then sees everything
@@ -70,7 +70,7 @@ def wait_for_score(child: subprocess.Popen[bytes], metrics: Path) -> dict[str, A
                     return line
             if ended:
                 return None
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
 
 
 def _new_lines(file: TextIO) -> list[dict[str, Any]]:

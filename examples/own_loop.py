@@ -45,7 +45,7 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
     ended = np.zeros(COLUMNS, bool)
     try:
         for ticket in gate.tickets():
-            gate.begin(ticket, at_rest=lambda: None)  # waits, if the pace says so
+            gate.begin(ticket, on_pause=lambda: None)  # waits, if the pace says so
             slot = rings.open(ticket)
             for row in range(LENGTH):
                 slot["observation"][row], slot["valid"][row] = observation, ~ended

@@ -138,7 +138,7 @@ def test_a_hold_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace,
     run = simulate_on_policy(pace, actors, seed, steps=10**6)
     for _ in range(moves):
         run.move()
-    run.stop = held = pace.hold(run.learned)
+    run.stop = held = pace.pause_ticket(run.learned)
     begun = [event.number for event in run.run() if event.kind == "begin"]
     assert sorted(begun) == list(range(held))
     assert run.acted == held == run.learned * pace.unrolls_per_batch
@@ -147,7 +147,7 @@ def test_a_hold_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace,
 
 @given(on_policy, st.integers(0, 50))
 def test_a_hold_is_the_first_ticket_that_cannot_have_been_allowed(pace, learned):
-    held = pace.hold(learned)
+    held = pace.pause_ticket(learned)
     assert not pace.may_act(held, learned)
     assert pace.may_act(held - 1, learned)
 
@@ -243,7 +243,7 @@ def test_without_a_lead_acting_and_learning_take_turns(pace, counts, seed):
 @many
 @given(replay, st.integers(0, 30))
 def test_a_replay_is_held_at_the_first_ticket_that_cannot_have_been_allowed(pace, learned):
-    held = pace.hold(learned)
+    held = pace.pause_ticket(learned)
     assert not pace.may_act(held, learned)
     assert pace.may_act(held - 1, learned)
 
@@ -318,5 +318,5 @@ def test_to_whoever_waits_a_replay_is_batches_of_one_ticket_with_a_lag_of_max_ah
     assert pace.acted_before_learn(learned) == twin.acted_before_learn(learned)
     assert pace.may_act(ticket, learned) == twin.may_act(ticket, learned)
     assert pace.may_learn(learned, ticket) == twin.may_learn(learned, ticket)
-    assert pace.hold(learned) == twin.hold(learned)
+    assert pace.pause_ticket(learned) == twin.pause_ticket(learned)
     assert (pace.in_flight, pace.versions) == (twin.in_flight, twin.versions)

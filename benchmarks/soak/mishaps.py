@@ -14,7 +14,7 @@ from benchmarks.soak.files import RunFiles
 from benchmarks.soak.plan import STALL_TIMEOUTS_S, Plan
 from benchmarks.soak.processes import catches, descendants, send
 
-LOOK_EVERY_S = 0.01
+POLL_EVERY_S = 0.01
 SHORT_STOP_S = 1.0
 LONG_STOP_S = 3.0
 """Longer than a worker may stand still."""
@@ -134,7 +134,7 @@ def _harm_one(plan: Plan, files: RunFiles, child: subprocess.Popen[bytes], roles
 def _wait_while(child: subprocess.Popen[bytes], holds: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait as long as the run goes on and a condition holds, at most so many seconds."""
     until = time.monotonic() + seconds
-    while holds() and time.monotonic() < until and not ended_within(child, LOOK_EVERY_S):
+    while holds() and time.monotonic() < until and not ended_within(child, POLL_EVERY_S):
         pass
 
 

@@ -39,7 +39,7 @@ class Pace(Protocol):
         """Whether `ticket` may begin while `learned` steps are finished."""
         ...
 
-    def hold(self, learned: int) -> int:
+    def pause_ticket(self, learned: int) -> int:
         """The first ticket that cannot yet have been allowed while `learned` steps are finished.
 
         Holding acting there before step `learned` finishes brings the run to quiescence: every ticket below
@@ -107,7 +107,7 @@ class OnPolicyPace:
     def may_learn(self, step: int, acted: int) -> bool:
         return acted >= self.acted_before_learn(step)
 
-    def hold(self, learned: int) -> int:
+    def pause_ticket(self, learned: int) -> int:
         return (learned + self.max_lag + 1) * self.unrolls_per_batch
 
     @property
@@ -178,7 +178,7 @@ class ReplayPace:
     def may_learn(self, step: int, acted: int) -> bool:
         return acted >= self.acted_before_learn(step)
 
-    def hold(self, learned: int) -> int:
+    def pause_ticket(self, learned: int) -> int:
         return learned + self.max_ahead + 1
 
     @property

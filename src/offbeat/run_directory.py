@@ -29,15 +29,15 @@ from offbeat.trust import HOW, Code, code_of, require
 RunState = Literal["running", "finished", "interrupted", "failed"]
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02
 """Who only looks whether a run is locked holds its lock for a moment; so it is tried more than once."""
-LOOK_EVERY_S = 1.0
-"""Seconds between looks whether the run directory is still there."""
+POLL_EVERY_S = 1.0
+"""Seconds between checks whether the run directory is still there."""
 
 
 class RunDirectoryGone(RunFailed):
     """The run directory was deleted, or moved, while the run went on."""
 
 
-def hold(file: TextIO, otherwise: str) -> None:
+def lock(file: TextIO, otherwise: str) -> None:
     """Lock an open file for this process alone; the lock goes with the file, or with the process.
 
     Raises:
@@ -215,7 +215,7 @@ class RunDirectory:
                 f"{self.path} cannot be written to ({error.strerror}), and training needs that: make it writable"
             ) from None
         with file:
-            hold(file, f"another process is training in {self.path}: wait for it, or stop it first")
+            lock(file, f"another process is training in {self.path}: wait for it, or stop it first")
             yield
 
     def is_locked(self) -> bool:
@@ -253,17 +253,17 @@ class Presence:
 
     def __init__(self, path: Path) -> None:
         self._named, self._path = path, path.absolute()
-        self._identity, self._next_look = _identity(self._path), 0.0
+        self._identity, self._next_poll = _identity(self._path), 0.0
 
     def require(self, *, at_once: bool = False) -> None:
-        """Look whether it is there: every `LOOK_EVERY_S` seconds, however often this is called, or at once.
+        """Look whether it is there: every `POLL_EVERY_S` seconds, however often this is called, or at once.
 
         Raises:
             RunDirectoryGone: it is not.
         """
-        if monotonic() < self._next_look and not at_once:
+        if monotonic() < self._next_poll and not at_once:
             return
-        self._next_look = monotonic() + LOOK_EVERY_S
+        self._next_poll = monotonic() + POLL_EVERY_S
         if _identity(self._path) != self._identity:
             raise RunDirectoryGone(
                 f"the run directory {self._named} was deleted or moved while the run went on: the run stops, and what "

@@ -101,7 +101,7 @@ def start(
     RunDirectory(path).refuse_existing()
     require_package(config.run.tracker)
     with caller_state() as caller:
-        config, reason = _settled(config, view, caller)
+        config, reason = _with_measured_topology(config, view, caller)
         parts = _prepare(config, view, caller)
         try:
             begin = partial(_begin, initial=_initial(config, parts), reason=reason)
@@ -177,17 +177,17 @@ def _view(kind: ProgressKind | None) -> Progress:
     return make_progress(kind, sys.stderr)
 
 
-def _settled(config: Config, view: Progress, caller: CallerState) -> tuple[Config, str]:
+def _with_measured_topology(config: Config, view: Progress, caller: CallerState) -> tuple[Config, str]:
     """Return the config with its layout, measured if need be, and the reason for it."""
     if config.runtime.split == "given":
         return config, ""
     view.message("measuring what acting and learning cost here, to choose the number of actors")
     import_modules(config.run.imports)
     caller.remember_thread_counts()
-    from offbeat.runtime.split import settled
+    from offbeat.runtime.split import with_measured_topology
 
     with notifying_if_slow(f"measuring {config.run.env}", view.message):
-        return settled(config, view.message)
+        return with_measured_topology(config, view.message)
 
 
 def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:

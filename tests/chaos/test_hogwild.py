@@ -383,7 +383,7 @@ def test_a_worker_killed_at_rest_while_it_is_evaluated_has_its_part_in_the_check
 
     def kill_one(self: HogwildLoop) -> None:
         at_the_end = self.counters.env_steps >= 600
-        if self._pool.at_rest and at_the_end == (moment == "at the end") and not killed:
+        if self._pool.paused and at_the_end == (moment == "at the end") and not killed:
             killed.append(self._pool._supervisor.processes[0].process.pid)
             os.kill(killed[0], signal.SIGKILL)
             while not self._pool.restarts:

@@ -186,7 +186,7 @@ def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
     layout = {"actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
     with scene(env="still/SlowState-v0", imports=ENVS, **layout) as it:
         it.begin()
-        it.acting.hold(1)
+        it.acting.pause_at(1)
         it.next_batch(0)
         (snapshot,) = it.acting.snapshots()
         assert snapshot is not None

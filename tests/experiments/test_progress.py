@@ -60,7 +60,7 @@ def test_the_dashboard_has_a_line_for_each_session_and_leaves_messages_above():
     view.message("trial-000/seed-0 finished")
     view.update(lambda: ROWS, SessionCounts(6, 1))
     before = len(stream.getvalue())
-    view.rest(SessionCounts(6, 1))
+    view.clear(SessionCounts(6, 1))
     assert "trial-000" not in stream.getvalue()[before:]
     view.close()
     told = stream.getvalue()

@@ -238,7 +238,7 @@ def test_a_restored_replay_gives_the_samples_of_one_that_went_on(steps, exponent
 def test_who_follows_one_that_died_finds_the_rows_and_the_states():
     run = Run().steps(31)
     other = run.new_replay(run.writers.rings)
-    other.follow(0, 31, born=5)
+    other.recover(0, 31, born=5)
     assert (other.valid, other.window) == (run.replay.valid, run.replay.window)
     one, two = (replay.sample(np.random.default_rng(0)) for replay in (run.replay, other))
     for name, array in one.arrays.items():

@@ -71,7 +71,7 @@ class Layout:
             *UnrollShape(self.pace, self.length, COLUMNS).slabs(FIELDS),
             *weight_slabs(SIZE, self.pace.versions),
             *board_slabs(self.actors),
-            *((f"seen/{name}", (self.actors,), "int64") for name in ("begun", "rests", "closed")),
+            *((f"seen/{name}", (self.actors,), "int64") for name in ("begun", "pauses", "closed")),
         ]
 
 
@@ -84,7 +84,7 @@ def vector_of(version: int) -> Any:
 
 
 class Player:
-    """An actor. It shows in the arrays `seen/...` what it last began, how often it rested, and that it saw the end."""
+    """An actor. It shows in the arrays `seen/...` what it last began, how often it paused, and that it saw the end."""
 
     def __init__(self, layout: Layout, arrays: Tree, index: int, pause: Pause) -> None:
         self._arrays, self._index, self._pause = arrays, index, pause
@@ -94,7 +94,7 @@ class Player:
         """Act ticket after ticket until the gate closes."""
         try:
             for ticket in gate.tickets():
-                version = gate.begin(ticket, self._rest)
+                version = gate.begin(ticket, self._count_pause)
                 self._arrays["seen/begun"][self._index] = ticket
                 self._act(ticket, version)
                 gate.commit(ticket, Timings(), 0.0)
@@ -109,8 +109,8 @@ class Player:
             slot["mark"][row] = mark(ticket, vector, row)
         self._pause()
 
-    def _rest(self) -> None:
-        self._arrays["seen/rests"][self._index] += 1
+    def _count_pause(self) -> None:
+        self._arrays["seen/pauses"][self._index] += 1
 
 
 class Pupil:
@@ -130,18 +130,18 @@ class Pupil:
             self._pause()
         self._weights.commit(version)
 
-    def learn(self, watch: Pause, hold: int | None = None) -> None:
+    def learn(self, watch: Pause, pause_ticket: int | None = None) -> None:
         """Take one learning step, and look at its batch before and after the pauses that it has.
 
-        A hold is set at the last moment.
+        A pause is set at the last moment.
         """
         step = self.learned
         self._gate.wait(self._pace.acted_before_learn(step), watch)
         self._check_batch(step)
         self._publish(step + 1)
         self._check_batch(step)
-        if hold is not None:
-            self._gate.hold(hold)
+        if pause_ticket is not None:
+            self._gate.pause_at(pause_ticket)
         self._gate.finish(step + 1)
         self.learned += 1
 
@@ -161,23 +161,23 @@ class Pupil:
             assert version == self._pace.learned_before_act(ticket), (ticket, version)
 
     def learn_up_to_a_hold(self, watch: Pause) -> None:
-        """Hold before the next step is finished, learn from all that may still be acted, and see who rests."""
-        rests = self._arrays["seen/rests"].copy()
-        hold = self._pace.hold(self.learned)
-        self.learn(watch, hold)
-        while self.learned * self._layout.unrolls_per_batch < hold:
+        """Hold before the next step is finished, learn from all that may still be acted, and see who pauses."""
+        pauses = self._arrays["seen/pauses"].copy()
+        pause_ticket = self._pace.pause_ticket(self.learned)
+        self.learn(watch, pause_ticket)
+        while self.learned * self._layout.unrolls_per_batch < pause_ticket:
             self.learn(watch)
-        self.check_rest(hold)
-        while (self._arrays["seen/rests"] == rests).any():
+        self.check_paused(pause_ticket)
+        while (self._arrays["seen/pauses"] == pauses).any():
             watch()
             self._pause()
-        self.check_rest(hold)
-        self._gate.hold(None)
+        self.check_paused(pause_ticket)
+        self._gate.pause_at(None)
 
-    def check_rest(self, hold: int) -> None:
-        """No ticket from the hold on has begun, and all below are committed."""
-        assert self._board.acted == hold
-        assert (self._arrays["seen/begun"] < hold).all()
+    def check_paused(self, pause_ticket: int) -> None:
+        """No ticket from the pause on has begun, and all below are committed."""
+        assert self._board.acted == pause_ticket
+        assert (self._arrays["seen/begun"] < pause_ticket).all()
 
 
 # --- a schedule that decides who moves, without any clock ---------------------------------------------------
@@ -301,7 +301,7 @@ class Simulation:
         self.schedule = Schedule(random, deaths)
         board = Board(self.arrays, layout.actors)
         board.begin(0, 0)
-        for name in ("learned", "hold", "closed"):
+        for name in ("learned", "pause", "closed"):
             setattr(board, name, Watched(getattr(board, name), self.schedule))
         board.next = [Watched(array, self.schedule) for array in board.next]  # type: ignore[misc]
         self.board = board

@@ -84,8 +84,8 @@ def test_a_hold_stops_all_at_one_ticket_with_everything_below_learned(layout, se
                 simulation.pupil.learn(watch=nothing)
 
     simulation.run(learn_with_holds)
-    rests = simulation.arrays["seen/rests"]
-    assert (rests >= holds).all() if simulation.deaths else (rests == holds).all()
+    paused = simulation.arrays["seen/pauses"]
+    assert (paused >= holds).all() if simulation.deaths else (paused == holds).all()
 
 
 @settings(max_examples=30, deadline=None)
@@ -182,7 +182,7 @@ def test_actors_that_really_run_rest_at_a_hold(stages, pool_kind, lag):
     for number in range(1, 6):
         stage.pupil.learn(stage.watch)
         stage.pupil.learn_up_to_a_hold(stage.watch)
-        assert stage.arena.arrays["seen/rests"].tolist() == [number] * 3
+        assert stage.arena.arrays["seen/pauses"].tolist() == [number] * 3
 
 
 def test_actors_go_no_further_than_the_pace_and_closing_wakes_them_where_they_sleep(stages, pool_kind):
@@ -354,10 +354,10 @@ def test_an_actor_that_waits_at_the_gate_sets_new_deadlines():
             assert seconds <= gates.NAP_S
             moments.append(board.deadlines[0].moment)
             time.sleep(0.001)
-            board.hold[0] = len(moments) // 3  # lifted at the third nap
+            board.pause[0] = len(moments) // 3  # lifted at the third nap
 
     gate = ActorGate(board, PACE, RuntimeConfig(actors=1), 0, Napping(-1, -1), Bell(-1, -1))
-    board.hold[0] = 0
+    board.pause[0] = 0
     gate.begin(0, lambda: None)
     assert len(moments) == 3
     assert moments == sorted(set(moments))

@@ -50,7 +50,7 @@ def test_workers_come_to_rest_anew_for_each_checkpoint_by_the_clock(tmp_path, mo
     monkeypatch.setattr(WorkerPool, "states", watched)
     trained(tmp_path / "run", **KINDS["one lock-free worker"], checkpoint_every_s=1e-9)
     stops = list(dict.fromkeys(limit for limit in limits if limit < 0))
-    assert len(stops) > 1, "a rest that was reported for one stop would be taken for one at the next"
+    assert len(stops) > 1, "a pause that was reported for one stop would be taken for one at the next"
 
 
 def test_a_resume_keeps_the_score_of_a_best_that_was_saved_after_a_full_checkpoint_of_the_same_weights(tmp_path):

@@ -44,12 +44,12 @@ def test_every_row_was_acted_with_the_version_that_the_pace_names():
 
 def test_a_hold_stops_acting_until_it_is_lifted():
     _, acting = begun("CartPole-v1", max_lag=2)
-    acting.hold(2)
+    acting.pause_at(2)
     acting.wait(2)
     assert acting.acted == 2
     with pytest.raises(AssertionError, match="2 tickets be acted, and 3 are waited for"):
         acting.wait(3)
-    acting.hold(None)
+    acting.pause_at(None)
     acting.wait(3)
     assert acting.acted == 3
     assert acting.slots_filled(0) == 1

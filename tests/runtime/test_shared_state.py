@@ -153,7 +153,7 @@ def figures_of(learned: Learned) -> dict[str, float]:
 def stand_in(left: Side, right: Side, step: int) -> None:
     """Let another worker go on at `step` with the memory of one that is no more."""
     if isinstance(left.learner, ReplayLearner) and isinstance(right.learner, ReplayLearner):
-        right.learner.follow(step, left.learner.held, left.learner._made)
+        right.learner.recover(step, left.learner.ratio_state, left.learner._made)
     right.learner.publish(step)
 
 

@@ -18,7 +18,7 @@ from offbeat.config import load, resolve
 from offbeat.errors import EnvFailed
 from offbeat.runtime import split
 from offbeat.runtime.costs import Cost
-from offbeat.runtime.split import ACTORS_PER_CORE, NEAR_ENOUGH, Option, choose, divisions, settled
+from offbeat.runtime.split import ACTORS_PER_CORE, NEAR_ENOUGH, Option, choose, divisions, with_measured_topology
 from offbeat.threads import limit, usable_cores
 
 REASON = (
@@ -141,7 +141,7 @@ def test_actors_share_the_columns_evenly_and_in_whole_groups(groups, of_each, mo
 @pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
 def test_the_columns_of_a_batch_stay_as_they_are(env, runtime):
     config = measured(env, runtime=runtime, env_groups=2, unrolls_per_batch=2, envs_per_actor=6)
-    chosen, reason = settled(config)
+    chosen, reason = with_measured_topology(config)
     layout = chosen.runtime
     assert layout.split == "given"
     assert layout.batch_unrolls * layout.envs_per_actor == 12
@@ -156,17 +156,17 @@ def test_the_columns_of_a_batch_stay_as_they_are(env, runtime):
 
 def test_a_layout_that_was_given_is_not_measured():
     config = measured(split="given")
-    assert settled(config) == (config, "")
+    assert with_measured_topology(config) == (config, "")
 
 
 def test_more_actors_than_cores_are_considered_only_for_envs_that_wait():
     config = measured("split/Waiting-v0", envs_per_actor=8 * usable_cores() * ACTORS_PER_CORE)
-    assert settled(config)[0].runtime.actors > usable_cores()
+    assert with_measured_topology(config)[0].runtime.actors > usable_cores()
 
 
 def test_envs_that_take_long_to_make_are_not_made_for_every_layout():
     SlowToMake.made = 0
-    settled(measured("split/SlowToMake-v0"))
+    with_measured_topology(measured("split/SlowToMake-v0"))
     assert SlowToMake.made == 2, "one before anything begins, and one that is measured"
 
 
@@ -174,7 +174,7 @@ def test_envs_that_take_long_to_make_are_not_made_for_every_layout():
 def test_an_env_that_fails_while_a_layout_is_measured_is_tried_again_within_the_budget(settings, budget):
     said: list[str] = []
     Failing.left = budget
-    settled(measured("split/Failing-v0", **settings), said.append)
+    with_measured_topology(measured("split/Failing-v0", **settings), said.append)
     assert Failing.left == 0
     assert [text.splitlines()[0].rpartition("; ")[2] for text in said] == [
         f"{n} of {budget}" for n in range(1, budget + 1)
@@ -188,14 +188,14 @@ def test_an_env_that_fails_too_often_while_a_layout_is_measured_ends_the_run_and
     with pytest.raises(
         EnvFailed, match=r"while the layout was measured: .*simulator is gone.*budget of 1 is"
     ) as caught:
-        settled(measured("split/Failing-v0", runtime="processes", restart_budget=1))
+        with_measured_topology(measured("split/Failing-v0", runtime="processes", restart_budget=1))
     Failing.left = 0
     assert "raise ConnectionError" in "".join(caught.value.__notes__)
 
 
 def test_threads_for_the_learner_that_were_given_are_kept(monkeypatch):
     monkeypatch.setattr(split, "UPDATE_US", 0.0)
-    assert settled(measured(learner_threads=1))[0].runtime.learner_threads == 1
+    assert with_measured_topology(measured(learner_threads=1))[0].runtime.learner_threads == 1
 
 
 def test_threads_for_the_learner_are_tried_where_updates_are_large(monkeypatch):
@@ -207,10 +207,10 @@ def test_threads_for_the_learner_are_tried_where_updates_are_large(monkeypatch):
 
     monkeypatch.setattr(split, "limit", noted)
     monkeypatch.setattr(split, "usable_cores", lambda: 2)
-    settled(measured())
+    with_measured_topology(measured())
     assert tried == [1]
     monkeypatch.setattr(split, "UPDATE_US", 0.0)
-    settled(measured())
+    with_measured_topology(measured())
     assert tried == [1, 1, 2]
 
 

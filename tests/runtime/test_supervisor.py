@@ -145,14 +145,14 @@ def kill_while_it_starts(it: Scene, random: Random, done: threading.Event) -> No
 def test_an_actor_killed_while_a_hold_stands_leaves_no_snapshot_and_acts_on_when_it_is_lifted():
     with scene(actors=2, max_lag=1) as it:
         it.begin()
-        it.acting.hold(4)
+        it.acting.pause_at(4)
         of_actor = [[unroll] for unroll in it.next_batch(0)]
         for step in (1,):
             for index, unroll in enumerate(it.next_batch(step)):
                 of_actor[index].append(unroll)
         it.kill(0)
         assert it.acting.snapshots() == [None, None]  # Numbered has none
-        it.acting.hold(None)
+        it.acting.pause_at(None)
         for step in (2, 3):
             for index, unroll in enumerate(it.next_batch(step)):
                 of_actor[index].append(unroll)

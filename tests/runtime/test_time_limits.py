@@ -123,8 +123,8 @@ def test_training_warns_once_of_an_env_without_a_time_limit(tmp_path):
 def test_a_warning_needs_an_unknown_limit_and_long_episodes(env, episodes, warns):
     told: list[str] = []
     warning = TimeLimitWarning(make_envs(env, 1, seed=0).spec, 2, told.append)
-    warning.look(2 * LONG - 1, 0)
+    warning.check(2 * LONG - 1, 0)
     assert told == [], "too early to say"
     for _ in range(2):
-        warning.look(2 * LONG, episodes)
+        warning.check(2 * LONG, episodes)
     assert len(told) == warns

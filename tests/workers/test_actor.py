@@ -367,9 +367,9 @@ class OneTicketEach:
     def tickets(self) -> Iterable[int]:
         return itertools.count(3, 2)
 
-    def begin(self, ticket: int, at_rest: Callable[[], None]) -> int:
+    def begin(self, ticket: int, on_pause: Callable[[], None]) -> int:
         if len(self.committed) == 2:
-            at_rest()
+            on_pause()
             raise Closed
         return ticket // 4
 
@@ -397,7 +397,7 @@ def test_work_acts_each_ticket_with_the_version_that_the_gate_names_until_it_clo
     stage.actor.begin(0)
     rests: list[bool] = []
     with pytest.raises(Closed):
-        stage.actor.work(gate, unrolls, weights, at_rest=lambda: rests.append(True))
+        stage.actor.work(gate, unrolls, weights, on_pause=lambda: rests.append(True))
     assert (gate.committed, rests) == ([3, 5], [True])
     assert [set(unrolls.open(ticket)["behavior_version"].tolist()) for ticket in (3, 5)] == [{0}, {1}]
     twin = Stage(WANDERER)

@@ -124,7 +124,7 @@ class DQN(OffPolicy[DQNConfig]):
 
     def _values(self, network: PolicyNetwork, minibatch: Minibatch, name: str) -> Tensor:
         """Return a network's values of all choices, [M, n], at the 'observation' or 'next_observation' of each."""
-        return self._look(network.moved_on, minibatch, name)
+        return self._forward(network.moved_on, minibatch, name)
 
     @torch.no_grad()
     def _targets(self, minibatch: Minibatch) -> Tensor:

@@ -275,7 +275,7 @@ class OffPolicy(Kept, Generic[Settings]):
         return [Field(STATE, (self._spec.state_size,), "float32", per="unroll")] if self._spec.recurrent else []
 
     def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:  # noqa: ARG002
-        """Turn what was sampled into what `_look` and the losses are given; `random` draws what is random in it."""
+        """Turn what was sampled into what `_forward` and the losses are given; `random` draws what is random in it."""
         return self._of_sequences(sampled) if self._spec.recurrent else self._of_rows(sampled)
 
     @torch.no_grad()
@@ -307,7 +307,7 @@ class OffPolicy(Kept, Generic[Settings]):
             "state": sampled[STATE],
         }
 
-    def _look(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
+    def _forward(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
         """Return what a network makes of the 'observation' or 'next_observation' of each transition, [M, ...].
 
         Args:

@@ -379,7 +379,7 @@ class OnPolicy(Kept, Generic[Settings]):
         distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
         return distribution, values[minibatch["valued"]]
 
-    def _looked_at(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
+    def _evaluated_whole(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
         """Return the same of a whole batch's valid rows, and these rows: targets come from the same pass.
 
         The targets are left in `batch`.
@@ -402,7 +402,7 @@ class OnPolicy(Kept, Generic[Settings]):
         if "advantage" in minibatch:
             distribution, values = self._evaluated(minibatch)
         else:
-            distribution, values, minibatch = self._looked_at(minibatch)
+            distribution, values, minibatch = self._evaluated_whole(minibatch)
         log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
         if config.normalize_advantages:
             advantages = normalized(advantages)

@@ -157,8 +157,8 @@ def _most_entropy(spec: PolicySpec) -> float:
     return spec.action_size * math.log(spec.action.nvec[0] if spec.action.kind == "discrete" else 2)
 
 
-class _Look(Protocol):
-    """`OffPolicy._look`."""
+class _Forward(Protocol):
+    """`OffPolicy._forward`."""
 
     def __call__(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor: ...
 
@@ -169,15 +169,15 @@ class _Networks(NamedTuple):
     frozen: Critics
     """The critics on the same values, but without gradients: through them, the policy alone is differentiated."""
     ema: Critics
-    look: _Look
+    forward_of: _Forward
 
     def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
         """Return those of the action distributions at 'observation' or 'next_observation', [M, outputs]."""
-        return self.look(self.policy.moved_on, minibatch, name)
+        return self.forward_of(self.policy.moved_on, minibatch, name)
 
     def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
         """Return what critics see there, [M, F]. Nobody acted with their own memory: it begins with nothing."""
-        return self.look(critics.body, minibatch, name, stored=False)
+        return self.forward_of(critics.body, minibatch, name, stored=False)
 
 
 class _Heads(Protocol):
@@ -346,7 +346,7 @@ class SAC(OffPolicy[SACConfig]):
         self._ema = storage.keep("ema_critics", self._critics.values.clone())
         frozen_critics = frozen(critics, self._critics.arrays())
         ema = frozen(critics, self._critics.layout.views(self._ema))
-        networks = _Networks(policy, critics, frozen_critics, ema, self._look)
+        networks = _Networks(policy, critics, frozen_critics, ema, self._forward)
         self._heads: _Heads = _BoxHeads(networks, spec.action_size) if box else _ChoiceHeads(networks)
 
     def _make_temperature(self, storage: Storage) -> None:

@@ -34,9 +34,9 @@ class Bench(RunArguments):
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: type --seconds 5")
         with stdout_aside(), busy("starting"):
             config = self.config()
-            from offbeat.runtime.split import settled
+            from offbeat.runtime.split import with_measured_topology
         with stdout_aside(), busy("measuring what acting and learning cost"):
-            config, reason = settled(config, _notify)
+            config, reason = with_measured_topology(config, _notify)
         if reason and not self.json:
             print(reason)
         with stdout_aside(), busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):

@@ -13,7 +13,7 @@ from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
 from offbeat.plots.directories import EXPERIMENT, TRIAL
-from offbeat.run_directory import hold
+from offbeat.run_directory import lock
 from offbeat.versions import made_with
 
 
@@ -70,7 +70,7 @@ class ExperimentDirectory:
     # --- who works in it ------------------------------------------------------------------------------------
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the directory, which is made if need be, for this process alone; the lock dies with the process.
 
         Raises:
@@ -82,7 +82,7 @@ class ExperimentDirectory:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be made ({error.strerror}): give another with --dir") from None
         with file:
-            hold(file, f"another `offbeat run` works in {self.path}: wait for it, stop it, or give another --dir")
+            lock(file, f"another `offbeat run` works in {self.path}: wait for it, stop it, or give another --dir")
             yield
 
     def begin(self, spec: Spec, text: bytes) -> None:

@@ -99,7 +99,7 @@ class Experiment:
             ConfigError: another process works in the directory.
             KeyboardInterrupt: two signals came; what ran has been killed.
         """
-        with self.directory.held(), Stops() as stops:
+        with self.directory.locked(), Stops() as stops:
             self.directory.require_for(self.spec)
             sessions = [session for trial in self.trials for session in self.sessions(trial)]
             wait_until_free(sessions, view)

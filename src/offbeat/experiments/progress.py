@@ -80,7 +80,7 @@ class View(Protocol):
         """Show how things stand, or return at once, without asking for `rows`, if that was done a moment ago."""
         ...
 
-    def rest(self, counts: SessionCounts) -> None:
+    def clear(self, counts: SessionCounts) -> None:
         """Show that no session runs any more."""
         ...
 
@@ -111,7 +111,7 @@ class Silent:
     def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
         """Do nothing."""
 
-    def rest(self, counts: SessionCounts) -> None:
+    def clear(self, counts: SessionCounts) -> None:
         """Do nothing."""
 
     def message(self, text: str) -> None:
@@ -140,7 +140,7 @@ class Lines:
         for row in rows():
             self.message("  ".join([f"  {row.name}", *filter(None, row.figures())]))
 
-    def rest(self, counts: SessionCounts) -> None:
+    def clear(self, counts: SessionCounts) -> None:
         """Do nothing: each session's end has been told."""
 
     def message(self, text: str) -> None:
@@ -172,7 +172,7 @@ class Dashboard:
             self._next_s = self._clock() + self._every_s
             self._draw(rows(), counts)
 
-    def rest(self, counts: SessionCounts) -> None:
+    def clear(self, counts: SessionCounts) -> None:
         """Leave only the counts of sessions."""
         self._draw([], counts)
 

@@ -162,7 +162,7 @@ class Pool:
                     self._ended(child)
                 self._look_at(running)
                 time.sleep(_TICK_S)
-            self._view.rest(self.counts)
+            self._view.clear(self.counts)
         finally:
             for child in running:
                 child.kill()
@@ -208,7 +208,7 @@ def wait_until_free(sessions: Sequence[Session], view: View) -> None:
         ConfigError: one goes on and on.
     """
     told, until = False, time.monotonic() + _PATIENCE_S
-    while held := [session for session in sessions if session.is_held()]:
+    while held := [session for session in sessions if session.is_locked()]:
         if not told:
             view.message(f"waiting for the processes of the last time to end: {', '.join(s.name for s in held)}")
             told = True

@@ -91,7 +91,7 @@ class Session:
                     return line
         return {}
 
-    def is_held(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether a process trains in it."""
         return self.run.is_locked()
 

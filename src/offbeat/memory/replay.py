@@ -223,7 +223,7 @@ class AnyReplay(ABC):
             view[...] = priorities[name]
         self._enter_window(priorities)
 
-    def follow(self, origin: int, taken_in: int, born: int) -> None:
+    def recover(self, origin: int, taken_in: int, born: int) -> None:
         """Take over the rows that the rings hold, of tickets from `origin` on, after who took them in has died.
 
         All of them are as urgent as new ones, and count as born after `born` updates.

@@ -44,8 +44,8 @@ class Acting(Protocol):
         """
         ...
 
-    def hold(self, ticket: int | None) -> None:
-        """Let no ticket from `ticket` on begin, or (None) lift the hold."""
+    def pause_at(self, ticket: int | None) -> None:
+        """Let no ticket from `ticket` on begin, or (None) end the pause."""
         ...
 
     def finish(self, learned: int) -> None:
@@ -62,7 +62,7 @@ class Acting(Protocol):
         ...
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the state of each actor's envs; a hold has stopped them all."""
+        """Return the state of each actor's envs; a pause has stopped them all."""
         ...
 
     def spent(self) -> list[Mapping[str, float]]:

@@ -75,7 +75,7 @@ def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None
             gate,
             plan.slots(arrays),
             plan.weights(arrays),
-            at_rest=lambda: connection.send(Report("rest", (gate.open_ticket, actor.snapshot()))),
+            on_pause=lambda: connection.send(Report("paused", (gate.open_ticket, actor.snapshot()))),
         )
     finally:
         actor.close()

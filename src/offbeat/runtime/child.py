@@ -43,10 +43,10 @@ class Report(NamedTuple):
     """What a child says."""
 
     kind: str
-    """ready: the envs have begun; rest: it does nothing until it is told to go on; explained, then failed; gave up: so
-    would any other in its place; or what its kind adds."""
+    """ready: the envs have begun; paused: it waits until the pause ends; explained, then failed; gave up: so would any
+    other in its place; or what its kind adds."""
     content: Any
-    """rest: where it rests, and its state; explained: what a person is shown of the error that ended it; failed: its
+    """paused: where it pauses, and its state; explained: what a person is shown of the error that ended it; failed: its
     whole traceback; gave up: the reason."""
 
 
@@ -167,8 +167,8 @@ class Child:
         """What a person is shown of it: a line in words, and the lines of their own code."""
         self.gave_up = ""
         """Why nobody is to be started in its place."""
-        self.rests: tuple[int, Any] = (-1, None)
-        """Where it came to rest last, and the state that it reported there."""
+        self.paused: tuple[int, Any] = (-1, None)
+        """Where it paused last, and the state that it reported there."""
         self._reports: SimpleQueue[bytes] = SimpleQueue()
         self._connection = connection
         self._thread = threading.Thread(target=self._converse, args=(pickle.dumps(launch),), daemon=True)
@@ -199,15 +199,15 @@ class Child:
             self.explained = report.content
         elif report.kind == "gave up":
             self.gave_up = report.content
-        elif report.kind == "rest":
-            self.rests = report.content
+        elif report.kind == "paused":
+            self.paused = report.content
         else:
             self._heard(report)
 
-    def state_at(self, hold: int) -> Any:
-        """Return the state that it reported when `hold` had stopped it; None if it has not."""
-        where, state = self.rests
-        return state if where >= hold else None  # not that of an earlier hold, which came too late
+    def state_at(self, pause: int) -> Any:
+        """Return the state that it reported when the pause at this ticket had stopped it; None if it has not."""
+        where, state = self.paused
+        return state if where >= pause else None  # not that of an earlier pause, which came too late
 
     def alive(self) -> bool:
         """Whether it runs. One that has ended keeps its number until `kill`: its group may still have members."""

@@ -32,7 +32,7 @@ from offbeat.types import Tree
 
 NAP_S = 0.1
 """No sleep is longer: who sleeps reads the counters again this often, and the learner looks after its actors."""
-NO_HOLD = np.iinfo(np.int64).max
+NO_PAUSE = np.iinfo(np.int64).max
 SECONDS = ("act", "env", "wait/actor")
 """What an actor's time goes into, as the board keeps it."""
 
@@ -72,7 +72,7 @@ class Bell:
 
 def board_slabs(actors: int) -> list[Slab]:
     """Return what the board's arena consists of: every counter on a cache line of its own."""
-    names = ("learned", "hold", "closed")
+    names = ("learned", "pause", "closed")
     per_actor = (("next", (1,), "int64"), ("deadline", (ROW,), "float64"), ("seconds", (len(SECONDS) + 1,), "float64"))
     return [
         *((f"board/{name}", (1,), "int64") for name in names),
@@ -88,7 +88,7 @@ class Board:
         self.actors = actors
         self.learned = arrays["board/learned"]
         """Learning steps finished. Written by the learner, like hold and closed."""
-        self.hold = arrays["board/hold"]
+        self.pause = arrays["board/pause"]
         """No ticket from here on may begin."""
         self.closed = arrays["board/closed"]
         self.next = [arrays[f"board/{actor}/next"] for actor in range(actors)]
@@ -100,7 +100,7 @@ class Board:
 
     def begin(self, origin: int, learned: int) -> None:
         """Before anybody has started: let tickets below `origin` count as committed, and `learned` steps as done."""
-        self.hold[0], self.learned[0] = NO_HOLD, learned
+        self.pause[0], self.learned[0] = NO_PAUSE, learned
         for actor in range(self.actors):
             self.next[actor][0] = first_ticket(actor, self.actors, origin)
 
@@ -147,34 +147,34 @@ class ActorGate(WorkerDeadline):
         """Yield this actor's tickets, from the open one on."""
         return count(self.open_ticket, self._board.actors)
 
-    def begin(self, ticket: int, at_rest: Callable[[], None]) -> int:
+    def begin(self, ticket: int, on_pause: Callable[[], None]) -> int:
         """Wait until `ticket` may begin, and return the version of the weights to act it with.
 
         Args:
             ticket: the next one of this actor.
-            at_rest: is called once for each hold that stands before the ticket: nothing is acted until it is
+            on_pause: is called once for each pause that stands before the ticket: nothing is acted until it is
                 lifted, so the envs may be saved.
 
         Raises:
             Closed: the gate has been closed.
         """
-        rested = NO_HOLD
+        paused_at = NO_PAUSE
         while (version := self._version(ticket)) is None:
-            hold = int(self._board.hold[0])
+            pause = int(self._board.pause[0])
             self.renew()
-            if ticket >= hold != rested:
-                at_rest()
-                rested = hold
+            if ticket >= pause != paused_at:
+                on_pause()
+                paused_at = pause
             self._own.sleep(NAP_S)
         self.renew()
         return version
 
     def _version(self, ticket: int) -> int | None:
         board = self._board
-        learned = int(board.learned[0])  # before the hold, which is set before the step that allows tickets beyond it
+        learned = int(board.learned[0])  # before the pause, which is set before the step that allows tickets beyond it
         if board.closed[0]:
             raise Closed
-        if ticket >= board.hold[0] or not self._pace.may_act(ticket, learned):
+        if ticket >= board.pause[0] or not self._pace.may_act(ticket, learned):
             return None
         return self._pace.learned_before_act(ticket) if self._exact else learned
 
@@ -189,7 +189,7 @@ class ActorGate(WorkerDeadline):
 
 
 class LearnerGate:
-    """The learner's side. It alone moves `learned`, sets the hold, and closes."""
+    """The learner's side. It alone moves `learned`, sets the pause, and closes."""
 
     def __init__(self, board: Board, pace: Pace, timings: Timings) -> None:
         self._board, self._pace, self._timings = board, pace, timings
@@ -209,9 +209,9 @@ class LearnerGate:
         """Return the share of the slots that hold a committed ticket which `step`, or one after it, learns from."""
         return self._board.committed(self._pace.tickets_of(step).start) / self._pace.in_flight
 
-    def hold(self, ticket: int | None) -> None:
-        """Let no ticket from `ticket` on begin, or (None) lift the hold."""
-        self._board.hold[0] = NO_HOLD if ticket is None else ticket
+    def pause_at(self, ticket: int | None) -> None:
+        """Let no ticket from `ticket` on begin, or (None) end the pause."""
+        self._board.pause[0] = NO_PAUSE if ticket is None else ticket
         if ticket is None:
             self._ring()
 

@@ -31,8 +31,8 @@ class GatedActing(ABC):
     def wait(self, tickets: int) -> None:
         self.gate.wait(tickets, self.watch)
 
-    def hold(self, ticket: int | None) -> None:
-        self.gate.hold(ticket)
+    def pause_at(self, ticket: int | None) -> None:
+        self.gate.pause_at(ticket)
 
     def finish(self, learned: int) -> None:
         self.gate.finish(learned)

@@ -1,7 +1,7 @@
 """The hogwild runtime: workers that act and learn, lock-free on shared parameters, and the training loop that looks on.
 
 The training loop never learns. It reads the workers' counters several times a second, evaluates snapshots while they go
-on, and lets them come to rest where something needs that: at the limit, a number of env steps that all workers take
+on, and lets them pause where something needs that: at the limit, a number of env steps that all workers take
 in together, which is the end of the run or the next checkpoint; or at once, for a stop.
 """
 
@@ -22,8 +22,8 @@ from offbeat.runtime.worker_pool import LockFreeParts, WorkerPool
 from offbeat.runtime.worker_process import State, WorkerReport
 from offbeat.types import Tree
 
-REST_S = 5.0
-"""Seconds that workers get to come to rest where one of them has failed for good."""
+DRAIN_S = 5.0
+"""Seconds that workers get to pause where one of them has failed for good."""
 
 
 class HogwildLoop(TrainingLoop):
@@ -46,7 +46,7 @@ class HogwildLoop(TrainingLoop):
         self._go_on()
         while self.ending is None:
             self._pool.wait()
-            self._look()
+            self._poll()
 
     def _go_on(self) -> None:
         """Let workers go on to the next boundary."""
@@ -59,19 +59,19 @@ class HogwildLoop(TrainingLoop):
         self._limit, self._stops_at_once = min(limits), False
         self._pool.go_on(self._limit)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Count what workers have done meanwhile, then do what is due: evaluate, write, save, end."""
-        at_rest, before = self._pool.at_rest, self.counters  # in this order: at rest, nothing is added any more
+        paused, before = self._pool.paused, self.counters  # in this order: once paused, nothing is added any more
         self._count()
-        finished = at_rest and self.counters.env_steps >= self._run.steps
+        finished = paused and self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
         self._line_is_owed |= evaluated or self._line_due(before)
         env_steps = self.counters.env_steps
-        if self._line_is_owed and (at_rest or env_steps < self._limit):
-            self._write_line()  # not while workers come to rest: what they tell then belongs to the same line
+        if self._line_is_owed and (paused or env_steps < self._limit):
+            self._write_line()  # not while workers pause: what they report then belongs to the same line
             self._line_is_owed = False
-        if at_rest and self._pool.at_rest:  # still: who dies at rest is started again, and must come to rest first
+        if paused and self._pool.paused:  # still: who dies meanwhile is started again, and must pause first
             self._at_boundary(finished=finished)
         elif self._saving.best_is_unsaved:
             self._save_best()
@@ -81,7 +81,7 @@ class HogwildLoop(TrainingLoop):
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
-        """Whether to evaluate now; the end is evaluated once, when all have come to rest."""
+        """Whether to evaluate now; the end is evaluated once, when all have paused."""
         if self.counters.env_steps < self._run.steps:
             return super()._evaluation_due(before, finished=False)
         due = finished and not self._end_is_evaluated and self._run.evaluation_interval > 0
@@ -89,7 +89,7 @@ class HogwildLoop(TrainingLoop):
         return due
 
     def _at_boundary(self, *, finished: bool) -> None:
-        """All workers are at rest: end, or save and go on."""
+        """All workers are paused: end, or save and go on."""
         if finished:
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
         elif self._stop:
@@ -145,12 +145,12 @@ class HogwildLoop(TrainingLoop):
         return self._pool.spent()
 
     def salvage(self) -> None:
-        """Let those who live come to rest, then save what all have learned; who has died begins anew, at a cut."""
+        """Let those who live pause, then save what all have learned; who has died begins anew, at a cut."""
         if not self._pool.has_begun:
             return  # nothing was learned, and the board may be that of a run that is only being restored
         if self._saving.best_is_unsaved:
             self._save_best()
-        self._pool.settle(REST_S)
+        self._pool.drain(DRAIN_S)
         self._count()
         super().salvage()
 

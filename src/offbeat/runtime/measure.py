@@ -26,7 +26,7 @@ from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
-from offbeat.runtime.gate import NO_HOLD
+from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.wiring import Parts, acting_of, build, layout_of
 from offbeat.runtime.worker_pool import WorkerPool, build_lock_free
@@ -151,7 +151,7 @@ def _lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     pool, board = WorkerPool(parts, notify, lambda _processes: None), parts.board
     try:
         pool.begin([None] * board.workers)
-        pool.go_on(NO_HOLD)
+        pool.go_on(NO_PAUSE)
         while not board.updates[:, 0].all():
             pool.wait()
         _watch_for(pool, seconds / 10)

@@ -1,7 +1,7 @@
 """The training loop of a run with one learner: around each learning step it decides what else is to be done.
 
 The loop is the same in serial, threads and processes: wait for the tickets of a learning step, learn, let the actors
-know, look around. What needs quiescence, a checkpoint or a stop, sets the hold before the step after which it is due.
+know, look around. What needs quiescence, a checkpoint or a stop, sets the pause before the step after which it is due.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PacedLoop(TrainingLoop):
     def __init__(self, parts: Parts, acting: Acting, watchers: Watchers) -> None:
         super().__init__(parts, watchers)
         self._parts, self._acting = parts, acting
-        self._hold: int | None = None
+        self._pause: int | None = None
         self._in_step = False
         """Whether a learning step is under way: the weights are then between two versions."""
         self._acting_failed = False
@@ -58,7 +58,7 @@ class PacedLoop(TrainingLoop):
         return min(1.0, self.counters.env_steps / self._run.steps)
 
     def _before_learning(self, env_steps: int) -> None:
-        """Before the next learning step, which will add `env_steps`: set the hold, if something needs quiescence.
+        """Before the next learning step, which will add `env_steps`: set the pause, if something needs quiescence.
 
         It must be set before the step is finished, as that would allow tickets beyond it. The end of the run needs
         it too: what lies beyond would never be learned from.
@@ -66,9 +66,9 @@ class PacedLoop(TrainingLoop):
         after = self.counters.env_steps + env_steps
         self._stop = self._stop or self._wanted_stop(after)
         checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self._saving.is_due
-        if self._hold is None and (self._stop or checkpoint or after >= self._run.steps):
-            self._hold = self._parts.pace.hold(self.learned)
-            self._acting.hold(self._hold)
+        if self._pause is None and (self._stop or checkpoint or after >= self._run.steps):
+            self._pause = self._parts.pace.pause_ticket(self.learned)
+            self._acting.pause_at(self._pause)
         self._in_step = True
 
     def _after_learning(self, learned: Learned, slots_filled: float) -> None:
@@ -89,8 +89,8 @@ class PacedLoop(TrainingLoop):
             self.ending = self._stop
             if not self._stop:
                 self._save()
-                self._hold = None
-                self._acting.hold(None)
+                self._pause = None
+                self._acting.pause_at(None)
         elif self._saving.best_is_unsaved:
             self._save_best()
         self._show("training")
@@ -98,7 +98,7 @@ class PacedLoop(TrainingLoop):
     @property
     def _quiescent(self) -> bool:
         """Whether every ticket that may begin has been learned from."""
-        return self._parts.pace.tickets_of(self.learned).start == self._hold
+        return self._parts.pace.tickets_of(self.learned).start == self._pause
 
     def _count(self, learned: Learned) -> Counters:
         counters = self.counters

@@ -66,7 +66,7 @@ class ProcessActing(GatedActing):
         self._supervisor.watch()
 
     def snapshots(self) -> list[Snapshot]:
-        return self._supervisor.snapshots(int(self.board.hold[0]))
+        return self._supervisor.snapshots(int(self.board.pause[0]))
 
     def close(self) -> None:
         self.gate.close()

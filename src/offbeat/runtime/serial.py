@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offbeat.runtime.acting import Plan, Snapshot
-from offbeat.runtime.gate import NO_HOLD
+from offbeat.runtime.gate import NO_PAUSE
 from offbeat.types import Tree
 
 
@@ -21,7 +21,7 @@ class SerialActing:
         self.acted = self._origin = plan.pace.tickets_of(learned).start
         self._slots, self._weights = plan.slots(arrays), plan.weights(arrays)
         self._actors = [plan.actor(index, self._origin) for index in range(plan.runtime.actors)]
-        self._hold = NO_HOLD
+        self._pause = NO_PAUSE
 
     def begin(self, snapshots: Sequence[Snapshot]) -> None:
         progress = self._weights.progress(self._weights.newest)
@@ -29,7 +29,7 @@ class SerialActing:
             self._plan.begin(actor, self._origin, snapshot, progress)
 
     def wait(self, tickets: int) -> None:
-        while self.acted < self._hold and self._pace.may_act(self.acted, self._learned):
+        while self.acted < self._pause and self._pace.may_act(self.acted, self._learned):
             self._act(self.acted)
             self.acted += 1
         if self.acted < tickets:
@@ -42,8 +42,8 @@ class SerialActing:
         weights, progress = self._weights.read(version), self._weights.progress(version)
         actor.act(ticket, version, weights, self._slots.open(ticket), progress)
 
-    def hold(self, ticket: int | None) -> None:
-        self._hold = NO_HOLD if ticket is None else ticket
+    def pause_at(self, ticket: int | None) -> None:
+        self._pause = NO_PAUSE if ticket is None else ticket
 
     def finish(self, learned: int) -> None:
         self._learned = learned

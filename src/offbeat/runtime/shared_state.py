@@ -32,7 +32,7 @@ Arrays = dict[str, Any]
 LEARNED = "learned/"
 STATISTICS = "statistics/"
 NOT_BEGUN = -2
-"""The limit before the first: what workers report at rest there is never taken for a rest at another."""
+"""The limit before the first: what workers report of a pause there is never taken for a pause at another."""
 
 
 # --- what is learned ----------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class StopSignals:
                 signal.signal(number, self._stop)
         return self
 
-    def at_rest(self) -> None:
+    def end_deadline(self) -> None:
         """The boundary has come: what remains is to save, however long it takes. A second signal still ends it."""
         if self._timer is not None:
             self._events.put(None)
@@ -72,7 +72,7 @@ class StopSignals:
     def disarm(self) -> None:
         """From here on nothing is to be stopped any more: the run is being put in order."""
         self._over = True
-        self.at_rest()
+        self.end_deadline()
         for number in self._previous:
             signal.signal(number, signal.SIG_IGN)
 

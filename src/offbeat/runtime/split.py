@@ -80,7 +80,7 @@ def divisions(columns: int, env_groups: int, most: int) -> list[int]:
     return [actors for actors in range(1, most + 1) if columns % (actors * env_groups) == 0]
 
 
-def settled(config: Config, notify: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
+def with_measured_topology(config: Config, notify: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
     """Measure and choose, if `split` says so.
 
     Args:

@@ -22,7 +22,7 @@ from offbeat.runtime.gate import NAP_S
 
 ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 """Seconds that a child gets to end by itself when nothing is wanted of it any more: in a call of its envs, and else."""
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
 """Looking at all processes costs a system call each, so it is not done more often than this."""
 RESTART_BUDGET = 5
 """Restarts of one actor within `RESTART_WINDOW_S`, unless `restart_budget` says otherwise."""
@@ -87,7 +87,7 @@ class Supervisor:
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
         """index -> moments at which it died."""
-        self._next_look = 0.0
+        self._next_poll = 0.0
         self._shown = ""
         """The lines of the user's code in which a child failed last: the same are not shown twice in a row."""
 
@@ -122,9 +122,9 @@ class Supervisor:
             RunFailed: one did so too often.
         """
         now = monotonic()
-        if now < self._next_look:
+        if now < self._next_poll:
             return
-        self._next_look = now + LOOK_EVERY_S
+        self._next_poll = now + POLL_EVERY_S
         for process in list(self.processes):
             if not process.alive():
                 process.kill()  # what its envs have started may still be there
@@ -165,18 +165,18 @@ class Supervisor:
             deaths.popleft()
         return len(deaths)
 
-    def snapshots(self, hold: int) -> list[Snapshot]:
-        """Return the state of each child's envs at `hold`, which stands.
+    def snapshots(self, pause: int) -> list[Snapshot]:
+        """Return the state of each child's envs at the pause, a ticket, which stands.
 
-        It waits for them as long as they make progress; who dies meanwhile is started again, and comes to rest there.
+        It waits for them as long as they make progress; who dies meanwhile is started again, and pauses there.
 
         Raises:
             RunFailed: one died too often.
         """
-        while waiting := [process for process in self.processes if process.rests[0] < hold]:
+        while waiting := [process for process in self.processes if process.paused[0] < pause]:
             waiting[0].listen(NAP_S)
             self.watch()
-        return [process.state_at(hold) for process in self.processes]
+        return [process.state_at(pause) for process in self.processes]
 
     def close(self) -> None:
         """Wait for all to end, as the gate has been closed; then kill who is left, and what envs have started.

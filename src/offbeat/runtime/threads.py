@@ -61,7 +61,7 @@ class ThreadActing(GatedActing):
         try:
             place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
             self.plan.begin(actor, self.origin, snapshot, progress)
-            actor.work(gate, self._slots, self._weights, at_rest=lambda: None)
+            actor.work(gate, self._slots, self._weights, on_pause=lambda: None)
         except Closed:
             return
         except BaseException as error:  # noqa: BLE001 - the learner raises it

@@ -18,11 +18,11 @@ class TimeLimitWarning:
     """
 
     def __init__(self, env: EnvSpec, columns: int, notify: Callable[[str], None]) -> None:
-        """Look at a run of so many envs."""
+        """Check a run of so many envs."""
         self._env, self._columns, self._notify = env, columns, notify
         self._done = env.time_limit is not None
 
-    def look(self, env_steps: int, episodes: int) -> None:
+    def check(self, env_steps: int, episodes: int) -> None:
         """Warn if `episodes` that have ended in `env_steps` of all envs are too few."""
         if self._done or env_steps < LONG * self._columns:
             return

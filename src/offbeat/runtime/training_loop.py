@@ -35,7 +35,7 @@ from offbeat.types import EnvSpec, Tree
 LINE_EVERY_S = 10.0
 """Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
 SHOW_EVERY_S = 0.1
-"""Seconds between looks at the run that are offered to whoever shows it, at least."""
+"""Seconds between checks at the run that are offered to whoever shows it, at least."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class TrainingLoop(ABC):
             raise RuntimeError("the runtime returned before the run had ended")
         if not self._signals.received:
             self._evaluate(due=False, last=True)  # takes in a result that is still to come
-        self._signals.at_rest()
+        self._signals.end_deadline()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
         self._save()
         self._write_line()
@@ -318,7 +318,7 @@ class TrainingLoop(ABC):
     def _write_line(self) -> None:
         self._line_at = self.counters.wall_time_s
         self.line = self._recorder.line(self.counters, self._timings())
-        self._time_limit.look(self.counters.env_steps, int(self.line["episodes"] or 0))
+        self._time_limit.check(self.counters.env_steps, int(self.line["episodes"] or 0))
         for callback in self._callbacks:
             answer = answer_of(callback, self.line)
             if answer == "stop":

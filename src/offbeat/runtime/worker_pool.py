@@ -255,7 +255,7 @@ class WorkerPool:
     def stop_at_once(self) -> int:
         """Let each worker stop after the learning step that it is at; return the limit that says so.
 
-        Each such stop has a limit of its own: a rest that was reported at an earlier one is not taken for one at this.
+        Each such stop has a limit of its own: a pause that was reported at an earlier one is not taken for one at this.
         """
         self._stop_limit -= 1
         self.go_on(self._stop_limit)
@@ -277,27 +277,27 @@ class WorkerPool:
         self.watch()
 
     @property
-    def at_rest(self) -> bool:
+    def paused(self) -> bool:
         """Whether all workers have stopped at the limit, and reported their states."""
         limit = int(self._board.limit[0])
-        return all(child.rests[0] == limit for child in self._supervisor.processes)
+        return all(child.paused[0] == limit for child in self._supervisor.processes)
 
-    def settle(self, seconds: float) -> None:
-        """Let those who live come to rest at once, as far as they do within `seconds`; nobody is started again."""
+    def drain(self, seconds: float) -> None:
+        """Let those who live pause at once, as far as they do within `seconds`; nobody is started again."""
         limit = self.stop_at_once()
         children, deadline = self._supervisor.processes, monotonic() + seconds
         while True:
             living = [child for child in children if child.alive()]  # before their last words are read
             for child in children:
                 child.listen()
-            if all(child.rests[0] == limit for child in living) or monotonic() > deadline:
+            if all(child.paused[0] == limit for child in living) or monotonic() > deadline:
                 return
             self._bell.sleep(NAP_S)
 
     def states(self) -> list[State | None]:
-        """Return the state of each worker at rest; None of one that is not: it has died."""
+        """Return the state of each paused worker; None of one that is not: it has died."""
         limit = int(self._board.limit[0])
-        return [child.rests[1] if child.rests[0] == limit else None for child in self._supervisor.processes]
+        return [child.paused[1] if child.paused[0] == limit else None for child in self._supervisor.processes]
 
     def close(self) -> None:
         self._board.closed[0] = 1

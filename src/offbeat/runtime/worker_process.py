@@ -148,9 +148,9 @@ class Worker:
             self._restore(state)
         elif isinstance(self._learner, ReplayLearner):
             made = int(self._board.updates[self._launch.index, 0])
-            self._learner.follow(step, (self._done.origin, self._done.valid, made - self._done.unheld), made)
+            self._learner.recover(step, (self._done.origin, self._done.valid, made - self._done.unheld), made)
         if isinstance(self._learner, ReplayLearner):
-            self._pending.metrics.append({"replay_size": float(self._learner.size)})  # it may rest before it learns
+            self._pending.metrics.append({"replay_size": float(self._learner.size)})  # it may pause before it learns
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
         self._learner.publish(step, progress)
         first = self._launch.plan.pace.tickets_of(step).start
@@ -176,9 +176,9 @@ class Worker:
             Closed: everything has been closed.
         """
         while True:
-            begun, held = self._board.env_steps, int(self._board.limit[0])
-            if begun >= held:
-                self._rest(held)
+            begun, boundary = self._board.env_steps, int(self._board.limit[0])
+            if begun >= boundary:
+                self._pause(boundary)
                 continue
             step = self._done.learning_steps
             for ticket in self._launch.plan.pace.tickets_of(step):
@@ -199,20 +199,20 @@ class Worker:
         """Let the board know what is done, the replay's counts with it."""
         if isinstance(self._learner, ReplayLearner):
             made = int(self._board.updates[self._launch.index, 0])
-            origin, valid, due = self._learner.held
+            origin, valid, due = self._learner.ratio_state
             self._done = self._done._replace(origin=origin, valid=valid, unheld=made - due)
         self._board.finish(self._launch.index, self._done)
 
-    def _rest(self, held: int) -> None:
-        """Report all that there is to save, and do nothing until the limit is another one than `held`.
+    def _pause(self, boundary: int) -> None:
+        """Report all that there is to save, and do nothing until the limit is another one than `boundary`.
 
         Raises:
             Closed: everything has been closed.
         """
         self._report_progress()
         self._deadline.renew()
-        self._report("rest", (held, self._state()))
-        while self._board.limit[0] == held:
+        self._report("paused", (boundary, self._state()))
+        while self._board.limit[0] == boundary:
             if self._board.closed[0]:
                 raise Closed
             self._deadline.renew()

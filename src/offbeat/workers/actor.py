@@ -44,7 +44,7 @@ class Gate(Watch, Protocol):
 
     def tickets(self) -> Iterable[int]: ...
 
-    def begin(self, ticket: int, at_rest: Callable[[], None]) -> int: ...
+    def begin(self, ticket: int, on_pause: Callable[[], None]) -> int: ...
 
     def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None: ...
 
@@ -128,7 +128,7 @@ class Actor:
         self._stacks.begin(self._following)
         self._watch.leave()
 
-    def work(self, gate: Gate, slots: Slots, weights: Weights, at_rest: Callable[[], None]) -> NoReturn:
+    def work(self, gate: Gate, slots: Slots, weights: Weights, on_pause: Callable[[], None]) -> NoReturn:
         """Act ticket after ticket, until the gate closes.
 
         Raises:
@@ -137,7 +137,7 @@ class Actor:
         """
         for ticket in gate.tickets():
             begun = clock()
-            version = gate.begin(ticket, at_rest)
+            version = gate.begin(ticket, on_pause)
             self.timings.add("wait/actor", clock() - begun)
             self.act(ticket, version, weights.read(version), slots.open(ticket), weights.progress(version))
             gate.commit(ticket, self.timings, self.longest_stall)

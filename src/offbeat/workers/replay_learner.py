@@ -135,7 +135,7 @@ class ReplayLearner(Learner):
         return self._replay.valid
 
     @property
-    def held(self) -> tuple[int, int, int]:
+    def ratio_state(self) -> tuple[int, int, int]:
         """The ticket from which on the ratio is held, the transitions since then, and the updates."""
         return self._replay.origin, self._valid, self._due
 
@@ -150,17 +150,17 @@ class ReplayLearner(Learner):
         self._replay.find(priorities)
         self._due, self._made = due, made
 
-    def follow(self, step: int, held: tuple[int, int, int], made: int) -> None:
+    def recover(self, step: int, ratio_state: tuple[int, int, int], made: int) -> None:
         """Go on at `step` in the place of a learner that died, with the rows that its memory holds.
 
         Args:
             step: the first learning step that was not finished.
-            held: as the property was after the one before; updates that came later count too.
+            ratio_state: as the property was after the one before; updates that came later count too.
             made: updates of the whole run.
         """
-        origin, self._valid, self._due = held
+        origin, self._valid, self._due = ratio_state
         self._made = made
-        self._replay.follow(origin, step, born=made)
+        self._replay.recover(origin, step, born=made)
 
     def state(self) -> dict[str, Any]:
         counted = {"valid": self._valid, "due": self._due, "made": self._made, "had": self._had}
