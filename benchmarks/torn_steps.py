@@ -49,11 +49,11 @@ class Shared:
     shared: bool
     separate: bool = False
 
-    def keep(self, name: str, initial: Tensor) -> Tensor:
+    def register(self, name: str, initial: Tensor) -> Tensor:
         return self.tensors[name.rpartition("/")[2]].view(initial.shape)
 
-    def keep_moments(self, name: str, initial: Tensor) -> Tensor:
-        return initial if name.endswith("/step") else self.keep(name, initial)
+    def register_moments(self, name: str, initial: Tensor) -> Tensor:
+        return initial if name.endswith("/step") else self.register(name, initial)
 
     def statistics(self, name: str, size: int) -> RunningStatistics:
         raise NotImplementedError(f"{name} [{size}]: there is nothing to normalise")

@@ -101,7 +101,7 @@ class LoadedPolicy:
 
         Arguments and errors are those of a call.
         """
-        return self._kept({**self._found(observation), INFO_MASK: action_mask})
+        return self._as_stored({**self._found(observation), INFO_MASK: action_mask})
 
     def encode(self, action: Array) -> Any:
         """Return N actions as the env accepts them, for what the policy gave: [N, *shape], in its dicts and tuples."""
@@ -122,7 +122,7 @@ class LoadedPolicy:
         """Return the parts of an observation by the names of leaves."""
         return dict(named("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
 
-    def _kept(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
+    def _as_stored(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
         """Return the leaves with a column axis, and whether that axis was added here."""
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
@@ -134,7 +134,7 @@ class LoadedPolicy:
                 raise ValueError(
                     f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
                 )
-            leaves[leaf.name] = _kept(leaf, array[None] if single else array)
+            leaves[leaf.name] = _as_stored(leaf, array[None] if single else array)
         return leaves, single
 
 
@@ -174,7 +174,7 @@ def _lacks(leaf: Leaf, given: Mapping[str, Any]) -> str:
     return f"the observation lacks {key!r}: it has {', '.join(map(repr, there))}"
 
 
-def _kept(leaf: Leaf, values: Array) -> Array:
+def _as_stored(leaf: Leaf, values: Array) -> Array:
     """Return values [N, *shape] as they are kept in training."""
     if leaf.is_mask:
         allowed: Array = values != 0

@@ -353,15 +353,15 @@ def _about(context: RunContext) -> About:
         runtime=config.runtime.runtime,
         actors=config.workers if config.runtime.runtime == "hogwild" else config.runtime.actors,
         envs_per_actor=config.runtime.envs_per_actor,
-        lead=_lead(config),
+        lag_label=_lag_label(config),
         device=device_of(config),
         run_dir=context.directory.path,
         lag=config.runtime.lag,
     )
 
 
-def _lead(config: Config) -> str:
+def _lag_label(config: Config) -> str:
     """Say how far the sides may be apart."""
     if config.runtime.runtime == "hogwild":
         return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
-    return f"{config.settings.lead.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"
+    return f"{config.settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"

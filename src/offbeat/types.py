@@ -169,7 +169,7 @@ class EnvSpec:
     """Simulated frames per env step, as far as the env says so."""
     info: tuple[str, ...] = ()
     """What its infos report that becomes a metric, K names."""
-    idles: bool = False
+    no_decision: bool = False
     """Whether there are moments in which the agent has nothing to decide, as far as `preflight` has seen."""
     time_limit: int | None = None
     """Env steps after which an episode is truncated at the latest; None: no limit is known."""
@@ -195,11 +195,11 @@ class Field:
     dtype: str
     per: Literal["step", "unroll"] = "step"
     """'step': [T + 1, N, *shape]; 'unroll': [N, *shape] (the initial state of a recurrent core)."""
-    lead: int = 0
+    history: int = 0
     """Rows before an unroll's first that are kept with it: those that its first rows' stacks reach back to."""
 
 
-LEAD = "lead/"
+HISTORY = "history/"
 """What the name of a field begins with under which an actor finds its rows before an unroll's first."""
 FRAME_AGE = "frame_age"
 """The field, where observations are stacked, that says how many rows of its episode a row's stack reaches back."""
@@ -209,7 +209,7 @@ def env_fields(spec: EnvSpec) -> list[Field]:
     """Return the fields of a row that come from the env and the actor itself, whatever the algorithm."""
     stacked = any(leaf.stack > 1 for leaf in spec.observation)
     return [
-        *(Field(leaf.name, leaf.shape, leaf.dtype, lead=leaf.stack - 1) for leaf in spec.observation),
+        *(Field(leaf.name, leaf.shape, leaf.dtype, history=leaf.stack - 1) for leaf in spec.observation),
         *([Field(FRAME_AGE, (), "uint8")] if stacked else []),
         Field("action", spec.action.shape, spec.action.dtype),
         Field("reward", (), "float32"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.reference.advantages import by_column, gae_column, td_column, vtrace_column
 
-from offbeat.losses.advantages import generalized_advantages, skipped_rows, td_targets, vtrace
+from offbeat.losses.advantages import generalized_advantages, no_decision_rows, td_targets, vtrace
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 @st.composite
 def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
-    """Draw rows: a reset row follows each truncation and some terminations; others decide or are skipped."""
+    """Draw rows: a reset row follows each truncation and some terminations; others decide or are no_decision."""
     steps, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     flags = np.zeros((3, steps, columns), bool)
@@ -129,8 +129,8 @@ def test_gamma_zero_leaves_the_reward_alone(batch: Rows):
 @settings(max_examples=100, deadline=None)
 @given(rows(), st.integers(0, 99))
 def test_rows_without_a_decision_have_no_error_and_reset_rows_their_own_value_as_target(batch: Rows, seed):
-    skipped = skipped_rows(*batch.tensors()[2:]).numpy()
-    resets = ~batch.valid & ~skipped
+    no_decision = no_decision_rows(*batch.tensors()[2:]).numpy()
+    resets = ~batch.valid & ~no_decision
     log_ratio = torch.from_numpy(log_ratios(batch, seed))
     for result in (
         generalized_advantages(*batch.tensors(), gamma=0.9, gae_lambda=0.95),

@@ -164,7 +164,9 @@ def test_what_is_sampled_was_seen_as_it_is_wherever_the_ring_ends_and_others_wri
         data.draw(st.integers(0, 3)),
     )
     plain = RingShape(ReplayPace(Fraction(1), 1, max_ahead), actors, columns, length, 10**6)
-    run = Replayed(replace(plain, capacity=max(16, (max_ahead + actors * 5) * columns * length), lead=stack - 1), stack)
+    run = Replayed(
+        replace(plain, capacity=max(16, (max_ahead + actors * 5) * columns * length), history=stack - 1), stack
+    )
     replay, random = run.new_replay(run.rings), np.random.default_rng(data.draw(seeds))
     for prefix in range(1, 2 * run.shape.slots_per_ring * actors + 2):
         run.act_ahead(prefix)
@@ -206,12 +208,12 @@ def test_sequences_are_seen_as_they_were_burn_in_included(stack, actors, length,
 
 @pytest.mark.parametrize("stack", [2, 4])
 def test_each_frame_lies_in_memory_once(stack):
-    frame, lead = 36 * 36, stack - 1
+    frame, history = 36 * 36, stack - 1
     fields = {one: env_fields(motion(3, one, length=8).spec) for one in (1, stack)}
     ring = RingShape(ReplayPace(Fraction(1), 1, 0), 2, 3, 5, 300)
-    sizes = {one: arena_bytes(replace(ring, lead=one - 1).slabs(fields[one])) for one in (1, stack)}
-    more = replace(ring, lead=lead).slots_per_ring - ring.slots_per_ring
-    assert sizes[stack] - sizes[1] < 2 * 3 * (more * 5 * (frame + 100) + replace(ring, lead=lead).rows + 1) + 1000
+    sizes = {one: arena_bytes(replace(ring, history=one - 1).slabs(fields[one])) for one in (1, stack)}
+    more = replace(ring, history=history).slots_per_ring - ring.slots_per_ring
+    assert sizes[stack] - sizes[1] < 2 * 3 * (more * 5 * (frame + 100) + replace(ring, history=history).rows + 1) + 1000
     unrolls = UnrollShape(OnPolicyPace(2, 1), 5, 3)
     sizes = {one: arena_bytes(unrolls.slabs(fields[one])) for one in (1, stack)}
-    assert sizes[stack] - sizes[1] == pytest.approx(2 * 2 * 3 * (lead * 16 * 16 + 6), abs=400)
+    assert sizes[stack] - sizes[1] == pytest.approx(2 * 2 * 3 * (history * 16 * 16 + 6), abs=400)

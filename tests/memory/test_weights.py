@@ -25,11 +25,11 @@ def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept
     for version in range(newest + 1):
         publish(weights, version)
     expected = range(max(0, newest - kept + 1), newest + 1)
-    assert list(weights.kept()) == list(expected)
+    assert list(weights.versions()) == list(expected)
     for version in range(newest + 2 * kept + 1):
         if version in expected:
             assert (weights.read(version) == version).all()
-            assert (weights.kept()[version] == version).all()
+            assert (weights.versions()[version] == version).all()
         else:
             with pytest.raises(KeyError, match=f"version {version} is not kept"):
                 weights.read(version)
@@ -37,7 +37,7 @@ def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept
 
 def test_nothing_can_be_read_before_it_is_published():
     weights = weights_of(3, 2)
-    assert weights.kept() == {}
+    assert weights.versions() == {}
     with pytest.raises(KeyError):
         weights.read(0)
 
@@ -50,9 +50,9 @@ def test_while_a_version_is_written_neither_it_nor_the_one_it_replaces_can_be_re
     for version in (4, 6):
         with pytest.raises(KeyError):
             weights.read(version)
-    assert list(weights.kept()) == [5]
+    assert list(weights.versions()) == [5]
     weights.commit(6)
-    assert list(weights.kept()) == [5, 6]
+    assert list(weights.versions()) == [5, 6]
 
 
 def test_vectors_are_views_and_not_copies():

@@ -65,7 +65,7 @@ def errors(episode: Episode, values: Row, gamma: float) -> list[float]:
     ]
 
 
-def with_idle(
+def with_no_decision(
     targets: Row, gae_lambda: float, rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid: Mask
 ) -> Row:
     """Give rows without a decision theirs: what is earned until the next one, and its value, by lambda its target."""
@@ -96,7 +96,7 @@ def gae_column(rewards: Row, values: Row, *masks: Mask, gamma: float, gae_lambda
             total = sum((gamma * gae_lambda) ** (j - i) * deltas[j] for j in range(i, len(deltas)))
             advantages[decision.row] = total
             targets[decision.row] = values[decision.row] + total
-    return advantages, with_idle(targets, gae_lambda, rewards, values, *masks)
+    return advantages, with_no_decision(targets, gae_lambda, rewards, values, *masks)
 
 
 def vtrace_column(
@@ -122,7 +122,7 @@ def vtrace_column(
         for i, (decision, following) in enumerate(zip(episode.decisions, mixed, strict=True)):
             q = decision.reward + gamma * (decision.between + following)
             advantages[decision.row] = rho[i] * (q - values[decision.row])
-    return advantages, with_idle(targets, gae_lambda, rewards, values, *masks)
+    return advantages, with_no_decision(targets, gae_lambda, rewards, values, *masks)
 
 
 def td_column(rewards: Row, values: Row, *masks: Mask, gamma: float) -> Row:
@@ -131,7 +131,7 @@ def td_column(rewards: Row, values: Row, *masks: Mask, gamma: float) -> Row:
     for episode in episodes(rewards, values, *masks):
         for decision, delta in zip(episode.decisions, errors(episode, values, gamma), strict=True):
             targets[decision.row] += delta
-    return with_idle(targets, 0.0, rewards, values, *masks)
+    return with_no_decision(targets, 0.0, rewards, values, *masks)
 
 
 def by_column(function: Callable[..., Any], *arrays: NDArray[Any], **settings: float) -> Row:

@@ -81,7 +81,7 @@ def plain_rows(env_id: str, seed: int, actions: Sequence[Any]) -> tuple[Tree, Tr
             "terminated": terminated,
             "truncated": kept,
             "valid": not begins,
-            "idle": False,
+            "no_decision": False,
         }
         rows.append({**_leaves(space, observation), **{name: np.array(part) for name, part in scalars.items()}})
         begins = terminated or truncated

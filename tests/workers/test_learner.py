@@ -143,7 +143,7 @@ def test_each_step_publishes_the_next_version_as_it_then_is(max_lag):
         expected = np.zeros_like(side.weights.read(step + 1))
         side.algorithm.write_published(expected)
         np.testing.assert_array_equal(side.weights.read(step + 1), expected)
-    assert len({vector.tobytes() for vector in side.weights.kept().values()}) == max_lag + 1
+    assert len({vector.tobytes() for vector in side.weights.versions().values()}) == max_lag + 1
 
 
 def test_counts_episodes_and_lags_are_those_of_the_batch():

@@ -65,7 +65,7 @@ class Bench:
         self.replay = replay
         shared: dict[str, Any] = {"seed": 5, "device": "cpu", "timings": Timings()}
         self.learner = ReplayLearner(
-            self.algorithm, replay, self.pace, self.weights, keeps_replay=config.save_replay, **shared
+            self.algorithm, replay, self.pace, self.weights, saves_replay=config.save_replay, **shared
         )
         self.learner.publish(0)
 
@@ -188,7 +188,7 @@ def test_each_step_publishes_the_next_version_in_the_warm_up_too_and_keeps_those
         expected = np.zeros_like(bench.weights.read(ticket + 1))
         bench.algorithm.write_published(expected)
         np.testing.assert_array_equal(bench.weights.read(ticket + 1), expected)
-        assert sorted(bench.weights.kept()) == list(range(max(0, ticket + 1 - max_ahead), ticket + 2))
+        assert sorted(bench.weights.versions()) == list(range(max(0, ticket + 1 - max_ahead), ticket + 2))
         updates.append(learned.updates)
         uniform.append(float(bench.algorithm.weights()["uniform"][0]))
     assert updates == [0, 4, 6, 6, 6]
@@ -279,11 +279,11 @@ def test_without_priorities_nothing_is_fed_back():
 def gone_on(bench: Bench, *, with_replay: bool, step: int) -> tuple[Bench, str]:
     """Return another that goes on from where this one is, as a resumed run does."""
     other = Bench(bench.config, bench.max_ahead, bench.ratio)
-    kept = bench.learner.kept()
+    kept = bench.learner.checkpoint_arrays()
     other.algorithm.load_weights(bench.algorithm.weights())
     other.learner.restore(bench.learner.state())
-    said = other.learner.take_over(kept if with_replay else None, step)
-    for version, vector in bench.weights.kept().items():
+    said = other.learner.attach(kept if with_replay else None, step)
+    for version, vector in bench.weights.versions().items():
         other.weights.open(version)[:] = vector
         other.weights.commit(version)
     return other, said
@@ -322,7 +322,7 @@ def test_what_is_kept_is_nothing_where_the_replay_is_not_to_be_saved():
     for saved in (True, False):
         bench = Bench(replace(SMALL, save_replay=saved))
         bench.learn(0)
-        assert (bench.learner.kept() is not None) == saved
+        assert (bench.learner.checkpoint_arrays() is not None) == saved
 
 
 def test_a_rehearsed_update_takes_the_work_of_as_many_env_steps_as_make_one_due():

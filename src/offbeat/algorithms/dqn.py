@@ -96,11 +96,11 @@ class DQN(OffPolicy[DQNConfig]):
         config = self._config
         self._network = q_network(self._spec, generator).to(self._device)
         self._policy = FlatParameters(self._network, Q, storage)
-        self._ema = storage.keep("ema_q", self._policy.values.clone())
+        self._ema = storage.register("ema_q", self._policy.values.clone())
         self._ema_network = frozen(self._network, self._policy.layout.views(self._ema))
-        self._made = storage.keep("updates", torch.zeros(1, dtype=torch.int64))
+        self._made = storage.register("updates", torch.zeros(1, dtype=torch.int64))
         """Updates of the whole run."""
-        self._flags = {"epsilon": storage.keep("epsilon", torch.ones(1))}
+        self._flags = {"epsilon": storage.register("epsilon", torch.ones(1))}
         self._epsilon = 1.0
         """What the learning step's first update makes it."""
         most = math.inf if config.max_grad_norm is None else config.max_grad_norm

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.algorithms.kept import Kept
+from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.sequences import Network, sequence_errors, transitions_of, walk
 from offbeat.algorithms.statistics import Statistics
@@ -81,7 +81,7 @@ class ReplayConfig(NetworkConfig):
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "replay"
     splits_updates: ClassVar[bool] = True
     """Whether an update is shared out between threads by the algorithm itself; BLAS then has one thread."""
-    lead: ClassVar[str] = "max_ahead"
+    lag_flag: ClassVar[str] = "max_ahead"
     """What is set to let actors be further ahead."""
     layout: ClassVar[tuple[str, ...]] = (
         *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
@@ -135,12 +135,12 @@ class ReplayConfig(NetworkConfig):
             return 0
         return self.ticket_length if self.burn_in is None else self.burn_in
 
-    def memory(self, runtime: RuntimeConfig, lead: int = 0) -> RingShape:
+    def memory(self, runtime: RuntimeConfig, history: int = 0) -> RingShape:
         """Return the rings that these settings make, and the pace on them.
 
         Args:
             runtime: how acting is laid out.
-            lead: rows before a sampled one that its stack of frames may reach back to.
+            history: rows before a sampled one that its stack of frames may reach back to.
 
         Raises:
             ConfigError: they cannot work together.
@@ -148,7 +148,7 @@ class ReplayConfig(NetworkConfig):
         before = self.rows_before * runtime.actors * runtime.envs_per_actor  # beyond them there is a sequence
         needs = max(self.batch_size, before)
         pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=needs)
-        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.ticket_length, self.capacity, lead)
+        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.ticket_length, self.capacity, history)
 
     def of_worker(self, index: int, workers: int) -> Self:
         """Return the settings of one worker of a lock-free run: they share warm-up and capacity out.
@@ -232,7 +232,7 @@ class ReplayConfig(NetworkConfig):
 Settings = TypeVar("Settings", bound=ReplayConfig)
 
 
-class OffPolicy(Kept, Generic[Settings]):
+class OffPolicy(Checkpointed, Generic[Settings]):
     """All of `types.ReplayAlgorithm` but `begin`, `priorities` and what an algorithm makes in `_make`."""
 
     groups: Mapping[str, ParameterGroup]

@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import numpy_gradients
-from offbeat.algorithms.kept import Kept
+from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
 from offbeat.algorithms.rows import (
     encoded_leaves,
     encoded_of,
     minibatch_of_rows,
+    no_decision_in,
     padded,
     pieces,
     seen,
-    skipped_in,
     targets_of,
     valid_rows,
 )
@@ -46,7 +46,7 @@ from offbeat.losses.actor_critic import (
     policy_gradient_loss,
     squared_value_loss,
 )
-from offbeat.losses.advantages import Targets, generalized_advantages, skipped_rows, vtrace
+from offbeat.losses.advantages import Targets, generalized_advantages, no_decision_rows, vtrace
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution, Categorical
@@ -110,7 +110,7 @@ class OnPolicyConfig(NetworkConfig):
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
     splits_updates: ClassVar[bool] = False
     """Whether an update is shared out between threads by the algorithm itself."""
-    lead: ClassVar[str] = "--max-lag"
+    lag_flag: ClassVar[str] = "--max-lag"
     """What is typed to let actors be further ahead."""
     layout: ClassVar[tuple[str, ...]] = ()
     """Keys of this table that a resume may not change."""
@@ -123,7 +123,7 @@ class OnPolicyConfig(NetworkConfig):
         """Return the settings of one worker of a lock-free run: nothing in them is shared out."""
         return self
 
-    def memory(self, runtime: RuntimeConfig, lead: int = 0) -> UnrollShape:  # noqa: ARG002 - their fields say it
+    def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002 - their fields say it
         """Return the unrolls that a run holds, and the pace on them; `lead` is for algorithms on a replay.
 
         Raises:
@@ -193,7 +193,7 @@ class OnPolicyConfig(NetworkConfig):
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
 
-class OnPolicy(Kept, Generic[Settings]):
+class OnPolicy(Checkpointed, Generic[Settings]):
     """See the module's docstring. One parameter group, one stage."""
 
     def __init__(
@@ -218,7 +218,7 @@ class OnPolicy(Kept, Generic[Settings]):
         """
         self._config, self._spec, self._corrected = config, spec, corrected
         storage = storage or PrivateStorage()
-        self._keep(storage)
+        self._register(storage)
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         shared = config.shares_trunk(spec)
         self._model = ActorCritic(spec, shared=shared, log_std_init=config.log_std_init, generator=generator).to(device)
@@ -235,7 +235,7 @@ class OnPolicy(Kept, Generic[Settings]):
             Stage("actor_critic", GROUP, self._loss, self._gradients if self._analytic else None),
         )
 
-    def _keep(self, storage: Storage) -> None:
+    def _register(self, storage: Storage) -> None:
         """Make what an algorithm learns or counts beside the model; what is learned goes to `storage`."""
 
     @classmethod
@@ -255,7 +255,7 @@ class OnPolicy(Kept, Generic[Settings]):
     def fields(self) -> list[Field]:
         remembered = [
             Field("initial_state", (self._spec.state_size,), "float32", per="unroll"),
-            Field("idle", (), "bool"),
+            Field("no_decision", (), "bool"),
         ]
         return [Field("behavior_log_prob", (), "float32"), *(remembered if self._spec.recurrent else [])]
 
@@ -285,10 +285,10 @@ class OnPolicy(Kept, Generic[Settings]):
             "proximal_log_prob": behavior,
         }
         if self._spec.recurrent:
-            prepared |= {"initial_state": batch["initial_state"], "resets": ~(batch["valid"] | batch["idle"])}
-        skipped = skipped_rows(rows["terminated"], rows["truncated"], rows["valid"])
-        if skipped.any():
-            prepared["skipped"] = skipped
+            prepared |= {"initial_state": batch["initial_state"], "resets": ~(batch["valid"] | batch["no_decision"])}
+        no_decision = no_decision_rows(rows["terminated"], rows["truncated"], rows["valid"])
+        if no_decision.any():
+            prepared["no_decision"] = no_decision
         if self._in_one_pass(rows["valid"]):
             return prepared
         if not self._corrected:
@@ -357,7 +357,7 @@ class OnPolicy(Kept, Generic[Settings]):
             yield (
                 batch
                 if self._in_one_pass(batch["valid"])
-                else minibatch_of_rows(self._spec, batch, valid, skipped_in(batch))
+                else minibatch_of_rows(self._spec, batch, valid, no_decision_in(batch))
             )
 
     def _in_one_pass(self, valid: Tensor) -> bool:  # noqa: ARG002
@@ -368,7 +368,7 @@ class OnPolicy(Kept, Generic[Settings]):
         return self._analytic is None
 
     def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
-        """Return the action distribution of a minibatch's M rows, and the values of these and of skipped ones."""
+        """Return the action distribution of a minibatch's M rows; and values, of rows without a decision too."""
         encoded = encoded_of(self._spec, minibatch)
         if not self._spec.recurrent:
             return self._model.both(
@@ -393,8 +393,8 @@ class OnPolicy(Kept, Generic[Settings]):
             proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
             batch["proximal_log_prob"] = proximal
         batch |= self._targets(batch, self._in_units_of_reward(batch, [values.detach()]))
-        skipped = skipped_in(batch)
-        valued = valid if skipped is None else torch.cat((valid, skipped))
+        no_decision = no_decision_in(batch)
+        valued = valid if no_decision is None else torch.cat((valid, no_decision))
         return distribution, values[valued], targets_of(batch, valid, valued)
 
     def _loss(self, minibatch: Minibatch) -> LossResult:

@@ -18,7 +18,7 @@ from torch import Tensor
 from offbeat.algorithms import ppo_numpy
 from offbeat.algorithms.numpy_gradients import F32, Figures, Rows
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled
-from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, skipped_in, valid_rows
+from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, no_decision_in, valid_rows
 from offbeat.config import RuntimeConfig
 from offbeat.errors import ConfigError
 from offbeat.fields import Count, Positive
@@ -79,10 +79,12 @@ class PPO(OnPolicy[PPOConfig]):
 
     config_class = PPOConfig
 
-    def _keep(self, storage: Storage) -> None:
+    def _register(self, storage: Storage) -> None:
         config = self._config
         self._clip = config.clip
-        self._adapted_rate = storage.keep("learning_rate", torch.tensor([config.learning_rate], dtype=torch.float64))
+        self._adapted_rate = storage.register(
+            "learning_rate", torch.tensor([config.learning_rate], dtype=torch.float64)
+        )
         """[1]: what learning_rate_schedule = kl has made of it."""
         self._epoch_kl: list[Tensor | float] = []
         self._first = True
@@ -125,8 +127,8 @@ class PPO(OnPolicy[PPOConfig]):
             yield from (
                 minibatch_of_columns(self._spec, batch, some) for some in columns.tensor_split(min(parts, len(columns)))
             )
-        elif (skipped := skipped_in(batch)) is not None:
-            pieces = (_permuted(rows, random).tensor_split(parts) for rows in (valid, skipped))
+        elif (no_decision := no_decision_in(batch)) is not None:
+            pieces = (_permuted(rows, random).tensor_split(parts) for rows in (valid, no_decision))
             yield from (minibatch_of_rows(self._spec, batch, *rows) for rows in zip(*pieces, strict=True))
         elif self._spec.encoded:  # images are gathered when they are needed: all of an epoch would take gigabytes
             yield from (

@@ -32,9 +32,9 @@ def valid_rows(batch: Batch) -> Tensor:
     return valid
 
 
-def skipped_in(batch: Batch) -> Tensor | None:
+def no_decision_in(batch: Batch) -> Tensor | None:
     """Return where the rows without a decision are, [m]; None where there are none."""
-    return batch["skipped"].flatten().nonzero().squeeze(1) if "skipped" in batch else None
+    return batch["no_decision"].flatten().nonzero().squeeze(1) if "no_decision" in batch else None
 
 
 def pieces(spec: PolicySpec, batch: Batch) -> list[slice]:
@@ -67,17 +67,17 @@ def targets_of(batch: Batch, decided: Tensor, valued: Tensor) -> dict[str, Tenso
 
 
 def minibatch_of_rows(
-    spec: PolicySpec, batch: Batch, order: Tensor, skipped: Tensor | None = None
+    spec: PolicySpec, batch: Batch, order: Tensor, no_decision: Tensor | None = None
 ) -> dict[str, Tensor]:
     """Return the rows at `order` [M] of what a loss needs: one gather per array.
 
-    Of `skipped` rows, [m], the critic alone learns: they stand behind the others in what it needs, [M + m].
+    Of `no_decision` rows, [m], the critic alone learns: they stand behind the others in what it needs, [M + m].
     """
-    valued = order if skipped is None else torch.cat((order, skipped))
+    valued = order if no_decision is None else torch.cat((order, no_decision))
     taken = targets_of(batch, order, valued)
     taken["observation"] = batch["observation"][: len(batch["reward"])].flatten(0, 1)[valued]
     taken |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
-    return taken if skipped is None else {**taken, "rows": torch.arange(len(order), device=order.device)}
+    return taken if no_decision is None else {**taken, "rows": torch.arange(len(order), device=order.device)}
 
 
 def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
@@ -86,8 +86,8 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
     of_columns = {name: array[:, columns] for name, array in batch.items() if name in (*_DECIDED, *_VALUED, "reward")}
     valid = batch["valid"][:, columns].flatten().nonzero().squeeze(1)
     valued = valid
-    if "skipped" in batch:
-        valued = torch.cat((valid, batch["skipped"][:, columns].flatten().nonzero().squeeze(1)))
+    if "no_decision" in batch:
+        valued = torch.cat((valid, batch["no_decision"][:, columns].flatten().nonzero().squeeze(1)))
     return {
         **targets_of(of_columns, valid, valued),
         "observation": batch["observation"][:rows, columns].flatten(0, 1),
@@ -116,7 +116,7 @@ class Encoded:
     """One leaf of a batch, by its rows of [(T + 1) * B]; of stacks each frame is gathered from where it lies once."""
 
     def __init__(self, leaf: Leaf, batch: Batch) -> None:
-        """Look at a leaf's frames in a batch, [lead + T + 1, B, *shape]; of stacks with their ages, [T + 1, B]."""
+        """Look at a leaf's frames in a batch, [history + T + 1, B, *shape]; of stacks with their ages, [T + 1, B]."""
         self._frames: Tensor = batch[leaf.name].flatten(0, 1)
         self._stacks = None if leaf.stack == 1 else stacks_in(batch[FRAME_AGE], leaf.stack)
         self._columns = batch[leaf.name].shape[1]

@@ -314,7 +314,7 @@ class SAC(OffPolicy[SACConfig]):
         return algorithm
 
     def _make(self, generator: torch.Generator, storage: Storage) -> None:
-        self._uniform = storage.keep("uniform", torch.ones(1))
+        self._uniform = storage.register("uniform", torch.ones(1))
         """1 until the policy has learned."""
         self._flags = {"uniform": self._uniform}
         self._make_networks(generator, storage)
@@ -343,7 +343,7 @@ class SAC(OffPolicy[SACConfig]):
         ).to(self._device)
         self._policy = FlatParameters(policy, POLICY, storage)
         self._critics = FlatParameters(critics, CRITIC, storage)
-        self._ema = storage.keep("ema_critics", self._critics.values.clone())
+        self._ema = storage.register("ema_critics", self._critics.values.clone())
         frozen_critics = frozen(critics, self._critics.arrays())
         ema = frozen(critics, self._critics.layout.views(self._ema))
         networks = _Networks(policy, critics, frozen_critics, ema, self._forward)

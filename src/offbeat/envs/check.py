@@ -79,7 +79,7 @@ def preflight(
     try:
         with _begun(env_id, 1, "preflight", settings, kwargs) as (envs, first):
             _walk(envs, first, steps)
-            return replace(envs.spec, idles=isinstance(envs, GymnasiumEnvs) and envs.idles)
+            return replace(envs.spec, no_decision=isinstance(envs, GymnasiumEnvs) and envs.no_decision)
     except EnvFailed as error:
         raise with_notes_of(ConfigError(str(error)), error) from error
 

@@ -9,8 +9,8 @@ true next observation, also where an episode ends, so nothing is stored twice:
 
 A reset row is no decision and no transition: it enters no loss and no count. `terminated` wins over `truncated`.
 
-There may be moments in which the agent has nothing to decide, an *idle row*: not valid either, and its action ignored,
-but within an episode, with a reward that belongs to the last decision, and it may end the episode.
+There may be moments in which the agent has nothing to decide, a *row without a decision*: not valid either, and its
+action ignored, but within an episode, with a reward that belongs to the last decision, and it may end the episode.
 Where beginning anew takes several rows, all of them are reset rows.
 """
 
@@ -40,20 +40,20 @@ class Outcome(NamedTuple):
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
-    """[n]: False where the row was a reset row or an idle one, whose action the env ignored."""
+    """[n]: False where the row was a reset row or one without a decision, whose action the env ignored."""
     info: NDArray[np.float64]
     """[n, K]: what the env reported of the names in `EnvSpec.info`; NaN where it did not, and in reset rows."""
     over: NDArray[np.bool_] | None = None
     """[n]: where a game ended, if that is not the same as the end of an episode: with a life, an episode ends and the
     game goes on. Returns are those of games; what is earned in the reset rows between is counted, not learned from."""
 
-    idle: NDArray[np.bool_] | None = None
+    no_decision: NDArray[np.bool_] | None = None
     """[n]: where the agent had nothing to decide; None: nowhere."""
 
     @property
     def resets(self) -> NDArray[np.bool_]:
         """[n]: where the row was a reset row, after which an episode begins."""
-        return ~self.valid if self.idle is None else ~(self.valid | self.idle)
+        return ~self.valid if self.no_decision is None else ~(self.valid | self.no_decision)
 
     @property
     def ended(self) -> NDArray[np.bool_]:

@@ -22,7 +22,7 @@ from offbeat.envs import snapshots
 from offbeat.envs.advancing import Part, walk
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.encoding import ActionEncoder, action_encoder, apart
-from offbeat.envs.infos import number_reader, numbers_reader, waiting
+from offbeat.envs.infos import no_decision_of, number_reader, numbers_reader
 from offbeat.envs.limits import Limits
 from offbeat.envs.progress import progress_setters
 from offbeat.envs.rows import (
@@ -56,7 +56,7 @@ class Columns(Protocol):
     @property
     def envs(self) -> Sequence[snapshots.AnyEnv]: ...
 
-    waits: Waits
+    no_decision: NoDecision
 
     @property
     def place(self) -> slice:
@@ -81,25 +81,25 @@ class Columns(Protocol):
         ...
 
 
-class Waits:
+class NoDecision:
     """Which columns of a group have nothing to decide in the next row."""
 
-    def __init__(self, rows: Outcome, waits: NDArray[np.bool_]) -> None:
-        """Mark the rows of a group; `waits`, [n], is what infos have said of the next ones."""
-        self._rows, self.next = rows, waits
+    def __init__(self, rows: Outcome, no_decision: NDArray[np.bool_]) -> None:
+        """Mark the rows of a group; `no_decision`, [n], is what infos have said of the next ones."""
+        self._rows, self.next = rows, no_decision
         self.some = True
         """Whether there may be any, or may have been in the last row."""
         self.said = False
         """Whether infos have said anything of it."""
 
     def mark(self) -> None:
-        """Mark idle rows, once reset rows are marked; nothing is said of the next ones yet."""
-        valid, idle = self._rows.valid, self._rows.idle
-        assert idle is not None
-        np.logical_and(self.next, valid, out=idle)
-        np.greater(valid, idle, out=valid)
+        """Mark rows without a decision, once reset rows are marked; nothing is said of the next ones yet."""
+        valid, no_decision = self._rows.valid, self._rows.no_decision
+        assert no_decision is not None
+        np.logical_and(self.next, valid, out=no_decision)
+        np.greater(valid, no_decision, out=valid)
         self.next.fill(False)
-        self.some = bool(idle.any())
+        self.some = bool(no_decision.any())
 
     def read(self, column: int, info: Any) -> None:
         """Take what the info of one env says of its next row."""
@@ -110,23 +110,23 @@ class Waits:
 
     def read_all(self, infos: Any) -> None:
         """Take what the infos of a vector env say of the next rows."""
-        waits = waiting(infos, len(self.next))
-        if waits is not None:
+        no_decision = no_decision_of(infos, len(self.next))
+        if no_decision is not None:
             self.said = self.some = True
-            self.next[:] = waits
+            self.next[:] = no_decision
 
 
 class ScalarColumns:
     """One env a column, stepped in a loop, in NEXT_STEP order."""
 
-    def __init__(self, spec: EnvSpec, envs: Sequence[AnyEnv], rows: Outcome, waits: Array, first: int) -> None:
+    def __init__(self, spec: EnvSpec, envs: Sequence[AnyEnv], rows: Outcome, no_decision: Array, first: int) -> None:
         self.envs = envs
         self.offers_mask = False
         self._spec = spec
         self._rows = rows
         self.place = slice(first, first + len(envs))
-        self.waits = Waits(rows, waits)
-        self._checks = _Checks(spec, rows, waits, first)
+        self.no_decision = NoDecision(rows, no_decision)
+        self._checks = _Checks(spec, rows, no_decision, first)
         self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
         self._read_info = number_reader(spec.info, rows.info) if spec.info else None
 
@@ -144,7 +144,7 @@ class ScalarColumns:
                 observation, info = env.reset(seed=None if seeds is None else seeds[column])
                 write(observation)
                 if info:
-                    self.waits.read(column, info)
+                    self.no_decision.read(column, info)
                 if write_mask is not None:
                     write_mask(info)
             self.offers_mask = _has_mask(info)
@@ -156,11 +156,11 @@ class ScalarColumns:
         rewards, terminations, truncations = self._rows.reward, self._rows.terminated, self._rows.truncated
         mark_reset_rows(self._rows)
         columns = zip(self.envs, self._writers, self._mask_writers, self._rows.valid.tolist(), actions, strict=True)
-        read_info, waits = self._read_info, self.waits
+        read_info, no_decision = self._read_info, self.no_decision
         if read_info is not None:
             self._rows.info.fill(nan)
-        if waits.some:
-            waits.mark()
+        if no_decision.some:
+            no_decision.mark()
         column = 0
         try:
             for column, (env, write, write_mask, goes_on, action) in enumerate(columns):
@@ -173,7 +173,7 @@ class ScalarColumns:
                     reward, terminated, truncated = 0.0, False, False
                 write(observation)
                 if info:
-                    waits.read(column, info)
+                    no_decision.read(column, info)
                 if write_mask is not None:
                     write_mask(info)
                 rewards[column] = reward
@@ -194,7 +194,7 @@ class ScalarColumns:
                 self._spec,
                 [env],
                 rows_of(self._rows, slice(column, column + 1)),
-                self.waits.next[column : column + 1],
+                self.no_decision.next[column : column + 1],
                 self.place.start + column,
             )
             for column, env in enumerate(self.envs)
@@ -208,15 +208,15 @@ class ScalarColumns:
 class VectorColumns:
     """A vector env that resets itself in NEXT_STEP order. Its columns draw from one random stream."""
 
-    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, waits: Array, first: int) -> None:
+    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, no_decision: Array, first: int) -> None:
         self.envs = (env,)
         self.offers_mask = False
         self._spec = spec
         self._env = env
         self._rows = rows
         self.place = slice(first, first + len(rows.reward))
-        self.waits = Waits(rows, waits)
-        self._checks = _Checks(spec, rows, waits, first)
+        self.no_decision = NoDecision(rows, no_decision)
+        self._checks = _Checks(spec, rows, no_decision, first)
         self._write, self._write_mask = _writers(spec, env.single_observation_space, rows.observation)
         self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
 
@@ -232,9 +232,9 @@ class VectorColumns:
     def step(self, actions: Any) -> Outcome:
         rows = self._rows
         mark_reset_rows(rows)
-        goes_on = rows.valid.copy() if self.waits.some else rows.valid
-        if self.waits.some:
-            self.waits.mark()
+        goes_on = rows.valid.copy() if self.no_decision.some else rows.valid
+        if self.no_decision.some:
+            self.no_decision.mark()
         try:
             observation, *parts, info = self._env.step(actions)
             self._write_row(observation, info)
@@ -251,7 +251,7 @@ class VectorColumns:
     def _write_row(self, observation: Any, info: Mapping[str, Any]) -> None:
         self._write(observation)
         if info:
-            self.waits.read_all(info)
+            self.no_decision.read_all(info)
         if self._write_mask is not None:
             self._write_mask(info)
 
@@ -269,10 +269,10 @@ class VectorColumns:
 class _Checks:
     """What is looked for in each row."""
 
-    def __init__(self, spec: EnvSpec, rows: Outcome, waits: Array, first: int) -> None:
+    def __init__(self, spec: EnvSpec, rows: Outcome, no_decision: Array, first: int) -> None:
         self._id, self._first = spec.id, first
         self._finite = FiniteCheck(rows)
-        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec, waits) if spec.mask else None
+        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec, no_decision) if spec.mask else None
 
     def require(self) -> None:
         """Refuse rows with NaN or infinity, or in which nothing may be done.
@@ -312,11 +312,11 @@ class GymnasiumEnvs:
         self.spec = spec
         self.groups = tuple(groups)
         self._seeds: Sequence[int] | None = seeds
-        self._waits = np.zeros(spec.columns, np.bool_)
+        self._no_decision = np.zeros(spec.columns, np.bool_)
         rows = empty_rows(spec.observation, spec.columns, spec.info)
-        self._rows = rows._replace(idle=np.zeros_like(self._waits))
+        self._rows = rows._replace(no_decision=np.zeros_like(self._no_decision))
         self._columns = [
-            _columns(spec, source, rows_of(self._rows, group), self._waits[group], group.start)
+            _columns(spec, source, rows_of(self._rows, group), self._no_decision[group], group.start)
             for source, group in zip(sources, groups, strict=True)
         ]
         self._encode = action_encoder(spec.action)
@@ -343,13 +343,13 @@ class GymnasiumEnvs:
             raise failed(self.spec.id, 0, what, error) from error
 
     @property
-    def idles(self) -> bool:
+    def no_decision(self) -> bool:
         """Whether an info has said so far whether there is something to decide."""
-        return any(columns.waits.said for columns in self._columns)
+        return any(columns.no_decision.said for columns in self._columns)
 
     def reset(self) -> Tree:
         """Begin a new episode in every column: the first time from the seeds, then on from there."""
-        self._waits[:] = False
+        self._no_decision[:] = False
         self._rows.terminated[:] = self._rows.truncated[:] = False
         for columns in self._columns:
             columns.reset(None if self._seeds is None else self._seeds[columns.place])
@@ -403,7 +403,7 @@ class SnapshotEnvs(GymnasiumEnvs):
             "columns": self.spec.columns,
             "envs": {str(index): snapshots.save(env) for index, env in enumerate(self._all_envs())},
             "rows": {name: part.copy() for name, part in named(self._rows).items()},
-            "waits": self._waits.copy(),
+            "no_decision": self._no_decision.copy(),
         }
 
     def restore(self, state: State) -> None:
@@ -424,9 +424,9 @@ class SnapshotEnvs(GymnasiumEnvs):
             snapshots.load(env, state["envs"][str(index)])
         for name, part in named(self._rows).items():
             part[...] = state["rows"][name]
-        self._waits[:] = state["waits"]
+        self._no_decision[:] = state["no_decision"]
         for columns in self._columns:
-            columns.waits.some = True
+            columns.no_decision.some = True
         self._seeds = None
 
 
@@ -477,10 +477,12 @@ def make_gymnasium(
     return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, groups, sources, seeds, parameters(settings.curriculum))
 
 
-def _columns(spec: EnvSpec, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, waits: Array, first: int) -> Columns:
+def _columns(
+    spec: EnvSpec, source: AnyVectorEnv | list[AnyEnv], rows: Outcome, no_decision: Array, first: int
+) -> Columns:
     if isinstance(source, list):
-        return ScalarColumns(spec, source, rows, waits, first)
-    return VectorColumns(spec, source, rows, waits, first)
+        return ScalarColumns(spec, source, rows, no_decision, first)
+    return VectorColumns(spec, source, rows, no_decision, first)
 
 
 def _spaces(source: AnyVectorEnv | list[AnyEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:

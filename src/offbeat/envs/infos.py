@@ -58,7 +58,7 @@ def numbers_reader(names: Sequence[str], target: NDArray[np.float64]) -> Callabl
     return read
 
 
-def waiting(infos: Any, columns: int) -> NDArray[np.bool_] | None:
+def no_decision_of(infos: Any, columns: int) -> NDArray[np.bool_] | None:
     """Return in which envs of a vector env there is nothing to decide, [columns]; None where infos say nothing of it.
 
     Raises:

@@ -102,13 +102,13 @@ class Questions(VectorEnv[Any, Choices, Any]):
         return self._observe(), rewards, self._asked == self._length, np.zeros_like(begins), {}
 
     def snapshot(self) -> State:
-        return {name: part.copy() for name, part in self._kept().items()}
+        return {name: part.copy() for name, part in self._state_arrays().items()}
 
     def restore(self, state: State) -> None:
-        for name, part in self._kept().items():
+        for name, part in self._state_arrays().items():
             part[...] = state[name]
 
-    def _kept(self) -> Tree:
+    def _state_arrays(self) -> Tree:
         return {"asked": self._asked, "right": self._right, **self._memory()}
 
 

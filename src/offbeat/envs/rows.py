@@ -34,10 +34,10 @@ def empty_rows(leaves: Sequence[Leaf], columns: int, info: Sequence[str] = ()) -
 def rows_of(rows: Outcome, group: slice) -> Outcome:
     """Return views of a group's columns."""
     observation = {name: leaf[group] for name, leaf in rows.observation.items()}
-    _, reward, terminated, truncated, valid, info, over, idle = rows
+    _, reward, terminated, truncated, valid, info, over, no_decision = rows
     arrays = reward[group], terminated[group], truncated[group], valid[group], info[group]
-    over, idle = (None if part is None else part[group] for part in (over, idle))
-    return Outcome(observation, *arrays, over, idle)
+    over, no_decision = (None if part is None else part[group] for part in (over, no_decision))
+    return Outcome(observation, *arrays, over, no_decision)
 
 
 def named(rows: Outcome) -> Tree:
@@ -172,12 +172,12 @@ def info_mask_writer(target: Array) -> Writer:
 class MaskCheck:
     """Looks for decisions of which nothing is allowed, by one sum over a group's masks."""
 
-    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], waits: Array | None = None) -> None:
-        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect; not those that `waits` [n]."""
+    def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], no_decision: Array | None = None) -> None:
+        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect, but where `no_decision` [n]."""
         self.name = name
         self._mask, self._nvec = rows.observation[name], nvec
         self._terminated, self._truncated = rows.terminated, rows.truncated
-        self._waits = np.zeros_like(rows.terminated) if waits is None else waits
+        self._no_decision = np.zeros_like(rows.terminated) if no_decision is None else no_decision
 
     def column(self) -> int | None:
         """Return the first column whose next action has no choice; None where all have.
@@ -188,7 +188,7 @@ class MaskCheck:
         some = allows_each(self._mask, self._nvec).all(axis=1)
         if some.all():
             return None
-        ignored = self._terminated | self._truncated | self._waits
+        ignored = self._terminated | self._truncated | self._no_decision
         self._mask[~some & ignored] = True
         wrong = ~some & ~ignored
         return int(wrong.argmax()) if wrong.any() else None

@@ -9,7 +9,7 @@ The rows of a column, and what each may look at (``envs/contract.py``):
   reset row, because the correction there is zero.
 * A *reset row* is an invalid row right after an episode's end, or an invalid first row. Its target is its
   value.
-* A *skipped row* is any other invalid row: the agent had no decision to make. It hands on the next
+* A *row without a decision* is any other invalid row: the agent had no decision to make. It hands on the next
   decision's value and correction without a discount, and adds its reward. Its target is what
   it earns and hands on: its value is learned too, as an unroll that ends there bootstraps from it.
 
@@ -61,12 +61,12 @@ def generalized_advantages(
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid)
-    skipped = skipped_rows(terminated, truncated, valid)
-    worth, following = _following_values(rewards, values, terminated, skipped)
+    no_decision = no_decision_rows(terminated, truncated, valid)
+    worth, following = _following_values(rewards, values, terminated, no_decision)
     errors = torch.where(valid, rewards + gamma * following - values[:-1], 0.0)
-    passed_on = torch.where(valid, gamma * gae_lambda, skipped.to(values.dtype))
+    passed_on = torch.where(valid, gamma * gae_lambda, no_decision.to(values.dtype))
     corrections = _accumulate(errors, passed_on.masked_fill_(terminated, 0.0))
-    return Targets(torch.where(valid, corrections, 0.0), worth + _trusted(corrections, skipped, gae_lambda))
+    return Targets(torch.where(valid, corrections, 0.0), worth + _trusted(corrections, no_decision, gae_lambda))
 
 
 @torch.no_grad()
@@ -108,15 +108,15 @@ def vtrace(
     _same_shape("log_ratio", log_ratio, rewards)
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_clip)
-    skipped = skipped_rows(terminated, truncated, valid)
-    worth, following = _following_values(rewards, values, terminated, skipped)
+    no_decision = no_decision_rows(terminated, truncated, valid)
+    worth, following = _following_values(rewards, values, terminated, no_decision)
     errors = torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0)
-    passed_on = torch.where(valid, gamma * gae_lambda * ratio.clamp(max=c_clip), skipped.to(values.dtype))
+    passed_on = torch.where(valid, gamma * gae_lambda * ratio.clamp(max=c_clip), no_decision.to(values.dtype))
     corrections = _accumulate(errors, passed_on.masked_fill_(terminated, 0.0))
     following[:-1] += gae_lambda * corrections[1:].masked_fill(terminated[:-1], 0.0)
     return Targets(
         torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0),
-        worth + _trusted(corrections, skipped, gae_lambda),
+        worth + _trusted(corrections, no_decision, gae_lambda),
     )
 
 
@@ -130,33 +130,36 @@ def td_targets(
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid)
-    worth, following = _following_values(rewards, values, terminated, skipped_rows(terminated, truncated, valid))
+    worth, following = _following_values(rewards, values, terminated, no_decision_rows(terminated, truncated, valid))
     return torch.where(valid, rewards + gamma * following, worth)
 
 
-def skipped_rows(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
+def no_decision_rows(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
     """Mark the invalid rows that are not reset rows, [T, B], but for the first one, which may be either."""
-    skipped = ~valid
-    skipped[0] = False  # no row looks to the first one, whatever it is
-    skipped[1:] &= ~(terminated | truncated)[:-1]
-    return skipped
+    no_decision = ~valid
+    no_decision[0] = False  # no row looks to the first one, whatever it is
+    no_decision[1:] &= ~(terminated | truncated)[:-1]
+    return no_decision
 
 
-def _trusted(corrections: Tensor, skipped: Tensor, gae_lambda: float) -> Tensor:
-    """Return what is added to what rows are worth, [T, B]: a skipped row looks ahead, by lambda, as decisions do."""
-    return torch.where(skipped, gae_lambda * corrections, corrections)
+def _trusted(corrections: Tensor, no_decision: Tensor, gae_lambda: float) -> Tensor:
+    """Return what is added to what rows are worth, [T, B]; a row without a decision too uses lambda."""
+    return torch.where(no_decision, gae_lambda * corrections, corrections)
 
 
-def _following_values(rewards: Tensor, values: Tensor, terminated: Tensor, skipped: Tensor) -> tuple[Tensor, Tensor]:
+def _following_values(
+    rewards: Tensor, values: Tensor, terminated: Tensor, no_decision: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return what each row is worth, [T, B], and what it bootstraps from: the next one's worth, 0 after a termination.
 
-    A decision's worth is its value; a skipped row's is what is earned until the next decision, and that one's value.
+    A decision's worth is its value; that of a row without a decision is what is earned until the next decision, and
+    that one's value.
     """
     following, worth = values[1:].masked_fill(terminated, 0.0), values[:-1]
-    if bool(skipped.any()):
-        worth = torch.where(skipped, rewards, values[:-1])
-        worth[-1] += skipped[-1] * following[-1]
-        worth = _accumulate(worth, (skipped & ~terminated).to(values.dtype))
+    if bool(no_decision.any()):
+        worth = torch.where(no_decision, rewards, values[:-1])
+        worth[-1] += no_decision[-1] * following[-1]
+        worth = _accumulate(worth, (no_decision & ~terminated).to(values.dtype))
         following[:-1] = worth[1:].masked_fill(terminated[:-1], 0.0)
     return worth, following
 

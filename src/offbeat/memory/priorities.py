@@ -80,12 +80,12 @@ class Priorities:
         self.highest = highest
         self._tree.set(cells, priorities)
 
-    def kept(self, cells: range) -> F64:
+    def view(self, cells: range) -> F64:
         """Return a view of the priorities of a range of cells; `rebuild` follows when it is written."""
         return self._tree.leaves[cells.start : cells.stop]
 
     def rebuild(self) -> None:
-        """Take over the priorities written into the views that `kept` returns."""
+        """Take over the priorities written into the views that `view` returns."""
         self._tree.rebuild()
         self.count = int(np.count_nonzero(self._tree.leaves))
 

@@ -59,7 +59,7 @@ class AnyReplay(ABC):
         self._rings, self._shape, self._exponents = rings, rings.shape, priorities
         self._cells, self._lead = cells, lead
         self.leaves, self.prioritized = rings.leaves, priorities is not None
-        self._kept = kept_fields(rings)
+        self._kept = checkpoint_fields(rings)
         steps = (field.name for field in rings.fields if field.per == "step" and field.name in self._kept)
         self._flat = {name: rings.flat(name) for name in steps}
         slots = self._shape.actors * self._shape.slots_per_ring
@@ -184,7 +184,7 @@ class AnyReplay(ABC):
             return {}
         pieces, cells = enumerate(self._slots(self.window)), self._cells
         return {
-            f"priorities/{number}": self._priorities.kept(range(slots.start * cells, slots.stop * cells))
+            f"priorities/{number}": self._priorities.view(range(slots.start * cells, slots.stop * cells))
             for number, slots in pieces
         }
 
@@ -341,7 +341,7 @@ class Replay(AnyReplay):
         np.add(rows[taken.steps - 1, np.arange(len(places))], shape.columns, out=buffers.following)
 
 
-def kept_fields(rings: Rings) -> list[str]:
+def checkpoint_fields(rings: Rings) -> list[str]:
     """Return the fields that a checkpoint keeps."""
     return [field.name for field in rings.fields if field.name not in _NOT_SAMPLED]
 

@@ -43,7 +43,7 @@ class RingShape:
     """T, rows of a ticket (chunk_length)."""
     capacity: int
     """Rows of all actors together that can be sampled at least, once so many have been written."""
-    lead: int = 0
+    history: int = 0
     """Rows before a sampled one that its stack of frames may reach back to."""
 
     remedy: ClassVar[str] = "type a smaller capacity"
@@ -87,7 +87,7 @@ class RingShape:
     @property
     def leading(self) -> int:
         """Tickets before the window that stacks of its first rows reach back to."""
-        return -(-self.lead // self.length) * self.actors
+        return -(-self.history // self.length) * self.actors
 
     @property
     def _sum(self) -> tuple[str, str]:
@@ -180,7 +180,7 @@ class Rings:
         self._steps = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "step"}
         self._tickets = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "unroll"}
         self.leaves = [name for name in self._steps if name == INFO_MASK or name.split("/")[0] == "observation"]
-        self.stacks = {field.name: field.lead + 1 for field in fields if field.lead}
+        self.stacks = {field.name: field.history + 1 for field in fields if field.history}
         """How many frames are seen at once of leaves that are stacked."""
 
     def open(self, ticket: int) -> Tree:

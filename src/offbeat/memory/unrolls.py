@@ -3,7 +3,7 @@
 The slots of one batch lie side by side, [batches, T + 1, S, N, ...], so that a whole batch is one contiguous
 view [T + 1, S * N, ...] to the learner, and a slot is a strided view [T + 1, N, ...] to its actor. Row T holds
 only the observation that follows the unroll: what the last row bootstraps from. Frames that are seen in stacks have
-rows before the first, `lead` of them, so that each frame lies there once: [lead + T + 1, ...].
+rows before the first, `history` of them, so that each frame lies there once: [history + T + 1, ...].
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from offbeat.memory.arena import Slab
 from offbeat.pace import OnPolicyPace
-from offbeat.types import LEAD, Array, Field, Tree
+from offbeat.types import HISTORY, Array, Field, Tree
 
 PREFIX = "unrolls/"
 
@@ -30,19 +30,19 @@ class Unrolls:
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).
 
-        The rows before the first are there as 'lead/' and the name, [lead, N, ...].
+        The rows before the first are there as 'history/' and the name, [history, N, ...].
         """
         batch, place = divmod(self._pace.slot(ticket), self._pace.unrolls_per_batch)
         slot: Tree = {}
         for name, array in self._arrays.items():
             field = self._fields[name]
-            slot[name] = array[batch, field.lead :, place] if field.per == "step" else array[batch, place]
-            if field.lead:
-                slot[LEAD + name] = array[batch, : field.lead, place]
+            slot[name] = array[batch, field.history :, place] if field.per == "step" else array[batch, place]
+            if field.history:
+                slot[HISTORY + name] = array[batch, : field.history, place]
         return slot
 
     def batch(self, step: int) -> Tree:
-        """Return the arrays of a learning step's batch: views [lead + T + 1, B, ...] or [B, ...], columns in ticket
+        """Return the arrays of a learning step's batch: views [history + T + 1, B, ...] or [B, ...], columns in ticket
         order.
         """
         place = self._pace.slot(self._pace.tickets_of(step).start) // self._pace.unrolls_per_batch
@@ -71,7 +71,7 @@ class UnrollShape:
         batches = self.pace.in_flight // unrolls
         slabs = []
         for field in fields:
-            time = (field.lead + self.length + 1,) if field.per == "step" else ()
+            time = (field.history + self.length + 1,) if field.per == "step" else ()
             slabs.append((PREFIX + field.name, (batches, *time, unrolls, self.columns, *field.shape), field.dtype))
         return slabs
 

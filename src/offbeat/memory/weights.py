@@ -49,7 +49,7 @@ class Weights:
         """
         place = version % len(self._stamps)
         if self._stamps[place] != version + 1:
-            raise KeyError(f"version {version} is not kept, only {sorted(self.kept())}")
+            raise KeyError(f"version {version} is not kept, only {sorted(self.versions())}")
         vector: F32 = self._vectors[place]
         return vector
 
@@ -62,7 +62,7 @@ class Weights:
         """The newest version that can be read."""
         return int(self._stamps.max()) - 1
 
-    def kept(self) -> dict[int, F32]:
+    def versions(self) -> dict[int, F32]:
         """Return the kept versions."""
         versions = sorted(int(stamp) - 1 for stamp in self._stamps if stamp)
         return {version: self._vectors[version % len(self._stamps)] for version in versions}

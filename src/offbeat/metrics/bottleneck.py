@@ -43,7 +43,7 @@ class Layout:
     """Cores that the run may use."""
     max_lag: int
     """How far actors may be ahead: in learning steps, on a replay in tickets."""
-    lead: str = "--max-lag"
+    lag_flag: str = "--max-lag"
     """What is typed to let them be further ahead."""
 
 
@@ -151,8 +151,8 @@ def _no_core_is_idle(seen: _Seen, layout: Layout) -> bool:
 def _advice(bound: Bound, seen: _Seen, layout: Layout) -> str:
     if bound == "learner":
         return (
-            f"actors wait {_percent(seen.actor_wait)} of the time; more actors or a larger {layout.lead} will not help"
-            f"; overlapping wins {_at_most(seen.gain)}"
+            f"actors wait {_percent(seen.actor_wait)} of the time; more actors or a larger {layout.lag_flag} will not "
+            f"help; overlapping wins {_at_most(seen.gain)}"
         )
     if bound == "actors":
         return (
@@ -162,7 +162,7 @@ def _advice(bound: Bound, seen: _Seen, layout: Layout) -> str:
     waits = f"(actors wait {_percent(seen.actor_wait)}, the learner {_percent(seen.learner_wait)})"
     if bound == "lag":
         overlap = "lets them overlap" if layout.max_lag == 0 else "may help"
-        return f"the sides take turns {waits}; a larger {layout.lead} {overlap}: {_at_most(seen.gain)}"
+        return f"the sides take turns {waits}; a larger {layout.lag_flag} {overlap}: {_at_most(seen.gain)}"
     if bound == "machine":
         return f"{_all_cores(layout.cores)} busy {waits}; only cheaper work helps; {_at_most(seen.gain)}"
     return f"neither side is ahead {waits}, {_busy_of(seen, layout)}; {_at_most(seen.gain)}"

@@ -24,7 +24,7 @@ class About:
     runtime: str
     actors: int
     envs_per_actor: int
-    lead: str
+    lag_label: str
     """How far actors may be ahead, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets); of workers that
     learn lock-free, what they share."""
     device: str
@@ -235,7 +235,7 @@ def layout_of(about: About) -> str:
     """How it trains, in a few words."""
     role = "worker" if about.runtime == "hogwild" else "actor"
     actors = f"{about.actors} {role}{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
-    lag = about.lead + (" (exact)" if about.lag == "exact" else "")
+    lag = about.lag_label + (" (exact)" if about.lag == "exact" else "")
     return f"{about.runtime}, {actors}, {lag}, {about.device}"
 
 

@@ -42,7 +42,7 @@ class FlatParameters:
         self.name, self._storage = name, storage or PrivateStorage()
         self.shared = self._storage.shared
         """Whether others change the parameters too."""
-        self.master = self._storage.keep(f"{name}/values", self._joined(named))
+        self.master = self._storage.register(f"{name}/values", self._joined(named))
         """[size]: the parameters as the optimizer changes them."""
         self.values = self.master.clone() if self._storage.separate else self.master
         """[size]: the parameters as the module sees them: the same ones, or a copy that `pull` renews."""
@@ -67,7 +67,7 @@ class FlatParameters:
 
     def moments(self, name: str, initial: Tensor) -> Tensor:
         """Return where an optimizer keeps what it knows of this group."""
-        return self._storage.keep_moments(f"{self.name}/{name}", initial)
+        return self._storage.register_moments(f"{self.name}/{name}", initial)
 
     def arrays(self) -> dict[str, Tensor]:
         """Return name -> view of the values."""

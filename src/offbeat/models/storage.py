@@ -21,11 +21,11 @@ class Storage(Protocol):
     separate: bool
     """Whether a learner differentiates on a copy of the parameters, which others do not change meanwhile."""
 
-    def keep(self, name: str, initial: Tensor) -> Tensor:
+    def register(self, name: str, initial: Tensor) -> Tensor:
         """Return the tensor of this name, as large as `initial`, whose values it has until somebody changes it."""
         ...
 
-    def keep_moments(self, name: str, initial: Tensor) -> Tensor:
+    def register_moments(self, name: str, initial: Tensor) -> Tensor:
         """Return the same for an optimizer's moments, which each learner may have for itself."""
         ...
 
@@ -40,16 +40,16 @@ class PrivateStorage:
     shared = separate = False
 
     def __init__(self) -> None:
-        self.kept: dict[str, Tensor] = {}
+        self.registered: dict[str, Tensor] = {}
         self.moments: dict[str, Tensor] = {}
         self.sizes: dict[str, int] = {}
         """Of the statistics."""
 
-    def keep(self, name: str, initial: Tensor) -> Tensor:
-        self.kept[name] = initial
+    def register(self, name: str, initial: Tensor) -> Tensor:
+        self.registered[name] = initial
         return initial
 
-    def keep_moments(self, name: str, initial: Tensor) -> Tensor:
+    def register_moments(self, name: str, initial: Tensor) -> Tensor:
         self.moments[name] = initial
         return initial
 

@@ -67,7 +67,9 @@ class WholePolicy(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         rows = inputs[0].shape[0]
-        leaves = {leaf.name: _kept(leaf, given) for leaf, given in zip(self._spec.observation, inputs, strict=False)}
+        leaves = {
+            leaf.name: _from_zero(leaf, given) for leaf, given in zip(self._spec.observation, inputs, strict=False)
+        }
         encoded = {leaf.name: _as_stored(leaf, leaves[leaf.name]) for leaf in self._spec.encoded}
         remembered = None
         if self._spec.recurrent:  # one row of time, which ends nothing
@@ -83,7 +85,7 @@ class WholePolicy(nn.Module):
         return x if self.normalizer is None else self.normalizer(x)
 
 
-def _kept(leaf: Leaf, given: Tensor) -> Tensor:
+def _from_zero(leaf: Leaf, given: Tensor) -> Tensor:
     """Return choices counted from 0, and all else as it is."""
     return given - torch.tensor(leaf.start).reshape(leaf.shape) if leaf.start else given
 

@@ -154,16 +154,16 @@ class HogwildLoop(TrainingLoop):
         self._count()
         super().salvage()
 
-    def _kept(self) -> Tree | None:
+    def _checkpoint_arrays(self) -> Tree | None:
         """Return the replays of all workers, of which the rows lie where this process sees them too."""
-        if not self._parts.keeps_replay:
+        if not self._parts.saves_replay:
             return None
-        kept: Tree = {}
+        saved: Tree = {}
         for worker, state in enumerate(self._pool.states()):
             rows = self._parts.replay_rows(worker, self._board.done(worker))
             arrays = rows | (state.priorities if state else {})
-            kept |= {f"{worker}/{name}": array for name, array in arrays.items()}
-        return kept
+            saved |= {f"{worker}/{name}": array for name, array in arrays.items()}
+        return saved
 
     def _state(self) -> dict[str, Any]:
         states = self._pool.states() if self._pool.has_begun else [None] * self._board.workers
@@ -180,17 +180,17 @@ class HogwildLoop(TrainingLoop):
         counts = {"done": self._board.done(worker)._asdict(), "updates": updates, "refused": refused}
         return {**counts, "learner": state and state.learner, "actor": state and state.actor}
 
-    def _go_on_from(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
+    def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self._require_like(state)
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
             self._board.finish(worker, Done(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
-        states = [self._restored(worker, saved, kept) for worker, saved in enumerate(state["workers"])]
+        states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.begin(states)
         continued = all(each is not None and each.actor is not None for each in states)
-        return continued, self._in_words(states, kept)
+        return continued, self._in_words(states, arrays)
 
     def _require_like(self, state: Mapping[str, Any]) -> None:
         """Refuse a state of other sizes than these workers have.
@@ -205,29 +205,29 @@ class HogwildLoop(TrainingLoop):
         if len(state["workers"]) != self._board.workers:
             raise ConfigError(f"the state is of {len(state['workers'])} workers, the run has {self._board.workers}")
 
-    def _restored(self, worker: int, saved: Mapping[str, Any], kept: Tree | None) -> State | None:
+    def _restored(self, worker: int, saved: Mapping[str, Any], saved_arrays: Tree | None) -> State | None:
         """Put the rows of a worker's replay to where it will find them, and return what else it goes on from.
 
-        None for one that had died when the run was saved: it follows what the board has, as if it died just now.
+        None for one that had died when the run was saved: it recovers what the board has, as if it died just now.
         """
         done, own = self._board.done(worker), f"{worker}/"
-        if kept is None:  # then it warms up again, and the ratio is held on what comes
+        if saved_arrays is None:  # then it warms up again, and the ratio is held on what comes
             now = done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"])
             self._board.finish(worker, now if self._parts.has_replay else done)
-        arrays = {name.removeprefix(own): array for name, array in (kept or {}).items() if name.startswith(own)}
+        arrays = {name.removeprefix(own): array for name, array in (saved_arrays or {}).items() if name.startswith(own)}
         for name, rows in self._parts.replay_rows(worker, done).items() if arrays else ():
             rows[...] = arrays[name]
         if saved["learner"] is None:
             return None
-        learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and kept is None else {})}
+        learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and saved_arrays is None else {})}
         priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
         return State(learner, saved["actor"], priorities)
 
-    def _in_words(self, states: Sequence[State | None], kept: Tree | None) -> str:
+    def _in_words(self, states: Sequence[State | None], saved_arrays: Tree | None) -> str:
         """Say what there is to say of the workers' replays, and of those who had died."""
         many, lost = len(states), states.count(None)
         replays = "the replay restored" if many == 1 else f"the replays of {many} workers restored"
-        if self._parts.has_replay and kept is None:
+        if self._parts.has_replay and saved_arrays is None:
             replays = "the checkpoint has no replays: they warm up again, and the ratio counts from here"
         died = f"{lost} of {many} workers had died: they begin anew where they were" if lost else ""
         return "; ".join(filter(None, (replays if self._parts.has_replay else "", died)))

@@ -142,8 +142,8 @@ class PacedLoop(TrainingLoop):
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
         return sum(self._parts.learner.valid_rows(step) for step in beyond)
 
-    def _kept(self) -> Tree | None:
-        return self._parts.learner.kept()
+    def _checkpoint_arrays(self) -> Tree | None:
+        return self._parts.learner.checkpoint_arrays()
 
     def _state(self) -> dict[str, Any]:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
@@ -151,14 +151,16 @@ class PacedLoop(TrainingLoop):
         actors = self._acting.snapshots() if asked else [None] * self._parts.config.runtime.actors
         return {
             "learner": self._parts.learner.state(),
-            "versions": {str(version): vector for version, vector in self._parts.weights.kept().items()},
-            "progress": {str(version): self._parts.weights.progress(version) for version in self._parts.weights.kept()},
+            "versions": {str(version): vector for version, vector in self._parts.weights.versions().items()},
+            "progress": {
+                str(version): self._parts.weights.progress(version) for version in self._parts.weights.versions()
+            },
             "actors": actors,
         }
 
-    def _go_on_from(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
+    def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self._parts.learner.restore(state["learner"])
-        memory = self._parts.learner.take_over(kept, self.learned)
+        memory = self._parts.learner.attach(arrays, self.learned)
         for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
             self._parts.weights.open(int(version))[:] = vector
             self._parts.weights.commit(int(version), state["progress"][version])

@@ -91,14 +91,14 @@ class Saving:
                 f"({error.strerror or error}), so the run does not begin: make room, or give another with --run-dir"
             ) from None
 
-    def save(self, counters: Counters, state: dict[str, Any], kept: Tree | None) -> None:
+    def save(self, counters: Counters, state: dict[str, Any], arrays: Tree | None) -> None:
         """Save all that a resume needs. It is the best checkpoint too, if its weights are the best and unsaved."""
         if self._new_best and self._new_best.counters.env_steps != counters.env_steps:
             self.save_best()
         names = ("best", "latest") if self._new_best else ("latest",)
         best = self._new_best.return_mean if self._new_best else self._best
         weights = self._run_parts.snapshot()
-        if self._try_to_write(counters, weights, {**state, "best": best}, kept, names):
+        if self._try_to_write(counters, weights, {**state, "best": best}, arrays, names):
             self._saved_env_steps = counters.env_steps
 
     def save_best(self) -> None:
@@ -130,11 +130,11 @@ class Saving:
         counters: Counters,
         weights: Tree,
         state: dict[str, Any] | None,
-        kept: Tree | None,
+        arrays: Tree | None,
         names: tuple[str, ...],
     ) -> None:
         begun = monotonic()
-        checkpoint = Checkpoint(weights, self._policy(counters), state, kept)
+        checkpoint = Checkpoint(weights, self._policy(counters), state, arrays)
         try:
             if state is not None:
                 self._directory.sync_metrics()

@@ -66,7 +66,7 @@ class SharedStateShape:
         cls, made: PrivateStorage, *, workers: int, separate: bool, share_moments: bool, apart: bool = False
     ) -> SharedStateShape:
         """Return what there is to share of an algorithm, and of its optimizers, that were made on `made`."""
-        tensors = {**made.kept, **(made.moments if share_moments else {})}
+        tensors = {**made.registered, **(made.moments if share_moments else {})}
         learned = tuple(
             Shape(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in tensors.items()
@@ -107,14 +107,14 @@ class SharedStorage:
         self._shape, self._arrays, self._worker = shape, arrays, worker
         self._shared = {name for name, _, _ in shape.learned}
 
-    def keep(self, name: str, initial: Tensor) -> Tensor:
+    def register(self, name: str, initial: Tensor) -> Tensor:
         return self._tensor(name).view(initial.shape)
 
     def _tensor(self, name: str) -> Tensor:
         return torch.as_tensor(self._arrays[LEARNED + name])  # the very memory, of an array or of a tensor
 
-    def keep_moments(self, name: str, initial: Tensor) -> Tensor:
-        return self.keep(name, initial) if name in self._shared else initial
+    def register_moments(self, name: str, initial: Tensor) -> Tensor:
+        return self.register(name, initial) if name in self._shared else initial
 
     def statistics(self, name: str, size: int) -> RunningStatistics:
         records = Records(STATISTICS + name, self._arrays)
@@ -151,7 +151,7 @@ class SharedStorage:
 
 def write_initial(arrays: Arrays, made: PrivateStorage) -> None:
     """Let what is shared begin as it was made."""
-    for name, tensor in {**made.kept, **made.moments}.items():
+    for name, tensor in {**made.registered, **made.moments}.items():
         if LEARNED + name in arrays:
             torch.as_tensor(arrays[LEARNED + name]).copy_(tensor.detach())
 

@@ -159,15 +159,15 @@ class TrainingLoop(ABC):
         """
 
     @abstractmethod
-    def _go_on_from(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
-        """Go on from `_state()` and `_kept()`; return as `restore` does."""
+    def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
+        """Go on from `_state()` and `_checkpoint_arrays()`; return as `restore` does."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
         """Return what resuming needs beside what is the same in every run."""
 
     @abstractmethod
-    def _kept(self) -> Tree | None:
+    def _checkpoint_arrays(self) -> Tree | None:
         """Return what a checkpoint keeps of the memory, as views of it."""
 
     @abstractmethod
@@ -376,7 +376,7 @@ class TrainingLoop(ABC):
         self._renew_counters()
         state = self._whole_state()
         with self._signals.patience():
-            self._saving.save(self.counters, state, self._kept())
+            self._saving.save(self.counters, state, self._checkpoint_arrays())
 
     def _whole_state(self) -> dict[str, Any]:
         return {
@@ -392,7 +392,7 @@ class TrainingLoop(ABC):
         with self._signals.patience():
             self._saving.save_best()
 
-    def restore(self, state: Mapping[str, Any], kept: Tree | None) -> tuple[bool, str]:
+    def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         """Go on from a checkpoint's state, and from what it kept of the memory.
 
         Returns:
@@ -405,7 +405,7 @@ class TrainingLoop(ABC):
         self._evaluations.seconds, self._env_steps_before = self.counters.evaluation_s, self.counters.env_steps
         self._wall_time_before = self._line_at = self.counters.wall_time_s
         self._recorder.restore(state["recorder"])
-        return self._go_on_from(state, kept)
+        return self._go_on_from(state, arrays)
 
 
 _SHOWN = (

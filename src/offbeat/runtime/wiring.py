@@ -101,7 +101,7 @@ def env_of(config: Config) -> EnvSpec:
         ConfigError: it cannot be made or stepped, or the algorithm cannot learn from it.
     """
     env = replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
-    if env.idles and config.settings.learns_from == "replay":
+    if env.no_decision and config.settings.learns_from == "replay":
         raise ConfigError(
             f"{env.id} has {NO_DECISION} in its infos, moments in which there is nothing to decide, but a replay "
             f"cannot go on over these: type offbeat train ppo {env.id}, or step through them in the env itself"
@@ -118,7 +118,7 @@ def learner_of(
     }  # fmt: skip
     settings = config.settings
     if settings.learns_from == "replay":
-        shared["keeps_replay"] = settings.save_replay
+        shared["saves_replay"] = settings.save_replay
         return ReplayLearner(algorithm, settings.replay(slots), config.memory.pace, weights, **shared)
     return UnrollLearner(algorithm, slots, weights, **shared)
 
@@ -146,7 +146,7 @@ def layout_of(config: Config, threads: int) -> Layout:
     """Return who works in a run, and on what; `threads` are the learner's."""
     runtime, ahead = config.runtime, config.memory.pace.versions - 1
     actors = config.workers if runtime.runtime == "hogwild" else runtime.actors
-    return Layout(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lead)
+    return Layout(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lag_flag)
 
 
 def device_of(config: Config) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from offbeat.config import Config
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
-from offbeat.memory.replay import kept_fields
+from offbeat.memory.replay import checkpoint_fields
 from offbeat.memory.rings import Rings
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
@@ -79,7 +79,7 @@ class LockFreeParts:
         return bool(self.config.settings.learns_from == "replay")
 
     @property
-    def keeps_replay(self) -> bool:
+    def saves_replay(self) -> bool:
         """Whether checkpoints keep them."""
         return self.has_replay and bool(self.config.settings.save_replay)
 
@@ -87,7 +87,7 @@ class LockFreeParts:
         """Return views of the rows that a worker's replay can sample when it has done so much."""
         rings = self.plans[worker].slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
-        return rings.stretches(rings.shape.window(done.learning_steps, done.origin), kept_fields(rings))
+        return rings.stretches(rings.shape.window(done.learning_steps, done.origin), checkpoint_fields(rings))
 
     def close(self) -> None:
         self.algorithm.close()

@@ -161,7 +161,7 @@ class Worker:
         self._learner.restore_own(state.learner)  # what is shared, and the statistics, are there already
         if isinstance(self._learner, ReplayLearner):
             if state.learner["replay"] is None:
-                self._learner.take_over(None, self._done.learning_steps)
+                self._learner.attach(None, self._done.learning_steps)
             else:
                 made = int(self._board.updates[self._launch.index, 0])
                 self._learner.find(state.priorities, made - self._done.unheld, made)
@@ -220,10 +220,10 @@ class Worker:
         self._deadline.renew()
 
     def _state(self) -> State:
-        learner, kept = self._learner.state(), self._learner.kept() or {}
+        learner, arrays = self._learner.state(), self._learner.checkpoint_arrays() or {}
         if self._launch.shared_state.share_moments:
             learner["adam"] = {}  # they are saved once, with all that is shared
-        priorities = {name: array.copy() for name, array in kept.items() if name.startswith("priorities/")}
+        priorities = {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}
         return State(learner, self._actor.snapshot(), priorities)
 
     # --- reports --------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
 from offbeat.seeding import stream
-from offbeat.types import FRAME_AGE, LEAD, Array, Leaf, Policy, Tree
+from offbeat.types import FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
 
 
 class Watch(Protocol):
@@ -177,8 +177,8 @@ class Actor:
                 slot[name][0] = 0
             if self._envs.spec.info:
                 slot["info"][0] = np.nan
-            if "idle" in slot:
-                slot["idle"][0] = False
+            if "no_decision" in slot:
+                slot["no_decision"][0] = False
         for name in self._leaves:
             slot[name][first] = self._following[name]
         self._write_stacks(slot, first)
@@ -189,8 +189,8 @@ class Actor:
         if FRAME_AGE in slot:
             slot[FRAME_AGE][first] = self._stacks.age
         for name in self._stacks.names:
-            if LEAD + name in slot:
-                slot[LEAD + name][...] = self._stacks.older(name)
+            if HISTORY + name in slot:
+                slot[HISTORY + name][...] = self._stacks.older(name)
 
     def _decide(self, slot: Tree, row: int, group: int, columns: slice, random: np.random.Generator) -> None:
         """Choose and record the actions of a row, and send them."""
@@ -229,8 +229,8 @@ class Actor:
             slot["info"][row, columns] = outcome.info
         if self._policy.state_size and not outcome.valid.all():
             self._state[columns][outcome.resets] = 0  # after its reset row an episode is forgotten
-        if "idle" in slot:
-            slot["idle"][row, columns] = False if outcome.idle is None else outcome.idle
+        if "no_decision" in slot:
+            slot["no_decision"][row, columns] = False if outcome.no_decision is None else outcome.no_decision
         self._resets[group] = self._count_episodes(slot, row, columns, outcome)
         self._called_env(begun, received)
         self.timings.add("act", clock() - received)

@@ -80,12 +80,12 @@ class Learner(ABC):
         self._algorithm.write_published(self._weights.open(version))
         self._weights.commit(version, progress)
 
-    def kept(self) -> Tree | None:
+    def checkpoint_arrays(self) -> Tree | None:
         """Return what a checkpoint keeps of the memory, as views of it; None where nothing needs to be kept."""
         return None
 
-    def take_over(self, kept: Tree | None, step: int) -> str:  # noqa: ARG002
-        """Go on at `step` with what was `kept`; return what there is to say of it, '' for nothing."""
+    def attach(self, arrays: Tree | None, step: int) -> str:  # noqa: ARG002
+        """Go on at `step` with the checkpoint's `arrays`; return what there is to say of it, '' for nothing."""
         return ""
 
     def state(self) -> dict[str, Any]:

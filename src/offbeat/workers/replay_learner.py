@@ -34,14 +34,14 @@ class ReplayLearner(Learner):
         pace: ReplayPace,
         weights: Weights,
         *,
-        keeps_replay: bool,
+        saves_replay: bool,
         seed: int,
         device: str,
         timings: Timings,
         counter: UpdateCounter | None = None,
     ) -> None:
         super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, counter=counter)
-        self._replay, self._pace, self._keeps_replay = replay, pace, keeps_replay
+        self._replay, self._pace, self._saves_replay = replay, pace, saves_replay
         self._valid = self._due = 0
         """Valid transitions taken in, and the updates that they made due. The ratio is held on these two: both count
         from the run's beginning, or from a resume without the replay."""
@@ -118,12 +118,12 @@ class ReplayLearner(Learner):
         self._update(random, rates, Figures())
         return float(1 / self._pace.utd_ratio)
 
-    def kept(self) -> Tree | None:
-        return self._replay.arrays() if self._keeps_replay else None
+    def checkpoint_arrays(self) -> Tree | None:
+        return self._replay.arrays() if self._saves_replay else None
 
-    def take_over(self, kept: Tree | None, step: int) -> str:
-        if kept is not None:
-            self._replay.load(kept)
+    def attach(self, arrays: Tree | None, step: int) -> str:
+        if arrays is not None:
+            self._replay.load(arrays)
             return f"the replay of {self._replay.valid} transitions restored"
         self._replay.begin(step)
         self._valid = self._due = 0
@@ -164,7 +164,7 @@ class ReplayLearner(Learner):
 
     def state(self) -> dict[str, Any]:
         counted = {"valid": self._valid, "due": self._due, "made": self._made, "had": self._had}
-        replay = self._replay.state() if self._keeps_replay else None
+        replay = self._replay.state() if self._saves_replay else None
         return {**super().state(), "replay": replay, "counted": counted}
 
     def restore_own(self, state: Mapping[str, Any]) -> None:

@@ -44,8 +44,8 @@ def filled(config: OnPolicyConfig, max_lag: int) -> tuple[Bench, Tree, tuple[int
     ours = batch["valid"] & ~done
     row, column = (int(at) for at in np.argwhere(ours[:-2] & ours[1:-1])[0] + (1, 0))
     batch["valid"][row, column] = False
-    if "idle" in batch:
-        batch["idle"][row, column] = True
+    if "no_decision" in batch:
+        batch["no_decision"][row, column] = True
     return side, batch, (row, column)
 
 

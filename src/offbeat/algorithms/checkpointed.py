@@ -12,7 +12,7 @@ from offbeat.algorithms.statistics import Statistics
 from offbeat.types import Array, Tree
 
 
-class Kept:
+class Checkpointed:
     """The half of `types.Algorithm` that has to do with checkpoints."""
 
     _statistics: Statistics
