@@ -51,7 +51,7 @@ def make(work: Settings, *, analytic: bool) -> Parts:
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.learner.publish(0)
     with closing(acting_of(parts, 0, print, lambda _processes: None)) as acting:
-        acting.begin([None])
+        acting.start([None])
         acting.wait(parts.pace.acted_before_learn(0))
     return parts
 

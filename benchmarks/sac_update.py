@@ -26,7 +26,7 @@ from offbeat.algorithms.sac_gradients import Work
 from offbeat.models.linear import F32, NumpyProducts, OneDNNProducts, Products
 from offbeat.threads import blas_kernels, limit
 from offbeat.types import ActionSpec, EnvSpec, Leaf, Minibatch
-from offbeat.workers.updates import Figures, Updates
+from offbeat.workers.updates import UpdateMetrics, Updates
 
 INPUTS, ACTIONS, ROWS = 17, 6, 256
 MINIBATCHES = 16
@@ -124,10 +124,10 @@ def analytic(threads: int, kernels: Products | None = None, work: type[Work] = W
 
 def update_of(algorithm: SAC) -> Update:
     """Return the learner's update, by its number."""
-    updates, rates, minibatches = Updates(algorithm), algorithm.begin(0.0), make_minibatches(algorithm)
+    updates, rates, minibatches = Updates(algorithm), algorithm.start(0.0), make_minibatches(algorithm)
 
     def update(number: int) -> None:
-        if not updates.apply(number, minibatches[number % MINIBATCHES], rates, Figures()):
+        if not updates.apply(number, minibatches[number % MINIBATCHES], rates, UpdateMetrics()):
             raise SystemExit("an update was refused: its gradients were not finite")
 
     return update

@@ -45,7 +45,7 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
     ended = np.zeros(COLUMNS, bool)
     try:
         for ticket in gate.tickets():
-            gate.begin(ticket, on_pause=lambda: None)  # waits, if the pace says so
+            gate.start(ticket, on_pause=lambda: None)  # waits, if the pace says so
             slot = rings.open(ticket)
             for row in range(LENGTH):
                 slot["observation"][row], slot["valid"][row] = observation, ~ended
@@ -103,7 +103,7 @@ def main() -> None:
     rings = shape.slots(FIELDS, private_arena(shape.slabs(FIELDS)))
     replay = Replay(rings, batch_size=64, n_step=1, gamma=0.99)
     board = Board(private_arena(board_slabs(given.actors)), given.actors)
-    board.begin(origin=0, learned=0)
+    board.reset(origin=0, learned=0)
     gate = LearnerGate(board, pace, Timings())
     threads = [
         threading.Thread(

@@ -218,7 +218,7 @@ def test_the_card_says_that_a_policy_remembers(stack, said):
     spec = PPOConfig().policy_spec(EnvSpec("PongNoFrameskip-v4", (leaf,), ActionSpec("discrete", (), (6,)), columns=1))
     loaded = LoadedPolicy(make_policy(spec), Trained("PongNoFrameskip-v4", "ppo", 1, 2, 3))
     text = card(loaded, FIGURES, "someone/pong")
-    assert ("call `policy.begin()` where an episode begins" in text) is said
+    assert ("call `policy.reset()` where an episode begins" in text) is said
     assert "single grey frames of 84 x 84 bytes" in text
 
 

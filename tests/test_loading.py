@@ -135,9 +135,9 @@ def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
     observations = np.random.default_rng(1).normal(size=(30, 4, 3)).astype(np.float32)
     first = answers(policy, observations)
     assert answers(policy, observations) != first  # it remembers the first time
-    policy.begin()
+    policy.reset()
     assert answers(policy, observations) == first
-    policy.begin(np.array([True, False, True, True]))
+    policy.reset(np.array([True, False, True, True]))
     third = np.array(answers(policy, observations))
     np.testing.assert_array_equal(third[:, [0, 2, 3]], np.array(first)[:, [0, 2, 3]])
     assert (third[:, 1] != np.array(first)[:, 1]).any()
@@ -158,7 +158,7 @@ def test_a_policy_that_sees_stacks_is_called_with_single_frames() -> None:
         frames = {"observation": random.integers(256, size=(2, 36, 36), dtype=np.uint8)}
         ended = np.array([step == 0, step in (0, 5)])
         if step == 5:
-            called.begin(ended)
+            called.reset(ended)
         stacks.push(frames, ended)
         np.testing.assert_array_equal(called(frames["observation"]), policy.greedy(stacks.seen(frames)))
     assert called.remembers

@@ -87,7 +87,7 @@ def test_a_resume_whose_envs_fail_as_they_begin_changes_nothing(run, monkeypatch
     def fail(*_: object) -> None:
         raise EnvFailed("no window to draw in")
 
-    monkeypatch.setattr(SerialActing, "begin", fail)
+    monkeypatch.setattr(SerialActing, "start", fail)
     assert_refused(run, EnvFailed, "no window", steps=9000)
     assert "no window to draw in" in (run / "log.txt").read_text()
 

@@ -262,11 +262,11 @@ class Config:
         """Threads that BLAS may use in an actor process: in exact as in serial, where acting shares the learner's."""
         return self.blas_threads if self.runtime.lag == "exact" else self.runtime.actor_threads or 1
 
-    def layout(self) -> dict[str, Any]:
+    def topology(self) -> dict[str, Any]:
         """Return the settings that a checkpoint's state belongs to, by key."""
         tables = self.tables()
         own = tables[self.run.algorithm]
-        return {**tables["runtime"], **{key: own[key] for key in self.settings.layout}}
+        return {**tables["runtime"], **{key: own[key] for key in self.settings.topology_keys}}
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Return the tables as they stand in config.toml."""

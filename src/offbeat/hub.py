@@ -2,7 +2,7 @@
 
 hub/weights.safetensors, policy.json, manifest.json   a checkpoint of the policy alone, which `offbeat.load` verifies
     config.toml         the run's settings
-    evaluation.json     the figures on the card, of an evaluation made for it
+    evaluation.json     the scores on the card, of an evaluation made for it
     return.png          the learning curve, as `offbeat plot` draws it
     README.md           the model card
 """
@@ -63,7 +63,7 @@ def require_token() -> None:
 
 
 def write_folder(
-    directory: RunDirectory, saved: Checkpoint, loaded: LoadedPolicy, figures: Mapping[str, Any], repo: str
+    directory: RunDirectory, saved: Checkpoint, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
 ) -> Path:
     """Write what is pushed into the run directory, in place of what was there, and return the folder.
 
@@ -71,7 +71,7 @@ def write_folder(
         directory: the run's.
         saved: the checkpoint that is pushed.
         loaded: the policy of it.
-        figures: see `score`.
+        scores: see `score`.
         repo: USER/NAME.
 
     Raises:
@@ -83,9 +83,9 @@ def write_folder(
     weights = {name: saved.weights[name] for name in names}
     checkpoint.write(folder, Checkpoint(weights, saved.policy, None))
     shutil.copyfile(directory.config, folder / directory.config.name)
-    (folder / EVALUATION).write_text(json.dumps(figures, indent=1) + "\n")
+    (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n")
     plot_runs([directory.path], out=folder / CURVE)
-    (folder / CARD).write_text(card(loaded, figures, repo))
+    (folder / CARD).write_text(card(loaded, scores, repo))
     return folder
 
 
@@ -121,12 +121,12 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
 # --- the model card -----------------------------------------------------------------------------------------
 
 
-def card(loaded: LoadedPolicy, figures: Mapping[str, Any], repo: str) -> str:
+def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
     """Return the model card: the hub's metadata in YAML, and a page for people."""
     from huggingface_hub import EvalResult, ModelCardData
 
     trained = loaded.trained
-    score = f"{figures['return_mean']:.2f} +/- {figures['return_std']:.2f}"
+    score = f"{scores['return_mean']:.2f} +/- {scores['return_std']:.2f}"
     result = EvalResult(
         task_type="reinforcement-learning",
         task_name="reinforcement-learning",
@@ -144,14 +144,14 @@ def card(loaded: LoadedPolicy, figures: Mapping[str, Any], repo: str) -> str:
         model_name=repo.partition("/")[2],
         eval_results=[result],
     )
-    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), figures, score, repo, _notes(loaded))}"
+    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), scores, score, repo, _notes(loaded))}"
 
 
 def _notes(loaded: LoadedPolicy) -> str:
     """Return what whoever calls the policy must know beside."""
     notes = []
     if loaded.remembers:
-        notes.append("It remembers what it was called with: call `policy.begin()` where an episode begins.")
+        notes.append("It remembers what it was called with: call `policy.reset()` where an episode begins.")
     if family_of(loaded.trained.env):
         frame = " x ".join(map(str, loaded.policy.spec.observation[0].shape[-2:]))
         notes.append(
@@ -161,9 +161,9 @@ def _notes(loaded: LoadedPolicy) -> str:
     return "".join(f"\n{note}\n" for note in notes)
 
 
-def _page(trained: Mapping[str, Any], figures: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
+def _page(trained: Mapping[str, Any], scores: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
     algorithm, env = str(trained["algorithm"]).upper(), trained["env"]
-    least, most = f"{figures['return_min']:.2f}", f"{figures['return_max']:.2f}"
+    least, most = f"{scores['return_min']:.2f}", f"{scores['return_max']:.2f}"
     return f"""
 # {algorithm} on {env}
 
@@ -171,7 +171,7 @@ Trained with offbeat {__version__} over {trained["env_steps"]:,} env steps ({tra
 
 | mean return | least | most | mean length | episodes |
 | ---: | ---: | ---: | ---: | ---: |
-| {score} | {least} | {most} | {figures["length_mean"]:.1f} | {figures["episodes"]} |
+| {score} | {least} | {most} | {scores["length_mean"]:.1f} | {scores["episodes"]} |
 
 Returns are undiscounted, of whole episodes; actions are the most likely ones; +/- is the standard deviation over
 episodes. The evaluation was made when this was pushed, on envs and seeds that training did not see.
@@ -196,5 +196,5 @@ action = policy(observation)
 | --- | --- |
 | `weights.safetensors`, `policy.json` | the policy, its normaliser included; `manifest.json` has their SHA-256 |
 | `config.toml` | all settings of the training run |
-| `{EVALUATION}`, `{CURVE}` | the figures above, and the learning curve |
+| `{EVALUATION}`, `{CURVE}` | the scores above, and the learning curve |
 """

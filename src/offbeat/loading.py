@@ -50,7 +50,7 @@ class Trained:
 class LoadedPolicy:
     """Call it with an observation, or a batch of them, to get the action to hand to the env.
 
-    With a recurrent core, or stacks of frames, it remembers what it was called with: `begin` lets it forget, where an
+    With a recurrent core, or stacks of frames, it remembers what it was called with: `reset` lets it forget, where an
     episode begins.
     """
 
@@ -58,9 +58,9 @@ class LoadedPolicy:
         self.policy = policy
         self.trained = trained
         self._encode = action_encoder(policy.spec.action)
-        self.begin()
+        self.reset()
 
-    def begin(self, ended: Any = None) -> None:
+    def reset(self, ended: Any = None) -> None:
         """Begin a new episode: in every env, or where `ended`, [N] bool, is true."""
         if ended is None:
             self._memory: _Memory | None = None

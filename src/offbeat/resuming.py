@@ -115,13 +115,13 @@ def require_same_kind(state: dict[str, Any], runtime: str) -> None:
         )
 
 
-def require_layout(state: dict[str, Any], config: Config) -> None:
+def require_topology(state: dict[str, Any], config: Config) -> None:
     """Refuse to go on with another layout: envs, tickets and versions belong to the one that was saved.
 
     Raises:
         ConfigError: with what differs.
     """
-    here = config.layout()
+    here = config.topology()
     differences = [
         f"{key} is {value} there and {here.get(key)} here"
         for key, value in state["runtime"].items()
@@ -195,7 +195,7 @@ class Continuation:
     state: dict[str, Any]
     replay: Tree | None
 
-    def begin(self, parts: AnyParts, loop: TrainingLoop) -> str:
+    def start(self, parts: AnyParts, loop: TrainingLoop) -> str:
         """Restore the parts, and let acting begin; return what there is to say of it."""
         from offbeat.runtime.saved_state import misfits_refused
 

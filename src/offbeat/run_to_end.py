@@ -58,7 +58,7 @@ class RunContext:
     progress: Progress
     callbacks: Sequence[Callback]
     signals: StopSignals
-    begin: Callable[[AnyParts, TrainingLoop], str]
+    start: Callable[[AnyParts, TrainingLoop], str]
     """Puts the parts into the state that the run goes on from, and lets acting begin; returns a message."""
     commit: Callable[[], None]
     """Changes what the run directory says of the run. Called once acting has begun, so that a refusal changes nothing.
@@ -151,7 +151,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         loop = _joined(closing, context, sinks, warn)
         _begin(context, loop, sinks)
         try:
-            loop.begin()
+            loop.started()
             _place_learner(context)
             loop.run()
             ending = loop.close()
@@ -178,7 +178,7 @@ def _begin(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
         ConfigError: the disk is full, or the directory cannot be written to.
     """
     try:
-        message = context.begin(context.parts, loop)
+        message = context.start(context.parts, loop)
         with context.signals.patience():
             context.commit()
             context.begun = True
@@ -283,7 +283,7 @@ def _joined(
     from offbeat.metrics.memory import Memory
     from offbeat.metrics.recorder import Recorder
     from offbeat.runtime.training_loop import Watchers
-    from offbeat.runtime.wiring import layout_of
+    from offbeat.runtime.wiring import topology_of
 
     parts, directory, config = context.parts, context.directory, context.config
     role = "worker" if config.runtime.runtime == "hogwild" else "actor"
@@ -297,7 +297,7 @@ def _joined(
 
     recorder = Recorder(
         sinks,
-        layout_of(config, parts.threads),
+        topology_of(config, parts.threads),
         context.notify,
         episodes_window=config.run.episodes_window,
         info=config.env.info_metrics,

@@ -1,4 +1,4 @@
-"""Whole episodes with a trained policy, as figures: what `offbeat eval` prints and `offbeat push` puts on the card."""
+"""Whole episodes with a trained policy, as scores: what `offbeat eval` prints and `offbeat push` puts on the card."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def score(
     max_steps: int = SCORE_STEPS,
     on_step: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Play `episodes` whole episodes on envs of their own, and return the figures by name.
+    """Play `episodes` whole episodes on envs of their own, and return the scores by name.
 
-    `episodes` is how many the figures are of, `cut` how many of these a bound cut, and `not_begun` how many were asked
+    `episodes` is how many the scores are of, `cut` how many of these a bound cut, and `not_begun` how many were asked
     for beside them.
 
     Args:

@@ -22,8 +22,8 @@ from offbeat.resuming import (
     Continuation,
     extended,
     require_fit,
-    require_layout,
     require_same_kind,
+    require_topology,
     resumable,
 )
 from offbeat.run_directory import RunDirectory, default_path
@@ -104,11 +104,11 @@ def start(
         config, reason = _with_measured_topology(config, view, caller)
         parts = _prepare(config, view, caller)
         try:
-            begin = partial(_begin, initial=_initial(config, parts), reason=reason)
+            start = partial(_start, initial=_initial(config, parts), reason=reason)
             with StopSignals() as signals:  # from here on there is something to put in order
                 directory = RunDirectory.create(path, config)
                 take_back = partial(_discard_empty, directory)
-                context = RunContext(parts, directory, view, callbacks, signals, begin, lambda: None, take_back)
+                context = RunContext(parts, directory, view, callbacks, signals, start, lambda: None, take_back)
                 with directory.lock():
                     return run_to_end(context)
         finally:
@@ -150,7 +150,7 @@ def resume(
         config = extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
         require_same_kind(state, runtime or config.runtime.runtime)
         config = config if runtime is None else config.in_runtime(runtime)
-        require_layout(state, config)
+        require_topology(state, config)
         require_package(config.run.tracker)
         parts = _prepare(config, view, caller)
         try:
@@ -160,7 +160,7 @@ def resume(
             with StopSignals() as signals:
                 changes = Changes(directory, config, state)
                 context = RunContext(
-                    *(parts, directory, view, callbacks, signals, going_on.begin, changes.commit, changes.take_back),
+                    *(parts, directory, view, callbacks, signals, going_on.start, changes.commit, changes.take_back),
                     learned=state["counters"]["learning_step"],
                     metrics_size=changes.metrics_size,
                 )
@@ -184,7 +184,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
     view.message("measuring what acting and learning cost here, to choose the number of actors")
     import_modules(config.run.imports)
     caller.remember_thread_counts()
-    from offbeat.runtime.split import with_measured_topology
+    from offbeat.runtime.auto_layout import with_measured_topology
 
     with notifying_if_slow(f"measuring {config.run.env}", view.message):
         return with_measured_topology(config, view.message)
@@ -216,7 +216,7 @@ def _initial(config: Config, parts: AnyParts) -> tuple[Checkpoint, dict[str, Any
     return saved, state
 
 
-def _begin(parts: AnyParts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
+def _start(parts: AnyParts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
     from offbeat.runtime.saved_state import misfits_refused
 
@@ -226,7 +226,7 @@ def _begin(parts: AnyParts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[
         parts.algorithm.load_weights(saved.weights)
         statistics = state["learner"]["algorithm"]
     with misfits_refused(Path(parts.config.run.init_from or "")) if initial else nullcontext():
-        loop.begin_anew(statistics)
+        loop.start(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
     warnings = parts.config.settings.warnings(parts.config.run.steps)
     return "; ".join(filter(None, (origin, reason, warnings)))

@@ -255,7 +255,7 @@ class Policy(Protocol):
 
 
 class LossResult(NamedTuple):
-    """A loss to differentiate, and figures to report (detached scalars)."""
+    """A loss to differentiate, and metrics to report (detached scalars)."""
 
     loss: torch.Tensor | float
     metrics: Mapping[str, torch.Tensor | float]
@@ -314,7 +314,7 @@ class Algorithm(Protocol):
         """Fields recorded beyond the env's own rows."""
         ...
 
-    def begin(self, progress: float) -> dict[str, float]:
+    def start(self, progress: float) -> dict[str, float]:
         """Set the schedules for a learning step; `progress` runs from 0 to 1 over `steps`.
 
         Returns the learning rate of each parameter group.
@@ -353,7 +353,7 @@ class Algorithm(Protocol):
 class OnPolicyAlgorithm(Algorithm, Protocol):
     """Learns from a batch of unrolls::
 
-    learning_rates = algorithm.begin(progress)
+    learning_rates = algorithm.start(progress)
     batch = algorithm.prepare(batch)
     for minibatch in algorithm.minibatches(batch, random):
         for stage in algorithm.stages:
@@ -371,14 +371,14 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
         ...
 
     def finish(self, batch: Batch) -> dict[str, float]:
-        """After the last update of a learning step: update normalisers; return figures to report."""
+        """After the last update of a learning step: update normalisers; return metrics to report."""
         ...
 
 
 class ReplayAlgorithm(Algorithm, Protocol):
     """Learns from transitions that are sampled anew for each update::
 
-    learning_rates = algorithm.begin(progress)
+    learning_rates = algorithm.start(progress)
     for _ in range(updates that are due):
         minibatch = algorithm.minibatch(sampled, random)
         for stage in algorithm.stages:
@@ -407,6 +407,6 @@ class ReplayAlgorithm(Algorithm, Protocol):
     def finish(self, observations: Batch) -> dict[str, float]:
         """After the last update of a learning step: take in the observations that came with it, [M, ...] by leaf.
 
-        Returns figures to report.
+        Returns metrics to report.
         """
         ...

@@ -73,7 +73,7 @@ class _Episode:
 
     def frames(self) -> Iterator[Any]:
         """Play the episode, yielding what is drawn at each env step."""
-        self._policy.begin()
+        self._policy.reset()
         observation, info = self._drawn(self._env.reset, seed=self._seed)
         yield self._drawn(self._env.render)
         while not self.ended and self.length < self._max_steps:
@@ -83,7 +83,7 @@ class _Episode:
             self.length += 1
             self.ended = bool(terminated or truncated)
             if info.get(BEGINS):
-                self._policy.begin()
+                self._policy.reset()
             yield self._drawn(self._env.render)
 
     def _chosen(self, observation: Any, info: Any) -> Any:

@@ -23,7 +23,7 @@ from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
 from offbeat.seeding import stream
 from offbeat.types import EnvSpec, Minibatch
-from offbeat.workers.updates import Figures, Updates
+from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = DQNConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3, exploration_fraction=0.5)
 
@@ -35,8 +35,8 @@ def prepared(algorithm: DQN, rows: int, seed: int, *, weighted: bool = False) ->
 
 def update(algorithm: DQN, seed: int = 0, progress: float = 0.0) -> dict[str, float]:
     """Make one update; return the figures."""
-    figures = Figures()
-    Updates(algorithm).apply(0, prepared(algorithm, 8, seed), algorithm.begin(progress), figures)
+    figures = UpdateMetrics()
+    Updates(algorithm).apply(0, prepared(algorithm, 8, seed), algorithm.start(progress), figures)
     return figures.summed_up()
 
 
@@ -67,10 +67,10 @@ configs = st.builds(
 def test_updates_are_those_of_plain_modules_with_torchs_adam(config, weighted, rows, seed):
     algorithm = new_dqn(config, seed=seed)
     perturb(algorithm, 0.3, seed)
-    twin, updates, rates = Twin(config, algorithm.weights()), Updates(algorithm), algorithm.begin(0.5)
+    twin, updates, rates = Twin(config, algorithm.weights()), Updates(algorithm), algorithm.start(0.5)
     for number in range(4):
         minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
-        assert updates.apply(number, minibatch, rates, Figures())
+        assert updates.apply(number, minibatch, rates, UpdateMetrics())
         twin.update(minibatch)
         np.testing.assert_allclose(algorithm.priorities(minibatch), twin.errors, rtol=1e-3, atol=1e-5)
     ours, theirs = algorithm.weights(), twin.arrays()
@@ -103,7 +103,9 @@ def test_it_learns_which_choice_pays():
     for number in range(100):
         samples = random_samples(algorithm._spec, 64, number)
         samples["discount"], samples["reward"] = torch.zeros(64), (samples["action"] == 2).float()
-        updates.apply(number, algorithm.minibatch(samples, stream(number, "test")), algorithm.begin(0.0), Figures())
+        updates.apply(
+            number, algorithm.minibatch(samples, stream(number, "test")), algorithm.start(0.0), UpdateMetrics()
+        )
     policy = published(algorithm)
     seen = random_observation(algorithm._spec, 50, np.random.default_rng(0))
     assert (policy.greedy(seen) == 2).all()
@@ -138,7 +140,7 @@ def test_actions_are_random_until_the_first_update_and_as_often_as_epsilon_says_
         action = published(algorithm).act(observation, stream(0, "test")).action
         return np.bincount(action, minlength=3) / len(action)
 
-    algorithm.begin(0.4)
+    algorithm.start(0.4)
     assert np.abs(shares() - 1 / 3).max() < 0.02
     update(algorithm, progress=0.4)
     epsilon = 1 - 0.95 * 0.8
@@ -151,7 +153,7 @@ def test_actions_are_random_until_the_first_update_and_as_often_as_epsilon_says_
 def test_an_update_that_was_refused_changes_neither_epsilon_nor_the_count_of_updates():
     algorithm = new_dqn(SMALL)
     minibatch = {**prepared(algorithm, 4, 0), "reward": torch.full((4,), math.nan)}
-    assert not Updates(algorithm).apply(0, minibatch, algorithm.begin(0.5), Figures())
+    assert not Updates(algorithm).apply(0, minibatch, algorithm.start(0.5), UpdateMetrics())
     kept = algorithm.weights()
     assert (float(kept["epsilon"][0]), int(kept["updates"][0])) == (1, 0)
 

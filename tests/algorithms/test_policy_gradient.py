@@ -167,7 +167,7 @@ def test_the_ratio_that_is_reported_is_the_one_that_vtrace_weighs_by(small):
 def test_rounding_alone_clips_no_row(small):
     algorithm = bench(small, max_lag=1).algorithm
     just_above = torch.tensor([0.0, 1e-6, 5e-6, 1e-2])
-    assert float(algorithm._ratio_figures(just_above)["clip_fraction"]) == 0.25
+    assert float(algorithm._ratio_metrics(just_above)["clip_fraction"]) == 0.25
 
 
 # --- settings -----------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_rounding_alone_clips_no_row(small):
 )
 def test_the_learning_rate_follows_its_schedule(small, schedule, rates):
     algorithm = bench(replace(small, learning_rate_schedule=schedule)).algorithm
-    assert [algorithm.begin(progress)[GROUP] for progress in (0.0, 0.25, 1.5)] == pytest.approx(rates)
+    assert [algorithm.start(progress)[GROUP] for progress in (0.0, 0.25, 1.5)] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "impala"])

@@ -130,7 +130,7 @@ def test_statistics_change_after_the_step_and_from_valid_rows_alone():
     side = bench(replace(SMALL, **NORMALIZED))
     before = side.weights.read(0).copy()
     batch = side.fill(0, seed=11)
-    side.algorithm.begin(0.0)
+    side.algorithm.start(0.0)
     prepared = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in batch.items()})
     for _ in side.algorithm.minibatches(prepared, stream(0, "test")):
         pass
@@ -182,7 +182,7 @@ def test_without_lag_the_first_ratio_is_1(env):
     parts = build(resolve("ppo", env, flags={"envs_per_actor": 4, "unroll_length": 32}, assignments=assignments))
     parts.learner.publish(0)
     acting = SerialActing(parts.plan, parts.arrays, 0)
-    acting.begin([None])
+    acting.start([None])
     for step in range(4):
         acting.finish(step)
         acting.wait(step + 1)
@@ -267,7 +267,7 @@ def test_a_batch_without_a_decision_is_passed_over(max_lag):
 )
 def test_the_learning_rate_follows_its_schedule(schedule, rates):
     ppo = bench(replace(SMALL, learning_rate_schedule=schedule)).algorithm
-    assert [ppo.begin(progress)[GROUP] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
+    assert [ppo.start(progress)[GROUP] for progress in (0.0, 0.25, 1.0, 1.5)] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize(
@@ -286,12 +286,12 @@ def test_the_learning_rate_follows_the_kl_of_the_last_epoch(kl_target, rate, exp
     )
     side.fill(0, seed=11)
     ppo = side.algorithm
-    assert ppo.begin(0.9)[GROUP] == pytest.approx(rate)
+    assert ppo.start(0.9)[GROUP] == pytest.approx(rate)
     batch = ppo.prepare({name: torch.from_numpy(array) for name, array in side.unrolls.batch(0).items()})
     for kl, _ in zip([50.0, 1.0], ppo.minibatches(batch, stream(0, "test")), strict=True):
         _report_kl(ppo, kl)
     ppo.finish(batch)
-    assert ppo.begin(0.9)[GROUP] == pytest.approx(expected)
+    assert ppo.start(0.9)[GROUP] == pytest.approx(expected)
 
 
 def _report_kl(ppo: OnPolicy[Any], kl: float) -> None:
@@ -314,7 +314,7 @@ def _fall_of_kl(kl: float) -> float:
 def test_the_clip_follows_its_schedule(schedule, clip):
     ppo = bench(replace(SMALL, clip_schedule=schedule, normalize_advantages=False)).algorithm
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 200, 0)
-    ppo.begin(0.75)
+    ppo.start(0.75)
     loss = ppo.stages[0].loss(minibatch).metrics["policy_loss"]
     ratio = torch.distributions.Categorical(logits=ppo._model(minibatch["observation"]))
     ratio = (ratio.log_prob(minibatch["action"]) - minibatch["proximal_log_prob"]).exp().detach()

@@ -22,7 +22,7 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.seeding import stream
 from offbeat.types import ActionSpec, EnvSpec, Minibatch
-from offbeat.workers.updates import Figures, Updates
+from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = SACConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
 FIXED = replace(SMALL, temperature=0.1)
@@ -39,8 +39,8 @@ def flats(algorithm: SAC) -> dict[str, FlatParameters]:
 
 def update(algorithm: SAC, seed: int = 0, rows: int = 8) -> dict[str, float]:
     """Make one update; return the figures."""
-    figures = Figures()
-    Updates(algorithm).apply(0, prepared(algorithm, rows, seed), algorithm.begin(0.0), figures)
+    figures = UpdateMetrics()
+    Updates(algorithm).apply(0, prepared(algorithm, rows, seed), algorithm.start(0.0), figures)
     return figures.summed_up()
 
 
@@ -79,10 +79,10 @@ def test_updates_are_those_of_separate_modules_with_torchs_adam(config, action, 
         by_autograd(algorithm)
     perturb(algorithm, 0.3, seed)
     twin = Twin(config, algorithm._spec, algorithm.weights())
-    rates, updates = algorithm.begin(0.5), Updates(algorithm)
+    rates, updates = algorithm.start(0.5), Updates(algorithm)
     for number in range(3):
         minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
-        assert updates.apply(number, minibatch, rates, Figures())
+        assert updates.apply(number, minibatch, rates, UpdateMetrics())
         twin.update(number, minibatch, rates)
     ours, theirs = algorithm.weights(), twin.arrays()
     assert ours.keys() == {*theirs, "uniform"}
@@ -114,7 +114,7 @@ def test_a_fixed_temperature_has_no_stage():
     learned, fixed = new_sac("box", SMALL), new_sac("box", FIXED)
     assert [stage.name for stage in learned.stages] == [CRITIC, POLICY, TEMPERATURE]
     assert [stage.name for stage in fixed.stages] == [CRITIC, POLICY]
-    assert fixed.groups.keys() == fixed.begin(0.0).keys() == {CRITIC, POLICY}
+    assert fixed.groups.keys() == fixed.start(0.0).keys() == {CRITIC, POLICY}
     assert "log_alpha" not in fixed.weights()
 
 
@@ -164,7 +164,7 @@ def test_priorities_are_the_errors_that_the_critics_made_before_they_learned(act
     with torch.no_grad():
         targets = algorithm._heads.targets(minibatch, algorithm._temperature())
         expected = (algorithm._heads.values(minibatch) - targets).abs().mean(0)
-    Updates(algorithm).apply(0, minibatch, algorithm.begin(0.0), Figures())
+    Updates(algorithm).apply(0, minibatch, algorithm.start(0.0), UpdateMetrics())
     priorities = algorithm.priorities(minibatch)
     np.testing.assert_allclose(priorities, expected.numpy(), rtol=1e-6)
     assert priorities.shape == (8,)
@@ -195,7 +195,9 @@ def test_it_learns_which_action_pays(action):
         samples["discount"] = torch.zeros(64)
         acted = samples["action"]
         samples["reward"] = (acted == 2).float() if action == "discrete" else -(acted - best).square().sum(1)
-        updates.apply(number, algorithm.minibatch(samples, stream(number, "test")), algorithm.begin(0.0), Figures())
+        updates.apply(
+            number, algorithm.minibatch(samples, stream(number, "test")), algorithm.start(0.0), UpdateMetrics()
+        )
     policy = published(algorithm)
     greedy = policy.greedy({"observation": np.ones((1, 3), np.float32)})[0]
     np.testing.assert_allclose(greedy, 2 if action == "discrete" else best, atol=0.1)
@@ -312,7 +314,7 @@ def test_actions_are_uniform_until_the_policy_has_learned(action):
 def test_an_update_that_was_refused_does_not_end_uniform_actions():
     algorithm = new_sac("box", SMALL)
     minibatch = {**prepared(algorithm, 4, 0), "reward": torch.full((4,), math.nan)}
-    assert not Updates(algorithm).apply(0, minibatch, algorithm.begin(0.0), Figures())
+    assert not Updates(algorithm).apply(0, minibatch, algorithm.start(0.0), UpdateMetrics())
     assert algorithm.weights()["uniform"] == [1]
 
 
@@ -414,5 +416,5 @@ def test_the_distribution_suits_the_actions(action, distribution):
 )
 def test_each_group_has_its_own_learning_rate_or_the_common_one(changes: dict[str, Any], rates):
     algorithm = new_sac("box", SACConfig(hidden_sizes=(4,), **changes))
-    given = algorithm.begin(0.7)
+    given = algorithm.start(0.7)
     assert (given[CRITIC], given[POLICY], given[TEMPERATURE]) == rates

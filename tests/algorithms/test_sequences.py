@@ -190,10 +190,10 @@ def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core,
     shape, fields = config.memory(RuntimeConfig(envs_per_actor=COLUMNS)), (*env_fields(envs.spec), *algorithm.fields())
     rings = shape.slots(fields, private_arena(shape.slabs(fields)))
     actor = Actor(0, 0, envs, policy)
-    actor.begin(0)
+    actor.start(0)
     for ticket in range(18):
         if ticket == 15:
-            actor.begin(ticket, cut=True)
+            actor.start(ticket, cut=True)
         actor.act(ticket, 0, vector, rings.open(ticket))
     assert not rings.ticket(0)["initial_state"].any()
     resets = 0

@@ -31,10 +31,10 @@ class Clock:
 
 
 def test_a_row_says_how_far_a_session_is_and_how_good():
-    told = ROWS[0].figures()
+    told = ROWS[0].cells()
     assert told == [" 25%", "25k/100k env steps", "return 31.4", "eval 62.8 (best 99.0)", "SPS 500", "ETA 2:30", ""]
-    assert ROWS[1].figures()[-2:] == ["ETA -", "starting"]
-    assert ROWS[2].figures()[0] == "100%"
+    assert ROWS[1].cells()[-2:] == ["ETA -", "starting"]
+    assert ROWS[2].cells()[0] == "100%"
     assert ROWS[2].phase == "stopping"
 
 

@@ -92,7 +92,7 @@ def test_a_file_acts_as_the_policy_does_in_whole_episodes(case, made_as, tmp_pat
     act = FileActor(exported.file, env.action_space)
     assert (list(act.inputs), act.outputs) == ([p.name for p in exported.inputs], [p.name for p in exported.outputs])
     for seed in range(2):
-        policy.begin()
+        policy.reset()
         act.begin()
         ours, earned = episode(env, lambda seen, mask: policy(seen, action_mask=mask), seed)
         theirs, earned_too = episode(env, alone(env, act), seed)
@@ -117,7 +117,7 @@ def test_a_file_takes_stacks_of_frames_oldest_first_where_the_policy_takes_frame
 
 def batches_agree(env: gym.Env[Any, Any], policy: LoadedPolicy, act: FileActor) -> None:
     """Seven envs at once, two rows of time."""
-    policy.begin()
+    policy.reset()
     act.begin()
     each = [env.reset(seed=seed) for seed in range(7)]
     seen = stacked(env.observation_space, [observation for observation, _ in each])

@@ -60,7 +60,7 @@ class Run:
         self.shape, self.n_step, self.random = shape, n_step, np.random.default_rng(seed)
         self.writers = Writers(rings_of(shape), self.random, chances or Chances(), origin)
         self.replay = self.new_replay(self.writers.rings, batch_size, exponents)
-        self.replay.begin(origin)
+        self.replay.reset(origin)
         self.arguments: dict[str, Any] = {"batch_size": batch_size, "exponents": exponents}
 
     def new_replay(self, rings: Rings, batch_size: int, exponents: Exponents | None) -> Replay:
@@ -436,7 +436,7 @@ def test_a_replay_of_another_layout_is_refused():
 
 def test_a_new_origin_is_an_empty_replay_whose_window_begins_there():
     run = Run(shape_of(2, 3, 4, 60, 2), exponents=Exponents(0.6, 0.4)).steps(9)
-    run.replay.begin(21)
+    run.replay.reset(21)
     assert (run.replay.window, run.replay.valid) == (range(21, 21), 0)
     run.writers.go_ahead(22, 22)
     run.replay.take_in(21, 0)

@@ -47,7 +47,7 @@ class Run:
         self.settings: dict[str, Any] = {"batch_size": 8 * length, "n_step": 1, "gamma": GAMMA, **settings}
         self.writers = Writers(self.rings(), np.random.default_rng(seed), chances or Chances(), origin)
         self.replay = self.new_replay(self.writers.rings)
-        self.replay.begin(origin)
+        self.replay.reset(origin)
 
     def rings(self) -> Rings:
         return self.shape.slots(FIELDS, private_arena(self.shape.slabs(FIELDS)))

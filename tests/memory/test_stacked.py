@@ -80,7 +80,7 @@ def test_an_unrolls_rows_are_seen_by_the_learner_as_by_the_actor(stack, columns,
     slots = shape.slots(fields, private_arena(shape.slabs(fields)))
     for actor in range(unrolls):
         actors.append(Actor(actor, SEED, envs[actor], spies[actor]))
-        actors[-1].begin(0)
+        actors[-1].start(0)
     frames: list[Array] = []
     valid: list[Array] = []
     for step in range(8 // length + 2):
@@ -116,7 +116,7 @@ class Replayed:
         self.rings = self.new_rings()
         self.actors = [Actor(index, SEED, envs[index], self.spies[index]) for index in range(shape.actors)]
         for actor in self.actors:
-            actor.begin(0)
+            actor.start(0)
         self.acted = 0
         self.sampled: list[tuple[Tree, Array, Array]] = []
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbeat.metrics.bottleneck import BottleneckReport, Layout, gain_max, judge
+from offbeat.metrics.bottleneck import BottleneckReport, Topology, gain_max, judge
 
 LABELS = {
     "learner": "learner-bound: actors wait",
@@ -40,7 +40,7 @@ def bottleneck(
         "wait/actor": actors_wait,
         "wait/learner": learner_waits,
     }
-    return judge(spent, 10.0 + aside, Layout(**{**usual, **layout}))
+    return judge(spent, 10.0 + aside, Topology(**{**usual, **layout}))
 
 
 # --- worked numbers -----------------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ def test_the_gain_is_bounded_by_the_actors_by_the_learner_and_by_the_cores(actor
 
 
 def test_a_period_in_which_nothing_was_timed_has_a_verdict():
-    assert judge({}, 0.0, Layout("processes", 2, 1, 4, 1)).gain_max == 1.0
-    assert judge({}, 0.0, Layout("serial", 1, 1, 4, 0)).gain_max == 1.0
+    assert judge({}, 0.0, Topology("processes", 2, 1, 4, 1)).gain_max == 1.0
+    assert judge({}, 0.0, Topology("serial", 1, 1, 4, 0)).gain_max == 1.0
 
 
 # --- whatever the numbers -----------------------------------------------------------------------------------
@@ -169,8 +169,8 @@ def test_shares_and_gain_keep_their_ranges_and_the_sentence_names_the_bound(
     acting, learning, actors_wait, learner_waits, aside, actors, threads, cores, max_lag, serial
 ):
     runtime = "serial" if serial else "threads"
-    layout = {"actors": actors, "learner_threads": threads, "cores": cores, "max_lag": max_lag, "runtime": runtime}
-    told = bottleneck(acting, learning, actors_wait, learner_waits, aside, **layout)
+    topology = {"actors": actors, "learner_threads": threads, "cores": cores, "max_lag": max_lag, "runtime": runtime}
+    told = bottleneck(acting, learning, actors_wait, learner_waits, aside, **topology)
     assert (told.bound == "serial") == serial
     for share in (told.actor_wait, told.learner_wait):
         assert (share is None) == serial

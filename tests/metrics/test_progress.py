@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from offbeat.metrics.dashboard import Dashboard, make_progress
-from offbeat.metrics.progress import About, Lines, Rates, Silent, Status, layout_of
+from offbeat.metrics.progress import About, Lines, Rates, Silent, Status, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.timings import Timings
 
@@ -177,7 +177,7 @@ def test_serial_has_no_waits_but_a_sentence():
 
 def test_an_exact_layout_says_so():
     about = replace(ABOUT, actors=2, lag="exact")
-    assert layout_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"
+    assert topology_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"
 
 
 # --- when it is drawn ---------------------------------------------------------------------------------------

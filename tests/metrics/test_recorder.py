@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from offbeat.errors import RunFailed
-from offbeat.metrics.bottleneck import Layout
+from offbeat.metrics.bottleneck import Topology
 from offbeat.metrics.recorder import METRICS, Counters, Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.timings import Timings
 
-PROCESSES = Layout("processes", actors=2, learner_threads=1, cores=4, max_lag=1)
+PROCESSES = Topology("processes", actors=2, learner_threads=1, cores=4, max_lag=1)
 
 
 class Kept:
@@ -240,7 +240,7 @@ def test_shares_of_waiting_and_the_verdict_are_those_of_the_period():
 
 
 def test_serial_has_a_verdict_but_no_shares_of_waiting():
-    recorder, timings = Recorder([], Layout("serial", 1, 1, 4, 0)), Timings()
+    recorder, timings = Recorder([], Topology("serial", 1, 1, 4, 0)), Timings()
     timings.merge({"act": 0.25, "learn": 0.75})
     line = recorder.line(at(2), timings)
     assert (line["actor_wait_fraction"], line["learner_wait_fraction"]) == (None, None)

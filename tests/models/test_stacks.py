@@ -45,6 +45,6 @@ def test_a_policy_sees_the_last_frames_of_the_episode_and_its_first_one_for_thos
 
 def test_without_stacked_leaves_nothing_is_kept():
     stacks, now = Stacks([IMAGE, OTHER], 2), {IMAGE.name: np.zeros((2, 2, 3), np.uint8)}
-    stacks.begin(now)
+    stacks.reset(now)
     assert stacks.seen(now) == now
     assert stacks.names == []

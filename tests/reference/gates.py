@@ -94,7 +94,7 @@ class Player:
         """Act ticket after ticket until the gate closes."""
         try:
             for ticket in gate.tickets():
-                version = gate.begin(ticket, self._count_pause)
+                version = gate.start(ticket, self._count_pause)
                 self._arrays["seen/begun"][self._index] = ticket
                 self._act(ticket, version)
                 gate.commit(ticket, Timings(), 0.0)
@@ -300,7 +300,7 @@ class Simulation:
         self.arrays = private_arena(layout.slabs())
         self.schedule = Schedule(random, deaths)
         board = Board(self.arrays, layout.actors)
-        board.begin(0, 0)
+        board.reset(0, 0)
         for name in ("learned", "pause", "closed"):
             setattr(board, name, Watched(getattr(board, name), self.schedule))
         board.next = [Watched(array, self.schedule) for array in board.next]  # type: ignore[misc]

@@ -30,15 +30,15 @@ def pids_of(run: Path, role: str = "worker") -> list[int]:
 
 @contextmanager
 def pools() -> Iterator[list[WorkerPool]]:
-    """Yield the pools that begin in this process meanwhile."""
+    """Yield the pools that start in this process meanwhile."""
     begun: list[WorkerPool] = []
-    begin = WorkerPool.begin
+    start = WorkerPool.start
 
-    def begin_and_keep(self: WorkerPool, states: Sequence[State | None]) -> None:
+    def start_and_note(self: WorkerPool, states: Sequence[State | None]) -> None:
         begun.append(self)
-        begin(self, states)
+        start(self, states)
 
-    with patch.object(WorkerPool, "begin", begin_and_keep):
+    with patch.object(WorkerPool, "start", start_and_note):
         yield begun
 
 

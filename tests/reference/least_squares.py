@@ -28,7 +28,7 @@ from offbeat.runtime.shared_state import (
     write_initial,
 )
 from offbeat.types import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
-from offbeat.workers.updates import Figures, Updates
+from offbeat.workers.updates import UpdateMetrics, Updates
 
 F64 = NDArray[np.float64]
 
@@ -85,7 +85,7 @@ class LeastSquares:
 
 def solve(updates: Updates, problem: Problem, seed: int, count: int) -> dict[str, float]:
     """Make so many updates; return what they report."""
-    figures = Figures()
+    figures = UpdateMetrics()
     updates.pull()
     for number in range(count):
         updates.pull()

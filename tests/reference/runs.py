@@ -74,7 +74,7 @@ def begun(env: str, **settings: Any) -> tuple[Parts, SerialActing]:
     acting = acting_of(parts, 0, notify=print, show=print)
     assert isinstance(acting, SerialActing)
     parts.learner.publish(0)
-    acting.begin([None] * parts.config.runtime.actors)
+    acting.start([None] * parts.config.runtime.actors)
     return parts, acting
 
 

@@ -149,7 +149,7 @@ def begin(stages: list[Stage], kind: type[ActorPool], layout: Layout, seconds: f
     arena = SharedArena(layout.slabs())
     arena.arrays["seen/begun"][:] = -1
     board = Board(arena.arrays, layout.actors)
-    board.begin(0, 0)
+    board.reset(0, 0)
     gate = LearnerGate(board, layout.pace, Timings())
     pupil = Pupil(layout, arena.arrays, board, gate, pauses(seconds, -1))
     pool = kind(layout, arena, gate, seconds)
@@ -277,7 +277,7 @@ def test_closing_a_bell_gives_back_both_ends(bell):
 
 def board_of(actors: int, origin: int = 0, learned: int = 0) -> Board:
     board = Board(private_arena(board_slabs(actors)), actors)
-    board.begin(origin, learned)
+    board.reset(origin, learned)
     return board
 
 
@@ -323,7 +323,7 @@ def test_a_ticket_begins_with_the_newest_weights_or_exactly_those_that_it_was_pr
     board = board_of(1, origin=3, learned=3)
     gate = ActorGate(board, layout.pace, layout.runtime, 0, Bell(-1, -1), Bell(-1, -1))
     assert next(iter(gate.tickets())) == 3
-    assert gate.begin(3, nothing) == version
+    assert gate.start(3, nothing) == version
 
 
 # --- time ---------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def test_an_actor_that_waits_at_the_gate_sets_new_deadlines():
 
     gate = ActorGate(board, PACE, RuntimeConfig(actors=1), 0, Napping(-1, -1), Bell(-1, -1))
     board.pause[0] = 0
-    gate.begin(0, lambda: None)
+    gate.start(0, lambda: None)
     assert len(moments) == 3
     assert moments == sorted(set(moments))
     assert board.deadlines[0].moment > moments[-1]

@@ -12,10 +12,10 @@ from tests.reference.runs import SMALL, unrolls_of
 
 from offbeat.config import resolve
 from offbeat.errors import RunFailed
-from offbeat.metrics.bottleneck import Layout
+from offbeat.metrics.bottleneck import Topology
 from offbeat.runtime import measure
-from offbeat.runtime.measure import Costs, Speed, figures, layout_limit_sps
-from offbeat.runtime.wiring import build, layout_of
+from offbeat.runtime.measure import Costs, Speed, layout_limit_sps, results
+from offbeat.runtime.wiring import build, topology_of
 
 RUNTIMES = ("serial", "threads", "processes")
 COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
@@ -38,8 +38,8 @@ TIRES: Any = Tires
 gym.register("measure/Tires-v0", TIRES)
 
 
-def layout_with(**changes: Any) -> Layout:
-    return replace(Layout("processes", actors=1, learner_threads=1, cores=2, max_lag=1), **changes)
+def layout_with(**changes: Any) -> Topology:
+    return replace(Topology("processes", actors=1, learner_threads=1, cores=2, max_lag=1), **changes)
 
 
 def small(**settings: Any) -> Any:
@@ -58,14 +58,14 @@ def small(**settings: Any) -> Any:
         ({"actors": 1, "max_lag": 0}, Costs(1, 1, 8, 8), 125_000, "lag"),
     ],
 )
-def test_the_limit_of_a_layout_is_what_its_narrowest_part_allows(layout, costs, sps, bound):
-    limit, narrowest = layout_limit_sps(layout_with(**layout), costs)
+def test_the_limit_of_a_layout_is_what_its_narrowest_part_allows(topology, costs, sps, bound):
+    limit, narrowest = layout_limit_sps(layout_with(**topology), costs)
     assert limit == pytest.approx(sps)
     assert narrowest == bound
 
 
 def test_the_figures_follow_from_costs_and_speed():
-    result = figures(layout_with(), COSTS, Speed(25_000, 0.5, 1.0, last_step=9))
+    result = results(layout_with(), COSTS, Speed(25_000, 0.5, 1.0, last_step=9))
     assert (result["c_env_us"], result["c_act_us"], result["c_learn_us"]) == (30.0, 2.0, 8.0)
     assert result["limit_sps"] == pytest.approx(50_000)
     assert result["serial_limit_sps"] == pytest.approx(25_000)
@@ -77,9 +77,9 @@ def test_the_figures_follow_from_costs_and_speed():
 
 
 def test_more_than_is_possible_is_refused_as_measured_wrongly():
-    figures(layout_with(), COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
+    results(layout_with(), COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
     with pytest.raises(RunFailed, match=r"achieved 33125 .* limit of 31250 .* measured wrongly"):
-        figures(layout_with(), COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
+        results(layout_with(), COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -88,7 +88,7 @@ def test_every_runtime_is_measured_with_its_own_layout_and_lag(monkeypatch, name
     monkeypatch.setattr(measure, "TOO_GOOD", 1000.0)  # so short a measurement may well be wrong
     result = measure.report(small(runtime=name, actors=2, max_lag=2), 0.2, print)
     costs = Costs(result["c_env_us"], result["c_act_us"], result["c_learn_us"], learn_wall=0.0)
-    expected, bound = layout_limit_sps(layout_of(small(runtime=name, actors=2, max_lag=2), 1), costs)
+    expected, bound = layout_limit_sps(topology_of(small(runtime=name, actors=2, max_lag=2), 1), costs)
     assert result["layout_limit_sps"] == pytest.approx(expected)
     assert result["bound_by"] == bound
     assert min(costs.env, costs.act, costs.learn, result["achieved_sps"]) > 0

@@ -32,7 +32,7 @@ from offbeat.types import LossResult, Minibatch, Tree
 from offbeat.workers.actor import Actor, Unwatched
 from offbeat.workers.learner import Learned, Learner
 from offbeat.workers.replay_learner import ReplayLearner
-from offbeat.workers.updates import Figures, Updates
+from offbeat.workers.updates import UpdateMetrics, Updates
 
 # --- learners that stand in for each other ------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Bench:
         self._config = parts.config.of_worker(0)
         self._arrays = attach(parts.arenas[1].fd, self.plan.slabs())
         self.actor: Actor = self.plan.actor(0, 0, Unwatched())
-        self.plan.begin(self.actor, 0, None)
+        self.plan.start(self.actor, 0, None)
 
     def shared(self, worker: int | None) -> Side:
         """Return a worker's learner, or an onlooker, on a mapping of its own of what is shared."""
@@ -236,7 +236,7 @@ def interrupted(*, separate: bool) -> tuple[Interrupted, Updates, WorkersBoard]:
 
 
 def lag_of(updates: Updates, rate: float = 0.1) -> float:
-    figures = Figures()
+    figures = UpdateMetrics()
     updates.apply(0, Problem().minibatch((0,)), {"line": rate}, figures)
     told = figures.summed_up()
     assert told["hogwild_lag_min"] == told["hogwild_lag_mean"] == told["hogwild_lag_max"]
@@ -266,7 +266,7 @@ def test_the_lag_is_what_others_did_between_a_workers_read_and_its_write(separat
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_refused_update_is_counted_as_one_and_as_refused(separate):
     algorithm, updates, board = interrupted(separate=separate)
-    figures = Figures()
+    figures = UpdateMetrics()
     for number, spoilt in enumerate([False, True, True, False]):
         minibatch = dict(Problem().minibatch((0,)))
         minibatch["y"] = minibatch["y"] * (np.nan if spoilt else 1)
@@ -280,7 +280,7 @@ def test_a_refused_update_is_counted_as_one_and_as_refused(separate):
 
 def test_the_board_adds_up_what_workers_have_done_each_at_one_moment():
     board = WorkersBoard(private_arena(board_slabs(3)), 3)
-    board.begin()
+    board.reset()
     assert board.env_steps == 0 > board.limit[0], "nobody may begin yet"
     assert board.done(1) == Done()
     board.finish(0, Done(3, 30, 1, 29, 7))

@@ -47,7 +47,7 @@ class Scene:
 
     def begin(self) -> None:
         self.parts.learner.publish(0)
-        self.acting.begin([None] * self.parts.config.runtime.actors)
+        self.acting.start([None] * self.parts.config.runtime.actors)
 
     def next_batch(self, step: int) -> list[Tree]:
         """Return copies of the unrolls of a batch, and let it count as learned from."""

@@ -54,7 +54,7 @@ class Stage:
         return slots
 
     def begin_and_act(self, *tickets: int) -> list[Tree]:
-        self.actor.begin(0)
+        self.actor.start(0)
         return self.act(*tickets)
 
 
@@ -191,7 +191,7 @@ def test_what_is_learned_from_is_clipped_and_ends_with_a_life_and_returns_are_th
     settings = EnvConfig(reward_scale=0.5, max_frames=1200).completed(game)
     envs = make_envs(game, COLUMNS, seed=0, settings=settings)
     actor = Actor(0, 0, envs, AtRandom(envs.spec.action), learned=settings.learned)
-    actor.begin(0)
+    actor.start(0)
     slots = [{**empty_slot(envs.spec), "episode_length": np.full((LENGTH + 1, COLUMNS), 9)} for _ in tickets]
     for ticket, slot in zip(tickets, slots, strict=True):
         actor.act(ticket, 3, np.zeros(0, np.float32), slot)
@@ -232,7 +232,7 @@ def long_slot(spec: EnvSpec, length: int) -> Tree:
 def test_the_return_of_a_very_long_episode_is_right_within_one_in_a_million(spread):
     envs = make_envs(env_zoo.zoo_id(env_zoo.Payday), 1, seed=0)
     actor = Actor(0, 0, envs, AtRandom(envs.spec.action))
-    actor.begin(0, spread)
+    actor.start(0, spread)
     slot = long_slot(envs.spec, env_zoo.Payday.length)
     actor.act(0, 0, np.zeros(0, np.float32), slot)
     ended = slot["episode_length"] > 0
@@ -282,7 +282,7 @@ def test_envs_without_snapshots_say_so():
 
 def test_spread_columns_begin_at_other_moments_and_their_episodes_count_from_the_start():
     stage = Stage("Pendulum-v1")
-    stage.actor.begin(0, spread=100)
+    stage.actor.start(0, spread=100)
     rows = whole(stage.act(*range(30)))
     ends = np.argmax(rows["truncated"], axis=0)
     assert len(set(ends.tolist())) == COLUMNS
@@ -296,7 +296,7 @@ def test_spread_columns_begin_at_other_moments_and_their_episodes_count_from_the
 def test_the_spread_follows_from_seed_actor_and_origin():
     def first_row(origin: int, seed: int = 0) -> list[float]:
         stage = Stage("Pendulum-v1", seed=seed)
-        stage.actor.begin(origin, spread=50)
+        stage.actor.start(origin, spread=50)
         row: list[float] = stage.act(0)[0]["observation"][0].tolist()
         return row
 
@@ -367,7 +367,7 @@ class OneTicketEach:
     def tickets(self) -> Iterable[int]:
         return itertools.count(3, 2)
 
-    def begin(self, ticket: int, on_pause: Callable[[], None]) -> int:
+    def start(self, ticket: int, on_pause: Callable[[], None]) -> int:
         if len(self.committed) == 2:
             on_pause()
             raise Closed
@@ -394,7 +394,7 @@ def test_work_acts_each_ticket_with_the_version_that_the_gate_names_until_it_clo
     for version in (0, 1):
         weights.open(version)[:] = stage.vector * (1 + version)
         weights.commit(version)
-    stage.actor.begin(0)
+    stage.actor.start(0)
     rests: list[bool] = []
     with pytest.raises(Closed):
         stage.actor.work(gate, unrolls, weights, on_pause=lambda: rests.append(True))

@@ -218,7 +218,7 @@ def test_each_call_of_the_envs_is_watched_and_said_to_reset_where_an_episode_may
     watch = Recorded()
     envs: Any = Calls(make_envs("offbeat/FailsOnLastStep-v0", 1, seed=0, role="evaluation"))
     evaluate(policy_for(envs.spec), envs, episodes=2, seed=0, watch=watch)
-    assert envs.calls == ["tell", "reset", *("send", "recv") * 9], "two episodes of 4 steps, and a reset row"
+    assert envs.calls == ["set_progress", "reset", *("send", "recv") * 9], "two episodes of 4 steps, and a reset row"
     assert watch.inside == 0
     resets = [first and second for first, second in zip(watch.entered[2::2], watch.entered[3::2], strict=True)]
     assert watch.entered[:2] == [True, True]

@@ -109,7 +109,7 @@ class DQN(OffPolicy[DQNConfig]):
         self._errors = torch.zeros(0)
         """[M]: by how much the values missed their targets in the last update."""
 
-    def begin(self, progress: float) -> dict[str, float]:
+    def start(self, progress: float) -> dict[str, float]:
         self._epsilon = self._config.epsilon(progress)
         return {Q: self._config.learning_rate}
 

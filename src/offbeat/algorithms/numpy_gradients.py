@@ -1,4 +1,4 @@
-"""An actor-critic's loss and its gradient by hand, in NumPy, for plain MLPs on a CPU: autograd's figures, sooner.
+"""An actor-critic's loss and its gradient by hand, in NumPy, for plain MLPs on a CPU: autograd's metrics, sooner.
 
 An algorithm takes this path by itself where it applies; ``tests/algorithms/test_numpy_gradients.py`` holds it to
 autograd. The derivatives, with A the advantage, M the rows, d the derivative of the mean loss:
@@ -29,9 +29,9 @@ from offbeat.models.spec import PolicySpec
 F32 = NDArray[np.float32]
 Rows = Mapping[str, NDArray[Any]]
 """A minibatch: name -> [M, ...]."""
-Figures = Mapping[str, Tensor | float]
-PolicyLoss = Callable[[F32, F32, Rows], tuple[float, F32, Figures]]
-"""(log_prob [M], advantages [M], minibatch) -> (mean loss, its derivative by log_prob [M], figures to report)."""
+Metrics = Mapping[str, Tensor | float]
+PolicyLoss = Callable[[F32, F32, Rows], tuple[float, F32, Metrics]]
+"""(log_prob [M], advantages [M], minibatch) -> (mean loss, its derivative by log_prob [M], metrics to report)."""
 ValueLoss = Callable[[F32, Rows], tuple[float, F32]]
 """(values [M], minibatch) -> (mean loss, its derivative by the values [M])."""
 
@@ -73,22 +73,22 @@ class NumpyGradients:
 
     def write(
         self, minibatch: Mapping[str, Tensor], policy_loss: PolicyLoss, value_loss: ValueLoss
-    ) -> tuple[float, Figures]:
-        """Write all gradients of the loss over a minibatch; return the loss and the figures to report."""
+    ) -> tuple[float, Metrics]:
+        """Write all gradients of the loss over a minibatch; return the loss and the metrics to report."""
         rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses what is not finite
-            of_policy, entropy, figures = self._write_policy(rows, policy_loss)
+            of_policy, entropy, metrics = self._write_policy(rows, policy_loss)
             of_values = self._write_critic(rows, value_loss)
         loss = of_policy + self._weigh.value_coef * of_values - self._weigh.entropy_coef * entropy
-        return loss, {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy, **figures}
+        return loss, {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy, **metrics}
 
-    def _write_policy(self, rows: Rows, policy_loss: PolicyLoss) -> tuple[float, float, Figures]:
+    def _write_policy(self, rows: Rows, policy_loss: PolicyLoss) -> tuple[float, float, Metrics]:
         log_prob = self._head.log_prob(self._policy.forward(rows["observation"]), rows["action"])
         advantages = _normalized(rows["advantage"]) if self._weigh.normalize_advantages else rows["advantage"]
-        loss, d_log_prob, figures = policy_loss(log_prob, advantages, rows)
+        loss, d_log_prob, metrics = policy_loss(log_prob, advantages, rows)
         d_output, entropy = self._head.backward(d_log_prob, self._weigh.entropy_coef)
         self._policy.backward(d_output, self._gradients)
-        return loss, entropy, figures
+        return loss, entropy, metrics
 
     def _write_critic(self, rows: Rows, value_loss: ValueLoss) -> float:
         loss, d_values = value_loss(self._critic.forward(rows["observation"])[:, 0], rows)

@@ -83,7 +83,7 @@ class ReplayConfig(NetworkConfig):
     """Whether an update is shared out between threads by the algorithm itself; BLAS then has one thread."""
     lag_flag: ClassVar[str] = "max_ahead"
     """What is set to let actors be further ahead."""
-    layout: ClassVar[tuple[str, ...]] = (
+    topology_keys: ClassVar[tuple[str, ...]] = (
         *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
     )
     """Keys that a resume may not change: what is kept of the replay, and of the ratio, belongs to them."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from offbeat.algorithms import numpy_gradients
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
-from offbeat.algorithms.numpy_gradients import F32, Coefficients, Figures, NumpyGradients, Rows
+from offbeat.algorithms.numpy_gradients import F32, Coefficients, Metrics, NumpyGradients, Rows
 from offbeat.algorithms.rows import (
     encoded_leaves,
     encoded_of,
@@ -49,9 +49,9 @@ from offbeat.losses.actor_critic import (
 from offbeat.losses.advantages import Targets, generalized_advantages, no_decision_rows, vtrace
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.models.actor_critic import ActorCritic
+from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
-from offbeat.models.layout import Layout
 from offbeat.models.policy_network import Remembered
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import Distribution, PolicySpec
@@ -112,7 +112,7 @@ class OnPolicyConfig(NetworkConfig):
     """Whether an update is shared out between threads by the algorithm itself."""
     lag_flag: ClassVar[str] = "--max-lag"
     """What is typed to let actors be further ahead."""
-    layout: ClassVar[tuple[str, ...]] = ()
+    topology_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of this table that a resume may not change."""
     unsupported_keys: ClassVar[dict[str, str]] = {}
     """Keys of [runtime] that mean nothing here."""
@@ -224,7 +224,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         self._model = ActorCritic(spec, shared=shared, log_std_init=config.log_std_init, generator=generator).to(device)
         self._flat = FlatParameters(self._model, GROUP, storage)
         self._layout = published_layout(spec)
-        self._policy_size = Layout.of(parameter_shapes(spec)).size
+        self._policy_size = BufferLayout.of(parameter_shapes(spec)).size
         self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
         self._analytic = self._numpy_gradients(shared=shared)
         self.threads = 0
@@ -259,7 +259,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         ]
         return [Field("behavior_log_prob", (), "float32"), *(remembered if self._spec.recurrent else [])]
 
-    def begin(self, progress: float) -> dict[str, float]:
+    def start(self, progress: float) -> dict[str, float]:
         return {GROUP: self._rate_at(progress)}
 
     def _rate_at(self, progress: float) -> float:
@@ -406,12 +406,12 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
         if config.normalize_advantages:
             advantages = normalized(advantages)
-        policy_loss, figures = self._policy_loss(log_prob, advantages, minibatch)
+        policy_loss, metrics = self._policy_loss(log_prob, advantages, minibatch)
         value_loss = self._value_loss(values, minibatch)
         entropy = distribution.entropy().mean()
         loss = policy_loss + config.value_coef * value_loss + self._exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **figures})
+        return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **metrics})
 
     def _exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
         coef = self._config.entropy_coef
@@ -424,23 +424,23 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         assert self._analytic is not None
         if "rows" in minibatch:
             self._flat.gradients.zero_()
-            loss, figures = self._loss(minibatch)
+            loss, metrics = self._loss(minibatch)
             assert isinstance(loss, Tensor)
             loss.backward()  # type: ignore[no-untyped-call]
-            return LossResult(loss.detach(), figures)
+            return LossResult(loss.detach(), metrics)
         return LossResult(*self._analytic.write(minibatch, self._analytic_policy_loss, self._analytic_value_loss))
 
     # What an algorithm may put its own in place of: both losses, each for autograd and by hand.
 
-    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Figures]:  # noqa: ARG002
-        """Return the mean loss of the policy, and figures to report."""
+    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Metrics]:  # noqa: ARG002
+        """Return the mean loss of the policy, and metrics to report."""
         return policy_gradient_loss(log_prob, advantages).mean(), {}
 
     def _value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
         """Return the mean loss of the values."""
         return squared_value_loss(values, minibatch["value_target"]).mean()
 
-    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Figures]:  # noqa: ARG002
+    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:  # noqa: ARG002
         return *numpy_gradients.policy_gradient_loss(log_prob, advantages), {}
 
     def _analytic_value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
@@ -454,16 +454,16 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             return {}
         targets = batch["value_target"][valid]
         log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
-        figures = {
+        metrics = {
             "explained_variance": explained_variance(batch["proximal_value"][valid], targets),
             "effective_sample_size": effective_sample_size(log_ratio),
-            **self._ratio_figures(log_ratio),
+            **self._ratio_metrics(log_ratio),
         }
         self._statistics.update(batch["raw_observation"][:-1][valid], targets * self._statistics.return_std)
-        return {name: float(value) for name, value in figures.items()}
+        return {name: float(value) for name, value in metrics.items()}
 
-    def _ratio_figures(self, log_ratio: Tensor) -> dict[str, Tensor]:
-        """Return figures of the ratios that V-trace weighs rows by: of the target to the behavior policy, [M]."""
+    def _ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
+        """Return metrics of the ratios that V-trace weighs rows by: of the target to the behavior policy, [M]."""
         ratio = log_ratio.exp()
         clipped = ratio > self._config.rho_clip * (1 + ROUNDING)
         return {"ratio_mean": ratio.mean(), "clip_fraction": clipped.float().mean()}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms import ppo_numpy
-from offbeat.algorithms.numpy_gradients import F32, Figures, Rows
+from offbeat.algorithms.numpy_gradients import F32, Metrics, Rows
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled
 from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, no_decision_in, valid_rows
 from offbeat.config import RuntimeConfig
@@ -89,9 +89,9 @@ class PPO(OnPolicy[PPOConfig]):
         self._epoch_kl: list[Tensor | float] = []
         self._first = True
 
-    def begin(self, progress: float) -> dict[str, float]:
+    def start(self, progress: float) -> dict[str, float]:
         self._clip = scheduled(self._config.clip, self._config.clip_schedule, progress)
-        return super().begin(progress)
+        return super().start(progress)
 
     def _rate_at(self, progress: float) -> float:
         adapted = self._config.learning_rate_schedule == "kl"
@@ -151,15 +151,15 @@ class PPO(OnPolicy[PPOConfig]):
 
     # --- the losses, for autograd and by hand ---------------------------------------------------------------
 
-    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Figures]:
+    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Metrics]:
         log_ratio = log_prob - minibatch["proximal_log_prob"]
         loss = clipped_surrogate(log_ratio, advantages, self._clip).mean()
-        return loss, self._noted(_figures(log_ratio.detach(), self._clip))
+        return loss, self._noted(_metrics_of(log_ratio.detach(), self._clip))
 
-    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Figures]:
+    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:
         log_ratio = log_prob - rows["proximal_log_prob"]
-        loss, derivative, figures = ppo_numpy.clipped_surrogate(log_ratio, advantages, self._clip)
-        return loss, derivative, self._noted(figures)
+        loss, derivative, metrics = ppo_numpy.clipped_surrogate(log_ratio, advantages, self._clip)
+        return loss, derivative, self._noted(metrics)
 
     def _value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
         clip = self._config.value_clip
@@ -173,24 +173,24 @@ class PPO(OnPolicy[PPOConfig]):
             return super()._analytic_value_loss(values, rows)
         return ppo_numpy.clipped_value_loss(values, rows["proximal_value"], rows["value_target"], clip)
 
-    def _noted(self, figures: Figures) -> Figures:
+    def _noted(self, metrics: Metrics) -> Metrics:
         """Note the KL of the epoch; of the ratios' deviations from 1, report that of the first minibatch only."""
-        self._epoch_kl.append(figures["approx_kl"])
-        reported = {name: value for name, value in figures.items() if name != "ratio_deviation"}
+        self._epoch_kl.append(metrics["approx_kl"])
+        reported = {name: value for name, value in metrics.items() if name != "ratio_deviation"}
         if self._first:
-            reported["ratio_max_deviation_first"] = figures["ratio_deviation"]
+            reported["ratio_max_deviation_first"] = metrics["ratio_deviation"]
             self._first = False
         return reported
 
     # --- after the updates ----------------------------------------------------------------------------------
 
     def finish(self, batch: Batch) -> dict[str, float]:
-        figures = super().finish(batch)
-        if figures and self._config.learning_rate_schedule == "kl":
+        metrics = super().finish(batch)
+        if metrics and self._config.learning_rate_schedule == "kl":
             self._adapt_rate()
-        return figures
+        return metrics
 
-    def _ratio_figures(self, log_ratio: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+    def _ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
         return {}  # each update has reported those of the target to the proximal policy
 
     def _adapt_rate(self) -> None:
@@ -210,8 +210,8 @@ class PPO(OnPolicy[PPOConfig]):
         self._adapted_rate[0] = float(state["learning_rate"])
 
 
-def _figures(log_ratio: Tensor, clip: float) -> dict[str, Tensor]:
-    """Return figures of the ratios of the target to the proximal policy, [M]."""
+def _metrics_of(log_ratio: Tensor, clip: float) -> dict[str, Tensor]:
+    """Return metrics of the ratios of the target to the proximal policy, [M]."""
     ratio = log_ratio.exp()
     deviation = (ratio - 1).abs()
     return {

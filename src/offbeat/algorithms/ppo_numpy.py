@@ -14,7 +14,7 @@ from offbeat.algorithms.numpy_gradients import F32
 
 
 def clipped_surrogate(log_ratio: F32, advantages: F32, clip: float) -> tuple[float, F32, dict[str, float]]:
-    """Return the clipped surrogate's mean, its derivative by log_prob [M], and figures of the ratio."""
+    """Return the clipped surrogate's mean, its derivative by log_prob [M], and metrics of the ratio."""
     rows = len(log_ratio)
     moved = np.expm1(log_ratio)
     ratio = moved + np.float32(1)
@@ -22,13 +22,13 @@ def clipped_surrogate(log_ratio: F32, advantages: F32, clip: float) -> tuple[flo
     derivative = (gain <= clipped) * gain
     derivative *= np.float32(-1 / rows)
     deviation = np.abs(moved)
-    figures = {
+    metrics = {
         "approx_kl": float(np.add.reduce(moved - log_ratio)) / rows,
         "ratio_mean": float(np.add.reduce(ratio)) / rows,
         "clip_fraction": np.count_nonzero(deviation > clip) / rows,
         "ratio_deviation": float(np.maximum.reduce(deviation)),
     }
-    return -float(np.add.reduce(np.minimum(gain, clipped))) / rows, derivative, figures
+    return -float(np.add.reduce(np.minimum(gain, clipped))) / rows, derivative, metrics
 
 
 def clipped_value_loss(values: F32, proximal: F32, targets: F32, clip: float) -> tuple[float, F32]:

@@ -390,7 +390,7 @@ class SAC(OffPolicy[SACConfig]):
         )
         return tuple(stage for stage in stages if stage.group in self.groups)
 
-    def begin(self, progress: float) -> dict[str, float]:  # noqa: ARG002
+    def start(self, progress: float) -> dict[str, float]:  # noqa: ARG002
         config = self._config
         rates = {
             CRITIC: config.critic_learning_rate,

@@ -1,4 +1,4 @@
-"""SAC's losses for a box and their gradients by hand, on a CPU, shared by two threads: autograd's figures, sooner.
+"""SAC's losses for a box and their gradients by hand, on a CPU, shared by two threads: autograd's metrics, sooner.
 
 ``tests/algorithms/test_sac_gradients.py`` holds them to autograd. With M the rows, alpha the temperature, u = mean +
 sigma noise, a = tanh(u), and d f the derivative of the mean loss by f:
@@ -31,8 +31,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.flat import FlatParameters
-from offbeat.models.layout import Layout
 from offbeat.models.linear import F32, Layers, Pass, Products, products
 from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
 from offbeat.models.two_threads import Step, TwoThreadExecutor
@@ -291,13 +291,13 @@ class Draw:
         return np.concatenate((d_u, d_log_std), axis=1)
 
 
-def _policy_layers(spec: PolicySpec, layout: Layout, flat: F32) -> Layers:
+def _policy_layers(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
     views: dict[str, F32] = layout.views(flat)
     names = spec.layer_names()
     return Layers([views[f"{name}.weight"] for name in names], [views[f"{name}.bias"] for name in names])
 
 
-def _critic_layers(layout: Layout, flat: F32) -> list[Layers]:
+def _critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
     """Return each critic's layers."""
     views: dict[str, F32] = layout.views(flat)
     depth = len(views) // 2

@@ -34,7 +34,7 @@ class Bench(RunArguments):
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: type --seconds 5")
         with stdout_aside(), busy("starting"):
             config = self.config()
-            from offbeat.runtime.split import with_measured_topology
+            from offbeat.runtime.auto_layout import with_measured_topology
         with stdout_aside(), busy("measuring what acting and learning cost"):
             config, reason = with_measured_topology(config, _notify)
         if reason and not self.json:

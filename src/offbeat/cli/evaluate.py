@@ -52,7 +52,7 @@ class Eval:
         at_least("max-steps", self.max_steps, 1)
         with stdout_aside(), _bar(self.episodes, shown=not self.json) as on_step:
             loaded = _load(self)
-            figures = score(
+            scores = score(
                 loaded,
                 episodes=self.episodes,
                 seed=self.seed,
@@ -61,26 +61,26 @@ class Eval:
                 max_steps=self.max_steps,
                 on_step=on_step,
             )
-        print(json.dumps(figures) if self.json else self._sentence(loaded.trained.env, figures))
+        print(json.dumps(scores) if self.json else self._sentence(loaded.trained.env, scores))
         return 0
 
-    def _sentence(self, env: str, figures: dict[str, Any]) -> str:
+    def _sentence(self, env: str, scores: dict[str, Any]) -> str:
         how = "sampled" if self.sampled else "greedy"
         return (
-            f"{env}, {how}, {figures['episodes']} episodes: return {figures['return_mean']:.1f} "
-            f"+- {figures['return_std']:.1f} (from {figures['return_min']:.1f} to {figures['return_max']:.1f}), "
-            f"length {figures['length_mean']:.1f}; {self.checkpoint} checkpoint, after "
-            f"{figures['env_steps']} env steps{self._cuts(figures)}"
+            f"{env}, {how}, {scores['episodes']} episodes: return {scores['return_mean']:.1f} "
+            f"+- {scores['return_std']:.1f} (from {scores['return_min']:.1f} to {scores['return_max']:.1f}), "
+            f"length {scores['length_mean']:.1f}; {self.checkpoint} checkpoint, after "
+            f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
 
-    def _cuts(self, figures: dict[str, Any]) -> str:
+    def _cuts(self, scores: dict[str, Any]) -> str:
         """Say what became of the episodes that did not end."""
-        cut, missing = figures["cut"], figures["not_begun"]
+        cut, missing = scores["cut"], scores["not_begun"]
         if not cut and not missing:
             return ""
-        ended = figures["episodes"] - cut
+        ended = scores["episodes"] - cut
         return (
-            f"; of {figures['episodes'] + missing} episodes {ended} ended, {cut} were cut, with what they had earned, "
+            f"; of {scores['episodes'] + missing} episodes {ended} ended, {cut} were cut, with what they had earned, "
             f"and {missing} not begun (--max-episode-steps {self.max_episode_steps}, --max-steps {self.max_steps})"
         )
 

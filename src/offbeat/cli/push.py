@@ -51,9 +51,9 @@ class Push:
         import_modules(self.imports)
         saved, loaded = load_to_play(self.run_directory, self.checkpoint, trust_code=self.trust_code)
         with busy("playing episodes"):
-            figures = score(loaded, episodes=self.episodes, seed=self.seed)
-        folder = write_folder(RunDirectory(self.run_directory), saved, loaded, figures, self.repo)
-        print(f"{folder}: return {figures['return_mean']:.1f} +- {figures['return_std']:.1f}")
+            scores = score(loaded, episodes=self.episodes, seed=self.seed)
+        folder = write_folder(RunDirectory(self.run_directory), saved, loaded, scores, self.repo)
+        print(f"{folder}: return {scores['return_mean']:.1f} +- {scores['return_std']:.1f}")
         for file in sorted(folder.iterdir()):
             print(f"  {file.name}, {file.stat().st_size:,} bytes")
         if self.dry_run:

@@ -11,7 +11,7 @@ from typing import cast
 from offbeat.errors import ConfigError
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
-from offbeat.experiments.figures import draw
+from offbeat.experiments.graphs import draw
 from offbeat.experiments.progress import SessionCounts, View
 from offbeat.experiments.results import Row, result_of
 from offbeat.experiments.running import Outcome, Pool, Stops, wait_until_free

@@ -44,7 +44,7 @@ class Row:
     def phase(self) -> str:
         return "stopping" if self.stopping else "" if self.line else "starting"
 
-    def figures(self) -> list[str]:
+    def cells(self) -> list[str]:
         """Say in a few words how far it is, and how good."""
         line, sps = self.line, self.line.get("sps")
         return [
@@ -138,7 +138,7 @@ class Lines:
         self._next_s = self._clock() + self._every_s
         self.message(str(counts))
         for row in rows():
-            self.message("  ".join([f"  {row.name}", *filter(None, row.figures())]))
+            self.message("  ".join([f"  {row.name}", *filter(None, row.cells())]))
 
     def clear(self, counts: SessionCounts) -> None:
         """Do nothing: each session's end has been told."""
@@ -195,6 +195,6 @@ def _drawn(rows: Sequence[Row], counts: SessionCounts) -> Iterator[RenderableTyp
     table.add_column(width=12)
     for row in rows:
         bar = ProgressBar(total=1.0, completed=row.fraction, width=12, complete_style="cyan", finished_style="green")
-        table.add_row(row.name, bar, *(Text(text, no_wrap=True) for text in row.figures()))
+        table.add_row(row.name, bar, *(Text(text, no_wrap=True) for text in row.cells()))
     yield table
     yield Text(str(counts), style="bold")

@@ -65,9 +65,9 @@ class AnyReplay(ABC):
         slots = self._shape.actors * self._shape.slots_per_ring
         self._tickets, self._born = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
         """Of what was last taken in from each slot."""
-        self.begin(0)
+        self.reset(0)
 
-    def begin(self, origin: int) -> None:
+    def reset(self, origin: int) -> None:
         """Be empty, with `origin` as the next ticket: so a run goes on whose replay was not saved."""
         self.origin = self.taken_in = origin
         """Tickets origin .. taken_in - 1 have been taken in."""
@@ -189,12 +189,12 @@ class AnyReplay(ABC):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`; `load` must follow, or `begin` where the rows were not kept.
+        """Take over `state()`; `load` must follow, or `reset` where the rows were not kept.
 
         Raises:
             ConfigError: it is that of a replay of another shape.
         """
-        self.begin(int(state["origin"]))
+        self.reset(int(state["origin"]))
         self.taken_in = int(state["taken_in"])
         slots = self._window_slots()
         if len(slots) != len(state["born"]) or (self._priorities is None) != ("highest_priority" not in state):
@@ -228,7 +228,7 @@ class AnyReplay(ABC):
 
         All of them are as urgent as new ones, and count as born after `born` updates.
         """
-        self.begin(origin)
+        self.reset(origin)
         self.taken_in = taken_in
         slots = self._window_slots()
         self._tickets[slots], self._born[slots] = self.window, born

@@ -31,7 +31,7 @@ _LABELS: dict[Bound, str] = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class Topology:
     """Who works, and on what."""
 
     runtime: str
@@ -49,7 +49,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class BottleneckReport:
-    """What a period tells about the layout."""
+    """What a period tells about the topology."""
 
     bound: Bound
     actor_wait: float | None
@@ -62,27 +62,27 @@ class BottleneckReport:
     """What bounds the speed and what would help, for a person."""
 
 
-def judge(spent: Mapping[str, float], wall_s: float, layout: Layout) -> BottleneckReport:
+def judge(spent: Mapping[str, float], wall_s: float, topology: Topology) -> BottleneckReport:
     """Say who waited for whom in a period of `wall_s` seconds, of which workers `spent` some on each name.
 
     Evaluations and checkpoints are left out. The actors wait for the learner meanwhile, as long as it takes or
     less; that much is taken off their waits, so that their share is told too low rather than too high.
     """
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
-    if layout.runtime == "serial":
-        return _judge_serial(acting, learning, layout)
+    if topology.runtime == "serial":
+        return _judge_serial(acting, learning, topology)
     aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
-    if layout.runtime == "hogwild":
-        return _judge_hogwild(acting, learning, wall_s - aside, layout)
-    waited = max(0.0, spent.get("wait/actor", 0.0) - layout.actors * aside)
+    if topology.runtime == "hogwild":
+        return _judge_hogwild(acting, learning, wall_s - aside, topology)
+    waited = max(0.0, spent.get("wait/actor", 0.0) - topology.actors * aside)
     seen = _Seen(
         actor_wait=_share(waited, acting + waited),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
-        busy=_busy_cores(acting, learning, wall_s - aside, layout),
-        gain=gain_max(acting, learning, layout.actors, layout.cores, layout.learner_threads),
+        busy=_busy_cores(acting, learning, wall_s - aside, topology),
+        gain=gain_max(acting, learning, topology.actors, topology.cores, topology.learner_threads),
     )
-    bound = _bound(seen, layout)
-    sentence = f"{_LABELS[bound]}: {_advice(bound, seen, layout)}"
+    bound = _bound(seen, topology)
+    sentence = f"{_LABELS[bound]}: {_advice(bound, seen, topology)}"
     return BottleneckReport(bound, seen.actor_wait, seen.learner_wait, seen.gain, sentence)
 
 
@@ -104,9 +104,9 @@ def gain_max(acting: float, learning: float, actors: int, cores: int, threads: i
     return max(1.0, serial / max(acting / actors, learning, work / cores))
 
 
-def lock_free_gain_max(layout: Layout) -> float:
+def lock_free_gain_max(topology: Topology) -> float:
     """Return how many times faster than one worker several of them can be: they wait for nobody, but cores."""
-    return max(1.0, min(layout.actors, layout.cores / layout.learner_threads))
+    return max(1.0, min(topology.actors, topology.cores / topology.learner_threads))
 
 
 @dataclass(frozen=True)
@@ -128,54 +128,54 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _busy_cores(acting: float, learning: float, seconds: float, layout: Layout) -> float:
+def _busy_cores(acting: float, learning: float, seconds: float, topology: Topology) -> float:
     """Cores that were wanted on average; a learner wants one for each of its threads while it learns."""
-    return _share(acting + layout.learner_threads * learning, seconds)
+    return _share(acting + topology.learner_threads * learning, seconds)
 
 
-def _bound(seen: _Seen, layout: Layout) -> Bound:
+def _bound(seen: _Seen, topology: Topology) -> Bound:
     actors_wait, learner_waits = seen.actor_wait > WAITS_MUCH, seen.learner_wait > WAITS_MUCH
-    if layout.max_lag == 0 or (actors_wait and learner_waits):
+    if topology.max_lag == 0 or (actors_wait and learner_waits):
         return "lag"
     if actors_wait:
         return "learner"
     if learner_waits:
         return "actors"
-    return "machine" if _no_core_is_idle(seen, layout) else "balance"
+    return "machine" if _no_core_is_idle(seen, topology) else "balance"
 
 
-def _no_core_is_idle(seen: _Seen, layout: Layout) -> bool:
-    return seen.busy >= ALL_BUSY * layout.cores
+def _no_core_is_idle(seen: _Seen, topology: Topology) -> bool:
+    return seen.busy >= ALL_BUSY * topology.cores
 
 
-def _advice(bound: Bound, seen: _Seen, layout: Layout) -> str:
+def _advice(bound: Bound, seen: _Seen, topology: Topology) -> str:
     if bound == "learner":
         return (
-            f"actors wait {_percent(seen.actor_wait)} of the time; more actors or a larger {layout.lag_flag} will not "
-            f"help; overlapping wins {_at_most(seen.gain)}"
+            f"actors wait {_percent(seen.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
+            f"not help; overlapping wins {_at_most(seen.gain)}"
         )
     if bound == "actors":
         return (
-            f"the learner waits {_percent(seen.learner_wait)} of the time; {_more_actors(seen, layout)}; "
+            f"the learner waits {_percent(seen.learner_wait)} of the time; {_more_actors(seen, topology)}; "
             f"{_at_most(seen.gain)}"
         )
     waits = f"(actors wait {_percent(seen.actor_wait)}, the learner {_percent(seen.learner_wait)})"
     if bound == "lag":
-        overlap = "lets them overlap" if layout.max_lag == 0 else "may help"
-        return f"the sides take turns {waits}; a larger {layout.lag_flag} {overlap}: {_at_most(seen.gain)}"
+        overlap = "lets them overlap" if topology.max_lag == 0 else "may help"
+        return f"the sides take turns {waits}; a larger {topology.lag_flag} {overlap}: {_at_most(seen.gain)}"
     if bound == "machine":
-        return f"{_all_cores(layout.cores)} busy {waits}; only cheaper work helps; {_at_most(seen.gain)}"
-    return f"neither side is ahead {waits}, {_busy_of(seen, layout)}; {_at_most(seen.gain)}"
+        return f"{_all_cores(topology.cores)} busy {waits}; only cheaper work helps; {_at_most(seen.gain)}"
+    return f"neither side is ahead {waits}, {_busy_of(seen, topology)}; {_at_most(seen.gain)}"
 
 
-def _more_actors(seen: _Seen, layout: Layout) -> str:
-    if _no_core_is_idle(seen, layout):
-        return f"{_all_cores(layout.cores)} busy: only a lighter env or policy helps"
-    return f"more actors help while cores are idle ({_busy_of(seen, layout)})"
+def _more_actors(seen: _Seen, topology: Topology) -> str:
+    if _no_core_is_idle(seen, topology):
+        return f"{_all_cores(topology.cores)} busy: only a lighter env or policy helps"
+    return f"more actors help while cores are idle ({_busy_of(seen, topology)})"
 
 
-def _busy_of(seen: _Seen, layout: Layout) -> str:
-    return f"{seen.busy:.1f} of {layout.cores} cores are busy"
+def _busy_of(seen: _Seen, topology: Topology) -> str:
+    return f"{seen.busy:.1f} of {topology.cores} cores are busy"
 
 
 def _all_cores(cores: int) -> str:
@@ -186,9 +186,9 @@ def _at_most(gain: float) -> str:
     return f"at most {gain:.2f}x" + (" over serial here" if gain >= WORTH_IT else ": it does not pay")
 
 
-def _judge_serial(acting: float, learning: float, layout: Layout) -> BottleneckReport:
+def _judge_serial(acting: float, learning: float, topology: Topology) -> BottleneckReport:
     """In serial the number of actors is still open: take as many as there are cores."""
-    gain = gain_max(acting, learning, layout.cores, layout.cores, layout.learner_threads)
+    gain = gain_max(acting, learning, topology.cores, topology.cores, topology.learner_threads)
     whole = acting + learning
     taken = (
         f"acting takes {_percent(_share(acting, whole))} and learning {_percent(_share(learning, whole))} of the time"
@@ -200,17 +200,17 @@ def _judge_serial(acting: float, learning: float, layout: Layout) -> BottleneckR
     return BottleneckReport("serial", None, None, gain, f"{_LABELS['serial']}: {taken}; {advice}")
 
 
-def _judge_hogwild(acting: float, learning: float, wall_s: float, layout: Layout) -> BottleneckReport:
+def _judge_hogwild(acting: float, learning: float, wall_s: float, topology: Topology) -> BottleneckReport:
     """Workers wait for nobody, so the gain can be as much as there are cores for them."""
-    threads, workers, gain = layout.learner_threads, layout.actors, lock_free_gain_max(layout)
+    threads, workers, gain = topology.learner_threads, topology.actors, lock_free_gain_max(topology)
     whole = acting + learning
-    busy = min(layout.cores, _share(acting + threads * learning, wall_s))  # evaluations may go on beside them
+    busy = min(topology.cores, _share(acting + threads * learning, wall_s))  # evaluations may go on beside them
     taken = (
-        f"{workers} worker{'s keep' if workers != 1 else ' keeps'} {busy:.1f} of {layout.cores} cores busy (acting "
+        f"{workers} worker{'s keep' if workers != 1 else ' keeps'} {busy:.1f} of {topology.cores} cores busy (acting "
         f"{_percent(_share(acting, whole))}, learning {_percent(_share(learning, whole))})"
     )
-    if workers * threads > layout.cores:
-        advice = f"there are more of them than cores: --workers {max(1, layout.cores // threads)} does as much"
+    if workers * threads > topology.cores:
+        advice = f"there are more of them than cores: --workers {max(1, topology.cores // threads)} does as much"
     elif gain < WORTH_IT:
         advice = "one worker does what the serial runtime does, with another process on top"
     else:

@@ -169,7 +169,7 @@ class Lines:
 
     def start(self, about: About) -> None:
         """Print what trains."""
-        self.message(f"{title_of(about)}: {layout_of(about)}, {about.run_dir}")
+        self.message(f"{title_of(about)}: {topology_of(about)}, {about.run_dir}")
 
     def update(self, status: Status) -> None:
         """Print a line if the last one is a few seconds old."""
@@ -231,7 +231,7 @@ def title_of(about: About) -> str:
     return f"{about.algorithm} on {about.env}"
 
 
-def layout_of(about: About) -> str:
+def topology_of(about: About) -> str:
     """How it trains, in a few words."""
     role = "worker" if about.runtime == "hogwild" else "actor"
     actors = f"{about.actors} {role}{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"

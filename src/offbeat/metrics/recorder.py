@@ -16,7 +16,7 @@ from typing import Any
 
 from offbeat.errors import RunFailed
 from offbeat.fields import Counter, NonNegative
-from offbeat.metrics.bottleneck import BottleneckReport, Layout, judge
+from offbeat.metrics.bottleneck import BottleneckReport, Topology, judge
 from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
@@ -75,12 +75,12 @@ class Recorder:
 
     Args:
         sinks: where the lines go.
-        layout: who works; without it nothing is said about who waits for whom.
+        topology: who works; without it nothing is said about who waits for whom.
         episodes_window: training episodes that returns and lengths are averaged over.
         info: names of what infos report; `info/<name>_mean` is the mean of what they did since the last line.
         memory: returns the memory of the processes, by metric.
 
-    Rates, shares of time and the figures of learning are those since the last line. When no learning step
+    Rates, shares of time and the metrics of learning are those since the last line. When no learning step
     was finished since then, the line repeats them and the period goes on, so that the last line of a run
     tells its state at the end.
     """
@@ -88,7 +88,7 @@ class Recorder:
     def __init__(
         self,
         sinks: Sequence[Sink],
-        layout: Layout | None = None,
+        topology: Topology | None = None,
         notify: Callable[[str], None] = lambda _text: None,
         *,
         episodes_window: int = 100,
@@ -96,14 +96,14 @@ class Recorder:
         memory: Callable[[], Mapping[str, float | None]] = dict,
     ) -> None:
         self._sinks, self._notify, self._memory = tuple(sinks), notify, memory
-        self._layout = layout
+        self._topology = topology
         self.bottleneck: BottleneckReport | None = None
         """Who waited for whom in the period that the last line tells of; None before the first one."""
         self._returns: deque[float] = deque(maxlen=episodes_window)
         self._lengths: deque[int] = deque(maxlen=episodes_window)
         self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0, "evaluations_failed": 0}
         self._evaluation: dict[str, float | None] = {}
-        self._figures: defaultdict[str, list[float]] = defaultdict(list)
+        self._metrics: defaultdict[str, list[float]] = defaultdict(list)
         self._info = dict.fromkeys(info, (0.0, 0.0))
         """name -> sum and count since the last line."""
         self._silent = set(info)
@@ -127,9 +127,9 @@ class Recorder:
         return fmean(self._lengths) if self._lengths else 0.0
 
     def learned(self, metrics: Mapping[str, float]) -> None:
-        """Take the figures of one learning step. Names beyond `METRICS` are written too."""
+        """Take the metrics of one learning step. Names beyond `METRICS` are written too."""
         for name, value in metrics.items():
-            self._figures[name].append(float(value))
+            self._metrics[name].append(float(value))
 
     def reported(self, info: Array) -> None:
         """Take what infos reported: sums and counts of each name, [2, K]."""
@@ -188,8 +188,8 @@ class Recorder:
     def conclude(self, timings: Timings, seconds: float) -> None:
         """Let the bottleneck report be that of the whole run, which took `seconds` up to here."""
         self._say_what_is_silent()
-        if self._layout:
-            self.bottleneck = judge(timings.totals(), seconds, self._layout)
+        if self._topology:
+            self.bottleneck = judge(timings.totals(), seconds, self._topology)
 
     def close(self) -> None:
         """Close all sinks."""
@@ -205,7 +205,7 @@ class Recorder:
             "totals": dict(self._totals),
             "evaluation": dict(self._evaluation),
             "period": dict(self._period),
-            "figures": {name: list(values) for name, values in self._figures.items()},
+            "metrics": {name: list(values) for name, values in self._metrics.items()},
             "info": {name: list(seen) for name, seen in self._info.items()},
             "silent": sorted(self._silent),
             "given": dict(self._given),
@@ -222,7 +222,7 @@ class Recorder:
         self._totals |= state["totals"]
         self._evaluation = dict(state["evaluation"])
         self._period = dict(state["period"])
-        self._figures.update({name: list(values) for name, values in state["figures"].items()})
+        self._metrics.update({name: list(values) for name, values in state["metrics"].items()})
         for name in self._info.keys() & state["info"].keys():
             self._info[name] = tuple(state["info"][name])
         self._silent -= state["info"].keys() - set(state["silent"])
@@ -243,13 +243,13 @@ class Recorder:
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
             **{name: _rate(1000 * spent.get(path, 0.0), steps) for name, path in _STEP_MS.items()},
             **self._judge(spent, seconds),
-            **{name: _reduce(name, figures) for name, figures in self._figures.items()},
+            **{name: _reduce(name, metrics) for name, metrics in self._metrics.items()},
             **{f"info/{name}_mean": _rate(total, count) for name, (total, count) in self._info.items()},
         }
         self._info = dict.fromkeys(self._info, (0.0, 0.0))
         self._seconds = self._total_seconds(timings)
         self._counted, self._timed = counters, timings.totals()
-        self._figures.clear()
+        self._metrics.clear()
 
     def _say_what_is_silent(self) -> None:
         """Say once of each name that no info has had it: it may be mistyped."""
@@ -261,9 +261,9 @@ class Recorder:
         self._silent.clear()
 
     def _judge(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
-        if self._layout is None:
+        if self._topology is None:
             return {}
-        self.bottleneck = judge(spent, seconds, self._layout)
+        self.bottleneck = judge(spent, seconds, self._topology)
         return {
             "actor_wait_fraction": self.bottleneck.actor_wait,
             "learner_wait_fraction": self.bottleneck.learner_wait,
@@ -278,9 +278,9 @@ def _rate(amount: float, seconds: float) -> float | None:
     return amount / seconds if seconds > 0 else None
 
 
-def _reduce(name: str, figures: Sequence[float]) -> float | None:
+def _reduce(name: str, metrics: Sequence[float]) -> float | None:
     """One figure of many; what is not finite (a refused update's loss) tells nothing and is left out."""
-    known = [value for value in figures if math.isfinite(value)]
+    known = [value for value in metrics if math.isfinite(value)]
     return _REDUCTIONS.get(name, fmean)(known) if known else None
 
 

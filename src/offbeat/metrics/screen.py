@@ -10,14 +10,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.metrics.progress import About, Rates, Status, age_of, drift_of, lag_of, layout_of, title_of
+from offbeat.metrics.progress import About, Rates, Status, age_of, drift_of, lag_of, title_of, topology_of
 from offbeat.metrics.text import compact, duration, figure, share
 from offbeat.metrics.timings import Branch
 
 _WIDE = 76
 """Columns from which the two halves stand side by side."""
 _ROOMY = 96
-"""Columns from which the figures of who waits have room for their full names."""
+"""Columns from which the metrics of who waits have room for their full names."""
 _LEFT_WIDTH = 40
 _NAME_WIDTH = 12
 _SHARE_WIDTH = 6
@@ -60,7 +60,7 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for the console's width and encoding."""
-        left = _lines([self._figures(options.ascii_only), Text(), self._speed()])
+        left = _lines([self._metrics(options.ascii_only), Text(), self._speed()])
         right = TimeTree(self._status.timings.tree())
         yield Panel(
             Group(
@@ -78,7 +78,7 @@ class Screen:
         head = Table.grid(expand=True)
         head.add_column(ratio=1)
         head.add_column(justify="right", no_wrap=True)
-        head.add_row(Text(layout_of(self._about)), phase)
+        head.add_row(Text(topology_of(self._about)), phase)
         head.add_row(Text(str(self._about.run_dir), style="bright_black", overflow="fold"), "")
         return head
 
@@ -98,7 +98,7 @@ class Screen:
         )
         return bar
 
-    def _figures(self, ascii_only: bool) -> Text:
+    def _metrics(self, ascii_only: bool) -> Text:
         status = self._status
         best = status.best_eval_return_mean
         refused = f"{status.updates_refused} refused" if status.updates_refused else ""
@@ -189,7 +189,7 @@ class TimeTree:
 
 
 def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
-    """Say who waits for whom: the figures, which serial does not have, and the sentence below."""
+    """Say who waits for whom: the metrics, which serial does not have, and the sentence below."""
     if about.runtime == "hogwild":
         yield Text()
         yield _restarts(status)
@@ -219,7 +219,7 @@ def _waits(status: Status, *, roomy: bool) -> Text:
     slots, stall = ("slots filled", "longest env stall") if roomy else ("slots", "env stall")
     gap = "   " if roomy else "  "
     restarts = (str(status.actor_restarts), "bold red" if status.actor_restarts else "")
-    figures = [
+    metrics = [
         ("actors", (share(status.actor_wait_fraction), "")),
         ("learner", (share(status.learner_wait_fraction), "")),
         (slots, (share(status.slots_filled), "")),
@@ -227,7 +227,7 @@ def _waits(status: Status, *, roomy: bool) -> Text:
         ("restarts", restarts),
     ]
     title = Text("who waits", style="bold")
-    return Text(gap).join([title, *(Text.assemble((f"{name} ", "bright_black"), value) for name, value in figures)])
+    return Text(gap).join([title, *(Text.assemble((f"{name} ", "bright_black"), value) for name, value in metrics)])
 
 
 def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from offbeat.models.layout import Layout
+from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.storage import PrivateStorage, Storage
 
 LARGEST_STEP = 10.0
@@ -38,7 +38,7 @@ class FlatParameters:
             storage: where the buffer lies; None: in this process.
         """
         named = list(module.named_parameters())
-        self.layout = Layout.of((name, tuple(parameter.shape)) for name, parameter in named)
+        self.layout = BufferLayout.of((name, tuple(parameter.shape)) for name, parameter in named)
         self.name, self._storage = name, storage or PrivateStorage()
         self.shared = self._storage.shared
         """Whether others change the parameters too."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.models.layout import Layout
+from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import PolicySpec
 from offbeat.types import Tree
 
@@ -29,7 +29,7 @@ def parameter_shapes(spec: PolicySpec) -> Shapes:
     return tuple(shapes)
 
 
-def published_layout(spec: PolicySpec) -> Layout:
+def published_layout(spec: PolicySpec) -> BufferLayout:
     """Return the layout of what is published: the policy's parameters, the observation statistics, the flags."""
     shapes = list(parameter_shapes(spec))
     if spec.normalize:
@@ -38,7 +38,7 @@ def published_layout(spec: PolicySpec) -> Layout:
         shapes.append(("uniform", (1,)))
     if spec.distribution == "epsilon_greedy":
         shapes.append(("epsilon", (1,)))
-    return Layout.of(shapes)
+    return BufferLayout.of(shapes)
 
 
 def published_vector(spec: PolicySpec, weights: Tree) -> NDArray[np.float32]:

@@ -25,7 +25,7 @@ class Stacks:
         self.age: NDArray[np.uint8] = np.zeros(columns, np.uint8)
         """Frames of its episode that came before each column's newest, [N]; at most as many as a stack reaches back."""
 
-    def begin(self, observation: Mapping[str, Array]) -> None:
+    def reset(self, observation: Mapping[str, Array]) -> None:
         """Take in the first observation of new episodes in all columns, [N, *shape] by leaf."""
         self.push(observation, np.ones(len(self.age), np.bool_))
 

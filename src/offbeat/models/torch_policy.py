@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.dense import Unfilled
-from offbeat.models.layout import Layout
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policy_network import PolicyNetwork, Remembered
 from offbeat.models.published import parameter_shapes
@@ -25,7 +25,7 @@ class TorchPolicy(ActingPolicy):
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__(spec)
         self._network = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
-        views = Layout.of(parameter_shapes(spec)).views(torch.from_numpy(self.vector))
+        views = BufferLayout.of(parameter_shapes(spec)).views(torch.from_numpy(self.vector))
         self._network.load_state_dict(views, assign=True)
 
     @torch.inference_mode()

@@ -32,7 +32,7 @@ class Acting(Protocol):
         """Actors started again after a death."""
         ...
 
-    def begin(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[Snapshot]) -> None:
         """Start acting, each actor from its snapshot. Weights have been published."""
         ...
 
@@ -173,11 +173,11 @@ class Plan:
             index, run.seed, envs, LivePolicy(policy, renew) if renew else policy, watch, self.env_config.learned
         )
 
-    def begin(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
+    def start(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
         """Let an actor go on from a snapshot, or begin new episodes, at this progress of the training."""
         if snapshot is not None:
             actor.restore(snapshot)
         else:
             spread = self.memory.length if self.runtime.decorrelate else 0
             first = first_ticket(actor.index, self.runtime.actors, origin)
-            actor.begin(origin, spread, cut=self.memory.is_cut(first), progress=progress)
+            actor.start(origin, spread, cut=self.memory.is_cut(first), progress=progress)

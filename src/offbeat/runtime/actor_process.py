@@ -69,7 +69,7 @@ def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None
     gate.leave()
     actor.timings.merge(board.spent(launch.index))  # the time of a process that died is not forgotten
     try:
-        plan.begin(actor, launch.origin, launch.snapshot, launch.progress)
+        plan.start(actor, launch.origin, launch.snapshot, launch.progress)
         connection.send(Report("ready", None))
         actor.work(
             gate,

@@ -95,7 +95,7 @@ class Stepping:
         self._observation = {name: leaf.copy() for name, leaf in envs.reset().items()}
         self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
-        self._stacks.begin(self._observation)
+        self._stacks.reset(self._observation)
 
     def cost(self, seconds: float) -> Cost:
         """Step all columns, at least once, for so long."""
@@ -166,7 +166,7 @@ def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.f
     slot = {name: array.copy() for name, array in slot.items()}
     env_steps = int(slot["valid"][:-1].sum())
     actor = Actor(0, 0, PlayedBack(env, slot), make_policy(policy))
-    actor.begin(0)
+    actor.start(0)
     actor.act(0, 0, weights, slot)
     meter, unrolls, until = Meter(), 0, perf_counter() + seconds
     while not unrolls or perf_counter() < until:

@@ -4,7 +4,7 @@ Both sides read a board of counters, each of which has one writer, and sleep on 
 says no. No lock is shared, so nobody can die holding one. A counter is set before the bell is rung, and the bell is
 emptied before the counters are read again, so no ring is lost.
 
-    actor:    version = gate.begin(ticket); act; gate.commit(ticket)
+    actor:    version = gate.start(ticket); act; gate.commit(ticket)
     learner:  gate.wait(tickets); learn; gate.finish(step)
 
 An actor checks the pace itself. It never runs ahead of what the learner allows, and the learner never waits for it
@@ -98,7 +98,7 @@ class Board:
         self.seconds = [arrays[f"board/{actor}/seconds"] for actor in range(actors)]
         """Seconds by `SECONDS`, then the longest call of an env; renewed at each commit."""
 
-    def begin(self, origin: int, learned: int) -> None:
+    def reset(self, origin: int, learned: int) -> None:
         """Before anybody has started: let tickets below `origin` count as committed, and `learned` steps as done."""
         self.pause[0], self.learned[0] = NO_PAUSE, learned
         for actor in range(self.actors):
@@ -147,7 +147,7 @@ class ActorGate(WorkerDeadline):
         """Yield this actor's tickets, from the open one on."""
         return count(self.open_ticket, self._board.actors)
 
-    def begin(self, ticket: int, on_pause: Callable[[], None]) -> int:
+    def start(self, ticket: int, on_pause: Callable[[], None]) -> int:
         """Wait until `ticket` may begin, and return the version of the weights to act it with.
 
         Args:

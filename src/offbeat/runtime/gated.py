@@ -17,7 +17,7 @@ class GatedActing(ABC):
     def __init__(self, plan: Plan, arrays: Tree, learned: int, timings: Timings) -> None:
         self.plan, self.origin = plan, plan.pace.tickets_of(learned).start
         self.board = Board(arrays, plan.runtime.actors)
-        self.board.begin(self.origin, learned)
+        self.board.reset(self.origin, learned)
         self.gate = LearnerGate(self.board, plan.pace, timings)
 
     @abstractmethod

@@ -36,11 +36,11 @@ class HogwildLoop(TrainingLoop):
         self._limit, self._stops_at_once = 0, False
         self._end_is_evaluated = self._line_is_owed = False
 
-    def begin_anew(self, statistics: Mapping[str, Any] | None = None) -> None:
+    def start(self, statistics: Mapping[str, Any] | None = None) -> None:
         if statistics is not None:
             self._parts.storage.begin_statistics(statistics)
         self.save_start()
-        self._pool.begin([None] * self._board.workers)
+        self._pool.start([None] * self._board.workers)
 
     def run(self) -> None:
         self._go_on()
@@ -188,7 +188,7 @@ class HogwildLoop(TrainingLoop):
             self._board.finish(worker, Done(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
-        self._pool.begin(states)
+        self._pool.start(states)
         continued = all(each is not None and each.actor is not None for each in states)
         return continued, self._in_words(states, arrays)
 

@@ -1,4 +1,4 @@
-"""How near a run comes to what the machine, and its layout, could do: what `offbeat bench` measures.
+"""How near a run comes to what the machine, and its topology, could do: what `offbeat bench` measures.
 
 c_env, c_act and c_learn are core-microseconds (CPU time of all threads) per env step, each measured alone.
 No schedule of the same work can beat cores / (c_env + c_act + c_learn) env steps per second.
@@ -21,14 +21,14 @@ from offbeat.allocator import keep_freed_memory
 from offbeat.config import Config
 from offbeat.envs.make import make_envs
 from offbeat.errors import ConfigError, RunFailed
-from offbeat.metrics.bottleneck import Layout, gain_max, lock_free_gain_max
+from offbeat.metrics.bottleneck import Topology, gain_max, lock_free_gain_max
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.costs import Cost, Stepping, act_cost, learn_cost, limits
 from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.supervisor import Notify
-from offbeat.runtime.wiring import Parts, acting_of, build, layout_of
+from offbeat.runtime.wiring import Parts, acting_of, build, topology_of
 from offbeat.runtime.worker_pool import WorkerPool, build_lock_free
 from offbeat.threads import limit, limit_blas
 
@@ -90,7 +90,7 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     finally:
         parts.close()
     speed = speed if lock_free is None else replace(speed, sps=lock_free)
-    return figures(layout_of(config, threads), costs, speed)
+    return results(topology_of(config, threads), costs, speed)
 
 
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
@@ -131,7 +131,7 @@ def _speed(parts: Parts, seconds: float, notify: Notify, *, learns: bool) -> Spe
     acting = acting_of(parts, 0, notify, lambda _processes: None)
     try:
         _publish(parts, 0, learns=learns)
-        acting.begin([None] * parts.config.runtime.actors)
+        acting.start([None] * parts.config.runtime.actors)
         steps = (_learned if learns else _sampled)(parts, acting)
         warm = [*_until_learning(steps, learns=learns), *_go_on(steps, seconds / 10, at_least=parts.pace.versions + 1)]
         timed = _go_on(steps, seconds, at_least=1)
@@ -150,7 +150,7 @@ def _lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     parts = build_lock_free(config)
     pool, board = WorkerPool(parts, notify, lambda _processes: None), parts.board
     try:
-        pool.begin([None] * board.workers)
+        pool.start([None] * board.workers)
         pool.go_on(NO_PAUSE)
         while not board.updates[:, 0].all():
             pool.wait()
@@ -263,18 +263,18 @@ def _as_actor(config: Config, measure: Callable[[float], Cost], seconds: float) 
 # --- what is printed ----------------------------------------------------------------------------------------
 
 
-def figures(layout: Layout, costs: Costs, speed: Speed) -> dict[str, Any]:
+def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
     """Return what `offbeat bench --json` prints.
 
     Raises:
         RunFailed: more was achieved than is possible.
     """
-    layout_limit, bound = layout_limit_sps(layout, costs)
-    cores, limit_sps, serial = layout.cores, 1e6 * layout.cores / costs.total, costs.acting + costs.learn_wall
-    actors = cores if layout.runtime == "serial" else layout.actors
-    gain = gain_max(costs.acting, costs.learn_wall, actors, cores, layout.learner_threads)
-    if layout.runtime == "hogwild":
-        gain = lock_free_gain_max(layout)
+    layout_limit, bound = layout_limit_sps(topology, costs)
+    cores, limit_sps, serial = topology.cores, 1e6 * topology.cores / costs.total, costs.acting + costs.learn_wall
+    actors = cores if topology.runtime == "serial" else topology.actors
+    gain = gain_max(costs.acting, costs.learn_wall, actors, cores, topology.learner_threads)
+    if topology.runtime == "hogwild":
+        gain = lock_free_gain_max(topology)
     if speed.sps > TOO_GOOD * layout_limit:
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {layout_limit:.0f} for this "
@@ -300,18 +300,18 @@ def figures(layout: Layout, costs: Costs, speed: Speed) -> dict[str, Any]:
     }
 
 
-def layout_limit_sps(layout: Layout, costs: Costs) -> tuple[float, str]:
+def layout_limit_sps(topology: Topology, costs: Costs) -> tuple[float, str]:
     """Return the most env steps per second that the layout allows, and what bounds it.
 
     With max_lag or max_ahead 0 the sides take turns, so the bound is the lag, and the limit lies out of reach.
     """
-    acting, learning = costs.acting, costs.learn / layout.learner_threads
-    if layout.runtime == "serial":
+    acting, learning = costs.acting, costs.learn / topology.learner_threads
+    if topology.runtime == "serial":
         return 1e6 / (acting + learning), "actors" if acting > learning else "learner"
-    if layout.runtime == "hogwild":
-        of_workers = 1e6 * layout.actors / (acting + costs.learn_wall)
-        of_cores = 1e6 * layout.cores / costs.total
+    if topology.runtime == "hogwild":
+        of_workers = 1e6 * topology.actors / (acting + costs.learn_wall)
+        of_cores = 1e6 * topology.cores / costs.total
         return min(of_workers, of_cores), "workers" if of_workers < of_cores else "cores"
-    bounds = limits(costs.total, acting, learning, actors=layout.actors, cores=layout.cores)
+    bounds = limits(costs.total, acting, learning, actors=topology.actors, cores=topology.cores)
     bound = min(bounds, key=bounds.__getitem__)
-    return bounds[bound], bound if layout.max_lag else "lag"
+    return bounds[bound], bound if topology.max_lag else "lag"

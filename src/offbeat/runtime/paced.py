@@ -30,12 +30,12 @@ class PacedLoop(TrainingLoop):
         """Whether a learning step is under way: the weights are then between two versions."""
         self._acting_failed = False
 
-    def begin_anew(self, statistics: Mapping[str, Any] | None = None) -> None:
+    def start(self, statistics: Mapping[str, Any] | None = None) -> None:
         if statistics is not None:
             self._parts.algorithm.restore_statistics(statistics)
         self._parts.learner.publish(0)
         self.save_start()
-        self._acting.begin([None] * self._parts.config.runtime.actors)
+        self._acting.start([None] * self._parts.config.runtime.actors)
 
     def run(self) -> None:
         while self.ending is None:
@@ -165,5 +165,5 @@ class PacedLoop(TrainingLoop):
             self._parts.weights.open(int(version))[:] = vector
             self._parts.weights.commit(int(version), state["progress"][version])
         continued = None not in state["actors"]
-        self._acting.begin(state["actors"] if continued else [None] * len(state["actors"]))
+        self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
         return continued, memory

@@ -43,8 +43,8 @@ class ProcessActing(GatedActing):
     def restarts(self) -> int:
         return self._supervisor.restarts
 
-    def begin(self, snapshots: Sequence[Snapshot]) -> None:
-        self._supervisor.begin(self.origin, snapshots)
+    def start(self, snapshots: Sequence[Snapshot]) -> None:
+        self._supervisor.start(self.origin, snapshots)
 
     def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> Child:
         own_bell, learners_bell = self.gate.actors[index].reader, self.gate.own.writer

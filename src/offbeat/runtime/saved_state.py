@@ -55,7 +55,7 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
 
 
 def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
-    """Refuse figures of metrics that are none."""
+    """Refuse what are no metrics."""
     build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
     for name, holds in _RECORDED.items():
         if not holds(recorder.get(name, {} if name in ("spent", "given") else None)):  # which once were not saved
@@ -166,7 +166,7 @@ _RECORDED: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("returns", "lengths"), _numbers),
     **dict.fromkeys(("totals", "waited", "spent", "given"), _table(_is_number)),
     **dict.fromkeys(("evaluation", "period"), _MAYBE),
-    "figures": _table(_numbers),
+    "metrics": _table(_numbers),
     "info": _table(lambda value: _numbers(value) and len(value) == 2),
     "silent": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
 }

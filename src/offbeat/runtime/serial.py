@@ -23,10 +23,10 @@ class SerialActing:
         self._actors = [plan.actor(index, self._origin) for index in range(plan.runtime.actors)]
         self._pause = NO_PAUSE
 
-    def begin(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[Snapshot]) -> None:
         progress = self._weights.progress(self._weights.newest)
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
-            self._plan.begin(actor, self._origin, snapshot, progress)
+            self._plan.start(actor, self._origin, snapshot, progress)
 
     def wait(self, tickets: int) -> None:
         while self.acted < self._pause and self._pace.may_act(self.acted, self._learned):

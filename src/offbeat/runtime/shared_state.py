@@ -247,7 +247,7 @@ class WorkersBoard:
         self.deadlines = [Deadline(row) for row in arrays["board/deadline"]]
         """By when each worker must be heard of."""
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Before any worker has started: let none begin a learning step."""
         self.closed[0], self.limit[0] = 0, NOT_BEGUN
 

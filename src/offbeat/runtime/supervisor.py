@@ -91,7 +91,7 @@ class Supervisor:
         self._shown = ""
         """The lines of the user's code in which a child failed last: the same are not shown twice in a row."""
 
-    def begin(self, origin: int, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, origin: int, snapshots: Sequence[Snapshot]) -> None:
         """Start all children, `start_together` of them at a time, and wait until their envs have begun."""
         together = self._runtime.start_together or len(snapshots)
         for index, snapshot in enumerate(snapshots):

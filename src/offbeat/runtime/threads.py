@@ -46,7 +46,7 @@ class ThreadActing(GatedActing):
         self._failures: dict[int, BaseException] = {}
         """actor -> what ended it."""
 
-    def begin(self, snapshots: Sequence[Snapshot]) -> None:
+    def start(self, snapshots: Sequence[Snapshot]) -> None:
         progress = self._weights.progress(self._weights.newest)
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             thread = threading.Thread(
@@ -60,7 +60,7 @@ class ThreadActing(GatedActing):
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
             place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
-            self.plan.begin(actor, self.origin, snapshot, progress)
+            self.plan.start(actor, self.origin, snapshot, progress)
             actor.work(gate, self._slots, self._weights, on_pause=lambda: None)
         except Closed:
             return

@@ -147,7 +147,7 @@ class TrainingLoop(ABC):
     # --- what differs ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def begin_anew(self, statistics: Mapping[str, Any] | None = None) -> None:
+    def start(self, statistics: Mapping[str, Any] | None = None) -> None:
         """Begin a run: every actor begins new episodes, and normalisers are new, or those of another run's state."""
 
     @abstractmethod
@@ -200,7 +200,7 @@ class TrainingLoop(ABC):
 
     # --- beginning and ending -------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def started(self) -> None:
         """Acting has begun: show how things stand, and let the clock run from here."""
         self._begun = monotonic()
         self._show("training")
@@ -381,7 +381,7 @@ class TrainingLoop(ABC):
     def _whole_state(self) -> dict[str, Any]:
         return {
             "counters": {**vars(self.counters), "acted_beyond": 0},
-            "runtime": self._run_parts.config.layout(),
+            "runtime": self._run_parts.config.topology(),
             "blas_kernels": blas_kernels(),
             **self._state(),
             "recorder": self._recorder.state(self._timings()),

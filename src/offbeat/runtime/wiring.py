@@ -14,7 +14,7 @@ from offbeat.envs.check import preflight
 from offbeat.errors import ConfigError
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
-from offbeat.metrics.bottleneck import Layout
+from offbeat.metrics.bottleneck import Topology
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.pace import Pace
@@ -142,11 +142,11 @@ def acting_of(parts: Parts, learned: int, notify: Notify, show: Callable[[Sequen
     return SerialActing(parts.plan, parts.arrays, learned)
 
 
-def layout_of(config: Config, threads: int) -> Layout:
+def topology_of(config: Config, threads: int) -> Topology:
     """Return who works in a run, and on what; `threads` are the learner's."""
     runtime, ahead = config.runtime, config.memory.pace.versions - 1
     actors = config.workers if runtime.runtime == "hogwild" else runtime.actors
-    return Layout(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lag_flag)
+    return Topology(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lag_flag)
 
 
 def device_of(config: Config) -> str:

@@ -196,12 +196,12 @@ class WorkerPool:
         """Return the seconds of each worker, by what they went into."""
         return [timings.seconds for timings in self._spent]
 
-    def begin(self, states: Sequence[State | None]) -> None:
+    def start(self, states: Sequence[State | None]) -> None:
         """Start all workers, each from its state, and wait until they are ready; none begins a learning step yet."""
         self._states = list(states)
         self._begun = [self._board.done(worker) for worker in range(len(states))]
-        self._board.begin()
-        self._supervisor.begin(0, [None] * len(states))
+        self._board.reset()
+        self._supervisor.start(0, [None] * len(states))
         self.has_begun = True
 
     def _start(self, index: int, _origin: int, _snapshot: Any, attempt: int) -> Child:

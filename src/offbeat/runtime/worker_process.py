@@ -101,7 +101,7 @@ def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None
     keep_freed_memory()
     worker = Worker(launch, connection)
     try:
-        worker.begin(launch.state)
+        worker.start(launch.state)
         worker.work()
     finally:
         worker.close()
@@ -141,7 +141,7 @@ class Worker:
 
     # --- beginning ------------------------------------------------------------------------------------------
 
-    def begin(self, state: State | None) -> None:
+    def start(self, state: State | None) -> None:
         """Begin, go on from a state, or follow a worker that died: its replay and its counts are still there."""
         step = self._done.learning_steps
         if state is not None:
@@ -154,7 +154,7 @@ class Worker:
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
         self._learner.publish(step, progress)
         first = self._launch.plan.pace.tickets_of(step).start
-        self._launch.plan.begin(self._actor, first, state.actor if state else None, progress)
+        self._launch.plan.start(self._actor, first, state.actor if state else None, progress)
         self._report("ready", None)
 
     def _restore(self, state: State) -> None:

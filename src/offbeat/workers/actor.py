@@ -44,7 +44,7 @@ class Gate(Watch, Protocol):
 
     def tickets(self) -> Iterable[int]: ...
 
-    def begin(self, ticket: int, on_pause: Callable[[], None]) -> int: ...
+    def start(self, ticket: int, on_pause: Callable[[], None]) -> int: ...
 
     def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None: ...
 
@@ -103,7 +103,7 @@ class Actor:
         self._cut = False
         """Whether the next row follows rows of episodes that broke off."""
 
-    def begin(self, origin: int, spread: int = 0, *, cut: bool = False, progress: float = 0.0) -> None:
+    def start(self, origin: int, spread: int = 0, *, cut: bool = False, progress: float = 0.0) -> None:
         """Begin new episodes in all columns.
 
         Args:
@@ -125,7 +125,7 @@ class Actor:
             advanced = self._envs.advance(steps, random, lambda: self._watch.enter(resets=True))
             self._following = {name: leaf.copy() for name, leaf in advanced.observation.items()}
             self._returns[:], self._lengths[:] = advanced.returns, advanced.lengths
-        self._stacks.begin(self._following)
+        self._stacks.reset(self._following)
         self._watch.leave()
 
     def work(self, gate: Gate, slots: Slots, weights: Weights, on_pause: Callable[[], None]) -> NoReturn:
@@ -137,7 +137,7 @@ class Actor:
         """
         for ticket in gate.tickets():
             begun = clock()
-            version = gate.begin(ticket, on_pause)
+            version = gate.start(ticket, on_pause)
             self.timings.add("wait/actor", clock() - begun)
             self.act(ticket, version, weights.read(version), slots.open(ticket), weights.progress(version))
             gate.commit(ticket, self.timings, self.longest_stall)

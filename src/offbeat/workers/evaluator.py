@@ -154,7 +154,7 @@ class _Evaluator:
         """Play until all episodes have ended, or `max_steps` env steps have been taken."""
         self._called(lambda: self._envs.set_progress(1.0))
         observation = self._called(self._envs.reset)
-        self._stacks.begin(observation)
+        self._stacks.reset(observation)
         while self._ended.ended < self._episodes and (max_steps is None or self._env_steps < max_steps):
             observation = self._step(observation)
             if on_step is not None:

@@ -20,7 +20,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.seeding import stream
 from offbeat.types import Algorithm, OnPolicyAlgorithm, Tree
 from offbeat.workers.staging import Staging
-from offbeat.workers.updates import Figures, UpdateCounter, Updates
+from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,14 @@ class UnrollLearner(Learner):
     def learn(self, step: int, progress: float) -> Learned:
         begun = clock()
         arrays = self._unrolls.batch(step)
-        rates = self._algorithm.begin(progress)
+        rates = self._algorithm.start(progress)
         staged = self._staging.tensors(arrays)
         loaded = clock()
         batch = self._algorithm.prepare(staged)
         prepared = clock()
-        figures, updates = Figures(), 0
+        update_metrics, updates = UpdateMetrics(), 0
         for minibatch in self._algorithm.minibatches(batch, stream(self._seed, "learn", step)):
-            self._updates.apply(updates, minibatch, rates, figures)
+            self._updates.apply(updates, minibatch, rates, update_metrics)
             updates += 1
         updated = clock()
         metrics = self._algorithm.finish(batch)
@@ -145,9 +145,9 @@ class UnrollLearner(Learner):
         self._timings.add("learn/update", updated - prepared)
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)
-        metrics = {**figures.summed_up(), **metrics, "learning_rate": max(rates.values())}
+        metrics = {**update_metrics.summed_up(), **metrics, "learning_rate": max(rates.values())}
         rows = {name: arrays[name][:-1] for name in SUMMED_UP if name in arrays}
-        return summary(rows, step - arrays["behavior_version"], updates, figures.refused, metrics)
+        return summary(rows, step - arrays["behavior_version"], updates, update_metrics.refused, metrics)
 
     def rehearse(self, step: int) -> float:
         return self.learn(step, 0.0).env_steps

@@ -19,7 +19,7 @@ from offbeat.pace import ReplayPace
 from offbeat.seeding import stream
 from offbeat.types import Batch, ReplayAlgorithm, Tree
 from offbeat.workers.learner import Learned, Learner, summary
-from offbeat.workers.updates import Figures, UpdateCounter
+from offbeat.workers.updates import UpdateCounter, UpdateMetrics
 
 
 class ReplayLearner(Learner):
@@ -57,10 +57,14 @@ class ReplayLearner(Learner):
         begun = clock()
         rows = self._take_in(step)
         due = max(0, self._pace.due(self._valid) - self._due)  # more may have been made where one died in the middle
-        rates, random, figures = self._algorithm.begin(progress), stream(self._seed, "learn", step), Figures()
+        rates, random, update_metrics = (
+            self._algorithm.start(progress),
+            stream(self._seed, "learn", step),
+            UpdateMetrics(),
+        )
         taken_in = clock()
         for _ in range(due):
-            self._update(random, rates, figures)
+            self._update(random, rates, update_metrics)
         self._due += due
         updated = clock()
         metrics = self._algorithm.finish(self._observations(rows))
@@ -68,8 +72,8 @@ class ReplayLearner(Learner):
         self._timings.add("learn/load", taken_in - begun)
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)
-        metrics = {**figures.summed_up(), **metrics, **self._ratio(), "learning_rate": max(rates.values())}
-        return summary(rows, step - rows["behavior_version"], due, figures.refused, metrics)
+        metrics = {**update_metrics.summed_up(), **metrics, **self._ratio(), "learning_rate": max(rates.values())}
+        return summary(rows, step - rows["behavior_version"], due, update_metrics.refused, metrics)
 
     def _take_in(self, step: int) -> Tree:
         """Let the step's ticket be sampled; return its rows."""
@@ -78,7 +82,7 @@ class ReplayLearner(Learner):
         self._valid += int(np.count_nonzero(rows["valid"]))
         return rows
 
-    def _update(self, random: np.random.Generator, rates: Mapping[str, float], figures: Figures) -> None:
+    def _update(self, random: np.random.Generator, rates: Mapping[str, float], update_metrics: UpdateMetrics) -> None:
         begun = clock()
         self._updates.pull()
         samples = self._replay.sample(random)
@@ -86,10 +90,10 @@ class ReplayLearner(Learner):
         loaded = clock()
         minibatch = self._algorithm.minibatch(staged, random)
         prepared = clock()
-        applied = self._updates.apply(self._made, minibatch, rates, figures)
+        applied = self._updates.apply(self._made, minibatch, rates, update_metrics)
         if applied and self._replay.prioritized:
             self._replay.update_priorities(samples, self._algorithm.priorities(minibatch))
-        figures.add_spread("sample_age", self._made - samples.born)
+        update_metrics.add_spread("sample_age", self._made - samples.born)
         self._made += 1
         self._timings.add("learn/load", loaded - begun)
         self._timings.add("learn/prepare", prepared - loaded)
@@ -114,8 +118,8 @@ class ReplayLearner(Learner):
         self._had[version % len(self._had)] = self._made
 
     def rehearse(self, step: int) -> float:
-        random, rates = stream(self._seed, "learn", step), self._algorithm.begin(0.0)
-        self._update(random, rates, Figures())
+        random, rates = stream(self._seed, "learn", step), self._algorithm.start(0.0)
+        self._update(random, rates, UpdateMetrics())
         return float(1 / self._pace.utd_ratio)
 
     def checkpoint_arrays(self) -> Tree | None:
@@ -125,7 +129,7 @@ class ReplayLearner(Learner):
         if arrays is not None:
             self._replay.load(arrays)
             return f"the replay of {self._replay.valid} transitions restored"
-        self._replay.begin(step)
+        self._replay.reset(step)
         self._valid = self._due = 0
         return "the checkpoint has no replay: it warms up again, and the ratio counts from here"
 

@@ -19,7 +19,7 @@ REFUSED_IN_A_ROW = 100
 """Updates refused one after the other before the run is given up."""
 
 
-class Figures:
+class UpdateMetrics:
     """What the updates of one learning step report; read only once, at its end."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Updates:
         if self._counter:
             self._seen = self._counter.others()
 
-    def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], figures: Figures) -> bool:
+    def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics) -> bool:
         """Make update `number` of the run, stage by stage, with the learning rate of each group.
 
         Returns:
@@ -102,25 +102,27 @@ class Updates:
         """
         if self._counter and not self._counter.separate:
             self._note_read()
-        applied = self._apply_stages(number, minibatch, rates, figures)
+        applied = self._apply_stages(number, minibatch, rates, collected)
         if self._counter:
-            figures.add_spread("hogwild_lag", np.array([self._counter.others() - self._seen]))
+            collected.add_spread("hogwild_lag", np.array([self._counter.others() - self._seen]))
             self._counter.count(refused=not applied)
             self._note_read()  # a copy was renewed when it had been changed
         if applied:
             self._refused_in_a_row = 0
         else:
-            self._refuse(figures)
+            self._refuse(collected)
         return applied
 
-    def _apply_stages(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], figures: Figures) -> bool:
+    def _apply_stages(
+        self, number: int, minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics
+    ) -> bool:
         return all(
-            self._apply(stage, minibatch, rates[stage.group], figures)
+            self._apply(stage, minibatch, rates[stage.group], collected)
             for stage in self._algorithm.stages
             if number % stage.every == 0
         )
 
-    def _apply(self, stage: Stage, minibatch: Minibatch, rate: float, figures: Figures) -> bool:
+    def _apply(self, stage: Stage, minibatch: Minibatch, rate: float, collected: UpdateMetrics) -> bool:
         """Change a stage's group by its gradients, if they are finite; return whether they were."""
         group = self._algorithm.groups[stage.group]
         gradients = group.parameters.gradients
@@ -133,11 +135,11 @@ class Updates:
         self._adam[stage.group].step(rate)
         if stage.after is not None:
             stage.after()
-        figures.add({**metrics, _norm_of(stage, self._algorithm): norm})
+        collected.add({**metrics, _norm_of(stage, self._algorithm): norm})
         return True
 
-    def _refuse(self, figures: Figures) -> None:
-        figures.refused += 1
+    def _refuse(self, collected: UpdateMetrics) -> None:
+        collected.refused += 1
         self._refused_in_a_row += 1
         if self._refused_in_a_row >= REFUSED_IN_A_ROW:
             raise RunFailed(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.reference.models import actor_critic, policy_spec, policy_specs
 from tests.reference.sac import sac_specs
 
+from offbeat.models.buffer_layout import ALIGNMENT, BufferLayout
 from offbeat.models.flat import FlatParameters
-from offbeat.models.layout import ALIGNMENT, Layout
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec
 
@@ -26,7 +26,7 @@ def named(arrays: list[tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
 @settings(max_examples=100, deadline=None)
 @given(shapes)
 def test_arrays_are_aligned_in_order_and_do_not_overlap(arrays):
-    layout = Layout.of(named(arrays))
+    layout = BufferLayout.of(named(arrays))
     end = 0
     for entry, shape in zip(layout.entries, arrays, strict=True):
         assert entry.offset % ALIGNMENT == 0
@@ -40,7 +40,7 @@ def test_arrays_are_aligned_in_order_and_do_not_overlap(arrays):
 @settings(max_examples=60, deadline=None)
 @given(shapes)
 def test_writing_through_all_views_fills_the_buffer_but_for_the_gaps(arrays):
-    layout = Layout.of(named(arrays))
+    layout = BufferLayout.of(named(arrays))
     buffer, tensor = np.zeros(layout.size, np.float32), torch.zeros(layout.size)
     for number, (view, torch_view) in enumerate(
         zip(layout.views(buffer).values(), layout.views(tensor).values(), strict=True), start=1

@@ -16,9 +16,9 @@ from tests.reference.runs import SMALL, small_run, weights_of
 
 from offbeat.config import load, resolve
 from offbeat.errors import EnvFailed
-from offbeat.runtime import split
+from offbeat.runtime import auto_layout
+from offbeat.runtime.auto_layout import ACTORS_PER_CORE, NEAR_ENOUGH, Option, choose, divisions, with_measured_topology
 from offbeat.runtime.costs import Cost
-from offbeat.runtime.split import ACTORS_PER_CORE, NEAR_ENOUGH, Option, choose, divisions, with_measured_topology
 from offbeat.threads import limit, usable_cores
 
 REASON = (
@@ -194,7 +194,7 @@ def test_an_env_that_fails_too_often_while_a_layout_is_measured_ends_the_run_and
 
 
 def test_threads_for_the_learner_that_were_given_are_kept(monkeypatch):
-    monkeypatch.setattr(split, "UPDATE_US", 0.0)
+    monkeypatch.setattr(auto_layout, "UPDATE_US", 0.0)
     assert with_measured_topology(measured(learner_threads=1))[0].runtime.learner_threads == 1
 
 
@@ -205,11 +205,11 @@ def test_threads_for_the_learner_are_tried_where_updates_are_large(monkeypatch):
         tried.append(threads)
         limit(threads)
 
-    monkeypatch.setattr(split, "limit", noted)
-    monkeypatch.setattr(split, "usable_cores", lambda: 2)
+    monkeypatch.setattr(auto_layout, "limit", noted)
+    monkeypatch.setattr(auto_layout, "usable_cores", lambda: 2)
     with_measured_topology(measured())
     assert tried == [1]
-    monkeypatch.setattr(split, "UPDATE_US", 0.0)
+    monkeypatch.setattr(auto_layout, "UPDATE_US", 0.0)
     with_measured_topology(measured())
     assert tried == [1, 1, 2]
 

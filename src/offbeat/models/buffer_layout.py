@@ -26,7 +26,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BufferLayout:
     """Entries in order, each aligned; the gaps between them stay zero."""
 
     entries: tuple[Entry, ...]
@@ -34,7 +34,7 @@ class Layout:
     """Elements of the whole buffer, a multiple of the alignment."""
 
     @classmethod
-    def of(cls, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Layout:
+    def of(cls, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> BufferLayout:
         entries: list[Entry] = []
         offset = 0
         for name, shape in shapes:

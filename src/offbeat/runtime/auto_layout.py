@@ -105,10 +105,10 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = lambd
         parts.close()
     cores, max_lag = usable_cores(), config.runtime.max_lag
     chosen = choose(options, cores, max_lag)
-    return replace(config, runtime=_layout(config.runtime, chosen)), _reason(config.runtime, chosen, cores)
+    return replace(config, runtime=_with_topology(config.runtime, chosen)), _reason(config.runtime, chosen, cores)
 
 
-def _layout(runtime: RuntimeConfig, option: Option) -> RuntimeConfig:
+def _with_topology(runtime: RuntimeConfig, option: Option) -> RuntimeConfig:
     """Return the settings of a layout; its batches have as many columns as before."""
     return replace(
         runtime,
@@ -160,7 +160,7 @@ def _record(parts: Parts, weights: F32) -> None:
     policy = make_policy(parts.policy)
     envs = PlayedBack(parts.env, _random_slot(parts.plan, parts.env))
     actor = Actor(0, parts.config.run.seed, envs, policy)
-    actor.begin(0)
+    actor.start(0)
     for ticket in parts.pace.tickets_of(0):
         actor.act(ticket, 0, weights, parts.slots.open(ticket))
 
