@@ -302,7 +302,7 @@ class Algorithm(Protocol):
     calls an optimizer, never waits and never knows which runtime it is in.
 
     What it learns from is said by two kinds, `OnPolicyAlgorithm` and `ReplayAlgorithm`. Both have a learning step
-    that begins with `begin`, makes updates stage by stage, and ends with `finish` and `write_published`.
+    that begins with `start`, makes updates stage by stage, and ends with `finish` and `write_published`.
     """
 
     stages: tuple[Stage, ...]
