@@ -237,7 +237,7 @@ def test_a_preset_applies_by_itself_to_its_env_and_all_its_keys_are_known(name):
 
 @pytest.mark.parametrize("name", sorted({*preset_names()} - {*BY_ITSELF}))
 def test_a_preset_of_another_name_says_how_it_is_typed_and_serial_is_its_twin(name):
-    typed = re.search(r"type offbeat train (\w+) (\S+) --preset (\S+)", preset_text(name))
+    typed = re.search(r"run offbeat train (\w+) (\S+) --preset (\S+)", preset_text(name))
     assert typed
     algorithm, env_id, itself = typed.groups()
     assert itself == name
@@ -263,5 +263,5 @@ def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
     (tmp_path / "mine.toml").write_text("[a2c]\ngamma = 0.5\n")
     monkeypatch.setattr("offbeat.config._presets", lambda: tmp_path)
     monkeypatch.setattr("offbeat.config.ALGORITHMS", {"ppo": None, "a2c": None})
-    with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: type offbeat train a2c"):
+    with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run offbeat train a2c"):
         resolve("ppo", "CartPole-v1", preset="mine")

@@ -34,7 +34,7 @@ def test_other_ids_imply_nothing_but_rewards_as_they_are(env_id):
 @pytest.mark.parametrize("key", ATARI_ONLY)
 def test_what_only_atari_has_is_refused_elsewhere(key):
     given: dict[str, Any] = {key: 1}
-    with pytest.raises(ConfigError, match=f"{key} is .*, which means nothing to CartPole-v1.*Leave it out"):
+    with pytest.raises(ConfigError, match=f"{key} is .*, which is not supported by CartPole-v1.*Leave it out"):
         EnvConfig(**given).completed("CartPole-v1")
     EnvConfig(**given).completed("envpool:CartPole-v1")  # only EnvPool knows
 

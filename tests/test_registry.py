@@ -191,7 +191,7 @@ def test_a_class_that_others_cannot_find_is_trained_by_a_name_but_not_in_other_p
         small_run(tmp_path / "run", Local)
     register_algorithm("local", Local)
     assert small_run(tmp_path / "serial", "local").state == "finished"
-    with pytest.raises(ConfigError, match=r"local, the class .*Local, cannot be sent .*my_module:Local; or type --run"):
+    with pytest.raises(ConfigError, match=r"local, the class .*Local, cannot be sent .*my_module:Local; or pass --run"):
         small_run(tmp_path / "run", "local", runtime="hogwild", workers=1)
     assert not (tmp_path / "run").exists()
 

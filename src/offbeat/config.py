@@ -185,7 +185,7 @@ class Config:
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
                 f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
-                f"{runtime.envs_per_actor}: type --set env_groups=1, or a divisor"
+                f"{runtime.envs_per_actor}: pass --set env_groups=1, or a divisor"
             )
         self.settings.check(runtime)
 
@@ -203,7 +203,7 @@ class Config:
         for key, instead in self.settings.unsupported_keys.items():
             if getattr(runtime, key) != getattr(unused, key):
                 raise ConfigError(
-                    f"{key} is {getattr(runtime, key)}, which means nothing to {self.run.algorithm}: {instead}"
+                    f"{key} is {getattr(runtime, key)}, which is not supported by {self.run.algorithm}: {instead}"
                 )
 
     @property
@@ -314,10 +314,10 @@ ONLY: Mapping[str, tuple[str, ...]] = {
 }
 """key -> the runtimes in which it means something."""
 TAKES_TURNS: Mapping[str, str] = {
-    "actors": "type --workers N: each worker acts and learns by turns",
+    "actors": "pass --workers N: each worker acts and learns by turns",
     "max_lag": "each worker acts and learns by turns; what others change meanwhile is reported as hogwild_lag",
     "lag": "what workers do to one another depends on the clock",
-    "split": "type --workers N",
+    "split": "pass --workers N",
 }
 """Keys of [runtime] that mean nothing where workers act and learn by turns -> why, or what to type."""
 
@@ -327,8 +327,8 @@ def _require_meaning(runtime: RuntimeConfig) -> None:
     for key, runtimes in ONLY.items():
         if getattr(runtime, key) is not None and runtime.runtime not in runtimes:
             raise ConfigError(
-                f"{key} is {getattr(runtime, key)}, which means nothing in the {runtime.runtime} runtime: leave it "
-                f"out, or type --runtime {' or --runtime '.join(runtimes)}"
+                f"{key} is {getattr(runtime, key)}, which is not supported by the {runtime.runtime} runtime: leave it "
+                f"out, or pass --runtime {' or --runtime '.join(runtimes)}"
             )
     if runtime.runtime == "hogwild":
         _require_turns(runtime)
@@ -348,12 +348,12 @@ def _require_meaning(runtime: RuntimeConfig) -> None:
         if missing:
             raise ConfigError(
                 f"{key} names {', '.join(map(str, sorted(missing)))}, but this process may run on the cores "
-                f"{', '.join(map(str, sorted(usable_core_numbers())))}: type some of these"
+                f"{', '.join(map(str, sorted(usable_core_numbers())))}: pass some of these"
             )
 
 
 def _require_turns(runtime: RuntimeConfig) -> None:
-    """Refuse what means nothing to workers that act and learn by turns."""
+    """Refuse what is not supported by workers that act and learn by turns."""
     unused = RuntimeConfig()
     for key, why in TAKES_TURNS.items():
         if getattr(runtime, key) != getattr(unused, key):
@@ -361,7 +361,7 @@ def _require_turns(runtime: RuntimeConfig) -> None:
 
 
 def _takes_turns(key: str, value: object, why: str) -> ConfigError:
-    return ConfigError(f"{key} is {value}, which means nothing in the hogwild runtime: {why}. Leave it out")
+    return ConfigError(f"{key} is {value}, which is not supported by the hogwild runtime: {why}. Leave it out")
 
 
 def load(path: Path) -> Config:
@@ -510,11 +510,11 @@ def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None
     """Refuse keys that the algorithm has no use for, though they say what is the default anyway."""
     for key, instead in settings.unsupported_keys.items():
         if key in given:
-            raise ConfigError(f"{key} is given, which means nothing to {algorithm}: {instead}")
+            raise ConfigError(f"{key} is given, which is not supported by {algorithm}: {instead}")
 
 
 def _leave_out_other_runtimes(runtime: dict[str, Any], given: set[str]) -> None:
-    """Leave out of a preset what means nothing in the runtime that was chosen; what was typed is refused."""
+    """Leave out of a preset what the chosen runtime does not support; what was typed is refused."""
     name = runtime.get("runtime", "serial")
     for key, runtimes in ONLY.items():
         if key not in given and name not in runtimes:
@@ -522,7 +522,7 @@ def _leave_out_other_runtimes(runtime: dict[str, Any], given: set[str]) -> None:
 
 
 def _suit_hogwild(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:
-    """Leave out of a preset what means nothing where workers act and learn by turns; what was typed is refused.
+    """Leave out of a preset what lock-free workers do not support; what was typed is refused.
 
     The number of workers is told in the config: elsewhere there may be more cores.
     """
@@ -606,7 +606,7 @@ def _preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, di
     tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
     for table in ALGORITHMS:
         if table in tables and table != algorithm:
-            raise ConfigError(f"preset {name!r} is for {table}, not {algorithm}: type offbeat train {table} {env}")
+            raise ConfigError(f"preset {name!r} is for {table}, not {algorithm}: run offbeat train {table} {env}")
     tables.setdefault("run", {})["preset"] = name
     return tables
 

@@ -54,7 +54,7 @@ def _parameter(text: str) -> Parameter:
     if not name.isidentifier() or not points or moments != sorted(moments) or not 0 <= moments[0] <= moments[-1] <= 1:
         raise ConfigError(
             f"curriculum has {text!r}, but a name and its points, progress:value with progress from 0 to 1 in order, "
-            'are expected: type --set curriculum="gravity 0:9.8 0.5:20"'
+            'are expected: pass --set curriculum="gravity 0:9.8 0.5:20"'
         )
     return Parameter(name, points)
 

@@ -51,7 +51,7 @@ class EnvConfig:
     def __post_init__(self) -> None:
         if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_is_key, self.info_metrics)):
             raise ConfigError(
-                f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: type "
+                f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: pass "
                 "--set info_metrics=success,distance"
             )
         parameters(self.curriculum)  # refuses what cannot be read
@@ -60,7 +60,7 @@ class EnvConfig:
         """Return all settings of an env, those that its id implies included.
 
         Raises:
-            ConfigError: a setting is given that means nothing to the env.
+            ConfigError: a setting is given that is not supported by the env.
         """
         implied = protocol_of(env_id)
         self._require_meaning(env_id, implied)
@@ -153,9 +153,9 @@ def protocol_of(env_id: str) -> EnvConfig:
 
 
 def unsupported(key: str, given: object, env_id: str) -> str:
-    """Say that a setting was given which means nothing to the env."""
+    """Say that a setting was given which is not supported by the env."""
     value = str(given).lower() if isinstance(given, bool) else given
     return (
-        f"{key} is {value}, which means nothing to {env_id}: only Atari games have it, such as PongNoFrameskip-v4 or "
-        "ALE/Pong-v5. Leave it out"
+        f"{key} is {value}, which is not supported by {env_id}: only Atari games have it, such as "
+        "PongNoFrameskip-v4 or ALE/Pong-v5. Leave it out"
     )

@@ -44,7 +44,7 @@ def require_name(repo: str) -> None:
     except HFValidationError as error:
         reason = str(error)
     if reason:
-        raise ConfigError(f"repo is {repo!r}, which is no name of a repository ({reason}): type --repo USER/NAME")
+        raise ConfigError(f"repo is {repo!r}, which is no name of a repository ({reason}): pass --repo USER/NAME")
 
 
 def require_token() -> None:
@@ -57,7 +57,7 @@ def require_token() -> None:
 
     if get_token() is None:
         raise ConfigError(
-            "there is no token for the hub: type hf auth login, or set HF_TOKEN to one that may write; --dry-run needs "
+            "there is no token for the hub: run hf auth login, or set HF_TOKEN to one that may write; --dry-run needs "
             "none"
         )
 
@@ -109,7 +109,7 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
         words = " ".join(str(error).split())
         if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
             raise ConfigError(
-                f"the hub does not let this token write to {repo} ({words}): type hf auth login with one that may, or "
+                f"the hub does not let this token write to {repo} ({words}): run hf auth login with one that may, or "
                 "give another --repo"
             ) from error
         raise RunFailed(

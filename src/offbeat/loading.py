@@ -296,7 +296,7 @@ def _with_encoder(spec: PolicySpec, where: str, code: Code, encoder: EncoderFact
 def require_hub() -> None:
     """Raise ConfigError if huggingface_hub is missing."""
     if find_spec("huggingface_hub") is None:
-        raise ConfigError('the hub needs huggingface_hub, which is not installed: type pip install "offbeat[hub]"')
+        raise ConfigError('the hub needs huggingface_hub, which is not installed: run pip install "offbeat[hub]"')
 
 
 def _downloaded(repo: str) -> Path:

@@ -76,11 +76,11 @@ class OnPolicyPace:
         if self.unrolls_per_batch < 1:
             raise ConfigError(
                 f"unrolls_per_batch is {self.unrolls_per_batch}, but a batch needs at least 1 unroll: "
-                "type --set unrolls_per_batch=1 or more"
+                "pass --set unrolls_per_batch=1 or more"
             )
         if self.max_lag < 0:
             raise ConfigError(
-                f"max_lag is {self.max_lag}, but learning steps cannot lie in the future: type --max-lag 0 or more"
+                f"max_lag is {self.max_lag}, but learning steps cannot lie in the future: pass --max-lag 0 or more"
             )
 
     def batch_of(self, step: int) -> int:
@@ -146,17 +146,17 @@ class ReplayPace:
         if self.utd_ratio <= 0:
             raise ConfigError(
                 f"utd_ratio is {self.utd_ratio}, but learning needs a positive number of updates per env step: "
-                "type --set utd_ratio=1, or a fraction such as 1/4"
+                "pass --set utd_ratio=1, or a fraction such as 1/4"
             )
         if self.max_ahead < 0:
             raise ConfigError(
                 f"max_ahead is {self.max_ahead}, but actors cannot be held behind the updates that their own "
-                "transitions make due: type --set max_ahead=0 or more"
+                "transitions make due: pass --set max_ahead=0 or more"
             )
         if self.warmup < self.sample_needs:
             raise ConfigError(
                 f"warmup is {self.warmup} transitions, but the first sample needs {self.sample_needs}: "
-                f"type --set warmup={self.sample_needs} or more"
+                f"pass --set warmup={self.sample_needs} or more"
             )
 
     def due(self, valid: int) -> int:

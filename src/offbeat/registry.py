@@ -125,7 +125,7 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
         return ALGORITHMS[name]
     if ":" in name:
         return AlgorithmEntry(name)
-    own = "for one of your own type --import my_module, which registers it, or my_module:MyAlgorithm"
+    own = "for one of your own pass --import my_module, which registers it, or my_module:MyAlgorithm"
     raise unknown("algorithm", name, ALGORITHMS, f"`offbeat list algorithms` shows them; {own}.")
 
 
@@ -182,7 +182,7 @@ def encoder_factory(name: str) -> EncoderFactory:
     if name in GIVEN_ENCODERS:
         return GIVEN_ENCODERS[name]
     if name not in ENCODERS and ":" not in name:
-        own = "for one of your own type --import my_module, which registers it, or my_module:MyEncoder"
+        own = "for one of your own pass --import my_module, which registers it, or my_module:MyEncoder"
         raise unknown("encoder", name, (*OUR_ENCODERS, *ENCODERS), f"{own[0].upper()}{own[1:]}.")
     encoder = ENCODERS.get(name, name)
     factory: EncoderFactory = find(encoder) if isinstance(encoder, str) else encoder

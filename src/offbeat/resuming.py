@@ -53,7 +53,7 @@ def extended(config: Config, run: Path, env_steps: int, steps: int | None) -> Co
     if wanted <= env_steps:
         raise ConfigError(
             f"{run} has learned from {env_steps} env steps, and steps is {wanted}, so nothing is left to do: "
-            f"type offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
+            f"run offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
         )
     return config.with_run(steps=wanted, stop_at=None, time=None)
 

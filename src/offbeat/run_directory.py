@@ -137,7 +137,7 @@ class RunDirectory:
             ConfigError: there is none of that name, or it is damaged or of another env.
         """
         if Path(name).name != name:
-            raise ConfigError(f"{name!r} names no checkpoint: type --checkpoint latest, best or step-<12 digits>")
+            raise ConfigError(f"{name!r} names no checkpoint: pass --checkpoint latest, best or step-<12 digits>")
         saved = load_checkpoint(self.store().path(name), with_replay=with_replay)
         env, trained_on = self.read_run().env, saved.policy.get("env")
         if trained_on != env:

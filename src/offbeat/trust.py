@@ -28,7 +28,7 @@ from offbeat.registry import accept, import_found, is_accepted
 
 ADAPTER = "envpool:"
 """The prefix of ids that offbeat's own adapter takes: it names no module."""
-HOW = "type --trust-code (in Python trust_code=True)"
+HOW = "pass --trust-code (in Python trust_code=True)"
 FLAG = "--trust-code"
 
 

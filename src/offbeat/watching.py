@@ -49,7 +49,7 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int
         and sys.platform == "linux"
         and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     ):
-        raise ConfigError("there is no screen to open a window on (DISPLAY is not set): type --video FILE.mp4")
+        raise ConfigError("there is no screen to open a window on (DISPLAY is not set): pass --video FILE.mp4")
     require(Code(env=policy.trained.env), "the policy")
     env = _make(policy.trained, "human" if video is None else "rgb_array")
     episode = _Episode(env, policy, seed, max_steps)
@@ -154,7 +154,7 @@ def _make(trained: Trained, render_mode: str) -> Any:
     env_id = trained.env
     if family_of(env_id):
         if render_mode == "human":
-            raise ConfigError(f"{env_id} has no window here: type --video FILE.mp4")
+            raise ConfigError(f"{env_id} has no window here: pass --video FILE.mp4")
         return _Game(env_id, trained.env_config)
     if env_id.startswith("envpool:"):
         raise ConfigError(f"{env_id} cannot be drawn: EnvPool renders nothing; train on the Gymnasium id to watch")

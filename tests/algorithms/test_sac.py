@@ -375,7 +375,7 @@ def test_envs_and_targets_that_cannot_work_are_refused(action, changes, words):
 
 @pytest.mark.parametrize("changes", [{"target_entropy": -1.0}, {"initial_temperature": 0.5}])
 def test_settings_of_a_learned_temperature_are_refused_where_it_is_fixed(changes):
-    with pytest.raises(ConfigError, match=r"means nothing while temperature is fixed at 0.1.*temperature=none"):
+    with pytest.raises(ConfigError, match=r"has no effect while temperature is fixed at 0.1.*temperature=none"):
         replace(FIXED, **changes).policy_spec(env_of(ACTIONS["box"]))
 
 

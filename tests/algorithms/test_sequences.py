@@ -227,15 +227,15 @@ def test_with_a_core_tickets_are_sequences_of_16_rows_after_as_many_of_burn_in(a
 
 
 def test_a_burn_in_without_a_core_is_refused():
-    with pytest.raises(ConfigError, match=r"burn_in is 8, which means nothing without a core.*--set core=gru"):
+    with pytest.raises(ConfigError, match=r"burn_in is 8, which has no effect without a core.*--set core=gru"):
         resolve("dqn", "CartPole-v1", assignments={"burn_in": "8"})
 
 
 @pytest.mark.parametrize(
     ("runtime", "changes", "words"),
     [
-        ({}, {"batch_size": 100}, r"batch_size is 100.*whole sequences of chunk_length = 8: type --set batch_size=96"),
-        ({}, {"burn_in": 12}, r"burn_in is 12.*type --set burn_in=16"),
+        ({}, {"batch_size": 100}, r"batch_size is 100.*whole sequences of chunk_length = 8: pass --set batch_size=96"),
+        ({}, {"burn_in": 12}, r"burn_in is 12.*pass --set burn_in=16"),
         ({}, {"n_step": 9}, r"n_step is 9.*--set n_step=8 or less, or --set chunk_length=9"),
         ({"actors": 2}, {"burn_in": 80}, r"warmup is 1000 transitions, but the first sample needs 1280"),
         ({"runtime": "hogwild", "workers": 2}, {"burn_in": 80}, r"warmup of 2 workers|each of 2 workers.*needs 640"),

@@ -101,7 +101,7 @@ FOR_ACTORS = [
 ]
 """Settings that mean nothing in serial: as typed, and as told."""
 COMBINATIONS = [
-    train("--set episodic_life=true", 2, "episodic_life is true", "means nothing to CartPole-v1", "ALE/Pong-v5"),
+    train("--set episodic_life=true", 2, "episodic_life is true", "is not supported by CartPole-v1", "ALE/Pong-v5"),
     train("--set frame_skip=4", 2, "frame_skip is 4", "Leave it out"),
     train("--set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
     train("--actors 3 --set unrolls_per_batch=1", 2, "actors is 3", "--actors 1"),
@@ -121,7 +121,7 @@ COMBINATIONS = [
         train(
             f"--set {key}={value}",
             2,
-            f"{key} is {told}, which means nothing in the serial runtime",
+            f"{key} is {told}, which is not supported by the serial runtime",
             "--runtime processes",
         )
         for key, value, told in FOR_ACTORS
@@ -130,7 +130,7 @@ COMBINATIONS = [
         train(
             f"--runtime threads --actors 1 --set {key}={value}",
             2,
-            f"{key} is {told}, which means nothing in the threads runtime",
+            f"{key} is {told}, which is not supported by the threads runtime",
             "--runtime processes",
         )
         for key, value, told in FOR_ACTORS
@@ -208,7 +208,7 @@ ON_A_REPLAY = [
     train_sac(f"--import {ZOO}", "multidiscrete", "offbeat train ppo zoo/ManyChoices-v0", env="zoo/ManyChoices-v0"),
     train_sac(f"--import {LINKS}", "[-inf] to [inf]", "finite bounds", "train ppo", env="links/Boundless-v0"),
     *(
-        train_sac(f"{given} {runtime}", f"{key} is given, which means nothing to sac", instead)
+        train_sac(f"{given} {runtime}", f"{key} is given, which is not supported by sac", instead)
         for runtime in ("", "--runtime threads")
         for key, given, instead in (
             ("max_lag", "--max-lag 1", "--set max_ahead=N"),
@@ -249,7 +249,7 @@ LOCK_FREE = [
         ["runtime is hogwild", "impala cannot run lock-free", "Type another --runtime", "A2C"],
     ),
     *(
-        train(f"{FREE} {given}", 2, f"{told}, which means nothing in the hogwild runtime", *instead)
+        train(f"{FREE} {given}", 2, f"{told}, which is not supported by the hogwild runtime", *instead)
         for given, told, instead in (
             ("--actors 2", "actors is 2", ["--workers N"]),
             ("--max-lag 1", "max_lag is 1", ["hogwild_lag", "Leave it out"]),
@@ -260,13 +260,13 @@ LOCK_FREE = [
             ("--set actor_threads=1", "actor_threads is 1", ["--runtime processes"]),
         )
     ),
-    train_sac(f"{FREE} --set max_ahead=2", "max_ahead is 2", "means nothing in the hogwild runtime", "Leave it out"),
+    train_sac(f"{FREE} --set max_ahead=2", "max_ahead is 2", "is not supported by the hogwild runtime", "Leave it out"),
     *(
         train(
             f"--runtime {runtime} {given}",
             2,
-            f"{told}, which means nothing in the {runtime} runtime",
-            "or type --runtime hogwild",
+            f"{told}, which is not supported by the {runtime} runtime",
+            "or pass --runtime hogwild",
         )
         for runtime in ("serial", "threads", "processes")
         for given, told in (

@@ -31,9 +31,9 @@ def test_settings_of_games_get_the_names_that_envpool_has_for_them() -> None:
 
 
 def test_what_means_nothing_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="frame_skip is 2, which means nothing to envpool:Ant-v4"):
+    with pytest.raises(ConfigError, match="frame_skip is 2, which is not supported by envpool:Ant-v4"):
         _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(frame_skip=2))
-    with pytest.raises(ConfigError, match="type --set noop_max=1"):
+    with pytest.raises(ConfigError, match="pass --set noop_max=1"):
         _arguments("envpool:Pong-v5", GAME, EnvConfig(noop_max=0))
 
 

@@ -150,7 +150,7 @@ def test_what_a_program_defines_itself_is_refused_before_it_is_sent(tmp_path: Pa
     assert (code, sent) == (1, b"")
     assert errors.startswith(f"refused: Boat-v0 cannot be sent to another process, because of {says} ")
     assert "the program that was started" in errors
-    assert 'type --import my_env (in Python: imports=("my_env",)); or type --runtime threads or --runtime' in errors
+    assert 'pass --import my_env (in Python: imports=("my_env",)); or pass --runtime threads or --runtime' in errors
 
 
 def test_a_class_of_the_program_itself_is_not_sent_by_its_place_either(tmp_path: Path) -> None:

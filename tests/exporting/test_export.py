@@ -302,7 +302,7 @@ def test_from_python_it_is_one_call(runs, tmp_path):
     assert 0 < exported.agreement.error <= 1e-5
     with pytest.raises(package.ConfigError, match=r"policy.onnx exists: give another"):
         package.export(runs["sac"], exported.file)
-    with pytest.raises(package.ConfigError, match=r"a/b is a folder: type --out .*a/b/policy"):
+    with pytest.raises(package.ConfigError, match=r"a/b is a folder: pass --out .*a/b/policy"):
         package.export(runs["sac"], tmp_path / "a/b")
     with pytest.raises(package.ConfigError, match=r"unknown format 'onx'. Did you mean 'onnx'\?"):
         package.export(runs["sac"], tmp_path / "c", format="onx")  # type: ignore[arg-type]
@@ -312,7 +312,7 @@ def test_without_its_packages_onnx_is_refused_and_torchscript_is_not(runs, tmp_p
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     said = offbeat("export", runs["ppo"], "--out", tmp_path / "policy.onnx")
     assert said.code == 2
-    assert 'onnx needs onnxscript, not installed here: type pip install "offbeat[export]"' in said.err
+    assert 'onnx needs onnxscript, not installed here: run pip install "offbeat[export]"' in said.err
     assert not any(tmp_path.iterdir())
     assert offbeat("export", runs["ppo"], "--out", tmp_path / "policy.pt", "--format", "torchscript").code == 0
 

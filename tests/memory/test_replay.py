@@ -536,7 +536,7 @@ def test_a_warm_up_beyond_the_capacity_is_refused():
 def test_a_batch_beyond_the_capacity_is_refused():
     rings = rings_of(shape_of(1, 1, 1, 50, 0))
     text = refusal(lambda: Replay(rings, batch_size=51, n_step=1, gamma=GAMMA))
-    assert "capacity is 50 transitions, but a batch has 51: type --set capacity=51 or more" in text
+    assert "capacity is 50 transitions, but a batch has 51: pass --set capacity=51 or more" in text
     assert Replay(rings, batch_size=50, n_step=1, gamma=GAMMA)
 
 

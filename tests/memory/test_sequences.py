@@ -252,10 +252,10 @@ def test_who_follows_one_that_died_finds_the_rows_and_the_states():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"batch_size": 10}, r"batch_size is 10 transitions.*chunk_length = 4: type --set batch_size=8"),
-        ({"batch_size": 3}, r"type --set batch_size=4"),
+        ({"batch_size": 10}, r"batch_size is 10 transitions.*chunk_length = 4: pass --set batch_size=8"),
+        ({"batch_size": 3}, r"pass --set batch_size=4"),
         ({"n_step": 5}, r"n_step is 5.*chunk_length = 4.*--set n_step=4 or less, or --set chunk_length=5"),
-        ({"before": 5}, r"capacity is 120.*2 actors.*20 \+ 4 rows of 3 columns: type --set capacity=144 or more"),
+        ({"before": 5}, r"capacity is 120.*2 actors.*20 \+ 4 rows of 3 columns: pass --set capacity=144 or more"),
         ({"before": 0.5}, r"burn_in is 2.0 env steps.*chunk_length = 4.*--set burn_in=4"),
     ],
 )

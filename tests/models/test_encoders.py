@@ -113,7 +113,7 @@ def test_several_images_have_an_encoder_each_and_features_side_by_side(name):
 def test_images_too_small_for_nature_cnn_are_refused_with_what_to_type():
     with pytest.raises(ConfigError, match=r"35 x 60 pixels.*36 x 36.*--set encoder=impala_resnet"):
         NatureCNN(Leaf("observation", (35, 60, 3), "uint8"), init())
-    with pytest.raises(ConfigError, match=r"type --set encoder=impala_resnet$"):
+    with pytest.raises(ConfigError, match=r"pass --set encoder=impala_resnet$"):
         NatureCNN(Leaf("observation", (35, 60), "uint8", stack=2), init())  # flat takes no stacks
     NatureCNN(Leaf("observation", (36, 36), "uint8"), init())
 

@@ -227,5 +227,5 @@ def test_an_unknown_picture_format_is_refused(tmp_path):
 
 
 def test_no_run_at_all_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="type offbeat plot RUN"):
+    with pytest.raises(ConfigError, match="run offbeat plot RUN"):
         plot_runs([], out=tmp_path / "curve.png")

@@ -78,7 +78,7 @@ def test_a_policy_that_never_ends_its_episode_is_evaluated_in_bounded_time_and_t
     run = run_of(tmp_path / "run", CLIFF, **bounds)
     assert run.metrics["eval_length_mean"] == 30
     assert log(run).count("evaluation: of 3 episodes 0 ended, 3 were cut; they count with what they had earned") == 1
-    assert "type --set max_episode_steps=N" in log(run)
+    assert "pass --set max_episode_steps=N" in log(run)
     said = offbeat("eval", run.path, "--episodes", 40, "--max-episode-steps", 20, "--max-steps", 320)
     assert "of 40 episodes 0 ended, 32 were cut, with what they had earned, and 8 not begun" in said.out
     assert "length 10.0" in said.out
@@ -106,7 +106,7 @@ def test_training_warns_once_of_an_env_without_a_time_limit(tmp_path):
     run = run_of(tmp_path / "run", CLIFF, **steps)
     warning = "warning: CliffWalking-v1 has no time limit that is known, and only 0 episodes have ended in "
     assert log(run).count(warning) == 1
-    assert "type --set max_episode_steps=N" in log(run)
+    assert "pass --set max_episode_steps=N" in log(run)
 
 
 @pytest.mark.parametrize(

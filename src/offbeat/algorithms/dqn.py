@@ -67,7 +67,7 @@ class DQNConfig(ReplayConfig):
             other = "sac" if env.action.kind == "box" else "ppo"
             raise ConfigError(
                 f"{env.id} has {env.action.kind} actions, but DQN expects one discrete action, whose choices it can "
-                f"value one by one: type `offbeat train {other} {env.id}`"
+                f"value one by one: run `offbeat train {other} {env.id}`"
             )
         return PolicySpec(
             **self.network(env, HIDDEN_SIZES),

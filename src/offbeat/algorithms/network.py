@@ -41,7 +41,7 @@ class NetworkConfig:
         """
         if self.core == "none" and self.core_size != NetworkConfig.core_size:
             raise ConfigError(
-                f"core_size is {self.core_size}, which means nothing without a core: type --set core=gru or core=lstm"
+                f"core_size is {self.core_size}, which has no effect without a core: pass --set core=gru or core=lstm"
             )
         encoder = self._encoder(env)
         return {
@@ -73,13 +73,13 @@ class NetworkConfig:
             if self.encoder not in ("auto", "flat"):
                 raise ConfigError(
                     f"encoder is {self.encoder}, but {env.id} has no images (bytes, 16 pixels a side or more): "
-                    "type --set encoder=auto"
+                    "pass --set encoder=auto"
                 )
             return "flat"
         if self.encoder == "flat" and any(leaf.stack > 1 for leaf in images):
             raise ConfigError(
                 f"encoder is flat, but {env.id} has stacks of images (frame_stack), which only an encoder sees: leave "
-                "encoder out, or type --set frame_stack=1"
+                "encoder out, or pass --set frame_stack=1"
             )
         if self.encoder != "auto":
             return self.encoder

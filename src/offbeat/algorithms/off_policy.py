@@ -88,10 +88,10 @@ class ReplayConfig(NetworkConfig):
     )
     """Keys that a resume may not change: what is kept of the replay, and of the ratio, belongs to them."""
     unsupported_keys: ClassVar[dict[str, str]] = {
-        "unroll_length": "type --set chunk_length=N, the env steps of a ticket",
-        "unrolls_per_batch": "type --set batch_size=N, the transitions that an update sees",
-        "max_lag": "type --set max_ahead=N, the tickets that actors may be ahead of the updates",
-        "split": "type --actors N --envs-per-actor N, and --set learner_threads=N",
+        "unroll_length": "pass --set chunk_length=N, the env steps of a ticket",
+        "unrolls_per_batch": "pass --set batch_size=N, the transitions that an update sees",
+        "max_lag": "pass --set max_ahead=N, the tickets that actors may be ahead of the updates",
+        "split": "pass --actors N --envs-per-actor N, and --set learner_threads=N",
         "decorrelate": "leave it out: a replay mixes the moments of all episodes",
     }
     """Keys of [runtime] that mean nothing here -> what to type in their place."""
@@ -107,13 +107,13 @@ class ReplayConfig(NetworkConfig):
             )
         if self.core == "none" and self.burn_in is not None:
             raise ConfigError(
-                f"burn_in is {self.burn_in}, which means nothing without a core: leave it out, or type --set core=gru"
+                f"burn_in is {self.burn_in}, which has no effect without a core: leave it out, or pass --set core=gru"
             )
         for key in ("priority_exponent", "importance_exponent"):
             if not self.prioritized and getattr(self, key) != getattr(ReplayConfig, key):
                 raise ConfigError(
-                    f"{key} is {getattr(self, key):g}, which means nothing while prioritized is false: leave it out, "
-                    "or type --set prioritized=true"
+                    f"{key} is {getattr(self, key):g}, which has no effect while prioritized is false: leave it out, "
+                    "or pass --set prioritized=true"
                 )
 
     @property
@@ -178,7 +178,7 @@ class ReplayConfig(NetworkConfig):
             return ""
         return (
             f"steps is {steps}, and the first {self.warmup} env steps are the warm-up: nothing will be learned. For "
-            f"that, type --steps {10 * self.warmup}, or --set warmup=N with a smaller N"
+            f"that, pass --steps {10 * self.warmup}, or --set warmup=N with a smaller N"
         )
 
     def check(self, runtime: RuntimeConfig) -> None:
@@ -195,7 +195,7 @@ class ReplayConfig(NetworkConfig):
         if runtime.actors > shape.pace.in_flight:
             raise ConfigError(
                 f"actors is {runtime.actors}, but at most max_ahead + 1 = {shape.pace.in_flight} tickets can be in "
-                f"flight: type --set max_ahead={runtime.actors} to let all of them act at once, or fewer --actors"
+                f"flight: pass --set max_ahead={runtime.actors} to let all of them act at once, or fewer --actors"
             )
 
     def _check_samples(self, shape: RingShape) -> None:
@@ -210,13 +210,13 @@ class ReplayConfig(NetworkConfig):
         least, each = self.batch_size * workers, self.warmup // workers
         if self.max_ahead:
             raise ConfigError(
-                f"max_ahead is {self.max_ahead}, which means nothing in the hogwild runtime: each worker acts and "
+                f"max_ahead is {self.max_ahead}, which is not supported by the hogwild runtime: each worker acts and "
                 "learns by turns. Leave it out"
             )
         if each < self.batch_size:
             raise ConfigError(
                 f"warmup is {self.warmup} transitions, {each} for each of {workers} workers, but the first sample of "
-                f"each needs batch_size = {self.batch_size}: type --set warmup={least} or more, or fewer --workers"
+                f"each needs batch_size = {self.batch_size}: pass --set warmup={least} or more, or fewer --workers"
             )
         self.memory(runtime)  # what is wrong with the totals is told of them
         own = self.of_worker(0, workers)

@@ -147,7 +147,7 @@ class OnPolicyConfig(NetworkConfig):
             raise ConfigError(
                 f"actors is {runtime.actors}, but at most (max_lag + 1) x unrolls_per_batch = "
                 f"({runtime.max_lag} + 1) x {runtime.batch_unrolls} = {capacity} tickets can be in flight: "
-                f"type --actors {capacity} or fewer, or raise unrolls_per_batch or max_lag"
+                f"pass --actors {capacity} or fewer, or raise unrolls_per_batch or max_lag"
             )
 
     def policy_spec(self, env: EnvSpec) -> PolicySpec:
@@ -160,18 +160,18 @@ class OnPolicyConfig(NetworkConfig):
         if not boxes and self.action_distribution == "squashed":
             raise ConfigError(
                 f"action_distribution is squashed, but {env.id} has {env.action.kind} actions, which cannot pass "
-                "through a tanh: type --set action_distribution=auto"
+                "through a tanh: pass --set action_distribution=auto"
             )
         if boxes and self.exploration == "symmetric_kl":
             what = "actions with boxes in them" if choices else "box actions"
             raise ConfigError(
                 f"exploration is symmetric_kl, but {env.id} has {what}, over which no policy is uniform: "
-                "type --set exploration=entropy"
+                "pass --set exploration=entropy"
             )
         if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
             raise ConfigError(
                 f"action_distribution is squashed, but {env.id} has actions without bounds: "
-                "type --set action_distribution=auto"
+                "pass --set action_distribution=auto"
             )
         if self.core != "none" and self.shared_trunk is False:
             raise ConfigError(

@@ -68,10 +68,10 @@ class PPOConfig(OnPolicyConfig):
             raise ConfigError(
                 f"minibatch_size is {self.minibatch_size}, but a batch has only unrolls_per_batch x unroll_length "
                 f"x envs_per_actor = {runtime.batch_unrolls} x {runtime.unroll_length} x {runtime.envs_per_actor} "
-                f"= {runtime.batch_rows} rows: type --set minibatch_size={runtime.batch_rows}, or a larger batch"
+                f"= {runtime.batch_rows} rows: pass --set minibatch_size={runtime.batch_rows}, or a larger batch"
             )
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
-            raise ConfigError("learning_rate_schedule=kl needs a target to adapt to: type --set kl_target=0.01")
+            raise ConfigError("learning_rate_schedule=kl needs a target to adapt to: pass --set kl_target=0.01")
 
 
 class PPO(OnPolicy[PPOConfig]):

@@ -100,13 +100,13 @@ class SACConfig(ReplayConfig):
         """Refuse settings of a temperature that is learned, where it is fixed.
 
         Raises:
-            ConfigError: with the one that means nothing.
+            ConfigError: with the one that has no effect.
         """
         for key in ("initial_temperature", "target_entropy", "temperature_learning_rate"):
             if self.temperature is not None and getattr(self, key) != getattr(SACConfig, key):
                 raise ConfigError(
-                    f"{key} is {getattr(self, key):g}, which means nothing while temperature is fixed at "
-                    f"{self.temperature:g}: leave it out, or type --set temperature=none, so that it is learned"
+                    f"{key} is {getattr(self, key):g}, which has no effect while temperature is fixed at "
+                    f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
                 )
 
     def entropy_sought(self, spec: PolicySpec) -> float:
@@ -123,7 +123,7 @@ class SACConfig(ReplayConfig):
         if self.temperature is None and target is not None and target >= most:
             raise ConfigError(
                 f"target_entropy is {target:g}, but it must be less than the {most:.4g} nats of the policy that draws "
-                f"uniformly among the actions of {env.id}: type --set target_entropy={self._default_target(spec):.4g}"
+                f"uniformly among the actions of {env.id}: pass --set target_entropy={self._default_target(spec):.4g}"
             )
 
     def _default_target(self, spec: PolicySpec) -> float:
@@ -143,12 +143,12 @@ def _require_actions(env: EnvSpec) -> None:
         boxes = f" and {len(action.low)} numbers" if action.low else ""
         raise ConfigError(
             f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded box "
-            f"or one discrete action: type `offbeat train ppo {env.id}`"
+            f"or one discrete action: run `offbeat train ppo {env.id}`"
         )
     if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
         raise ConfigError(
             f"{env.id} has actions from {list(action.low)} to {list(action.high)}, but SAC expects a box with finite "
-            f"bounds: wrap the env so that it has them, or type `offbeat train ppo {env.id}`"
+            f"bounds: wrap the env so that it has them, or run `offbeat train ppo {env.id}`"
         )
 
 

@@ -31,7 +31,7 @@ class Bench(RunArguments):
 
     def run(self) -> int:
         if self.seconds <= 0:
-            raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: type --seconds 5")
+            raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: pass --seconds 5")
         with stdout_aside(), busy("starting"):
             config = self.config()
             from offbeat.runtime.auto_layout import with_measured_topology

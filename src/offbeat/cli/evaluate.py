@@ -97,7 +97,7 @@ def _load(command: Eval | Watch) -> LoadedPolicy:
 def at_least(name: str, value: int, least: int) -> None:
     """Refuse a flag's value that is too small."""
     if value < least:
-        raise ConfigError(f"{name} is {value}, but at least {least} is expected: type --{name} {least} or more")
+        raise ConfigError(f"{name} is {value}, but at least {least} is expected: pass --{name} {least} or more")
 
 
 def _bar(episodes: int, *, shown: bool) -> Any:

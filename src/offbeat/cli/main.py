@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
         if (package := missing_package(error)) is None:
             raise
         print(
-            f"offbeat: `offbeat {arguments[0]}` needs {package}, which is not installed here: type pip install "
+            f"offbeat: `offbeat {arguments[0]}` needs {package}, which is not installed here: run pip install "
             f"{package}, or pip install offbeat once more; `offbeat doctor` lists what there is",
             file=sys.stderr,
         )
@@ -106,4 +106,4 @@ def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
     names = [argument[2:].partition("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
     for name in names:
         if name not in flags and name in setting_names():
-            raise ConfigError(f"--{name.replace('_', '-')} is no flag, but a setting: type --set {name}=VALUE")
+            raise ConfigError(f"--{name.replace('_', '-')} is no flag, but a setting: pass --set {name}=VALUE")

@@ -28,10 +28,10 @@ class Plot:
         from offbeat.plots.directories import runs_of
 
         if not self.runs:
-            raise ConfigError("no run was given: type offbeat plot RUN, a directory that `offbeat train` made")
+            raise ConfigError("no run was given: run offbeat plot RUN, a directory that `offbeat train` made")
         out = self.out or (self.runs[0] / "return.png" if len(self.runs) == 1 else Path("return.png"))
         if self.out is None and out.is_symlink():
-            raise ConfigError(f"{out} is a link, and what it leads to would be replaced: type --out FILE.png")
+            raise ConfigError(f"{out} is a link, and what it leads to would be replaced: pass --out FILE.png")
         with busy("drawing"):
             drawn = plot_runs([run for path in self.runs for run in runs_of(path)], x=self.x, out=out)
         print(drawn)

@@ -173,11 +173,11 @@ def make_envpool(
     """Make the envs of one actor.
 
     Raises:
-        ConfigError: EnvPool is not installed, has no such env, its spaces are not supported, or a setting means nothing
-            to it.
+        ConfigError: EnvPool is not installed, has no such env, its spaces are not supported, or a setting is not
+            supported by it.
     """
     if find_spec("envpool") is None:
-        raise ConfigError(f'{env_id} needs envpool, which is not installed: type pip install "offbeat[envpool]"')
+        raise ConfigError(f'{env_id} needs envpool, which is not installed: run pip install "offbeat[envpool]"')
     if name not in ids():
         raise unknown("env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them.")
     config = _envpool().make_spec(name).config
@@ -244,7 +244,7 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
     """Return what EnvPool is asked for beyond its own defaults, `config`.
 
     Raises:
-        ConfigError: a setting means nothing to the env.
+        ConfigError: a setting is not supported by the env.
     """
     given = {key: value for key in ATARI_ONLY if (value := getattr(settings, key)) is not None}
     if not hasattr(config, "use_fire_reset"):  # only its Atari games have it
@@ -252,7 +252,7 @@ def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
             raise ConfigError(unsupported(key, value, env_id))
         return {}
     if given.get("noop_max") == 0:
-        raise ConfigError(f"noop_max is 0, but {env_id} begins with one frame at least: type --set noop_max=1")
+        raise ConfigError(f"noop_max is 0, but {env_id} begins with one frame at least: pass --set noop_max=1")
     frames = given.pop("max_frames", None)
     steps = {} if frames is None else {"max_episode_steps": frames // given.get("frame_skip", config.frame_skip)}
     return {"stack_num": 1, **{_OPTIONS[key]: value for key, value in given.items()}, **steps}

@@ -76,7 +76,7 @@ def make_envs(
 
     Raises:
         ConfigError: there is no such env, something it needs is missing, its spaces are not supported, or a setting
-            means nothing to it.
+            is not supported by it.
     """
     settings = settings.completed(env_id)
     slices = _groups(columns, groups)
@@ -220,7 +220,7 @@ def registered(env_id: str) -> RegisteredEnv:
                 f'{env_id} needs the Arcade Learning Environment: pip install "offbeat[atari]"'
             ) from error
         remedy = (
-            "`offbeat list envs` shows them; for one of your own type --import my_module, which registers it, or "
+            "`offbeat list envs` shows them; for one of your own pass --import my_module, which registers it, or "
             "my_module:MyEnv"
         )
         raise unknown("env", env_id, list_envs(), remedy) from error

@@ -249,7 +249,7 @@ FAILURES = (Exception, SystemExit)
 def failed(env_id: str, column: int, what: str, cause: BaseException | None = None) -> EnvFailed:
     """Return the error for an env that broke the contract; `cause` is what it raised, whose lines are shown."""
     error = EnvFailed(
-        f"{env_id}, column {column}: {what}. Type `offbeat check {env_id}` (with the --import that it came by, if any) "
+        f"{env_id}, column {column}: {what}. Run `offbeat check {env_id}` (with the --import that it came by, if any) "
         "to see what is wrong with it"
     )
     return error if cause is None else with_traceback_of(error, cause)

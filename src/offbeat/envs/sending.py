@@ -52,8 +52,8 @@ def require_importable(name: str, code: type) -> None:
         _Pickler(io.BytesIO()).dump(code)
     except (_NotImportable, pickle.PicklingError) as error:
         raise ConfigError(
-            f"{name} cannot be sent to another process: {error}. Put it into a module, my_module, and type "
-            f"my_module:{code.__name__}; or type --runtime threads or --runtime serial"
+            f"{name} cannot be sent to another process: {error}. Put it into a module, my_module, and pass "
+            f"my_module:{code.__name__}; or pass --runtime threads or --runtime serial"
         ) from error
 
 
@@ -73,7 +73,7 @@ def unpack(data: bytes) -> None:
     elif not env_id.startswith(ENVPOOL) and not is_known(env_id):
         raise ConfigError(
             f"{env_id} is not registered by importing {', '.join(modules)}: call gymnasium.register where the "
-            "module is imported, not in a function; or type --runtime threads or --runtime serial"
+            "module is imported, not in a function; or pass --runtime threads or --runtime serial"
         )
 
 
@@ -125,8 +125,8 @@ class _CannotSend(Exception):
     def __init__(self, part: str, reason: str, module: str) -> None:
         own = "my_env" if module == MAIN else module
         super().__init__(
-            f"its {part}: {reason}. Define it and register the env in a module, {own}, and type --import {own} (in "
-            f'Python: imports=("{own}",)); or type --runtime threads or --runtime serial, which need no other process'
+            f"its {part}: {reason}. Define it and register the env in a module, {own}, and pass --import {own} (in "
+            f'Python: imports=("{own}",)); or pass --runtime threads or --runtime serial, which need no other process'
         )
         self.module = module
 

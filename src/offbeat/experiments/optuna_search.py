@@ -24,7 +24,7 @@ def require_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError:
         raise ConfigError(
-            'method is optuna, which is not installed: type pip install "offbeat[optuna]", or write method = "random"'
+            'method is optuna, which is not installed: run pip install "offbeat[optuna]", or write method = "random"'
         ) from None
 
 

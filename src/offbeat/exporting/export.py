@@ -69,7 +69,7 @@ def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> 
     """Do the same with a policy that is loaded already."""
     made_as = format_of(format_name)
     if file.is_dir():
-        raise ConfigError(f"{file} is a folder: type --out {file}/policy")
+        raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
     if file.exists() or file.is_symlink():
         raise ConfigError(f"{file} exists: give another with --out, or delete it")
     policy = _in_fp32(loaded)

@@ -60,7 +60,7 @@ def format_of(name: str) -> Format:
         raise unknown("format", name, FORMATS, f"There are {' and '.join(FORMATS)}.")
     if missing := [package for package in FORMATS[name].packages if find_spec(package) is None]:
         raise ConfigError(
-            f'{name} needs {" and ".join(missing)}, not installed here: type pip install "offbeat[export]", or '
+            f'{name} needs {" and ".join(missing)}, not installed here: run pip install "offbeat[export]", or '
             "--format torchscript, which needs nothing more"
         )
     return FORMATS[name]

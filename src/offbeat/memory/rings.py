@@ -55,12 +55,12 @@ class RingShape:
             raise ConfigError(
                 f"capacity is {self.capacity} transitions, but {names} = {numbers} "
                 f"tickets of {one} rows, {beside} together, may be in the making beside them, more than "
-                f"could be sampled: type --set capacity={beside} or more, or a smaller chunk_length or max_ahead"
+                f"could be sampled: pass --set capacity={beside} or more, or a smaller chunk_length or max_ahead"
             )
         if self.capacity < self.pace.warmup:
             raise ConfigError(
                 f"warmup is {self.pace.warmup} transitions, but capacity is {self.capacity}: the first of them would "
-                f"be gone before the first update. Type --set capacity={self.pace.warmup} or more, or "
+                f"be gone before the first update. Pass --set capacity={self.pace.warmup} or more, or "
                 f"--set warmup={self.capacity} or less"
             )
 
@@ -158,7 +158,7 @@ class RingShape:
         if self.capacity < batch_size:
             raise ConfigError(
                 f"capacity is {self.capacity} transitions, but a batch has {batch_size}: "
-                f"type --set capacity={batch_size} or more"
+                f"pass --set capacity={batch_size} or more"
             )
         longest = self.tickets // self.actors * self.length
         if n_step > longest:
@@ -166,7 +166,7 @@ class RingShape:
             raise ConfigError(
                 f"n_step is {n_step}, but with capacity={self.capacity} the replay keeps {longest} successive rows of "
                 f"a column, {self.tickets} tickets of {self.length} x {self.columns} rows from {self.actors} actors: "
-                f"type --set n_step={longest} or less, or --set capacity={needed} or more"
+                f"pass --set n_step={longest} or less, or --set capacity={needed} or more"
             )
 
 

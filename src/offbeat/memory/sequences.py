@@ -36,23 +36,23 @@ def check_sequences(shape: RingShape, batch_size: int, burn_in: int, n_step: int
         fewer = max(1, batch_size // length) * length
         raise ConfigError(
             f"batch_size is {batch_size} transitions, but with a core a batch has whole sequences of chunk_length = "
-            f"{length}: type --set batch_size={fewer}, or another multiple"
+            f"{length}: pass --set batch_size={fewer}, or another multiple"
         )
     if burn_in % length:
         raise ConfigError(
             f"burn_in is {burn_in} env steps, but a state is stored where each ticket of chunk_length = {length} "
-            f"begins: type --set burn_in={-(-burn_in // length) * length}, or another multiple"
+            f"begins: pass --set burn_in={-(-burn_in // length) * length}, or another multiple"
         )
     if n_step > length:
         raise ConfigError(
             f"n_step is {n_step}, but with a core a target sees no more than its sequence of chunk_length = {length} "
-            f"env steps: type --set n_step={length} or less, or --set chunk_length={n_step} or more"
+            f"env steps: pass --set n_step={length} or less, or --set chunk_length={n_step} or more"
         )
     tickets = (burn_in // length + 1) * shape.actors
     if shape.tickets < tickets:
         raise ConfigError(
             f"capacity is {shape.capacity} transitions, but a sequence of each of {shape.actors} actors, with its "
-            f"burn_in, takes {burn_in} + {length} rows of {shape.columns} columns: type "
+            f"burn_in, takes {burn_in} + {length} rows of {shape.columns} columns: pass "
             f"--set capacity={tickets * shape.ticket_rows} or more, or a smaller burn_in"
         )
 

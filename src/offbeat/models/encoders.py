@@ -84,7 +84,7 @@ class NatureCNN(nn.Module):
             flat = ", or --set encoder=flat" if leaf.stack == 1 else ""
             raise ConfigError(
                 f"{leaf.name} has images of {self._images.size[0]} x {self._images.size[1]} pixels, but nature_cnn "
-                f"needs 36 x 36 at least: type --set encoder=impala_resnet{flat}"
+                f"needs 36 x 36 at least: pass --set encoder=impala_resnet{flat}"
             )
         self.conv1 = Convolution(self._images.channels, 32, 8, init, stride=4)
         self.conv2 = Convolution(32, 64, 4, init, stride=2)

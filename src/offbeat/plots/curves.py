@@ -78,7 +78,7 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Pat
         ConfigError: a directory is no run or has no returns yet, or ``out`` has no such suffix or cannot be written.
     """
     if not run_dirs:
-        raise ConfigError("there is nothing to plot: type offbeat plot RUN, with a run directory")
+        raise ConfigError("there is nothing to plot: run offbeat plot RUN, with a run directory")
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
     runs = _told_apart({directory: read_run(directory, x) for directory in directories})
     figure = _draw(_panels(runs), x)
@@ -110,7 +110,7 @@ def read_run(run_dir: Path, x: XAxis) -> Run:
     if not len(training.x) and not len(evaluation.x):
         raise ConfigError(
             f"{metrics} has no returns yet: no episode has ended. "
-            f"Train longer first: type offbeat resume {run_dir}, or offbeat train with more --steps"
+            f"Train longer first: run offbeat resume {run_dir}, or offbeat train with more --steps"
         )
     return Run(settings, training, evaluation)
 

@@ -50,7 +50,7 @@ def _require_ffmpeg(path: Path) -> None:
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         raise ConfigError(
             f"cannot write {path}: the package imageio-ffmpeg is not installed. "
-            f'Type pip install "offbeat[video]", or write {path.with_suffix(".gif")} instead'
+            f'Run pip install "offbeat[video]", or write {path.with_suffix(".gif")} instead'
         )
 
 

@@ -168,7 +168,7 @@ class Evaluations:
             self._notify(
                 f"evaluation: {cuts}; they count with what they had earned. The bounds are "
                 f"eval_max_episode_steps={self._run.eval_max_episode_steps} and "
-                f"eval_max_steps={self._run.eval_max_steps} in total; where it is the task that never ends, type "
+                f"eval_max_steps={self._run.eval_max_steps} in total; where it is the task that never ends, pass "
                 "--set max_episode_steps=N"
             )
 

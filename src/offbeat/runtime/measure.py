@@ -100,7 +100,7 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
         ConfigError: everybody who acts learns too.
     """
     if config.runtime.runtime == "hogwild":
-        raise ConfigError("act_only is given, but the workers of the hogwild runtime learn too: type another --runtime")
+        raise ConfigError("act_only is given, but the workers of the hogwild runtime learn too: pass another --runtime")
     limit(config.blas_threads)
     keep_freed_memory()
     parts = build(config)

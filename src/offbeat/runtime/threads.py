@@ -77,7 +77,7 @@ class ThreadActing(GatedActing):
         for actor in range(self.board.actors):
             if self._stalls.stands_still(actor):
                 raise RunFailed(
-                    f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: type "
+                    f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: pass "
                     "--runtime processes, where it would be, or a longer time"
                 )
 

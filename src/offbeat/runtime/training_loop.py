@@ -231,7 +231,7 @@ class TrainingLoop(ABC):
         if unsaved := self._saving.unsaved(self.counters):
             raise RunFailed(
                 f"the end of the run could not be saved, see log.txt: {unsaved} env steps since the last "
-                "checkpoint are lost; make room on the disk and type offbeat resume with this run's directory"
+                "checkpoint are lost; make room on the disk and run offbeat resume with this run's directory"
             )
         exit_code = 130 if self._signals.received else self.ending.exit_code
         return replace(self.ending, exit_code=exit_code, bottleneck=self._bottleneck())

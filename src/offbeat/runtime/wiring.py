@@ -104,7 +104,7 @@ def env_of(config: Config) -> EnvSpec:
     if env.no_decision and config.settings.learns_from == "replay":
         raise ConfigError(
             f"{env.id} has {NO_DECISION} in its infos, moments in which there is nothing to decide, but a replay "
-            f"cannot go on over these: type offbeat train ppo {env.id}, or step through them in the env itself"
+            f"cannot go on over these: run offbeat train ppo {env.id}, or step through them in the env itself"
         )
     return env
 
@@ -158,5 +158,5 @@ def device_of(config: Config) -> str:
     import torch
 
     if config.runtime.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is cuda, but torch finds no CUDA GPU here: type --device cpu")
+        raise ConfigError("device is cuda, but torch finds no CUDA GPU here: pass --device cpu")
     return "cuda" if config.runtime.device == "cuda" else "cpu"

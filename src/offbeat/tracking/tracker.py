@@ -37,7 +37,7 @@ def require_package(name: str | None) -> None:
     """
     if name is not None and not is_installed(name):
         raise ConfigError(
-            f'tracker is {name}, which is not installed: type pip install "offbeat[{name}]", or leave tracker out'
+            f'tracker is {name}, which is not installed: run pip install "offbeat[{name}]", or leave tracker out'
         )
 
 
