@@ -315,7 +315,7 @@ ONLY: Mapping[str, tuple[str, ...]] = {
 """key -> the runtimes in which it means something."""
 TAKES_TURNS: Mapping[str, str] = {
     "actors": "pass --workers N: each worker acts and learns by turns",
-    "max_lag": "each worker acts and learns by turns; what others change meanwhile is reported as hogwild_lag",
+    "max_lag": "each worker acts and learns by turns; what others change meanwhile is reported as gradient_staleness",
     "lag": "what workers do to one another depends on the clock",
     "split": "pass --workers N",
 }

@@ -252,7 +252,7 @@ LOCK_FREE = [
         train(f"{FREE} {given}", 2, f"{told}, which is not supported by the hogwild runtime", *instead)
         for given, told, instead in (
             ("--actors 2", "actors is 2", ["--workers N"]),
-            ("--max-lag 1", "max_lag is 1", ["hogwild_lag", "Leave it out"]),
+            ("--max-lag 1", "max_lag is 1", ["gradient_staleness", "Leave it out"]),
             ("--lag exact", "lag is exact", ["depends on the clock", "Leave it out"]),
             ("--set split=measured", "split is measured", ["--workers N"]),
             ("--set learner_cores=0", "learner_cores is (0,)", ["--runtime threads or --runtime processes"]),

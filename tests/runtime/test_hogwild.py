@@ -111,7 +111,7 @@ def test_one_worker_that_is_stopped_and_goes_on_has_the_bits_of_a_serial_run_tha
         assert resumed.metrics[name] == serial.metrics[name], name
     assert "episodes under way go on where they were" in log_of(resumed)
     assert ("the replay restored" in log_of(resumed)) == (cell.algorithm in ON_A_REPLAY)
-    assert {line["hogwild_lag_max"] for line in lines_of(resumed.path)} <= {None, 0}
+    assert {line["gradient_staleness_max"] for line in lines_of(resumed.path)} <= {None, 0}
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
@@ -201,9 +201,9 @@ def test_every_line_counts_all_workers_and_nothing_ever_goes_back(several):
     assert last["actor_restarts"] == last["updates_refused"] == last["acted_beyond"] == 0
     assert last["episodes"] > 10
     for line in lines:
-        lags = [line[f"hogwild_lag_{of}"] for of in ("min", "mean", "max")]
+        lags = [line[f"gradient_staleness_{of}"] for of in ("min", "mean", "max")]
         assert lags == [None] * 3 or 0 <= lags[0] <= lags[1] <= lags[2] <= last["updates"]
-    assert any(line["hogwild_lag_mean"] is not None for line in lines)
+    assert any(line["gradient_staleness_mean"] is not None for line in lines)
 
 
 def test_each_workers_state_is_of_the_end(several):

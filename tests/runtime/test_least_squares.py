@@ -66,11 +66,11 @@ def test_lock_free_steps_converge_to_the_solution_and_one_process_has_the_bits_o
     solved = pool.solve(case)
     np.testing.assert_allclose(solved.w, Problem().solution(), atol=1e-3)
     assert solved.updates == [COUNT] * case.workers, "each update was counted once"
-    lags = [figures["hogwild_lag_max"] for figures in solved.figures]
+    lags = [figures["gradient_staleness_max"] for figures in solved.figures]
     if case.workers == 1:
         np.testing.assert_array_equal(solved.w, alone())
         assert lags == [0]
     else:
         assert max(lags) > 0, "none was at work while another was"
-        assert min(figures["hogwild_lag_min"] for figures in solved.figures) >= 0
+        assert min(figures["gradient_staleness_min"] for figures in solved.figures) >= 0
         assert (solved.w != alone()).any()

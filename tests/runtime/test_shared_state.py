@@ -239,8 +239,8 @@ def lag_of(updates: Updates, rate: float = 0.1) -> float:
     figures = UpdateMetrics()
     updates.apply(0, Problem().minibatch((0,)), {"line": rate}, figures)
     told = figures.summed_up()
-    assert told["hogwild_lag_min"] == told["hogwild_lag_mean"] == told["hogwild_lag_max"]
-    return told["hogwild_lag_max"]
+    assert told["gradient_staleness_min"] == told["gradient_staleness_mean"] == told["gradient_staleness_max"]
+    return told["gradient_staleness_max"]
 
 
 @pytest.mark.parametrize("separate", [False, True])

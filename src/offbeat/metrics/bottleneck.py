@@ -214,5 +214,5 @@ def _judge_hogwild(acting: float, learning: float, wall_s: float, topology: Topo
     elif gain < WORTH_IT:
         advice = "one worker does what the serial runtime does, with another process on top"
     else:
-        advice = f"{_at_most(gain)}, at the price of updates by others in between (hogwild_lag)"
+        advice = f"{_at_most(gain)}, at the price of updates by others in between (gradient_staleness)"
     return BottleneckReport("hogwild", None, None, gain, f"{_LABELS['hogwild']}: {taken}; {advice}")

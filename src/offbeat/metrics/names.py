@@ -38,9 +38,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "policy_lag_max": "learning steps between acting and first use, the most",
     },
     "hogwild": {
-        "hogwild_lag_min": "updates of other workers between reading the parameters and changing them, the least",
-        "hogwild_lag_mean": "updates of other workers between reading the parameters and changing them, the mean",
-        "hogwild_lag_max": "updates of other workers between reading the parameters and changing them, the most",
+        "gradient_staleness_min": "updates of other workers between reading parameters and changing them, the least",
+        "gradient_staleness_mean": "updates of other workers between reading parameters and changing them, the mean",
+        "gradient_staleness_max": "updates of other workers between reading parameters and changing them, the most",
     },
     "replay": {
         "utd_ratio": "updates per env step after the warm-up, reached so far",

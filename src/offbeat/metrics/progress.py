@@ -57,10 +57,10 @@ class Status:
     sample_age_mean: float | None = None
     """In updates, like the other two; None without a replay."""
     sample_age_max: float | None = None
-    hogwild_lag_min: float | None = None
-    hogwild_lag_mean: float | None = None
+    gradient_staleness_min: float | None = None
+    gradient_staleness_mean: float | None = None
     """In updates, like the other two; None with one learner."""
-    hogwild_lag_max: float | None = None
+    gradient_staleness_max: float | None = None
     updates_refused: int = 0
     actor_wait_fraction: float | None = None
     """Fraction of the actors' time that they waited; None in serial too."""
@@ -220,7 +220,7 @@ def _line(status: Status, rates: Rates) -> str:
 
 def _distances(status: Status) -> list[str]:
     """Say how far acting and learning, and workers, lie apart."""
-    drift = [] if status.hogwild_lag_mean is None else [f"hogwild lag {drift_of(status)}"]
+    drift = [] if status.gradient_staleness_mean is None else [f"gradient staleness {drift_of(status)}"]
     if status.utd_ratio is not None:
         return [*ratio_of(status), *drift]
     return drift or [f"lag {lag_of(status)}"]
@@ -246,7 +246,7 @@ def lag_of(status: Status) -> str:
 
 def drift_of(status: Status) -> str:
     """Updates of other workers between reading the parameters and changing them, as min/mean/max."""
-    return _three(status.hogwild_lag_min, status.hogwild_lag_mean, status.hogwild_lag_max)
+    return _three(status.gradient_staleness_min, status.gradient_staleness_mean, status.gradient_staleness_max)
 
 
 def age_of(status: Status) -> str:

@@ -149,15 +149,15 @@ def _memory(status: Status) -> tuple[str, str]:
 
 def _distance(status: Status) -> list[tuple[str, str, str, str]]:
     """How far acting and learning lie apart: by the lag of the weights that act, or by the ratio and a replay's age."""
-    drift = [("hogwild lag", drift_of(status), "others' updates", "bright_black")]
+    drift = [("staleness", drift_of(status), "others' updates", "bright_black")]
     if status.utd_ratio is None:
         return (
             drift
-            if status.hogwild_lag_mean is not None
+            if status.gradient_staleness_mean is not None
             else [("policy lag", lag_of(status), "min/mean/max", "bright_black")]
         )
     return [
-        *(drift if status.hogwild_lag_mean is not None else []),
+        *(drift if status.gradient_staleness_mean is not None else []),
         ("update ratio", figure(status.utd_ratio), "per env step", "bright_black"),
         ("sample age", age_of(status), "in updates", "bright_black"),
     ]

@@ -425,9 +425,9 @@ _SHOWN = (
     "actor_wait_fraction",
     "learner_wait_fraction",
     "slots_filled",
-    "hogwild_lag_min",
-    "hogwild_lag_mean",
-    "hogwild_lag_max",
+    "gradient_staleness_min",
+    "gradient_staleness_mean",
+    "gradient_staleness_max",
     "memory_main_mb",
     "memory_children_mb",
 )

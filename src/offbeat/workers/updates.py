@@ -104,7 +104,7 @@ class Updates:
             self._note_read()
         applied = self._apply_stages(number, minibatch, rates, collected)
         if self._counter:
-            collected.add_spread("hogwild_lag", np.array([self._counter.others() - self._seen]))
+            collected.add_spread("gradient_staleness", np.array([self._counter.others() - self._seen]))
             self._counter.count(refused=not applied)
             self._note_read()  # a copy was renewed when it had been changed
         if applied:
