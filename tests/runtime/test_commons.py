@@ -19,7 +19,6 @@ from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.registry import algorithm_entry
 from offbeat.runtime.commons import (
     CommonsShape,
-    Done,
     SharedStorage,
     WorkersBoard,
     WorkerTally,
@@ -27,6 +26,7 @@ from offbeat.runtime.commons import (
     write_initial,
 )
 from offbeat.runtime.crew import LockFreeParts, build_lock_free
+from offbeat.runtime.saved_state import Done
 from offbeat.runtime.wiring import learner_of
 from offbeat.types import LossResult, Minibatch, Tree
 from offbeat.workers.actor import Actor, Unwatched

@@ -21,8 +21,9 @@ from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.block import Block, lies_apart
 from offbeat.runtime.child import Child, Report, start_child
-from offbeat.runtime.commons import NOT_BEGUN, Arrays, CommonsShape, Done, SharedStorage, WorkersBoard, write_initial
+from offbeat.runtime.commons import NOT_BEGUN, Arrays, CommonsShape, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.gate import NAP_S, Bell
+from offbeat.runtime.saved_state import Done
 from offbeat.runtime.supervisor import Notify, Supervisor
 from offbeat.runtime.wiring import device_of, env_of
 from offbeat.runtime.worker_process import Orders, State, Told

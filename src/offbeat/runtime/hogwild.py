@@ -15,10 +15,9 @@ import numpy as np
 
 from offbeat.errors import ConfigError
 from offbeat.metrics.recorder import Counters
-from offbeat.runtime.commons import Done
 from offbeat.runtime.conductor import Conductor, Ending, Watchers
 from offbeat.runtime.crew import Crew, LockFreeParts
-from offbeat.runtime.saved_state import require_like
+from offbeat.runtime.saved_state import Done, require_like
 from offbeat.runtime.worker_process import State, Told
 from offbeat.types import Tree
 
