@@ -378,23 +378,31 @@ def test_a_run_whose_worker_hangs_ends_in_time_on_its_last_checkpoint_and_says_w
 
 
 @pytest.mark.parametrize("moment", ["at the end", "on the way"])
-def test_a_worker_killed_at_rest_while_it_is_evaluated_has_its_part_in_the_checkpoint(tmp_path, moment):
+def test_a_worker_killed_while_it_is_paused_and_evaluated_has_its_part_in_the_checkpoint(tmp_path, moment):
     killed: list[int] = []
+    evaluated: set[bool] = set()
 
     def kill_one(self: HogwildLoop) -> None:
-        at_the_end = self.counters.env_steps >= 600
-        if self._pool.paused and at_the_end == (moment == "at the end") and not killed:
+        if (self.counters.env_steps >= 600) == (moment == "at the end") and not killed:
             killed.append(self._pool._supervisor.processes[0].process.pid)
             os.kill(killed[0], signal.SIGKILL)
             while not self._pool.restarts:
                 self._pool.wait()
         during(self)
 
+    def due_while_paused(self: HogwildLoop, _before: Any, *, finished: bool) -> bool:
+        """Once on the way, and once at the end."""
+        due = self._pool.paused and finished not in evaluated
+        evaluated.update({finished} if due else ())
+        return due
+
     during = HogwildLoop._during_evaluation
     often: dict[str, Any] = {
-        "eval_every": 300, "checkpoint_every": 300, "eval_episodes": 2, "steps": 600, "evaluator": "inline"
+        "eval_every": 300, "checkpoint_every": 300, "eval_episodes": 2, "steps": 600, "evaluator": "inline",
+        "eval_time_share": 1,
     }  # fmt: skip
-    with patch.object(HogwildLoop, "_during_evaluation", kill_one):
+    patches: dict[str, Any] = {"_during_evaluation": kill_one, "_evaluation_due": due_while_paused}
+    with patch.multiple(HogwildLoop, **patches):
         run = small_sac(tmp_path / "run", **often, runtime="hogwild", workers=2, capacity=3000)
     assert killed
     assert run.metrics["actor_restarts"] == 1

@@ -17,8 +17,8 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.registry import algorithm_entry
+from offbeat.runtime.saved_state import Done
 from offbeat.runtime.shared_state import (
-    Done,
     SharedStateShape,
     SharedStorage,
     WorkersBoard,

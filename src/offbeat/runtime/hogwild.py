@@ -15,8 +15,7 @@ import numpy as np
 
 from offbeat.errors import ConfigError
 from offbeat.metrics.recorder import Counters
-from offbeat.runtime.saved_state import require_like
-from offbeat.runtime.shared_state import Done
+from offbeat.runtime.saved_state import Done, require_like
 from offbeat.runtime.training_loop import Ending, TrainingLoop, Watchers
 from offbeat.runtime.worker_pool import LockFreeParts, WorkerPool
 from offbeat.runtime.worker_process import State, WorkerReport

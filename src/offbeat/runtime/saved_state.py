@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,20 @@ from offbeat.errors import ConfigError
 from offbeat.fields import Counter, Share, build, in_short, read
 from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.recorder import Counters
-from offbeat.runtime.shared_state import Done
+
+
+class Done(NamedTuple):
+    """What a worker has done, up to the end of its last learning step. All count through every resume."""
+
+    learning_steps: int = 0
+    env_steps: int = 0
+    origin: int = 0
+    """The ticket that its replay began with."""
+    valid: int = 0
+    """Transitions since then: the ratio is held on these."""
+    unheld: int = 0
+    """Updates that were made before then: the ratio is not held on these."""
+
 
 _Done = make_dataclass("_Done", [(name, Counter) for name in Done._fields])
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"

@@ -25,6 +25,7 @@ from offbeat.memory.records import F64, Records, record_slabs
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime.deadline import Deadline
+from offbeat.runtime.saved_state import Done
 from offbeat.types import Array, Tree
 
 Arrays = dict[str, Any]
@@ -205,19 +206,6 @@ def _packed(count: float, mean: Array, squares: Array) -> NDArray[np.float64]:
 
 
 # --- the board ----------------------------------------------------------------------------------------------
-
-
-class Done(NamedTuple):
-    """What a worker has done, up to the end of its last learning step. All count through every resume."""
-
-    learning_steps: int = 0
-    env_steps: int = 0
-    origin: int = 0
-    """The ticket that its replay began with."""
-    valid: int = 0
-    """Transitions since then: the ratio is held on these."""
-    unheld: int = 0
-    """Updates that were made before then: the ratio is not held on these."""
 
 
 def board_slabs(workers: int) -> list[Slab]:

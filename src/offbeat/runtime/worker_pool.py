@@ -22,10 +22,10 @@ from offbeat.runtime.acting import Plan
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.device_buffer import DeviceBuffer, lies_apart
 from offbeat.runtime.gate import NAP_S, Bell
+from offbeat.runtime.saved_state import Done
 from offbeat.runtime.shared_state import (
     NOT_BEGUN,
     Arrays,
-    Done,
     SharedStateShape,
     SharedStorage,
     WorkersBoard,
