@@ -176,6 +176,7 @@ def _begin(launch: Launch, conductor: Conductor, sinks: Sequence[LateSink]) -> N
 
     Raises:
         ConfigError: the disk is full, or the directory cannot be written to.
+        RunDirectoryGone: the directory is not there any more.
     """
     try:
         message = launch.begin(launch.parts, conductor)
@@ -183,6 +184,7 @@ def _begin(launch: Launch, conductor: Conductor, sinks: Sequence[LateSink]) -> N
             launch.commit()
             launch.begun = True
     except OSError as error:
+        conductor.require_directory()
         raise ConfigError(
             f"the run directory {launch.directory.path} cannot be written to ({error.strerror or error}), so the run "
             "does not begin: make room, or give another with --run-dir"
