@@ -65,6 +65,22 @@ def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, capsys
     assert not run.exists()
 
 
+@pytest.mark.parametrize("moment", ["write_status", "presence", "store"])
+def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_run_in_the_same_way(
+    tmp_path, monkeypatch, moment
+):
+    run, called = tmp_path / "run", getattr(RunDirectory, moment)
+
+    def delete_first(self: RunDirectory, *arguments: Any, **named: Any) -> Any:
+        shutil.rmtree(run, ignore_errors=True)
+        return called(self, *arguments, **named)
+
+    monkeypatch.setattr(RunDirectory, moment, delete_first)
+    with pytest.raises(RunDirectoryGone, match="deleted or moved while the run went on"):
+        small_run(run, steps=64)
+    assert not run.exists()
+
+
 def test_a_run_directory_that_is_replaced_by_another_counts_as_deleted(tmp_path):
     directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
     presence = directory.presence()

@@ -264,7 +264,8 @@ class Presence:
         if monotonic() < self._next_poll and not at_once:
             return
         self._next_poll = monotonic() + POLL_EVERY_S
-        if _identity(self._path) != self._identity:
+        now = _identity(self._path)
+        if now is None or now != self._identity:
             raise RunDirectoryGone(
                 f"the run directory {self._named} was deleted or moved while the run went on: the run stops, and what "
                 "it learned since its last checkpoint is lost"

@@ -176,6 +176,7 @@ def _begin(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
 
     Raises:
         ConfigError: the disk is full, or the directory cannot be written to.
+        RunDirectoryGone: the directory is not there any more.
     """
     try:
         message = context.start(context.parts, loop)
@@ -183,6 +184,7 @@ def _begin(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
             context.commit()
             context.begun = True
     except OSError as error:
+        loop.require_directory()
         raise ConfigError(
             f"the run directory {context.directory.path} cannot be written to ({error.strerror or error}), so the run "
             "does not begin: make room, or give another with --run-dir"

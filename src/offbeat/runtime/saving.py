@@ -82,10 +82,12 @@ class Saving:
 
         Raises:
             ConfigError: it could not be written, so the run had better not begin.
+            RunDirectoryGone: the directory is not there any more.
         """
         try:
             self._write(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",))
         except OSError as error:
+            self.presence.require(at_once=True)
             raise ConfigError(
                 f"a checkpoint cannot be written to the run directory {self._directory.path} "
                 f"({error.strerror or error}), so the run does not begin: make room, or give another with --run-dir"

@@ -205,6 +205,14 @@ class TrainingLoop(ABC):
         self._begun = monotonic()
         self._show("training")
 
+    def require_directory(self) -> None:
+        """Refuse to go on without the run directory.
+
+        Raises:
+            RunDirectoryGone: it is not there any more.
+        """
+        self._saving.presence.require(at_once=True)
+
     def _wanted_stop(self, env_steps: int) -> Ending | None:
         self._saving.presence.require()
         run = self._run
