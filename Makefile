@@ -1,5 +1,6 @@
 # make demo    train CartPole, evaluate and plot it; says what to type next
-# make test    all tests
+# make test    the tests that each change must pass
+# make test-all  all tests, then the whole matrix of bits and the soak: hours
 # make check   lint, format and types
 # Each first makes .venv, unless it is there. Another Python: make PYTHON=python3.12 test
 
@@ -9,14 +10,20 @@ EXTRAS = atari,mujoco,box2d,video,dev
 BIN = $(VENV)/bin
 READY = $(VENV)/.offbeat-is-installed
 
-.PHONY: demo test check format bench steps-to-score scores exactness soak constraints clean
+.PHONY: demo test test-all check format bench steps-to-score scores exactness soak constraints clean
 
 demo: $(READY)
 	@OFFBEAT=$(BIN)/offbeat examples/demo.sh
 
 # Each of pytest's processes computes on one thread: with more, they would only wait for each other.
 test: $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 8 -m "not thorough" $(ARGS)
+
+# Some parts alone: make test ARGS='-m chaos', or exact, learning, docs.
+test-all: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 8 $(ARGS)
+	@$(BIN)/python -m benchmarks.exactness
+	@$(BIN)/python -m benchmarks.soak
 
 check: $(READY)
 	@$(BIN)/ruff check

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.marks import more
 from tests.reference.runs import Said, Started, lines_of, offbeat, our_lines, small_arguments, status_of
 
 from offbeat.checkpoint import load
@@ -164,10 +165,9 @@ def actor_pids() -> list[int]:
 HANGS = pytest.mark.parametrize(
     ("env", "timeout"),
     [
-        ("HangsOnce", "step_timeout_s"),
         ("HangsHoldingTheInterpreter", "step_timeout_s"),
         ("HangsInReset", "reset_timeout_s"),
-        ("HangsInFirstReset", "reset_timeout_s"),
+        *more(("HangsOnce", "step_timeout_s"), ("HangsInFirstReset", "reset_timeout_s")),
     ],
 )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.runs import (
     Started,
     is_alive,
@@ -29,7 +30,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("runtime", LAYOUTS)
+@pytest.mark.parametrize("runtime", ["processes", "hogwild", *more("serial", "threads")])
 def test_what_envs_print_start_and_leave_behind_disturbs_nobody(tmp_path, runtime):
     settings = {**CURIOUS, **LAYOUTS[runtime], "runtime": runtime, "steps": 300, "info_metrics": ("alive",)}
     run = tmp_path / "run"

@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
+from tests.reference.marks import more
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
 from tests.reference.run_envs import Doors
 from tests.reference.runs import (
@@ -150,8 +151,7 @@ def test_there_are_fifty_kills():
     assert KILLS * len(CASES) == 50
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["a2c-shared", "sac-synced", *more("a2c-synced", "sac-shared", "sac-links")])
 def test_workers_killed_at_random_moments_are_all_started_again_and_the_run_ends_whole(tmp_path, name):
     case, random, path, shared = CASES[name], Random(name), tmp_path / "run", shared_memory()
     moments = [at(random.uniform(0, 0.7) * case.steps) for _ in range(KILLS)]

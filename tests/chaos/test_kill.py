@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.reference.endless_saves import FOR_EVER, numbered
+from tests.reference.marks import more
 from tests.reference.runs import (
     Started,
     actors_of,
@@ -79,7 +80,7 @@ ORPHANED_S = 5.0
     ("env", "number"),
     [
         ("Unhurried", signal.SIGKILL),
-        ("HangsOnce", signal.SIGKILL),
+        *more(("HangsOnce", signal.SIGKILL)),
         ("HangsHoldingTheInterpreter", signal.SIGKILL),
         ("Unhurried", signal.SIGHUP),  # the terminal is gone
     ],

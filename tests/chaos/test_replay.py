@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.marks import more
 from tests.reference.replay_runs import (
     LINKS,
     SMALL_SAC,
@@ -89,7 +90,7 @@ def killing_actors(run: Path, random: Random, most: int) -> tuple[Any, list[int]
     return callback, killed
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("n_step", [3, *more(1)])
 def test_actors_killed_at_random_moments_cut_their_episodes_and_no_transition_reaches_across(tmp_path, n_step):
     path = tmp_path / "run"
     callback, killed = killing_actors(path, Random(n_step), most=5)

@@ -181,7 +181,6 @@ def test_actors_with_large_states_end_by_themselves_and_close_their_envs():
     assert len(list(Path().glob("closed-*"))) >= 2  # one a process
 
 
-@pytest.mark.slow
 def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
     layout = {"actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
     with scene(env="still/SlowState-v0", imports=ENVS, **layout) as it:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
 from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, untimed, weights_of
 
@@ -70,28 +71,30 @@ TOLD = {
 WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16}
 CELLS = [
     Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads"),
-    Cell("ppo", "CartPole-v1", 1, 2, 2, "threads", "threads"),
     Cell("ppo", "CartPole-v1", 3, 3, 3, "processes", "processes"),
+    Cell("impala", "CartPole-v1", 1, 1, 2, "threads", "serial", {"decorrelate": True}),
+    Cell("impala", "Pendulum-v1", 3, 2, 1, "processes", "processes", {"env_groups": 2}),
+    # Wide enough that OpenBLAS really uses both threads.
+    Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
+    # Envs that report numbers, and are told how far the training has come.
+    Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
+    # Moments in which there is nothing to decide, which a core sees too.
+    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "serial", "processes", {"imports": (CURIOUS,)}),
+]
+MORE_CELLS = [
+    Cell("ppo", "CartPole-v1", 1, 2, 2, "threads", "threads"),
     Cell("ppo", "Pendulum-v1", 0, 2, 2, "threads", "processes"),
     Cell("ppo", "Pendulum-v1", 1, 3, 2, "processes", "serial"),
     Cell("ppo", "Pendulum-v1", 3, 1, 2, "serial", "processes"),
     Cell("impala", "CartPole-v1", 0, 3, 3, "processes", "threads"),
-    Cell("impala", "CartPole-v1", 1, 1, 2, "threads", "serial", {"decorrelate": True}),
-    Cell("impala", "Pendulum-v1", 3, 2, 1, "processes", "processes", {"env_groups": 2}),
     Cell("impala", "Pendulum-v1", 1, 2, 3, "threads", "processes"),
     Cell("a2c", "CartPole-v1", 3, 1, 1, "processes", "threads"),
     Cell("a2c", "CartPole-v1", 0, 2, 3, "threads", "threads", {"learner_threads": 2}),
-    # Wide enough that OpenBLAS really uses both threads.
-    Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     Cell("a2c", "Pendulum-v1", 1, 3, 2, "serial", "processes", {"learner_threads": 2, "env_groups": 4}),
     Cell("a2c", "Pendulum-v1", 3, 3, 1, "processes", "serial", {"decorrelate": True}),
     # What more features of envs and networks meet: all of them, one by one, are in the matrix.
     Cell("impala", "Pendulum-v1", 1, 2, 1, "threads", "processes", {"core": "lstm", "core_size": 8}),
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
-    # Envs that report numbers, and are told how far the training has come.
-    Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
-    # Moments in which there is nothing to decide, which a core sees too.
-    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "serial", "processes", {"imports": (CURIOUS,)}),
     Cell("impala", "curious/WaitingCue-v0", 1, 2, 2, "threads", "serial", {**CORE, "imports": (CURIOUS,)}),
     Cell("a2c", "curious/LearningVector-v0", 2, 2, 2, "serial", "processes", {**TOLD, "info_metrics": ("age", "wind")}),
 ]
@@ -101,22 +104,24 @@ SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 COPIED = {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True}
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
 REPLAY_CELLS = [
-    ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
-    ReplayCell("sac", "Pendulum-v1", 1, 1, "threads", "processes", {"prioritized": True}),
-    ReplayCell("sac", "Pendulum-v1", 2, 2, "processes", "serial", {"normalize_observations": True}),
     ReplayCell("sac", "Pendulum-v1", 6, 3, "serial", "processes", {"policy_delay": 2, "learner_threads": 2}),
-    ReplayCell("sac", "CartPole-v1", 3, 2, "processes", "threads", {"prioritized": True, "n_step": 2}),
-    ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
     ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
     # Sequences, whose states go on over tickets and stops.
     ReplayCell("dqn", "CartPole-v1", 2, 2, "processes", "threads", {**REMEMBERS, "core": "gru", "prioritized": True}),
+]
+MORE_REPLAY_CELLS = [
+    ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
+    ReplayCell("sac", "Pendulum-v1", 1, 1, "threads", "processes", {"prioritized": True}),
+    ReplayCell("sac", "Pendulum-v1", 2, 2, "processes", "serial", {"normalize_observations": True}),
+    ReplayCell("sac", "CartPole-v1", 3, 2, "processes", "threads", {"prioritized": True, "n_step": 2}),
+    ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
     ReplayCell("sac", "Pendulum-v1", 3, 2, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
     ReplayCell("dqn", "curious/Learning-v0", 3, 2, "threads", "processes", {**TOLD, "n_step": 2}),
 ]
 
 
 def test_the_cells_cover_every_algorithm():
-    assert {cell.algorithm for cell in CELLS + REPLAY_CELLS} == set(ALGORITHMS)
+    assert {cell.algorithm for cell in CELLS + MORE_CELLS + REPLAY_CELLS + MORE_REPLAY_CELLS} == set(ALGORITHMS)
 
 
 def figures_of(run: Run) -> dict[int, dict[str, Any]]:
@@ -124,7 +129,11 @@ def figures_of(run: Run) -> dict[int, dict[str, Any]]:
     return {line["learning_step"]: untimed(line) for line in lines_of(run.path)}
 
 
-@pytest.mark.parametrize("cell", [*CELLS, *REPLAY_CELLS], ids=lambda cell: "-".join(map(str, cell[:-1])))
+@pytest.mark.parametrize(
+    "cell",
+    [*CELLS, *REPLAY_CELLS, *more(*MORE_CELLS, *MORE_REPLAY_CELLS)],
+    ids=lambda cell: "-".join(map(str, cell[:-1])),
+)
 def test_all_runtimes_give_the_same_bits_and_the_same_figures(tmp_path, cell):
     serial = cell.run(tmp_path / "serial")
     for runtime in BOTH:
@@ -209,7 +218,6 @@ def test_settings_that_mean_nothing_in_another_runtime_are_dropped_when_it_resum
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@pytest.mark.slow
 def test_the_bits_are_the_same_from_the_command_line_with_no_thread_variable_set(tmp_path, monkeypatch):
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)

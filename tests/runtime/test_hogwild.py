@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
+from tests.reference.marks import more
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, sac_arguments, small_sac, updates_due
 from tests.reference.runs import (
     Started,
@@ -65,24 +66,26 @@ SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 SEQUENCES = {"core": "gru", "core_size": 8, "batch_size": 24}
 KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
 CELLS = [
-    Cell("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
     Cell("a2c", "Pendulum-v1", "synced", "per_worker", True),
     Cell("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
-    Cell("ppo", "Pendulum-v1", "synced", "shared", False, {"unrolls_per_batch": 2}),
     Cell("sac", "Pendulum-v1", "shared", "shared", True, {"normalize_observations": True, "prioritized": True}),
+    Cell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
+    Cell("sac", "CartPole-v1", "synced", "shared", False, {**SEQUENCES, "prioritized": True}),
+]
+MORE_CELLS = [
+    Cell("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
+    Cell("ppo", "Pendulum-v1", "synced", "shared", False, {"unrolls_per_batch": 2}),
     Cell("sac", "Pendulum-v1", "synced", "per_worker", False, {"policy_delay": 2, "n_step": 3}),
     Cell("sac", "CartPole-v1", "synced", "shared", True, {"prioritized": True, "utd_ratio": "1/2"}),
     Cell("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
     Cell("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
-    Cell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
-    Cell("sac", "CartPole-v1", "synced", "shared", False, {**SEQUENCES, "prioritized": True}),
 ]
 CURIOUS: dict[str, Any] = {
     "info_metrics": ("place", "success", "progress", "wind"),
     "curriculum": ("wind 0:0 0.7:0.5",),
     "imports": ("tests.reference.curious_envs",),
 }
-CELLS += [
+MORE_CELLS += [
     Cell("a2c", "curious/Learning-v0", "synced", "shared", False, CURIOUS),
     Cell("sac", "curious/Learning-v0", "shared", "shared", True, CURIOUS),
 ]
@@ -92,7 +95,7 @@ LONG = {"a2c": 12_000, "ppo": 4096, "sac": 600, "dqn": 600}
 COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused", "episodes", "episode_return_mean")
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str, cell[:-1])))
+@pytest.mark.parametrize("cell", [*CELLS, *more(*MORE_CELLS)], ids=lambda cell: "-".join(map(str, cell[:-1])))
 def test_one_worker_that_is_stopped_and_goes_on_has_the_bits_of_a_serial_run_that_went_through(tmp_path, cell):
     steps = LONG[cell.algorithm] if cell.at_once else SHORT[cell.algorithm]
     settings: dict[str, Any] = {"steps": steps, **cell.more}

@@ -47,7 +47,7 @@ def small(**settings: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("layout", "costs", "sps", "bound"),
+    ("topology", "costs", "sps", "bound"),
     [
         ({"runtime": "serial", "max_lag": 0}, COSTS, 25_000, "actors"),
         ({"runtime": "serial", "max_lag": 0}, Costs(1, 1, 8, 8), 100_000, "learner"),

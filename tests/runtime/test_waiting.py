@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.reference.marks import more
 from tests.reference.runs import begun, lines_of, offbeat, small_arguments, small_run, unrolls_of
 
 from offbeat.checkpoint import load
@@ -67,7 +68,7 @@ def exact_value(age: int, gamma: float) -> float:
     return 1 + gamma * (between + exact_value(following, gamma))
 
 
-@pytest.mark.parametrize("settings", [{}, pytest.param({"max_lag": 1}, marks=pytest.mark.slow)], ids=["gae", "vtrace"])
+@pytest.mark.parametrize("settings", [{}, *more({"max_lag": 1})], ids=["gae", "vtrace"])
 def test_values_are_those_in_closed_form_though_unrolls_end_in_the_middle_of_waits(tmp_path, settings):
     run = small_run(
         tmp_path / "run",
@@ -103,7 +104,6 @@ def batch_of(parts: Any) -> Tree:
     return unrolls_of(parts).batch(0)
 
 
-@pytest.mark.slow
 def test_a_core_sees_what_passes_while_there_is_nothing_to_decide(tmp_path):
     settings: dict[str, Any] = {"core": "gru", "core_size": 16, "learning_rate": 1e-2, "unroll_length": 18, "epochs": 4}
     run = small_run(tmp_path / "run", CUE, **{**CURIOUS, **settings, "steps": 12_000, "envs_per_actor": 16})
