@@ -1,4 +1,4 @@
-"""docs/coming-from.md names settings of ours that exist."""
+"""docs/how-to/coming-from names settings of ours that exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.reference.pages import ROOT
 from offbeat.cli.main import COMMANDS
 from offbeat.config import setting_names
 
-PAGE = (ROOT / "docs/coming-from.md").read_text()
+PAGE = (ROOT / "docs/how-to/coming-from").read_text()
 RUNTIMES = {"serial", "threads", "processes"}
 """Named in the column too, and no settings."""
 
