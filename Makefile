@@ -30,7 +30,7 @@ format: $(READY)
 
 # Strict: a link that leads nowhere, or a docstring that cannot be read, is an error. Nothing is fetched.
 docs: $(READY)
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site begins at build/site/index.html"
 
 # Needs the peers' own environments: see benchmarks/README.md, which tells of the next ones too.

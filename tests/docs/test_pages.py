@@ -31,3 +31,7 @@ def test_each_page_can_be_reached_from_the_readme():
         inside = {str(path.relative_to(ROOT)) for path in targets if path.is_relative_to(ROOT)}
         waiting += (inside & PAGES.keys()) - reached
     assert reached == PAGES.keys()
+
+
+def test_the_readme_is_read_in_a_few_minutes():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
