@@ -41,11 +41,11 @@ _SEED, _ENV = "run.seed", "run.env"
 _WINDOW = 100
 """Points of a curve that its moving average is over."""
 _GREY = "#555555"
-_FAINT = {"linewidth": 1.0, "alpha": 0.4}
+_FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
 """How training returns look where there are evaluations."""
-_STRONG = {"linewidth": 1.8, "alpha": 1.0}
-_DOTTED = {"linewidth": 1.4, "alpha": 0.9, "linestyle": ":"}
-_MARKED = {"marker": "o", "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.7}
+_STRONG: dict[str, Any] = {"linewidth": 1.8, "alpha": 1.0}
+_DOTTED: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9, "linestyle": ":"}
+_MARKED: dict[str, Any] = {"marker": "o", "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.7}
 _BAND_ALPHA = 0.2
 _BOLD: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 
