@@ -1,16 +1,16 @@
 # make demo    train CartPole, evaluate and plot it; says what to type next
-# make test    the tests that each change must pass
-# make test-all  all tests, then the whole matrix of bits and the soak: hours
+# make test    the tests that each change must pass; make test-all: all tests, and hours of long runs
 # make check   lint, format and types
+# make docs    the documentation as a site, in build/site
 # Each first makes .venv, unless it is there. Another Python: make PYTHON=python3.12 test
 
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS = atari,mujoco,box2d,video,dev
+EXTRAS = atari,mujoco,box2d,video,dev,docs
 BIN = $(VENV)/bin
 READY = $(VENV)/.offbeat-is-installed
 
-.PHONY: demo test test-all check format bench steps-to-score scores exactness soak constraints clean
+.PHONY: demo test test-all check format docs bench steps-to-score scores exactness soak constraints clean
 
 demo: $(READY)
 	@OFFBEAT=$(BIN)/offbeat examples/demo.sh
@@ -33,6 +33,11 @@ check: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+# Strict: a link that leads nowhere, or a docstring that cannot be read, is an error. Nothing is fetched.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site begins at build/site/index.html"
 
 # Needs the peers' own environments: see benchmarks/README.md, which tells of the next ones too.
 bench: $(READY)

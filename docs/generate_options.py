@@ -1,4 +1,4 @@
-"""Write docs/options.md from the code: every key and every flag, with what the code says of it.
+"""Write docs/reference/options.md from the code: every key and every flag, with what the code says of it.
 
 python docs/generate_options.py
 """
@@ -21,7 +21,7 @@ from offbeat.env_config import EnvConfig
 from offbeat.fields import describe, hints_of
 from offbeat.registry import ALGORITHMS
 
-PAGE = Path(__file__).parent / "options.md"
+PAGE = Path(__file__).parent / "reference/options.md"
 
 HEAD = """\
 # Options

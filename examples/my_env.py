@@ -4,8 +4,8 @@
     offbeat check my_env/Docking-v0 --import my_env
     offbeat train ppo my_env/Docking-v0 --import my_env --steps 100000 --set normalize_returns=true
 
-Importing this module registers the env. It draws every random number from `self.np_random`, so that its seed
-fixes its rows, and it can be saved and put back, so that a resumed run goes on bit for bit.
+Importing this module registers the env. All random numbers come from `self.np_random`, so equal seeds give equal rows.
+With `snapshot` and `restore` a resumed run continues bit for bit.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Docking(gym.Env[Observation, Observation]):
         return self._observation(), reward, lost, False, {}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that is kept between steps; offbeat keeps `np_random` and the time limit by itself."""
+        """Return everything that is kept between steps, except `np_random` and the time limit: offbeat saves those."""
         return {"position": self._position, "speed": self._speed, "current": self._current}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Put back what `snapshot` returned."""
+        """Restore what `snapshot` returned."""
         self._position, self._speed, self._current = state["position"], state["speed"], state["current"]
 
     def _observation(self) -> Observation:

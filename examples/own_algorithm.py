@@ -1,11 +1,11 @@
-"""An algorithm of your own: Munchausen DQN, which rewards an action also for how sure the policy is of it.
+"""An algorithm of your own: Munchausen DQN, which adds the log-probability of the action to the reward.
 
     cd examples
     offbeat train munchausen CartPole-v1 --import own_algorithm --steps 50000 --set temperature=0.03
 
-Importing this module gives the algorithm its name. It is also trained by its place, own_algorithm:MunchausenDQN, and
-from Python as a class, offbeat.train(MunchausenDQN, "CartPole-v1"). It runs in every runtime, stops and goes on, and
-with `--lag exact` gives the same bits in all of them, as DQN does: only the targets are its own.
+Importing this module registers the name `munchausen`. The algorithm can also be named by its place,
+own_algorithm:MunchausenDQN, or from Python by its class, offbeat.train(MunchausenDQN, "CartPole-v1"). Only the targets
+differ from DQN. Runtimes, resuming and `--lag exact` work as for DQN.
 
 Vieillard, Pietquin and Geist 2020, Munchausen Reinforcement Learning, arXiv:2007.14430.
 """
@@ -27,20 +27,20 @@ from offbeat.types import Minibatch
 
 @dataclass(frozen=True)
 class MunchausenConfig(DQNConfig):
-    """The settings of DQN, with those of the paper for Atari (table 1). `double` means nothing here."""
+    """The settings of DQN, and those of the paper for Atari (table 1). `double` is ignored."""
 
     temperature: Positive = 0.03
     """In units of reward: the policy is the softmax of values / temperature."""
     munchausen_weight: Share = 0.9
-    """Weight of the reward for being sure; 0 is soft Q-learning."""
+    """Weight of the log-probability in the reward; 0 is soft Q-learning."""
     least_log: Annotated[float, Bound(below=0)] = -1.0
-    """What temperature x log-probability counts as at least."""
+    """Lower bound of temperature x log-probability."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_step != 1:
             raise offbeat.ConfigError(
-                f"n_step is {self.n_step}, but the reward for being sure is that of one step: leave it out"
+                f"n_step is {self.n_step}, but Munchausen DQN supports only n_step 1: leave it out"
             )
 
 
@@ -53,15 +53,15 @@ def munchausen_targets(
         rewards: [M].
         discounts: [M], of what follows; 0 after a termination.
         scaled_log_prob: [M], temperature x log-probability of the recorded action.
-        soft_values: [M], V(s'): the expected value less temperature x log-probability of what may be done there.
-        weight: of the reward for being sure.
-        least: what scaled_log_prob counts as at least.
+        soft_values: [M], V(s'): the expectation of value minus temperature x log-probability over the next actions.
+        weight: of the log-probability in the reward.
+        least: lower bound of scaled_log_prob.
     """
     return rewards + weight * scaled_log_prob.clamp(least, 0) + discounts * soft_values
 
 
 class MunchausenDQN(DQN):
-    """DQN with targets of its own. Acting, exploring, the network and all else are DQN's."""
+    """DQN with other targets. Acting, exploration, network and everything else are DQN's."""
 
     config_class = MunchausenConfig
     _config: MunchausenConfig

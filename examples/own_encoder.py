@@ -1,11 +1,11 @@
-"""An encoder of your own: for env offbeat/PixelsGoal-v0, which shows a goal in a vector and a square in an image.
+"""An encoder of your own, for env offbeat/PixelsGoal-v0: it shows a goal in a vector and a square in an image.
 
     cd examples
     offbeat train ppo offbeat/PixelsGoal-v0 --steps 10000 --set encoder=own_encoder:GoalEncoder minibatch_size=128
 
-A torch module needs nothing but forward(observations) -> features. It is given all that is observed, as tensors of the
-env's own shapes and dtypes with one axis of rows before them: a dict where the observation is one, else the tensor. It
-is made anew for each network, by what is observed: a `Leaf` each (name, shape, dtype), likewise a dict or one alone.
+An encoder is a torch module with forward(observations) -> features. `observations` has the env's own shapes and dtypes
+with one axis of rows in front: a dict of tensors for a Dict observation, otherwise one tensor. The constructor gets the
+description of the observation: a `Leaf` (name, shape, dtype), or a dict of them. Each network gets its own encoder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from offbeat.types import Leaf
 
 
 class GoalEncoder(nn.Module):
-    """Multiplies what it sees in the image with the goal: which side is right depends on both."""
+    """Multiplies features of the image with features of the goal: which side is right depends on both."""
 
     def __init__(self, observation: Mapping[str, Leaf], units: int = 32) -> None:
         super().__init__()

@@ -42,7 +42,10 @@ def test_a_preset_can_be_used_for_another_env():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"assignments": {"learnin_rate": "1"}}, ["unknown key 'learnin_rate'", "'learning_rate'", "docs/options.md"]),
+        (
+            {"assignments": {"learnin_rate": "1"}},
+            ["unknown key 'learnin_rate'", "'learning_rate'", "docs/reference/options.md"],
+        ),
         ({"assignments": {"unrol_length": "1"}}, ["unknown key 'unrol_length'", "'unroll_length'"]),
         ({"preset": "ppo-cartpole-v2"}, ["unknown preset", "'ppo-cartpole-v1'", "offbeat list presets"]),
         ({"flags": {"steps": 10}, "assignments": {"steps": "20"}}, ["steps is given twice", "keep one"]),

@@ -87,7 +87,7 @@ REMEMBERS: dict[str, Any] = {
 )
 def test_what_was_shown_first_is_recalled_with_a_core(tmp_path, core, seed):
     run = train("ppo", "offbeat/Recall-v0", run_dir=tmp_path / "run", seed=seed, core=core, core_size=32, **REMEMBERS)
-    assert run.metrics["eval_return_mean"] > 0.95  # of 1, see docs/envs.md
+    assert run.metrics["eval_return_mean"] > 0.95  # of 1, see docs/reference/envs.md
 
 
 def test_and_not_without_one(tmp_path):

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/concepts.md: the data path, the pace's order in time, and rows at an episode's end.
+"""Draw the pictures of docs/concepts/: the data path, the pace's order in time, and rows at an episode's end.
 
 python docs/images/draw.py
 """

@@ -458,7 +458,9 @@ def resolve(
     for source in (flags or {}, assignments or {}):
         for key, value in source.items():
             if key not in homes:
-                raise unknown("key", key, homes, "`offbeat train --help` lists flags; docs/options.md lists keys.")
+                raise unknown(
+                    "key", key, homes, "`offbeat train --help` lists flags; docs/reference/options.md lists keys."
+                )
             if key in given:
                 raise ConfigError(f"{key} is given twice, by a flag and by --set: keep one of them")
             given.add(key)
@@ -473,7 +475,7 @@ def resolve(
         _suit_replay(tables["runtime"], tables.setdefault(algorithm, {}), given)
     else:
         _suit_runtime(tables["runtime"], given)
-    return _from_tables(tables, "docs/options.md")
+    return _from_tables(tables, "docs/reference/options.md")
 
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:

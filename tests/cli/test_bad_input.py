@@ -50,7 +50,7 @@ NAMES = [
     Row("check CartPol-v1", 2, ["'CartPole-v1'"]),
     train("--preset ppo-cartpol", 2, "'ppo-cartpol'", "'ppo-cartpole-v1'", "list presets"),
     train("--step 100", 2, "--step", "--steps"),
-    train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "docs/options.md"),
+    train("--set learning_rat=0.1", 2, "'learning_rat'", "'learning_rate'", "docs/reference/options.md"),
     train("--import no_such_module", 2, "no_such_module", "PYTHONPATH"),
     train("--progress dashbord", 2, "dashbord", "dashboard"),
     train("--learning-rate 0.1", 2, "--learning-rate", "--set learning_rate=VALUE"),
@@ -175,7 +175,7 @@ ON_A_REPLAY = [
         )
     ),
     train_sac("--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "keep one"),
-    train("--set utd_ratio=1", 2, "unknown key 'utd_ratio'", "docs/options.md"),
+    train("--set utd_ratio=1", 2, "unknown key 'utd_ratio'", "docs/reference/options.md"),
     train("--set warmup=100 capacity=200", 2, "unknown key"),
     train_sac("--set warmup=100", "warmup is 100", "the first sample needs 256", "--set warmup=256"),
     train_sac("--set warmup=2000 capacity=1000", "warmup is 2000", "--set capacity=2000", "--set warmup=1000"),

@@ -149,6 +149,12 @@ def test_plot_draws_a_picture_and_prints_where(run, tmp_path, x):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+def test_plot_draws_the_moving_average_if_asked(run, tmp_path):
+    out = tmp_path / "curve.svg"
+    assert offbeat("plot", run, "--average", "--out", out).code == 0
+    assert "average over 100 points" in out.read_text()
+
+
 # --- bench --------------------------------------------------------------------------------------------------
 
 BENCH_KEYS = (

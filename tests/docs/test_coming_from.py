@@ -1,4 +1,4 @@
-"""docs/coming-from.md names settings of ours that exist."""
+"""The pages for those who come from another library name settings and metrics of ours that exist."""
 
 from __future__ import annotations
 
@@ -9,25 +9,31 @@ from tests.reference.pages import ROOT
 
 from offbeat.cli.main import COMMANDS
 from offbeat.config import setting_names
+from offbeat.metrics.names import METRICS
 
-PAGE = (ROOT / "docs/coming-from.md").read_text()
-RUNTIMES = {"serial", "threads", "processes"}
-"""Named in the column too, and no settings."""
+PAGES = sorted((ROOT / "docs/how-to/coming-from").glob("*.md"))
+OTHERS = {"serial", "threads", "processes", "seeds", "sessions", "trials", "terminated", "truncated"}
+"""Named in the column too: runtimes, keys of a spec file and columns of a row."""
 
 
 def ours() -> list[str]:
     """All code in the second column of the tables."""
-    rows = re.findall(r"^\|[^|]+\|([^|]+)\|", PAGE, re.MULTILINE)
+    rows = [row for page in PAGES for row in re.findall(r"^\|[^|]+\|([^|]+)\|", page.read_text(), re.MULTILINE)]
     return [code for cell in rows for code in re.findall(r"`([^`]+)`", cell)]
 
 
-def test_keys_on_the_page_exist():
+def test_there_is_a_page_for_each_library_that_the_first_page_lists():
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", PAGES[0].parent.joinpath("index.md").read_text()))
+    assert linked == {page.name for page in PAGES} - {"index.md"}
+
+
+def test_keys_on_the_pages_exist():
     keys = {match[1] for code in ours() if (match := re.fullmatch(r"([a-z_]+)(=.*)?", code))}
-    assert len(keys) > 30
-    assert keys <= setting_names() | RUNTIMES
+    assert len(keys) > 60
+    assert keys <= setting_names() | METRICS.keys() | OTHERS
 
 
-def test_flags_on_the_page_exist():
+def test_flags_on_the_pages_exist():
     flags = {flag.replace("-", "_") for code in ours() for flag in re.findall(r"--([a-z-]+)", code)}
     assert len(flags) > 10
     assert flags <= {field.name for field in fields(COMMANDS["train"])}

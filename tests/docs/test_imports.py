@@ -1,4 +1,4 @@
-"""docs/architecture.md says who may import whom; here the code is held to it."""
+"""docs/concepts/architecture.md says who may import whom; here the code is held to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/offbeat"
-PAGE = (ROOT / "docs/architecture.md").read_text()
+PAGE = (ROOT / "docs/concepts/architecture.md").read_text()
 
 
 def layers() -> dict[str, int]:

@@ -121,6 +121,31 @@ def test_a_moving_average_is_the_mean_of_the_last_points_or_of_those_that_there_
     assert moving_average(Curve(np.empty(0), np.empty(0))).y.shape == (0,)
 
 
+def legend(out: Path) -> list[str]:
+    """What the legend of an .svg says, as far as it names kinds of lines."""
+    kinds = ("evaluation", "training", "95 %")
+    return [line[5:-4] for line in map(str.strip, out.read_text().splitlines()) if line[5:].startswith(kinds)]
+
+
+def test_the_legend_names_each_kind_of_line_that_is_drawn_and_nothing_else(tmp_path):
+    runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(5)]
+    assert legend(plot_runs(runs[:1], out=tmp_path / "one.svg")) == ["evaluation, seed 0", "training episodes"]
+    assert legend(plot_runs(runs, out=tmp_path / "five.svg")) == [
+        "evaluation, interquartile mean of 5 seeds",
+        "training episodes",
+        "95 % bootstrap interval",
+    ]
+    short = make_run(tmp_path / "short", lines=5)
+    assert legend(plot_runs([short], out=tmp_path / "short.svg")) == ["training episodes, seed 0"]
+
+
+def test_the_moving_average_is_drawn_only_if_it_is_asked_for(tmp_path):
+    run = make_run(tmp_path / "run")
+    average = "training, average over 100 points"
+    assert average not in legend(plot_runs([run], out=tmp_path / "without.svg"))
+    assert average in legend(plot_runs([run], out=tmp_path / "with.svg", average=True))
+
+
 def test_each_env_has_a_panel_and_a_setting_the_same_colour_in_all(tmp_path):
     envs = ("A-v0", "B-v0")
     runs = [make_run(tmp_path / f"{env}{clip}", env=env, clip=clip) for env in envs for clip in (0.1, 0.2)]

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = [
+    *(ROOT / f"{name}.md" for name in ("README", "SECURITY", "CONTRIBUTING")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 PAGES = {str(path.relative_to(ROOT)): path for path in WRITTEN}
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<note>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL

@@ -22,6 +22,8 @@ class Plot:
     """What the horizontal axis shows."""
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """Where to write. Default: return.png in the directory, or in the current folder for several."""
+    average: bool = False
+    """Also draw the moving average of the training returns over 100 points."""
 
     def run(self) -> int:
         from offbeat.plots.curves import plot_runs
@@ -33,6 +35,8 @@ class Plot:
         if self.out is None and out.is_symlink():
             raise ConfigError(f"{out} is a link, and what it leads to would be replaced: pass --out FILE.png")
         with busy("drawing"):
-            drawn = plot_runs([run for path in self.runs for run in runs_of(path)], x=self.x, out=out)
+            drawn = plot_runs(
+                [run for path in self.runs for run in runs_of(path)], x=self.x, out=out, average=self.average
+            )
         print(drawn)
         return 0

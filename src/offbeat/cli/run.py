@@ -26,7 +26,7 @@ class RunSpec:
     """Run an experiment, or go on with it: offbeat run experiment.toml."""
 
     spec: Annotated[Positional[Path], arg(metavar="SPEC.toml")]
-    """What is tried, and with which seeds; docs/experiments.md describes it."""
+    """What is tried, and with which seeds; docs/how-to/search.md describes it."""
     dry_run: bool = False
     """Print every run that would start, and start none."""
     dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None

@@ -65,7 +65,7 @@ class RunArguments:
     imports: Imports = ()
     """Python module to import first; it may register envs, algorithms and encoders."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
-    """Any setting; docs/options.md lists them."""
+    """Any setting; docs/reference/options.md lists them."""
 
     def config(self) -> Config:
         """Put the config together and check it."""

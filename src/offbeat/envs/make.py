@@ -134,7 +134,7 @@ def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registrat
     Args:
         env_id: 'MyEnv-v0', or 'namespace/MyEnv-v0'.
         entry_point: the env's class, a function that makes one env, or where either is, 'my_module:MyEnv'. For actor
-            processes it must be at the top of a module; see docs/envs.md.
+            processes it must be at the top of a module; see docs/reference/envs.md.
         registration: what else `gymnasium.register` takes: max_episode_steps, kwargs (for the constructor), ...
 
     Raises:

@@ -91,7 +91,7 @@ def _read_tables(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"the spec {path} cannot be read ({error.strerror}): give a TOML file") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not TOML ({error}): docs/experiments.md shows what a spec looks like") from None
+        raise ConfigError(f"{path} is not TOML ({error}): docs/how-to/search.md shows what a spec looks like") from None
 
 
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:

@@ -1,4 +1,4 @@
-"""The names of all metrics, with a short description of each. docs/metrics.md explains them."""
+"""The names of all metrics, with a short description of each. docs/reference/metrics.md explains them."""
 
 from __future__ import annotations
 

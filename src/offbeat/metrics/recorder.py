@@ -1,6 +1,6 @@
 """The recorder turns what happened since the last line into one line of metrics.
 
-Every key of a line is named and described in `METRICS`, and explained in docs/metrics.md.
+Every key of a line is named and described in `METRICS`, and explained in docs/reference/metrics.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A multi-layer perceptron in NumPy, forward and backward, on views of flat buffers.
 
 For networks of a few thousand parameters the cost of an update is the number of operators, not the arithmetic:
-this takes about a third of the time of torch's autograd (docs/performance.md), and needs no torch to act.
+this takes about a third of the time of torch's autograd (docs/concepts/performance.md), and needs no torch to act.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Learning curves of one run or of many, drawn from their run directories.
 
-Runs whose settings are equal but for the seed become one curve: their interquartile mean, with the 95 %
-bootstrap band of it (statistics.py). All others stay apart, and the legend names what differs. Each env has a panel
-of its own: returns of different envs cannot be compared.
+A curve is the return of evaluations, with the return of training episodes as a faint line behind it. Runs that differ
+only in the seed become one curve: their interquartile mean, with its 95 % bootstrap band (statistics.py). All others
+stay apart, and the legend names what differs. Each env has a panel of its own, because returns of different envs cannot
+be compared.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,8 +40,13 @@ _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "
 _SEED, _ENV = "run.seed", "run.env"
 _WINDOW = 100
 """Points of a curve that its moving average is over."""
-_BUSY = 4
-"""Curves in a panel beyond which their moving averages are left out."""
+_GREY = "#555555"
+_FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
+"""How training returns look where there are evaluations."""
+_STRONG: dict[str, Any] = {"linewidth": 1.8, "alpha": 1.0}
+_DOTTED: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9, "linestyle": ":"}
+_MARKED: dict[str, Any] = {"marker": "o", "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.7}
+_BAND_ALPHA = 0.2
 _BOLD: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 
 
@@ -63,16 +68,17 @@ class Run:
     evaluation: Curve
 
 
-def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Path:
+def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, average: bool = False) -> Path:
     """Draw the returns of runs against env steps, frames or wall-clock time; return ``out``.
 
-    The light line is the return of training episodes, the dotted one its moving average over 100 points, the markers
-    are evaluations. A group of runs that differ in the seed alone is drawn over the range that all of them have.
+    A line with markers is the return of evaluations, a faint line that of training episodes. Runs that differ only in
+    the seed are one group, drawn over the range that all of them have.
 
     Args:
         run_dirs: directories that `offbeat train` made.
         x: what they are drawn against.
         out: the picture, in any format that matplotlib writes (.png, .svg, .pdf, ...).
+        average: also draw, dotted, the moving average of the training returns over 100 points.
 
     Raises:
         ConfigError: a directory is no run or has no returns yet, or ``out`` has no such suffix or cannot be written.
@@ -81,7 +87,7 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path) -> Pat
         raise ConfigError("there is nothing to plot: run offbeat plot RUN, with a run directory")
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
     runs = _told_apart({directory: read_run(directory, x) for directory in directories})
-    figure = _draw(_panels(runs), x)
+    figure = _draw(_panels(runs), x, average=average)
     _save(figure, out)
     return out
 
@@ -247,50 +253,34 @@ def _title(runs: Sequence[Run]) -> str:
     return f"{names} on {next(iter(envs)) if len(envs) == 1 else f'{len(envs)} envs'}"
 
 
-def _explanation(panels: Mapping[str, Sequence[Sequence[Run]]]) -> str:
-    groups = [group for panel in panels.values() for group in panel]
-    runs = [run for group in groups for run in group]
-    parts = []
-    if any(len(run.evaluation.x) for run in runs):
-        parts.append("markers: evaluation")
-    if any(len(run.training.x) for run in runs):
-        parts.append("light line: the last 100 training episodes")
-        if _is_roomy(panels):
-            parts.append(f"dotted: its average over {_WINDOW} points")
-    if any(len(group) > 1 for group in groups):
-        parts.append("several seeds: IQM with 95 % bootstrap band")
-    return "; ".join(parts)
-
-
 # --- how it is drawn ----------------------------------------------------------------------------------------
 
 
-def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis) -> Figure:
+def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis, *, average: bool) -> Figure:
     from matplotlib.figure import Figure
 
     labels = _labels(panels)
-    legend = list(dict.fromkeys(label for panel in labels.values() for label in panel))
+    names = list(dict.fromkeys(label for panel in labels.values() for label in panel))
     across = math.ceil(math.sqrt(len(panels)))
     down = math.ceil(len(panels) / across)
-    columns = 1 if max(map(len, legend)) > 45 else 2
-    height = (4.2 if down > 1 else 4.8) * down + 0.2 * math.ceil(len(legend) / columns)
+    columns = 1 if max(map(len, names)) > 45 else 2
+    height = (4.2 if down > 1 else 4.8) * down + 0.2 * math.ceil(len(names) / columns)
     figure = Figure(figsize=(8.0 if across == 1 else 5.5 * across, height), dpi=150, layout="constrained")
     scale, x_label = _x_axis([group for panel in panels.values() for group in panel], x)
     for index, (env, panel) in enumerate(panels.items()):
         axes = figure.add_subplot(down, across, index + 1)
         for group, label in zip(panel, labels[env], strict=True):
-            _draw_group(axes, group, legend.index(label), scale, averaged=_is_roomy(panels))
+            _draw_group(axes, group, names.index(label), scale, average=average)
         _dress(axes, x_label)
         if len(panels) > 1:
             axes.set_title(f"{env}, {_seeds(max(panel, key=len))}", fontsize=10)
-    figure.suptitle(_title([run for panel in panels.values() for group in panel for run in group]), **_BOLD)
-    _explain(figure, legend, columns, _explanation(panels))
+    groups = [group for panel in panels.values() for group in panel]
+    figure.suptitle(_title([run for group in groups for run in group]), **_BOLD)
+    figure.legend(
+        handles=[*_names(names), *_kinds(groups, names, average=average)],
+        loc="outside lower center", ncols=columns, frameon=False, fontsize=9,
+    )  # fmt: skip
     return figure
-
-
-def _is_roomy(panels: Mapping[str, Sequence[Sequence[Run]]]) -> bool:
-    """Whether there is room for a third line for each group."""
-    return max(len(panel) for panel in panels.values()) <= _BUSY
 
 
 def _labels(panels: Mapping[str, Sequence[Sequence[Run]]]) -> dict[str, list[str]]:
@@ -312,17 +302,40 @@ def _seeds(group: Sequence[Run]) -> str:
     return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(_SEED, '?')}"
 
 
-def _explain(figure: Figure, labels: Sequence[str], columns: int, explanation: str) -> None:
-    """Put below the figure which curve is which, and what is drawn of each."""
+def _names(names: Sequence[str]) -> list[Any]:
+    """Return the legend's entries that say which colour is which group of runs: none where there is one group."""
     from matplotlib.lines import Line2D
 
-    keys = [Line2D([], [], linewidth=2.5, label=label, **_look(index)) for index, label in enumerate(labels) if label]
-    width = int(15 * figure.get_figwidth())
-    legend = figure.legend(
-        handles=keys, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, title_fontsize=8.5,
-        title=fill(explanation, width),
-    )  # fmt: skip
-    legend.get_title().set(color="#555555", multialignment="center")
+    if len(names) == 1:
+        return []
+    return [Line2D([], [], linewidth=2.5, label=name, **_look(index)) for index, name in enumerate(names) if name]
+
+
+def _kinds(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bool) -> list[Any]:
+    """Return the legend's entries that say what each kind of line is.
+
+    Where there is one group, they have its colour and name its seeds; else they are grey.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    alone = len(names) == 1
+    color = _look(0)["color"] if alone else _GREY
+    several = any(len(group) > 1 for group in groups)
+    seeds = (names[0] if alone else "") or "the seeds"
+    mean = f", interquartile mean of {seeds}" if several else f", {names[0]}" if alone and names[0] else ""
+    runs = [run for group in groups for run in group]
+    kinds: list[Any] = []
+    if any(len(run.evaluation.x) for run in runs):
+        kinds.append(Line2D([], [], color=color, label=f"evaluation{mean}", **_STRONG, **_MARKED))
+    if any(len(run.training.x) for run in runs):
+        look = _FAINT if kinds else _STRONG
+        kinds.append(Line2D([], [], color=color, label=f"training episodes{'' if kinds else mean}", **look))
+    if average:
+        kinds.append(Line2D([], [], color=color, label=f"training, average over {_WINDOW} points", **_DOTTED))
+    if several:
+        kinds.append(Patch(color=color, alpha=_BAND_ALPHA, linewidth=0, label="95 % bootstrap interval"))
+    return kinds
 
 
 def _look(index: int) -> dict[str, Any]:
@@ -330,30 +343,26 @@ def _look(index: int) -> dict[str, Any]:
     return {"color": _COLORS[index % len(_COLORS)], "linestyle": ("-", "--", "-.")[index // len(_COLORS) % 3]}
 
 
-def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, averaged: bool) -> None:
+def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, average: bool) -> None:
     look = _look(index)
     training, training_y = aligned([run.training for run in group])
-    average, average_y = aligned([moving_average(run.training) for run in group])
     evaluation, evaluation_y = aligned([run.evaluation for run in group])
-    axes.plot(training / scale, iqm(training_y, axis=0), linewidth=1.1, alpha=0.55, **look)
-    if averaged:
-        dotted = {**look, "linestyle": ":"}
-        axes.plot(average / scale, iqm(average_y, axis=0), linewidth=1.4, alpha=0.8, **dotted)
-    axes.plot(
-        evaluation / scale, iqm(evaluation_y, axis=0), linewidth=1.8, **look,
-        marker="o", markersize=5, markeredgecolor="white", markeredgewidth=0.7, zorder=3,
-    )  # fmt: skip
+    axes.plot(training / scale, iqm(training_y, axis=0), **look, **(_FAINT if len(evaluation) else _STRONG))
+    if average:
+        averaged, averaged_y = aligned([moving_average(run.training) for run in group])
+        axes.plot(averaged / scale, iqm(averaged_y, axis=0), **{**look, **_DOTTED})
+    axes.plot(evaluation / scale, iqm(evaluation_y, axis=0), **look, **_STRONG, **_MARKED, zorder=3)
     if len(group) > 1:  # one band a group: of the evaluations, where there are enough to make one
         banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
         band = stratified_bootstrap_band(banded_y)
-        axes.fill_between(banded / scale, *band, color=look["color"], alpha=0.18, linewidth=0)
+        axes.fill_between(banded / scale, *band, color=look["color"], alpha=_BAND_ALPHA, linewidth=0)
 
 
 def _dress(axes: Axes, x_label: str) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xlabel(x_label)
-    axes.set_ylabel("return per episode")
+    axes.set_ylabel("episode return")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.set_xlim(left=0)

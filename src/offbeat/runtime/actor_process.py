@@ -14,7 +14,7 @@ from offbeat.runtime.gate import ActorGate, Bell, Board
 from offbeat.threads import limit_blas, niceness, place, turn
 
 NICER = 10
-"""Than the learner, which is nearly always let on a core at once then (docs/performance.md)."""
+"""Than the learner, which is nearly always let on a core at once then (docs/concepts/performance.md)."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""Draw the learning curves on the pages from benchmarks/results: nothing is trained.
+
+python docs/images/curves.py
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from offbeat.plots.curves import plot_runs
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "benchmarks/results"
+LAYOUT = ("runtime", "max_lag")
+"""Settings that the legend names."""
+
+
+def halfcheetah(work: Path) -> list[Path]:
+    """Return runs of PPO on HalfCheetah-v5, in serial and in processes with a lag of 1."""
+    runs = []
+    for place in ("scores", "scores-processes"):
+        for path in sorted((RESULTS / place / "HalfCheetah-v5").glob("seed-*.json")):
+            result = json.loads(path.read_text())
+            config = {
+                "run": {key: result["config"]["run"][key] for key in ("algorithm", "env", "seed")},
+                "runtime": {key: result["config"]["runtime"][key] for key in LAYOUT},
+            }
+            lines = (dict(zip(result["curve_keys"], point, strict=True)) for point in result["curve"])
+            runs.append(run_directory(work / f"{place}-{path.stem}", config, lines))
+    return runs
+
+
+def lock_free(work: Path, study: str, **chosen: str) -> list[Path]:
+    """Return the runs of a study with 1, 2, ... workers whose other settings are as chosen; evaluations alone."""
+    table = {row["trial"]: row for row in read(study, "table") if all(row[key] == chosen[key] for key in chosen)}
+    points: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for row in read(study, "evaluations"):
+        if row["trial"] in table:
+            point = {key: float(row[key]) for key in ("env_steps", "wall_time_s", "eval_return_mean")}
+            points.setdefault((row["trial"], row["session"]), []).append(point)
+    runs = []
+    for (trial, session), lines in points.items():
+        run = {"algorithm": "sac", "env": table[trial]["env"], "seed": int(session.removeprefix("seed-"))}
+        config = {"run": run, "runtime": {"workers": int(table[trial]["workers"])}}
+        runs.append(run_directory(work / f"{trial}-{session}", config, lines))
+    return runs
+
+
+def read(study: str, name: str) -> list[dict[str, str]]:
+    """Return the rows of one of a study's tables."""
+    with (RESULTS / study / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def run_directory(path: Path, config: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> Path:
+    """Write what `offbeat plot` reads of a run directory; each line with an evaluation is the first that has it."""
+    path.mkdir(parents=True)
+    (path / "config.toml").write_text(tomli_w.dumps(config))
+    with (path / "metrics.jsonl").open("w") as file:
+        evaluations = 0
+        for line in lines:
+            evaluations += line["eval_return_mean"] is not None
+            file.write(json.dumps({**line, "evaluations": evaluations}) + "\n")
+    return path
+
+
+def main() -> None:
+    """Write all pictures beside this file."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        plot_runs(halfcheetah(work / "halfcheetah"), out=HERE / "halfcheetah.png")
+        pendulum = lock_free(work / "pendulum", "hogwild-pendulum", hogwild="shared", learning_rate="0.001")
+        plot_runs(pendulum, "time", out=HERE / "hogwild-pendulum.png")
+        cheetah = lock_free(work / "cheetah", "hogwild-halfcheetah")
+        plot_runs(cheetah, "time", out=HERE / "hogwild-halfcheetah.png")
+
+
+if __name__ == "__main__":
+    main()
