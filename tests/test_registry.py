@@ -110,7 +110,7 @@ def test_every_command_knows_what_a_module_brings(tmp_path, monkeypatch):
     assert weights_of(Path("serial")) == weights_of(Path("processes"))
     typed("resume", "processes", "--steps", 200)
     assert "own/Pole-v0, greedy" in typed("eval", "processes", "--episodes", 2).out
-    assert "careful  DQN that warnings what it sees\n" in typed("list", "algorithms", *imports).out
+    assert "careful  DQN that doubts what it sees\n" in typed("list", "algorithms", *imports).out
     assert "own/Pole-v0\n" in typed("list", "envs", *imports).out
     top = f'algorithm = "careful"\nenv = "own/Pole-v0"\nseeds = [1]\nimports = ["{NAMES}"]\n'
     Path("spec.toml").write_text(f"{top}[search.over]\ndoubt = [0, 0.5]\n")

@@ -6,6 +6,6 @@ from tests.reference.own_code import CarefulDQN, Pole, Rows
 
 import offbeat
 
-offbeat.register_algorithm("careful", CarefulDQN, summary="DQN that warnings what it sees")
+offbeat.register_algorithm("careful", CarefulDQN, summary="DQN that doubts what it sees")
 offbeat.register_env("own/Pole-v0", Pole, max_episode_steps=60)
 offbeat.register_encoder("rows", Rows)

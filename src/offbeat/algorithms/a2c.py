@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from offbeat.algorithms.analytic import analytic_gradients
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
 from offbeat.fields import NonNegative, Positive, Share
 
@@ -28,6 +29,7 @@ class A2CConfig(OnPolicyConfig):
     """Weight of the exploration bonus, see `exploration`."""
 
 
+@analytic_gradients
 class A2C(OnPolicy[A2CConfig]):
     """See the module's docstring: all of it is in the base class."""
 

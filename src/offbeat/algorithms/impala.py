@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from offbeat.algorithms.analytic import analytic_gradients
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
 from offbeat.fields import NonNegative, Positive, Share
 from offbeat.losses.advantages import Targets
@@ -48,6 +49,7 @@ class IMPALAConfig(OnPolicyConfig):
     )
 
 
+@analytic_gradients
 class IMPALA(OnPolicy[IMPALAConfig]):
     """See the module's docstring."""
 

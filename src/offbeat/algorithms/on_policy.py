@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms import numpy_gradients
+from offbeat.algorithms.analytic import has_analytic_gradients
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Metrics, NumpyGradients, Rows
@@ -245,7 +246,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return cls(config.settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
     def _numpy_gradients(self, *, shared: bool) -> NumpyGradients | None:
-        """Return the quicker path through the loss, where there is one."""
+        """Return the quicker path through the losses of this very class, where there is one."""
+        if not has_analytic_gradients(type(self)):
+            return None
         config = self._config
         weigh = Coefficients(config.value_coef, config.entropy_coef, config.normalize_advantages)
         if not numpy_gradients.applies(self._spec, self._flat, shared=shared, exploration=config.exploration):
@@ -420,7 +423,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return -coef * entropy if coef else 0.0
 
     def _gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write the gradients of `_loss`: by hand, unless there are rows of which the critic alone learns."""
+        """Write the gradients of `_loss`: the analytic ones, unless there are rows of which the critic alone learns."""
         assert self._analytic is not None
         if "rows" in minibatch:
             self._flat.gradients.zero_()
@@ -430,7 +433,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             return LossResult(loss.detach(), metrics)
         return LossResult(*self._analytic.write(minibatch, self._analytic_policy_loss, self._analytic_value_loss))
 
-    # What an algorithm may put its own in place of: both losses, each for autograd and by hand.
+    # What an algorithm may replace: both losses. Those of NumPy are of classes that have analytic gradients.
 
     def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Return the mean loss of the policy, and metrics to report."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms import ppo_numpy
+from offbeat.algorithms.analytic import analytic_gradients
 from offbeat.algorithms.numpy_gradients import F32, Metrics, Rows
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled
 from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, no_decision_in, valid_rows
@@ -74,6 +75,7 @@ class PPOConfig(OnPolicyConfig):
             raise ConfigError("learning_rate_schedule=kl needs a target to adapt to: pass --set kl_target=0.01")
 
 
+@analytic_gradients
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from offbeat.algorithms.analytic import analytic_gradients, has_analytic_gradients
 from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
 from offbeat.algorithms.sac_gradients import SACGradients
 from offbeat.algorithms.sequences import Network
@@ -277,6 +278,7 @@ class _Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(initial)))
 
 
+@analytic_gradients
 class SAC(OffPolicy[SACConfig]):
     """See the module's docstring. Up to three parameter groups, each with its stage."""
 
@@ -294,9 +296,9 @@ class SAC(OffPolicy[SACConfig]):
     ) -> None:
         """Make new networks: as `OffPolicy`, with the number of threads that share an update.
 
-        They do where its gradients are computed by hand; the bits are the same with 1.
+        They do where it has analytic gradients; the bits are the same with 1.
         """
-        analytic = spec.plain and spec.action.kind == "box" and device == "cpu"
+        analytic = has_analytic_gradients(type(self)) and spec.plain and spec.action.kind == "box" and device == "cpu"
         self._executor = TwoThreadExecutor(2 if threads > 1 else 1) if analytic else None
         self.threads = self._executor.threads if self._executor else 1
         super().__init__(config, spec, seed=seed, device=device, storage=storage)

@@ -1,0 +1,35 @@
+"""What a subclass replaces is what runs, on plain networks and a CPU too, where its base has gradients of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.reference import own_methods
+
+from offbeat.algorithms.analytic import has_analytic_gradients
+from offbeat.algorithms.dqn import DQN
+from offbeat.algorithms.sac import SAC
+from offbeat.training import train
+
+SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
+ON_POLICY = {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}
+REPLAY = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity": 100}
+
+
+@pytest.mark.parametrize("name", own_methods.CLASSES)
+def test_a_method_that_a_subclass_replaces_runs_and_the_log_says_what_that_costs(tmp_path, name):
+    own: type[Any] = own_methods.CLASSES[name]
+    base = own.__mro__[1]
+    replay = base in (SAC, DQN)
+    env = "Pendulum-v1" if base is SAC else "CartPole-v1"
+    own_methods.CALLED.clear()
+    train(own, env, run_dir=tmp_path / "run", **SMALL, **(REPLAY if replay else ON_POLICY))
+    assert name in own_methods.CALLED
+    said = f"{name} is trained with autograd" in (tmp_path / "run" / "log.txt").read_text()
+    assert said == has_analytic_gradients(base)
+
+
+def test_nothing_is_said_of_the_algorithms_themselves(tmp_path):
+    train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
+    assert "autograd" not in (tmp_path / "run" / "log.txt").read_text()
