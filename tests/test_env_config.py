@@ -1,4 +1,4 @@
-"""What Atari's ids imply, what may be changed of it, and where settings mean nothing."""
+"""What Atari's ids imply, what may be changed of it, and where settings are not supported."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_an_exact_straggler_asks_for_the_oldest_version_kept(max_lag):
 
 @many
 @given(on_policy, st.integers(1, 30), seeds, st.integers(0, 60))
-def test_a_hold_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace, actors, seed, moves):
+def test_a_pause_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace, actors, seed, moves):
     run = simulate_on_policy(pace, actors, seed, steps=10**6)
     for _ in range(moves):
         run.move()
@@ -146,7 +146,7 @@ def test_a_hold_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace,
 
 
 @given(on_policy, st.integers(0, 50))
-def test_a_hold_is_the_first_ticket_that_cannot_have_been_allowed(pace, learned):
+def test_a_pause_ticket_is_the_first_that_cannot_have_been_allowed(pace, learned):
     held = pace.pause_ticket(learned)
     assert not pace.may_act(held, learned)
     assert pace.may_act(held - 1, learned)

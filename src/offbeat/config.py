@@ -60,7 +60,7 @@ class RunConfig:
     checkpoint_every: Natural | None = None
     """Env steps between checkpoints; none: a tenth of `steps`; 0: only the first, the last, and those by the clock."""
     checkpoint_every_s: NonNegative = 600.0
-    """Seconds between checkpoints, at most, as far as the run comes to rest that often; 0: none by the clock."""
+    """Seconds between checkpoints, at most, as far as the run pauses that often; 0: none by the clock."""
     checkpoints_kept: Count = 3
     """Newest checkpoints to resume from that are kept, the latest included; the best is kept besides."""
     log_every: Count | None = None
@@ -193,7 +193,7 @@ class Config:
         """Refuse the hogwild runtime where the algorithm cannot run in it."""
         if self.runtime.runtime == "hogwild" and (reason := self.settings.not_lock_free):
             raise ConfigError(
-                f"runtime is hogwild, but {self.run.algorithm} cannot run lock-free: {reason}. Type another --runtime, "
+                f"runtime is hogwild, but {self.run.algorithm} cannot run lock-free: {reason}. Pass another --runtime, "
                 "or another algorithm"
             )
 
@@ -288,7 +288,7 @@ class Config:
         return replace(self, run=replace(self.run, **changes))
 
     def in_runtime(self, runtime: str) -> Config:
-        """Return a copy for another runtime, without the settings that mean nothing there.
+        """Return a copy for another runtime, without the settings that are not supported there.
 
         Raises:
             ConfigError: there is no such runtime.
@@ -312,18 +312,18 @@ ONLY: Mapping[str, tuple[str, ...]] = {
     "actor_threads": ("processes",),
     **dict.fromkeys(("workers", "hogwild", "hogwild_moments"), ("hogwild",)),
 }
-"""key -> the runtimes in which it means something."""
+"""key -> the runtimes that support it."""
 TAKES_TURNS: Mapping[str, str] = {
     "actors": "pass --workers N: each worker acts and learns by turns",
     "max_lag": "each worker acts and learns by turns; what others change meanwhile is reported as gradient_staleness",
     "lag": "what workers do to one another depends on the clock",
     "split": "pass --workers N",
 }
-"""Keys of [runtime] that mean nothing where workers act and learn by turns -> why, or what to type."""
+"""Keys of [runtime] that lock-free workers do not support -> why, or what to pass."""
 
 
 def _require_meaning(runtime: RuntimeConfig) -> None:
-    """Refuse settings that mean nothing in the runtime, and cores that are not there."""
+    """Refuse settings that are not supported by the runtime, and cores that are not there."""
     for key, runtimes in ONLY.items():
         if getattr(runtime, key) is not None and runtime.runtime not in runtimes:
             raise ConfigError(
@@ -580,7 +580,7 @@ def parse_assignments(items: list[str]) -> dict[str, str]:
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key:
-            raise ConfigError(f"--set {item!r} is no key=value: type for example --set learning_rate=0.001")
+            raise ConfigError(f"--set {item!r} is no key=value: pass, for example, --set learning_rate=0.001")
         if key in assignments:
             raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): keep one of them")
         assignments[key] = value

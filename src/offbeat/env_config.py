@@ -1,6 +1,6 @@
 """What belongs to the world and not to the algorithm: the table [env], and what Atari's two protocols say.
 
-Settings are given by name, or follow from the env's id; those that mean nothing to the env are refused.
+Settings are given by name, or follow from the env's id; those that the env does not support are refused.
 """
 
 from __future__ import annotations

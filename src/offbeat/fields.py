@@ -155,7 +155,7 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
         name: of the field.
         value: what was given.
         hint: what the field accepts.
-        remedy: what to do about a bad value; by default, to type another.
+        remedy: what to do about a bad value; by default, to pass another.
 
     Raises:
         ConfigError: it cannot be read so, or lies outside its bounds.
@@ -163,7 +163,7 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
     try:
         return _read(value, hint)
     except (ValueError, TypeError, OverflowError):
-        remedy = remedy or f"type {spelled(name)} with such a value"
+        remedy = remedy or f"pass {spelled(name)} with such a value"
         raise ConfigError(f"{name} is {in_short(value)}, but {describe(hint)} is expected: {remedy}") from None
 
 
@@ -278,7 +278,7 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
         config: a dataclass.
         values: a table, by the names of its fields.
         where: the values stand.
-        remedy: what to do about a bad value; by default, to type another.
+        remedy: what to do about a bad value; by default, to pass another.
 
     Raises:
         ConfigError: an unknown key (the nearest is suggested), a missing one or a bad value.

@@ -116,7 +116,7 @@ def require_same_kind(state: dict[str, Any], runtime: str) -> None:
 
 
 def require_topology(state: dict[str, Any], config: Config) -> None:
-    """Refuse to go on with another layout: envs, tickets and versions belong to the one that was saved.
+    """Refuse to go on with another topology: envs, tickets and versions belong to the one that was saved.
 
     Raises:
         ConfigError: with what differs.
@@ -214,8 +214,8 @@ class Continuation:
         )
         restored = "weights, optimizer, normalisers, schedules and random streams restored"
         dropped = "only the newest checkpoint keeps its replay" if self.saved.replay_dropped else ""
-        told = "; ".join(filter(None, (restored, memory, dropped, episodes)))
-        return f"resumed at {loop.counters.env_steps} env steps: {told}{_kernels(self.state)}"
+        details = "; ".join(filter(None, (restored, memory, dropped, episodes)))
+        return f"resumed at {loop.counters.env_steps} env steps: {details}{_kernels(self.state)}"
 
     def _require_like(self, parts: AnyParts) -> None:
         """Refuse a learner's state that is not like that of these parts.

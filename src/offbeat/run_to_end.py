@@ -125,8 +125,8 @@ def _broken_off(context: RunContext, error: BaseException) -> None:
     directory = context.directory
     if isinstance(error, RunDirectoryGone):
         return
-    told = "".join(traceback.format_exception(error))
-    directory.note(told if context.begun else f"could not begin: {told}")
+    text = "".join(traceback.format_exception(error))
+    directory.note(text if context.begun else f"could not begin: {text}")
     if not context.begun and context.take_back():
         return
     error.add_note(
@@ -149,7 +149,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         warn = Seldom(context.notify)
         sinks = _sinks(context, tracker, warn)
         loop = _joined(closing, context, sinks, warn)
-        _begin(context, loop, sinks)
+        _start(context, loop, sinks)
         try:
             loop.started()
             _place_learner(context)
@@ -171,7 +171,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
     return ending, loop.line
 
 
-def _begin(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
+def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
     """Let acting begin; only then change what is on the disk.
 
     Raises:
@@ -328,7 +328,7 @@ def _loop_for(
     watchers: Watchers,
     show: Callable[[Sequence[Child]], None],
 ) -> TrainingLoop:
-    """Make the training loop that suits the parts, and those whom it conducts."""
+    """Make the training loop that suits the parts, and who acts or works for it."""
     from offbeat.runtime.worker_pool import LockFreeParts, WorkerPool
 
     if isinstance(parts, LockFreeParts):

@@ -244,8 +244,8 @@ def _packages(distribution: Distribution) -> set[str]:
 
 def _edited_folders(distribution: Distribution) -> Iterator[Path]:
     try:
-        told = json.loads(distribution.read_text("direct_url.json") or "{}")
-        if told.get("dir_info", {}).get("editable"):
-            yield Path(url2pathname(urlparse(told["url"]).path)).resolve()
+        record = json.loads(distribution.read_text("direct_url.json") or "{}")
+        if record.get("dir_info", {}).get("editable"):
+            yield Path(url2pathname(urlparse(record["url"]).path)).resolve()
     except (ValueError, KeyError, AttributeError):
         return

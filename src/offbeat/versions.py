@@ -59,7 +59,7 @@ def record(directory: Path) -> list[str]:
     if changed_diff:
         changes.append("the uncommitted changes in git.diff are others")
     if changes:
-        _keep(directory)
+        _save(directory)
     written.write_text(json.dumps(now, indent=1) + "\n")
     patch.unlink(missing_ok=True)
     if diff:
@@ -74,7 +74,7 @@ def _read(file: Path) -> dict[str, Any] | None:
     return None
 
 
-def _keep(directory: Path) -> None:
+def _save(directory: Path) -> None:
     """Move the files of an earlier part of the run aside."""
     number = next(n for n in range(1, 1_000_000) if not (directory / f"versions-{n}.json").exists())
     (directory / "versions.json").rename(directory / f"versions-{number}.json")

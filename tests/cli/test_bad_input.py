@@ -99,7 +99,7 @@ FOR_ACTORS = [
     *(("learner_cores", "0", "(0,)"), ("learner_nice", "1", "1"), ("actor_cores", "0", "(0,)")),
     *(("actor_nice", "1", "1"), ("actor_threads", "1", "1"), ("start_together", "1", "1")),
 ]
-"""Settings that mean nothing in serial: as typed, and as told."""
+"""Settings that are not supported by serial: as typed, and as shown."""
 COMBINATIONS = [
     train("--set episodic_life=true", 2, "episodic_life is true", "is not supported by CartPole-v1", "ALE/Pong-v5"),
     train("--set frame_skip=4", 2, "frame_skip is 4", "Leave it out"),
@@ -246,7 +246,7 @@ LOCK_FREE = [
     Row(
         "train impala CartPole-v1 --runtime hogwild",
         2,
-        ["runtime is hogwild", "impala cannot run lock-free", "Type another --runtime", "A2C"],
+        ["runtime is hogwild", "impala cannot run lock-free", "Pass another --runtime", "A2C"],
     ),
     *(
         train(f"{FREE} {given}", 2, f"{told}, which is not supported by the hogwild runtime", *instead)

@@ -142,8 +142,8 @@ def stepped_together(envs: Envs) -> list[slice]:
 @every_env
 @pytest.mark.parametrize("groups", [1, 2])
 def test_advanced_columns_go_on_as_if_they_had_been_stepped_by_hand(env_id: str, groups: int) -> None:
-    envs, analytic = made(env_id, groups=groups), made(env_id, groups=groups)
-    envs.reset(), analytic.reset()
+    envs, stepped = made(env_id, groups=groups), made(env_id, groups=groups)
+    envs.reset(), stepped.reset()
     after = actions_of(envs, 60)
     advanced = envs.advance(STEPS, stream(0, "advance"))
     observation = {name: leaf.copy() for name, leaf in advanced.observation.items()}
@@ -156,7 +156,7 @@ def test_advanced_columns_go_on_as_if_they_had_been_stepped_by_hand(env_id: str,
         drawn = random_actions(envs.spec.action, steps * size, random)
         actions[:steps, part] = drawn.reshape(steps, size, *envs.spec.action.shape)
         actions[steps : steps + 60, part] = np.stack(after)[:, part]
-    expected = collect(analytic, list(actions))
+    expected = collect(stepped, list(actions))
     for part in stepped_together(envs):
         steps = STEPS[part].max()
         assert_same(

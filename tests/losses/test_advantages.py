@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 @st.composite
 def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
-    """Draw rows: a reset row follows each truncation and some terminations; others decide or are no_decision."""
+    """Draw rows: a reset row follows each truncation and some terminations; others have a decision or none."""
     steps, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     flags = np.zeros((3, steps, columns), bool)
@@ -171,7 +171,7 @@ def test_nothing_leaks_into_an_episode_from_the_one_after_it(end):
         assert function(*quiet, gamma=0.5).advantages[0] == function(*loud, gamma=0.5).advantages[0]
 
 
-def test_a_skipped_row_hands_on_its_reward_and_the_next_decision_without_a_discount():
+def test_a_row_without_a_decision_hands_on_its_reward_and_the_next_decision_without_a_discount():
     batch = column([1.0, 5.0, 7.0, 2.0], [3.0, 99.0, 99.0, 4.0, 6.0], invalid=[1, 2])
     last = 2.0 + 0.5 * 6.0 - 4.0
     first = 1.0 + 0.5 * (5.0 + 7.0 + 4.0) - 3.0

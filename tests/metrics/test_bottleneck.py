@@ -153,7 +153,7 @@ def test_the_gain_is_bounded_by_the_actors_by_the_learner_and_by_the_cores(actor
     assert gain_max(acting=4.0, learning=2.0, actors=actors, cores=cores) == pytest.approx(gain)
 
 
-def test_a_period_in_which_nothing_was_timed_has_a_verdict():
+def test_a_period_in_which_nothing_was_timed_has_a_bottleneck():
     assert judge({}, 0.0, Topology("processes", 2, 1, 4, 1)).gain_max == 1.0
     assert judge({}, 0.0, Topology("serial", 1, 1, 4, 0)).gain_max == 1.0
 

@@ -226,7 +226,7 @@ def test_the_totals_of_seconds_grow_between_periods_too():
     assert (line["actor_wait_s"], line["learner_wait_s"], line["publish_s"]) == (0.5, 0.5, 0.25)
 
 
-def test_shares_of_waiting_and_the_verdict_are_those_of_the_period():
+def test_shares_of_waiting_and_the_bottleneck_are_those_of_the_period():
     recorder, timings = Recorder([], PROCESSES), Timings()
     timings.merge({"act": 1.0, "learn": 0.5, "wait/learner": 0.5})
     first = recorder.line(at(2), timings)
@@ -239,7 +239,7 @@ def test_shares_of_waiting_and_the_verdict_are_those_of_the_period():
         assert bound_of(recorder) == "learner"
 
 
-def test_serial_has_a_verdict_but_no_shares_of_waiting():
+def test_serial_has_a_bottleneck_but_no_shares_of_waiting():
     recorder, timings = Recorder([], Topology("serial", 1, 1, 4, 0)), Timings()
     timings.merge({"act": 0.25, "learn": 0.75})
     line = recorder.line(at(2), timings)

@@ -23,7 +23,7 @@ SPEC = policy_spec("box", hidden_sizes=(7, 5))
 
 
 class SharedState:
-    """A block, and storages on mappings of their own."""
+    """Shared state, and storages on mappings of their own."""
 
     def __init__(self, *, workers: int = 2, separate: bool = False, share_moments: bool = True) -> None:
         made = PrivateStorage()

@@ -158,7 +158,7 @@ def test_several_teams_work_at_the_same_time():
     assert counts == [200] * 6
 
 
-def test_an_interrupt_while_waiting_closes_the_team(monkeypatch):
+def test_an_interrupt_while_waiting_closes_the_executor(monkeypatch):
     executor = TwoThreadExecutor(2)
     finish = threading.Event()
     inbox = executor._post.to_caller

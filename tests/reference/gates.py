@@ -131,7 +131,7 @@ class Pupil:
         self._weights.commit(version)
 
     def learn(self, watch: Pause, pause_ticket: int | None = None) -> None:
-        """Take one learning step, and look at its batch before and after the pauses that it has.
+        """Take one learning step, and look at its batch before and after publishing.
 
         A pause is set at the last moment.
         """
@@ -160,8 +160,8 @@ class Pupil:
         if self._layout.lag == "exact":
             assert version == self._pace.learned_before_act(ticket), (ticket, version)
 
-    def learn_up_to_a_hold(self, watch: Pause) -> None:
-        """Hold before the next step is finished, learn from all that may still be acted, and see who pauses."""
+    def learn_up_to_a_pause(self, watch: Pause) -> None:
+        """Set a pause before the next step is finished, learn from all that may still be acted, and see who pauses."""
         pauses = self._arrays["seen/pauses"].copy()
         pause_ticket = self._pace.pause_ticket(self.learned)
         self.learn(watch, pause_ticket)
@@ -356,7 +356,7 @@ class ActorPool(Protocol):
 
 
 class Threads:
-    """A `ActorPool` of threads."""
+    """An `ActorPool` of threads."""
 
     def __init__(self, layout: Layout, arena: SharedArena, gate: LearnerGate, seconds: float) -> None:
         self._layout, self._arena, self._gate, self._seconds = layout, arena, gate, seconds
@@ -388,7 +388,7 @@ class Threads:
 
 
 class Processes:
-    """A `ActorPool` of processes, which are handed the arena and their bells as descriptors."""
+    """An `ActorPool` of processes, which are handed the arena and their bells as descriptors."""
 
     def __init__(self, layout: Layout, arena: SharedArena, gate: LearnerGate, seconds: float) -> None:
         self._layout, self._arena, self._gate, self._seconds = layout, arena, gate, seconds

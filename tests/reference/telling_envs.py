@@ -17,7 +17,7 @@ FOLDER = Path("told")
 """In the current folder; one file an env."""
 
 
-class WorkerReport(NamedTuple):
+class EnvReport(NamedTuple):
     """What an env has seen when it was first stepped or reset."""
 
     pid: int
@@ -70,9 +70,9 @@ class Meeting(Telling):
             time.sleep(0.01)
 
 
-def told() -> list[WorkerReport]:
+def told() -> list[EnvReport]:
     """Return what all envs have told, in the order in which they began."""
-    every = [WorkerReport(*json.loads(file.read_text())) for file in FOLDER.glob("*.json")]
+    every = [EnvReport(*json.loads(file.read_text())) for file in FOLDER.glob("*.json")]
     return sorted(every, key=lambda one: one.begun)
 
 

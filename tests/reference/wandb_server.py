@@ -11,7 +11,7 @@ from typing import Any
 
 _ME = {"id": "1", "name": "someone"}
 _ANSWERS: dict[str, Any] = {
-    "viewer": {"id": "1", "entity": "someone", "username": "someone", "flags": "{}", "executors": {"edges": []}},
+    "viewer": {"id": "1", "entity": "someone", "username": "someone", "flags": "{}", "teams": {"edges": []}},
     "upsertBucket": {
         "bucket": {
             "id": "1",

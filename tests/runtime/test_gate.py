@@ -69,23 +69,23 @@ def test_a_ticket_whose_actor_dies_anywhere_is_taken_again_and_learned_once(layo
 
 @settings(max_examples=30, deadline=None)
 @given(layouts(), seeds, st.sampled_from([0.0, 0.005]))
-def test_a_hold_stops_all_at_one_ticket_with_everything_below_learned(layout, seed, deaths):
+def test_a_pause_stops_all_at_one_ticket_with_everything_below_learned(layout, seed, deaths):
     random = Random(seed)
     simulation = Simulation(layout, random, deaths)
-    holds = 0
+    pauses_set = 0
 
-    def learn_with_holds(simulation: Simulation) -> None:
-        nonlocal holds
+    def learn_with_pauses(simulation: Simulation) -> None:
+        nonlocal pauses_set
         while simulation.pupil.learned < STEPS:
             if random.random() < 0.3:
-                simulation.pupil.learn_up_to_a_hold(watch=nothing)
-                holds += 1
+                simulation.pupil.learn_up_to_a_pause(watch=nothing)
+                pauses_set += 1
             else:
                 simulation.pupil.learn(watch=nothing)
 
-    simulation.run(learn_with_holds)
+    simulation.run(learn_with_pauses)
     paused = simulation.arrays["seen/pauses"]
-    assert (paused >= holds).all() if simulation.deaths else (paused == holds).all()
+    assert (paused >= pauses_set).all() if simulation.deaths else (paused == pauses_set).all()
 
 
 @settings(max_examples=30, deadline=None)
@@ -177,11 +177,11 @@ def test_all_batches_are_whole_when_actors_really_run_side_by_side(stages, pool_
 
 
 @pytest.mark.parametrize("lag", ["bounded", "exact"])
-def test_actors_that_really_run_rest_at_a_hold(stages, pool_kind, lag):
+def test_actors_that_really_run_stop_at_a_pause(stages, pool_kind, lag):
     stage = begin(stages, pool_kind, Layout(2, 1, 3, lag=lag), 0.0005)
     for number in range(1, 6):
         stage.pupil.learn(stage.watch)
-        stage.pupil.learn_up_to_a_hold(stage.watch)
+        stage.pupil.learn_up_to_a_pause(stage.watch)
         assert stage.arena.arrays["seen/pauses"].tolist() == [number] * 3
 
 
@@ -354,7 +354,7 @@ def test_an_actor_that_waits_at_the_gate_sets_new_deadlines():
             assert seconds <= gates.NAP_S
             moments.append(board.deadlines[0].moment)
             time.sleep(0.001)
-            board.pause[0] = len(moments) // 3  # lifted at the third nap
+            board.pause[0] = len(moments) // 3  # ended at the third nap
 
     gate = ActorGate(board, PACE, RuntimeConfig(actors=1), 0, Napping(-1, -1), Bell(-1, -1))
     board.pause[0] = 0

@@ -258,7 +258,7 @@ def test_evaluations_are_of_a_snapshot_and_the_best_one_is_kept_as_it_was_evalua
     assert offbeat("eval", run.path, "--episodes", 2).code == 0
 
 
-def test_workers_stopped_in_the_middle_are_saved_as_they_come_to_rest_and_go_on_with_their_episodes(tmp_path):
+def test_workers_stopped_in_the_middle_are_saved_as_they_pause_and_go_on_with_their_episodes(tmp_path):
     path = tmp_path / "run"
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "chunk_length": 24, "normalize_observations": True}
     layout |= {"steps": 10**6, "capacity": 400, "prioritized": True, "hogwild": "synced"}
@@ -286,7 +286,7 @@ def test_workers_stopped_in_the_middle_are_saved_as_they_come_to_rest_and_go_on_
     assert state["learner"]["algorithm"]["observations"]["count"] == resumed.metrics["env_steps"], "each row once"
 
 
-def test_a_worker_is_saved_as_it_comes_to_rest_however_long_its_learning_step_takes(tmp_path):
+def test_a_worker_is_saved_as_it_pauses_however_long_its_learning_step_takes(tmp_path):
     slow: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "unroll_length": 100, "envs_per_actor": 4}
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 20_000}
     run = small_run(tmp_path / "run", "runs/Unhurried-v0", **slow, **layout, callbacks=[stop_from(1)])

@@ -39,7 +39,7 @@ def test_checkpoints_by_the_clock_change_no_bit_of_an_exact_run(tmp_path, kind):
     assert weights_of(often) == weights_of(never)
 
 
-def test_workers_come_to_rest_anew_for_each_checkpoint_by_the_clock(tmp_path, monkeypatch):
+def test_workers_pause_anew_for_each_checkpoint_by_the_clock(tmp_path, monkeypatch):
     limits: list[int] = []
     states = WorkerPool.states
 

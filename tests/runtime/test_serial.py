@@ -42,7 +42,7 @@ def test_every_row_was_acted_with_the_version_that_the_pace_names():
     acting.close()
 
 
-def test_a_hold_stops_acting_until_it_is_lifted():
+def test_a_pause_stops_acting_until_it_ends():
     _, acting = begun("CartPole-v1", max_lag=2)
     acting.pause_at(2)
     acting.wait(2)

@@ -142,7 +142,7 @@ def kill_while_it_starts(it: Scene, random: Random, done: threading.Event) -> No
             it.kill(random.randrange(len(it.pids)))
 
 
-def test_an_actor_killed_while_a_hold_stands_leaves_no_snapshot_and_acts_on_when_it_is_lifted():
+def test_an_actor_killed_during_a_pause_leaves_no_snapshot_and_acts_on_when_it_ends():
     with scene(actors=2, max_lag=1) as it:
         it.begin()
         it.acting.pause_at(4)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.runs import begun, lines_of, small_run, status_of, weights_of
-from tests.reference.telling_envs import WorkerReport, told
+from tests.reference.telling_envs import EnvReport, told
 
 from offbeat.training import resume
 
@@ -27,7 +27,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def actors_of(env: str = "telling/Telling-v0", **settings: Any) -> list[WorkerReport]:
+def actors_of(env: str = "telling/Telling-v0", **settings: Any) -> list[EnvReport]:
     """Train, and return what the actors' envs have told, one for each actor."""
     small_run(Path("run"), env, **{**TELLING, **settings})
     return [one for one in told() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
@@ -95,7 +95,7 @@ def test_actor_processes_that_can_fill_all_cores_let_the_learner_go_first(settin
 
 def test_nobody_becomes_less_nice_than_it_is():
     """In a thread of the test's own, whose niceness goes with it."""
-    seen: list[WorkerReport] = []
+    seen: list[EnvReport] = []
 
     def run() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, 15)

@@ -1,4 +1,4 @@
-"""An actor-critic's loss and its gradient by hand, in NumPy, for plain MLPs on a CPU: autograd's metrics, sooner.
+"""An actor-critic's loss and its gradient by hand, in NumPy, for plain MLPs on a CPU: the results of autograd, sooner.
 
 An algorithm takes this path by itself where it applies; ``tests/algorithms/test_numpy_gradients.py`` holds it to
 autograd. The derivatives, with A the advantage, M the rows, d the derivative of the mean loss:

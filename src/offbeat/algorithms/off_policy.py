@@ -94,7 +94,7 @@ class ReplayConfig(NetworkConfig):
         "split": "pass --actors N --envs-per-actor N, and --set learner_threads=N",
         "decorrelate": "leave it out: a replay mixes the moments of all episodes",
     }
-    """Keys of [runtime] that mean nothing here -> what to type in their place."""
+    """Keys of [runtime] that are not supported here -> what to pass in their place."""
 
     not_lock_free: ClassVar[str] = ""
     """Why it cannot run in the hogwild runtime; '' where it can."""
@@ -205,7 +205,7 @@ class ReplayConfig(NetworkConfig):
         shape.check(self.batch_size, self.n_step)
 
     def _check_shares(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings of a lock-free run that cannot work together, or mean nothing in it."""
+        """Refuse settings of a lock-free run that cannot work together, or are not supported by it."""
         workers = runtime.workers or usable_cores()
         least, each = self.batch_size * workers, self.warmup // workers
         if self.max_ahead:
@@ -225,7 +225,7 @@ class ReplayConfig(NetworkConfig):
         except ConfigError as error:
             raise ConfigError(
                 f"each of {workers} workers has its share of capacity and warmup, {own.capacity} and {own.warmup}, but "
-                f"of one {error}. What is typed for capacity or warmup is shared out: type {workers} times as much"
+                f"of one {error}. What is typed for capacity or warmup is shared out: pass {workers} times as much"
             ) from error
 
 
@@ -323,12 +323,12 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         outputs = walk(network, minibatch, state, self._config.rows_before)
         return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
 
-    def _told(self, errors: Tensor, minibatch: Minibatch) -> Array:
-        """Return the errors of transitions, [M], as the replay is told of them: one for each that was drawn."""
+    def _report_errors(self, errors: Tensor, minibatch: Minibatch) -> Array:
+        """Return the errors of transitions, [M], as they are reported to the replay: one for each that was drawn."""
         if self._spec.recurrent:
             errors = sequence_errors(errors, minibatch["column"], len(minibatch["state"]))
-        told: Array = errors.cpu().numpy()
-        return told
+        reported: Array = errors.cpu().numpy()
+        return reported
 
     def finish(self, observations: Batch) -> dict[str, float]:
         if self._spec.normalize:

@@ -116,7 +116,7 @@ class OnPolicyConfig(NetworkConfig):
     topology_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of this table that a resume may not change."""
     unsupported_keys: ClassVar[dict[str, str]] = {}
-    """Keys of [runtime] that mean nothing here."""
+    """Keys of [runtime] that it does not support."""
     not_lock_free: ClassVar[str] = ""
     """Why it cannot run in the hogwild runtime; '' where it can."""
 
@@ -125,7 +125,7 @@ class OnPolicyConfig(NetworkConfig):
         return self
 
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002 - their fields say it
-        """Return the unrolls that a run holds, and the pace on them; `lead` is for algorithms on a replay.
+        """Return the unrolls that a run holds, and the pace on them; `history` is for algorithms on a replay.
 
         Raises:
             ConfigError: the settings cannot work together.

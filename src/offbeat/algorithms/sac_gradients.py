@@ -1,4 +1,4 @@
-"""SAC's losses for a box and their gradients by hand, on a CPU, shared by two threads: autograd's metrics, sooner.
+"""SAC's losses for a box and their gradients by hand, on a CPU, shared by two threads: autograd's results, sooner.
 
 ``tests/algorithms/test_sac_gradients.py`` holds them to autograd. With M the rows, alpha the temperature, u = mean +
 sigma noise, a = tanh(u), and d f the derivative of the mean loss by f:

@@ -53,11 +53,11 @@ class Export:
                 checkpoint=self.checkpoint,
                 trust_code=self.trust_code,
             )
-        print("\n".join(_told(exported)))
+        print("\n".join(_lines(exported)))
         return 0
 
 
-def _told(exported: Exported) -> Iterator[str]:
+def _lines(exported: Exported) -> Iterator[str]:
     trained, agreement = exported.trained, exported.agreement
     size = exported.file.stat().st_size
     yield f"{exported.file}: {trained.algorithm} on {trained.env} after {trained.env_steps} env steps, {size:,} bytes"

@@ -54,7 +54,7 @@ class RunSpec:
             view = make_view(self.progress, sys.stderr)
             experiment = Experiment(self.spec, path, trust_code=self.trust_code)
         if self.dry_run:
-            _tell_what_would_run(experiment, jobs or experiment.jobs)
+            _print_plan(experiment, jobs or experiment.jobs)
             return 0
         again = shlex.join(["offbeat", "run", str(self.spec), *self._flags()])
         try:
@@ -72,13 +72,13 @@ class RunSpec:
         return [*directory, *imports, *(["--trust-code"] if self.trust_code else [])]
 
 
-def _tell_what_would_run(experiment: Experiment, jobs: int) -> None:
+def _print_plan(experiment: Experiment, jobs: int) -> None:
     """Print every session, how it stands, and what would be typed for it."""
-    told = {"new": "begin", "lost": "begin anew", "unfinished": "go on", "finished": "leave alone"}
+    words = {"new": "begin", "lost": "begin anew", "unfinished": "go on", "finished": "leave alone"}
     for trial in experiment.trials:
         for session in experiment.sessions(trial):
             standing = session.standing()
-            print(f"{session.name}: {told[standing]}")
+            print(f"{session.name}: {words[standing]}")
             if standing != "finished":
                 print(f"  offbeat {shlex.join(session.arguments())}")
     known = len(experiment.trials) * len(experiment.spec.seeds)

@@ -247,7 +247,7 @@ def _groups(columns: int, groups: int) -> tuple[slice, ...]:
     if columns < 1 or groups < 1 or columns % groups:
         raise ConfigError(
             f"{columns} envs per actor cannot be cut into {groups} groups of equal size: "
-            "type a number of envs per actor that the number of groups divides, both at least 1"
+            "pass a number of envs per actor that the number of groups divides, both at least 1"
         )
     size = columns // groups
     return tuple(slice(first, first + size) for first in range(0, columns, size))
@@ -272,7 +272,7 @@ def _cannot_make(env_id: str, arguments: Mapping[str, Any], error: Exception) ->
     entry = gym.registry.get(env_id)
     for module, command in _needed(entry) if entry else ():
         if find_spec(module) is None:
-            return f"{env_id} needs {module}, which is not installed: type {command}"
+            return f"{env_id} needs {module}, which is not installed: run {command}"
     given = f" with the arguments {dict(arguments)}" if arguments else ""
     return (
         f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): "

@@ -19,16 +19,16 @@ ProgressSetter = Callable[[float], None]
 
 
 def progress_setters(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], env_id: str) -> list[ProgressSetter]:
-    """Return what tells the envs of progress: nothing for those that do not listen.
+    """Return what sets the progress of the envs: nothing for those that do not listen.
 
     Raises:
         ConfigError: an env does not have a parameter of the curriculum.
     """
     listening = [getattr(_with(env, "set_progress"), "set_progress", None) for env in envs]
-    told = [listen for listen in listening if listen is not None]
+    setters = [listen for listen in listening if listen is not None]
     if curriculum:
-        told += [_setter(env, curriculum, env_id) for env in envs]
-    return told
+        setters += [_setter(env, curriculum, env_id) for env in envs]
+    return setters
 
 
 def _setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> ProgressSetter:

@@ -133,10 +133,10 @@ def _differences(there: dict[str, Any], here: dict[str, Any], within: str = "") 
         if isinstance(theirs, dict) and isinstance(ours, dict):
             yield from _differences(theirs, ours, f"{within}{key}.")
         elif theirs != ours:
-            yield f"{within}{key} is {_told(theirs)} there and {_told(ours)} here"
+            yield f"{within}{key} is {_as_text(theirs)} there and {_as_text(ours)} here"
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "not given" if value is None else str(value)
 
 

@@ -141,8 +141,8 @@ class Experiment:
 
     def _next(self, search: Search, number: int) -> Trial:
         """Ask Optuna for the trial of this number."""
-        told = [(trial.values, score) for trial in self.trials if (score := self._score(trial)) is not None]
-        values = optuna_search.ask(search, whole_keys(self.spec), told, number)
+        scored = [(trial.values, score) for trial in self.trials if (score := self._score(trial)) is not None]
+        values = optuna_search.ask(search, whole_keys(self.spec), scored, number)
         return trial_of(self.spec, number, self.spec.envs[0], values)
 
     def _score(self, trial: Trial) -> float | None:

@@ -13,7 +13,7 @@ _AXES: tuple[XAxis, ...] = ("steps", "time")
 
 
 def draw(experiment: Path, trials: Sequence[Path], notify: Callable[[str], None]) -> None:
-    """Draw all graphs that there are returns for; `notify` is given which trial's are being drawn."""
+    """Draw all graphs that there are returns for; `notify` is called with what is being drawn."""
     for folder in (*trials, experiment):
         try:
             runs = runs_of(folder)

@@ -28,13 +28,13 @@ def require_optuna() -> None:
         ) from None
 
 
-def ask(search: Search, whole: Collection[str], told: Sequence[tuple[Values, float]], number: int) -> Values:
+def ask(search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float]], number: int) -> Values:
     """Return the values that Optuna would try next.
 
     Args:
         search: what is searched over.
         whole: keys that take whole numbers alone.
-        told: values and mean final return of each finished trial, by number.
+        scored: values and mean final return of each finished trial, by number.
         number: of the trial to come.
     """
     import optuna
@@ -43,7 +43,7 @@ def ask(search: Search, whole: Collection[str], told: Sequence[tuple[Values, flo
     sampler = optuna.samplers.TPESampler(seed=derive_seed(search.seed, "search/optuna", number))
     study = optuna.create_study(direction="maximize", sampler=sampler)
     distributions = {key: _distribution(search.over[key], key in whole) for key in sorted(search.over)}
-    for values, score in told:
+    for values, score in scored:
         inner = {key: _inner(search.over[key], value) for key, value in values.items()}
         study.add_trial(optuna.trial.create_trial(params=inner, distributions=distributions, value=score))
     asked = study.ask(distributions).params

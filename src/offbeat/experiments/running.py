@@ -160,7 +160,7 @@ class Pool:
                 for child in [child for child in running if child.process.poll() is not None]:
                     running.remove(child)
                     self._ended(child)
-                self._look_at(running)
+                self._poll(running)
                 time.sleep(_TICK_S)
             self._view.clear(self.counts)
         finally:
@@ -176,10 +176,10 @@ class Pool:
             crashed = "has crashed, and " * bool(session.run.crash())
             child = Child(session, self._command)
             running.append(child)
-            told = f"{crashed}goes on from its checkpoint" if child.resumed else "begins"
-            self._view.message(f"{session.name} {told}: {_about(session)}")
+            what = f"{crashed}goes on from its checkpoint" if child.resumed else "begins"
+            self._view.message(f"{session.name} {what}: {_about(session)}")
 
-    def _look_at(self, running: list[Child]) -> None:
+    def _poll(self, running: list[Child]) -> None:
         """Pass a stop on, and show how things stand."""
         for child in running:
             # A run that is resumed no longer knows of a stop that its settings ask for.
@@ -207,12 +207,12 @@ def wait_until_free(sessions: Sequence[Session], view: View) -> None:
     Raises:
         ConfigError: one goes on and on.
     """
-    told, until = False, time.monotonic() + _PATIENCE_S
-    while held := [session for session in sessions if session.is_locked()]:
-        if not told:
-            view.message(f"waiting for the processes of the last time to end: {', '.join(s.name for s in held)}")
-            told = True
+    said, until = False, time.monotonic() + _PATIENCE_S
+    while locked := [session for session in sessions if session.is_locked()]:
+        if not said:
+            view.message(f"waiting for the processes of the last time to end: {', '.join(s.name for s in locked)}")
+            said = True
         if time.monotonic() > until:
-            raise ConfigError(f"another process is training in {held[0].run.path}: wait for it, or stop it first")
+            raise ConfigError(f"another process is training in {locked[0].run.path}: wait for it, or stop it first")
         with suppress(InterruptedError):
             time.sleep(_TICK_S)

@@ -99,16 +99,16 @@ class Session:
 
     def arguments(self) -> list[str]:
         """Return what is typed after `offbeat` to begin it, or to go on with it."""
-        told = ["--progress", "lines"]
+        view = ["--progress", "lines"]
         if self.standing() == "unfinished":
             flag = flag_for(code_of(self.trial.config.tables())).split()  # of the spec, which the caller has accepted
-            return ["resume", str(self.run.path), *flag, *told]
+            return ["resume", str(self.run.path), *flag, *view]
         run = self.trial.config.run
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]
         pairs = [f"{key}={spelled(value)}" for key, value in self.trial.settings.items()]
         return [
-            *("train", run.algorithm, run.env, *preset, *imports, "--run-dir", str(self.run.path), *told),
+            *("train", run.algorithm, run.env, *preset, *imports, "--run-dir", str(self.run.path), *view),
             *("--set", f"seed={self.seed}", *pairs),
         ]
 

@@ -119,10 +119,10 @@ NOTES = "offbeat.json"
 
 
 def _torchscript(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: Mapping[str, str]) -> bytes:
-    told = {**notes, "inputs": list(map(asdict, ports.inputs)), "outputs": list(map(asdict, ports.outputs))}
+    record = {**notes, "inputs": list(map(asdict, ports.inputs)), "outputs": list(map(asdict, ports.outputs))}
     content = BytesIO()
     traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
-    torch.jit.save(traced, content, _extra_files={NOTES: json.dumps(told).encode()})
+    torch.jit.save(traced, content, _extra_files={NOTES: json.dumps(record).encode()})
     return content.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The losses of actor-critics, and the figures that tell whether they are well.
+"""The losses of actor-critics, and metrics that show whether learning goes well.
 
 Shapes: M rows, the valid ones of a minibatch. Losses are per row, so that the caller chooses how to average.
 ``log_ratio`` is the log-probability of the recorded action under one policy less that under another.

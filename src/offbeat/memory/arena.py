@@ -74,7 +74,7 @@ def require_memory(slabs: Iterable[Slab], purpose: str, remedy: str) -> None:
     """Refuse arrays that do not fit into the memory that is left.
 
     Raises:
-        ConfigError: with the figures and `remedy`.
+        ConfigError: with the numbers and `remedy`.
     """
     require_bytes(arena_bytes(slabs), purpose, remedy)
 
@@ -83,7 +83,7 @@ def require_bytes(needed: int, purpose: str, remedy: str) -> None:
     """Refuse to take more memory than is left.
 
     Raises:
-        ConfigError: with the figures and `remedy`.
+        ConfigError: with the numbers and `remedy`.
     """
     left = usable_memory()
     if left is not None and needed > left:

@@ -59,8 +59,8 @@ class AnyReplay(ABC):
         self._rings, self._shape, self._exponents = rings, rings.shape, priorities
         self._cells, self._lead = cells, lead
         self.leaves, self.prioritized = rings.leaves, priorities is not None
-        self._kept = checkpoint_fields(rings)
-        steps = (field.name for field in rings.fields if field.per == "step" and field.name in self._kept)
+        self._checkpoint_fields = checkpoint_fields(rings)
+        steps = (field.name for field in rings.fields if field.per == "step" and field.name in self._checkpoint_fields)
         self._flat = {name: rings.flat(name) for name in steps}
         slots = self._shape.actors * self._shape.slots_per_ring
         self._tickets, self._born = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
@@ -149,7 +149,7 @@ class AnyReplay(ABC):
         if not self.valid:
             raise RunFailed(
                 f"tickets {self._from.start} to {self._from.stop - 1}, which can be sampled, have no transition: all "
-                "their rows are reset rows or without a decision. Type a larger capacity"
+                "their rows are reset rows or without a decision. Pass a larger capacity"
             )
         self._drawn.draw(random, cells)
 
@@ -177,9 +177,9 @@ class AnyReplay(ABC):
         """
         window = self.window
         reached = range(max(self.origin, window.start - self._shape.leading), window.stop)
-        return self._rings.stretches(reached, self._kept) | self._kept_priorities()
+        return self._rings.stretches(reached, self._checkpoint_fields) | self._priority_views()
 
-    def _kept_priorities(self) -> Tree:
+    def _priority_views(self) -> Tree:
         if self._priorities is None:
             return {}
         pieces, cells = enumerate(self._slots(self.window)), self._cells
@@ -215,11 +215,11 @@ class AnyReplay(ABC):
             raise _other_layout()
         for name, view in views.items():
             view[...] = arrays[name]
-        self._enter_window(self._kept_priorities())
+        self._enter_window(self._priority_views())
 
     def find(self, priorities: Mapping[str, Array]) -> None:
         """Take over the rows that the rings hold, after `restore`, with those of `arrays()` that are priorities."""
-        for name, view in self._kept_priorities().items():
+        for name, view in self._priority_views().items():
             view[...] = priorities[name]
         self._enter_window(priorities)
 

@@ -46,7 +46,7 @@ class RingShape:
     history: int = 0
     """Rows before a sampled one that its stack of frames may reach back to."""
 
-    remedy: ClassVar[str] = "type a smaller capacity"
+    remedy: ClassVar[str] = "pass a smaller capacity"
 
     def __post_init__(self) -> None:
         beside, one = self.beside * self.ticket_rows, f"chunk_length x envs_per_actor = {self.length} x {self.columns}"

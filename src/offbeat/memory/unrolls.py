@@ -94,8 +94,8 @@ class UnrollShape:
 
     @property
     def remedy(self) -> str:
-        """What to type to need less."""
-        return "type a smaller unroll_length, envs_per_actor, unrolls_per_batch or max_lag"
+        """What to pass to need less."""
+        return "pass a smaller unroll_length, envs_per_actor, unrolls_per_batch or max_lag"
 
     def describe(self, fields: Sequence[Field]) -> str:  # noqa: ARG002
         """Say how much memory it takes, if that is worth a word: it is not, as a few batches are kept at most."""

@@ -49,7 +49,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class BottleneckReport:
-    """What a period tells about the topology."""
+    """What a period shows about the topology."""
 
     bound: Bound
     actor_wait: float | None
@@ -111,7 +111,7 @@ def lock_free_gain_max(topology: Topology) -> float:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The figures that a sentence is made of."""
+    """The numbers that a sentence is made of."""
 
     actor_wait: float
     learner_wait: float

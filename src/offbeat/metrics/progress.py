@@ -259,5 +259,5 @@ def ratio_of(status: Status) -> list[str]:
     return [f"ratio {figure(status.utd_ratio)}", f"age {age_of(status)}"]
 
 
-def _three(*figures: float | None) -> str:
-    return "-" if None in figures else "/".join(compact(figure) for figure in figures)
+def _three(*values: float | None) -> str:
+    return "-" if None in values else "/".join(compact(value) for value in values)

@@ -279,7 +279,7 @@ def _rate(amount: float, seconds: float) -> float | None:
 
 
 def _reduce(name: str, metrics: Sequence[float]) -> float | None:
-    """One figure of many; what is not finite (a refused update's loss) tells nothing and is left out."""
+    """One number of many; what is not finite (a refused update's loss) tells nothing and is left out."""
     known = [value for value in metrics if math.isfinite(value)]
     return _REDUCTIONS.get(name, fmean)(known) if known else None
 

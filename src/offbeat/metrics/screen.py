@@ -17,7 +17,7 @@ from offbeat.metrics.timings import Branch
 _WIDE = 76
 """Columns from which the two halves stand side by side."""
 _ROOMY = 96
-"""Columns from which the metrics of who waits have room for their full names."""
+"""Columns from which the shares of waiting have room for their full names."""
 _LEFT_WIDTH = 40
 _NAME_WIDTH = 12
 _SHARE_WIDTH = 6
@@ -32,7 +32,7 @@ _COLORS = {
 
 
 class History:
-    """A figure over the run so far, thinned out evenly to at most ``most`` points."""
+    """A metric over the run so far, thinned out evenly to at most ``most`` points."""
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
@@ -41,7 +41,7 @@ class History:
         self.points: list[float] = []
 
     def add(self, value: float | None) -> None:
-        """Take the figure of this moment; None is left out."""
+        """Take the value of this moment; None is left out."""
         if value is None:
             return
         if self._seen % self._stride == 0:
@@ -189,7 +189,7 @@ class TimeTree:
 
 
 def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
-    """Say who waits for whom: the metrics, which serial does not have, and the sentence below."""
+    """Say who waits for whom: the shares, which serial does not have, and the sentence below."""
     if about.runtime == "hogwild":
         yield Text()
         yield _restarts(status)

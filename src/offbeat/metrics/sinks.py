@@ -13,7 +13,7 @@ from offbeat.errors import ConfigError
 from offbeat.metrics.names import GROUPS
 
 Line = dict[str, float | None]
-"""One line of metrics: name -> figure; None where nothing is known yet."""
+"""One line of metrics: name -> value; None where nothing is known yet."""
 
 
 class Sink(Protocol):
@@ -62,7 +62,7 @@ class TensorBoard:
         self._write(file_version="brain.Event:2")
 
     def write(self, line: Line) -> None:
-        """Write all figures that are known, at this line's env_steps."""
+        """Write all metrics that are known, at this line's env_steps."""
         values = [
             self._summary.Value(tag=tag_of(name), simple_value=value)
             for name, value in line.items()

@@ -1,4 +1,4 @@
-"""Figures as short text, for the dashboard, the lines and the plots."""
+"""Numbers as short text, for the dashboard, the lines and the plots."""
 
 from __future__ import annotations
 

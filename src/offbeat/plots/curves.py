@@ -308,7 +308,7 @@ def _names(names: Sequence[str]) -> list[Any]:
 
     if len(names) == 1:
         return []
-    return [Line2D([], [], linewidth=2.5, label=name, **_look(index)) for index, name in enumerate(names) if name]
+    return [Line2D([], [], linewidth=2.5, label=name, **_style(index)) for index, name in enumerate(names) if name]
 
 
 def _kinds(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bool) -> list[Any]:
@@ -320,7 +320,7 @@ def _kinds(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bo
     from matplotlib.patches import Patch
 
     alone = len(names) == 1
-    color = _look(0)["color"] if alone else _GREY
+    color = _style(0)["color"] if alone else _GREY
     several = any(len(group) > 1 for group in groups)
     seeds = (names[0] if alone else "") or "the seeds"
     mean = f", interquartile mean of {seeds}" if several else f", {names[0]}" if alone and names[0] else ""
@@ -329,8 +329,8 @@ def _kinds(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bo
     if any(len(run.evaluation.x) for run in runs):
         kinds.append(Line2D([], [], color=color, label=f"evaluation{mean}", **_STRONG, **_MARKED))
     if any(len(run.training.x) for run in runs):
-        look = _FAINT if kinds else _STRONG
-        kinds.append(Line2D([], [], color=color, label=f"training episodes{'' if kinds else mean}", **look))
+        style = _FAINT if kinds else _STRONG
+        kinds.append(Line2D([], [], color=color, label=f"training episodes{'' if kinds else mean}", **style))
     if average:
         kinds.append(Line2D([], [], color=color, label=f"training, average over {_WINDOW} points", **_DOTTED))
     if several:
@@ -338,24 +338,24 @@ def _kinds(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bo
     return kinds
 
 
-def _look(index: int) -> dict[str, Any]:
+def _style(index: int) -> dict[str, Any]:
     """Return the colour and the dashes of the index-th curve."""
     return {"color": _COLORS[index % len(_COLORS)], "linestyle": ("-", "--", "-.")[index // len(_COLORS) % 3]}
 
 
 def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, average: bool) -> None:
-    look = _look(index)
+    style = _style(index)
     training, training_y = aligned([run.training for run in group])
     evaluation, evaluation_y = aligned([run.evaluation for run in group])
-    axes.plot(training / scale, iqm(training_y, axis=0), **look, **(_FAINT if len(evaluation) else _STRONG))
+    axes.plot(training / scale, iqm(training_y, axis=0), **style, **(_FAINT if len(evaluation) else _STRONG))
     if average:
         averaged, averaged_y = aligned([moving_average(run.training) for run in group])
-        axes.plot(averaged / scale, iqm(averaged_y, axis=0), **{**look, **_DOTTED})
-    axes.plot(evaluation / scale, iqm(evaluation_y, axis=0), **look, **_STRONG, **_MARKED, zorder=3)
+        axes.plot(averaged / scale, iqm(averaged_y, axis=0), **{**style, **_DOTTED})
+    axes.plot(evaluation / scale, iqm(evaluation_y, axis=0), **style, **_STRONG, **_MARKED, zorder=3)
     if len(group) > 1:  # one band a group: of the evaluations, where there are enough to make one
         banded, banded_y = (evaluation, evaluation_y) if len(evaluation) > 1 else (training, training_y)
         band = stratified_bootstrap_band(banded_y)
-        axes.fill_between(banded / scale, *band, color=look["color"], alpha=_BAND_ALPHA, linewidth=0)
+        axes.fill_between(banded / scale, *band, color=style["color"], alpha=_BAND_ALPHA, linewidth=0)
 
 
 def _dress(axes: Axes, x_label: str) -> None:

@@ -109,7 +109,7 @@ class MemoryShape(Protocol):
 
     @property
     def remedy(self) -> str:
-        """What to type to need less."""
+        """What to pass to need less."""
         ...
 
     def describe(self, fields: Sequence[Field]) -> str:

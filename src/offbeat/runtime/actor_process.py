@@ -19,7 +19,7 @@ NICER = 10
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What an actor process is told at its start."""
+    """What an actor process is given at its start."""
 
     index: int
     plan: Plan

@@ -54,7 +54,7 @@ class Report(NamedTuple):
 
 
 class LaunchSpec(Protocol):
-    """What every child is told."""
+    """What every child is given at its start."""
 
     @property
     def parent(self) -> int:
@@ -66,7 +66,7 @@ class ChildModule(Protocol):
     """The module of a kind of child."""
 
     def main(self, launch: Any, connection: Connection[Report, Any]) -> None:
-        """Do what the launch say, until `Closed`."""
+        """Do what the launch spec says, until `Closed`."""
 
 
 def live(module: str) -> None:
@@ -175,7 +175,7 @@ class Child:
         self._thread.start()
 
     def _converse(self, launch: bytes) -> None:
-        """Send the launch, then take in reports until the other end is gone."""
+        """Send the launch spec, then take in reports until the other end is gone."""
         with self._connection as connection, contextlib.suppress(EOFError, OSError):
             connection.send_bytes(launch)
             while True:

@@ -101,7 +101,7 @@ class Evaluations:
         if reported and last:
             self._write_line()
         self._owed = False
-        self._begin(snapshot(), counters)
+        self._start(snapshot(), counters)
         if last or not self.beside:
             reported |= self._take_in(NAP_S, on_wait, until_done=True)
         return reported
@@ -120,7 +120,7 @@ class Evaluations:
         self._left_out = True
         return True
 
-    def _begin(self, snapshot: Tree, counters: Counters) -> None:
+    def _start(self, snapshot: Tree, counters: Counters) -> None:
         weights = {name: np.array(array) for name, array in snapshot.items()}
         if self._evaluator is None:
             self._evaluator = self._make_evaluator()
@@ -159,9 +159,9 @@ class Evaluations:
             }
         )
         self._saving.evaluated(evaluation.return_mean, weights, counters)
-        self._tell_of_cuts(evaluation.cuts)
+        self._notify_of_cuts(evaluation.cuts)
 
-    def _tell_of_cuts(self, cuts: str) -> None:
+    def _notify_of_cuts(self, cuts: str) -> None:
         """Say once a run that an evaluation was cut."""
         if cuts and not self._was_cut:
             self._was_cut = True

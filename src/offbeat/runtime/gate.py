@@ -87,7 +87,7 @@ class Board:
         """Address the arrays of an arena that holds `board_slabs`."""
         self.actors = actors
         self.learned = arrays["board/learned"]
-        """Learning steps finished. Written by the learner, like hold and closed."""
+        """Learning steps finished. Written by the learner, like pause and closed."""
         self.pause = arrays["board/pause"]
         """No ticket from here on may begin."""
         self.closed = arrays["board/closed"]

@@ -68,7 +68,7 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
 
 
 def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
-    """Refuse what are no metrics."""
+    """Refuse a state of the recorder that cannot be."""
     build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
     for name, holds in _RECORDED.items():
         if not holds(recorder.get(name, {} if name in ("spent", "given") else None)):  # which once were not saved

@@ -35,7 +35,7 @@ from offbeat.types import EnvSpec, Tree
 LINE_EVERY_S = 10.0
 """Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
 SHOW_EVERY_S = 0.1
-"""Seconds between checks at the run that are offered to whoever shows it, at least."""
+"""Seconds, at least, between updates of what is shown of the run."""
 
 
 @dataclass(frozen=True)

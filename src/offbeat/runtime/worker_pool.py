@@ -70,7 +70,7 @@ class LockFreeParts:
 
     def snapshot(self) -> Tree:
         """Return all that has been learned, with the normalisers of all workers merged: views as far as may be."""
-        self.algorithm.restore_statistics(self.algorithm.state())  # which is read from what all workers tell
+        self.algorithm.restore_statistics(self.algorithm.state())  # which is read from what all workers report
         return self.algorithm.weights()
 
     @property
@@ -100,7 +100,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
 
     Args:
         config: all settings; runtime is hogwild.
-        news: is told how much memory will be taken, where that is much.
+        news: is given how much memory will be taken, where that is much.
 
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
@@ -127,8 +127,8 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
         share_moments=runtime.hogwild_moments != "per_worker",
         apart=lies_apart(device),
     )
-    if told := plans[0].memory.describe(fields):
-        news(told if config.workers == 1 else f"each of {config.workers} workers has a {told}")
+    if needed := plans[0].memory.describe(fields):
+        news(needed if config.workers == 1 else f"each of {config.workers} workers has a {needed}")
     arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
     buffer = DeviceBuffer(shape.learned_slabs(), device) if shape.apart else None
     arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
@@ -143,12 +143,12 @@ def _require_memory(plan: Plan, workers: int) -> None:
     Raises:
         ConfigError: with the arithmetic.
     """
-    own, remedy = arena_bytes(plan.slabs()), plan.memory.remedy.removeprefix("type ").replace(" or max_lag", "")
+    own, remedy = arena_bytes(plan.slabs()), plan.memory.remedy.removeprefix("pass ").replace(" or max_lag", "")
     require_bytes(
         workers * (WORKER_BYTES + own),
         f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
         "for what it remembers: they need",
-        f"type fewer --workers, or {remedy}",
+        f"pass fewer --workers, or {remedy}",
     )
 
 
@@ -156,7 +156,7 @@ class WorkerPool:
     """The processes of the workers."""
 
     def __init__(self, parts: LockFreeParts, news: Notify, show: Callable[[Sequence[Child]], None]) -> None:
-        """Prepare a worker pool; `begin` starts it.
+        """Prepare a worker pool; `start` starts it.
 
         Args:
             parts: what they share.
@@ -183,7 +183,7 @@ class WorkerPool:
         """Whether all workers have begun."""
         self.longest_stall = 0.0
         self.heard: list[tuple[int, WorkerReport]] = []
-        """What workers have told of, and nobody has taken in yet."""
+        """What workers have reported, and nobody has taken in yet."""
         self._supervisor = Supervisor(
             self._start, self._board, parts.config.runtime, news, show, role="worker", work="learning step", exact=True
         )

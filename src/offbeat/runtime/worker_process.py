@@ -64,7 +64,7 @@ class WorkerReport(NamedTuple):
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What a worker process is told at its start."""
+    """What a worker process is given at its start."""
 
     index: int
     config: Config

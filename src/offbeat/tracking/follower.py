@@ -47,8 +47,8 @@ def _follow(launch: LaunchSpec, tracked: Tracked) -> RunState:
         last = rung[-1]
         lines, position = new_lines(metrics, position)
         for line in lines:
-            figures = {tag_of(name): value for name, value in line.items() if value is not None}
-            tracked.run.log(figures, step=int(line["env_steps"] or 0))
+            values = {tag_of(name): value for name, value in line.items() if value is not None}
+            tracked.run.log(values, step=int(line["env_steps"] or 0))
     return STATES[last] if last < RING else "failed"
 
 

@@ -1,4 +1,4 @@
-"""The trackers, each begun in its own words; from then on both take `log(figures, step)` and `finish()`."""
+"""The trackers, each begun in its own words; from then on both take `log(metrics, step)` and `finish()`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXIT_CODES: Mapping[RunState, int] = {"finished": 0, "interrupted": 255, "faile
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What a tracker's process is told."""
+    """What a tracker's process is given at its start."""
 
     tracker: str
     parent: int
@@ -75,7 +75,7 @@ def _begin_trackio(launch: LaunchSpec) -> Tracked:
     go_on = {"resume": "allow"} if launch.known else {}
     run = trackio.init(config=launch.config, **{**new, **launch.known, **go_on})
     known = {"project": new["project"], **launch.known, "name": run.name}
-    return Tracked(run, known, f"project {known['project']}, run {run.name}; type trackio show")
+    return Tracked(run, known, f"project {known['project']}, run {run.name}; run trackio show")
 
 
 BEGIN: Mapping[str, Callable[[LaunchSpec], Tracked]] = {"wandb": _begin_wandb, "trackio": _begin_trackio}

@@ -24,7 +24,7 @@ from offbeat.tracking.services import BEGIN_S, LaunchSpec
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
 """Seconds that a tracker gets to send the rest, by how the run has ended."""
 _REMEDIES = {
-    "wandb": "type wandb login, or set WANDB_MODE=offline to send it later, or leave tracker out",
+    "wandb": "run wandb login, or set WANDB_MODE=offline to send it later, or leave tracker out",
     "trackio": "put that right, or leave tracker out",
 }
 
@@ -85,14 +85,14 @@ class Tracker:
         with suppress(BlockingIOError, BrokenPipeError):  # it has rung often enough; nobody listens any more
             os.write(self._bell, bytes([number]))
 
-    def _end(self, told: str) -> None:
+    def _end(self, text: str) -> None:
         """Let nothing of it be left, and say what there is to say, once."""
         self._over = True
         self._child.kill()
         if self._bell >= 0:
             os.close(self._bell)
-        if told:
-            self._notify(f"{told}. All lines are in metrics.jsonl")
+        if text:
+            self._notify(f"{text}. All lines are in metrics.jsonl")
 
 
 def begin(
@@ -112,8 +112,8 @@ def begin(
     name = config.run.tracker
     if name is None:
         return None
-    kept = directory.tracker
-    known = _known(kept, name)
+    saved = directory.tracker
+    known = _known(saved, name)
     heard, bell = _Heard(), os.pipe()
     os.set_blocking(bell[1], False)
     position = metrics_size if known else 0
@@ -128,7 +128,7 @@ def begin(
         os.close(bell[1])
         raise
     known, where = heard.begun
-    kept.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n")
+    saved.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n")
     notify(f"tracked by {name}: {where}")
     return Tracker(name, child, bell[1], notify)
 

@@ -41,7 +41,7 @@ class UpdateMetrics:
         self._most[most] = max(self._most.get(most, -math.inf), float(values.max()))
 
     def summed_up(self) -> dict[str, float]:
-        """Return the mean of each figure over the updates, and the least and the most where these were asked for."""
+        """Return the mean of each metric over the updates, and the least and the most where these were asked for."""
         return {name: _mean(values) for name, values in self._values.items()} | self._least | self._most
 
 
@@ -168,7 +168,7 @@ def _norm_of(stage: Stage, algorithm: Algorithm) -> str:
 
 
 def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> tuple[float, Mapping[str, Any]]:
-    """Put a stage's gradients into its group's buffer; return the loss and the figures to report."""
+    """Put a stage's gradients into its group's buffer; return the loss and the metrics to report."""
     if stage.gradients is not None:
         loss, metrics = stage.gradients(minibatch)
     else:
