@@ -102,7 +102,7 @@ def test_of_two_errors_the_callers_is_raised():
 
 
 @THREADS
-def test_a_closed_team_works_no_more_and_leaves_no_thread(threads):
+def test_a_closed_executor_works_no_more_and_leaves_no_thread(threads):
     before = set(helpers())
     executor = TwoThreadExecutor(threads)
     executor.run((nothing, nothing))
@@ -116,7 +116,7 @@ def test_a_closed_team_works_no_more_and_leaves_no_thread(threads):
         executor.run((nothing, nothing))
 
 
-def test_a_team_that_nobody_holds_ends_its_thread():
+def test_an_executor_that_nobody_holds_ends_its_thread():
     class Worker:
         """Holds the executor whose parts are its own, as users of executors do."""
 
@@ -137,7 +137,7 @@ def test_a_team_that_nobody_holds_ends_its_thread():
     assert gone(thread)
 
 
-def test_several_teams_work_at_the_same_time():
+def test_several_executors_work_at_the_same_time():
     executors = [TwoThreadExecutor(2) for _ in range(3)]
     counts = [0] * 6
 

@@ -145,7 +145,7 @@ class DQN(OffPolicy[DQNConfig]):
 
     def priorities(self, minibatch: Minibatch) -> Array:
         """Return by how much the values missed their targets, [M], before they learned from them."""
-        return self._report_errors(self._errors, minibatch)
+        return self._told(self._errors, minibatch)
 
     def _arrays(self) -> dict[str, Tensor]:
         ema = {f"ema_{name}": view for name, view in self._policy.layout.views(self._ema).items()}

@@ -233,7 +233,7 @@ Settings = TypeVar("Settings", bound=ReplayConfig)
 
 
 class OffPolicy(Checkpointed, Generic[Settings]):
-    """All of `types.ReplayAlgorithm` but `begin`, `priorities` and what an algorithm makes in `_make`."""
+    """All of `types.ReplayAlgorithm` but `start`, `priorities` and what an algorithm makes in `_make`."""
 
     groups: Mapping[str, ParameterGroup]
     stages: tuple[Stage, ...]
@@ -323,7 +323,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         outputs = walk(network, minibatch, state, self._config.rows_before)
         return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
 
-    def _report_errors(self, errors: Tensor, minibatch: Minibatch) -> Array:
+    def _told(self, errors: Tensor, minibatch: Minibatch) -> Array:
         """Return the errors of transitions, [M], as they are reported to the replay: one for each that was drawn."""
         if self._spec.recurrent:
             errors = sequence_errors(errors, minibatch["column"], len(minibatch["state"]))

@@ -467,7 +467,7 @@ class SAC(OffPolicy[SACConfig]):
         """Return by how much the critics missed their targets, [M], before they learned from them."""
         if self._analytic:
             return self._analytic.errors()
-        return self._report_errors(self._errors, minibatch)
+        return self._told(self._errors, minibatch)
 
     # --- what is kept -----------------------------------------------------------------------------------------
 
