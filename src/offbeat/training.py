@@ -104,11 +104,11 @@ def start(
         config, reason = _with_measured_topology(config, view, caller)
         parts = _prepare(config, view, caller)
         try:
-            start = partial(_start, initial=_initial(config, parts), reason=reason)
+            begin_run = partial(_start, initial=_initial(config, parts), reason=reason)
             with StopSignals() as signals:  # from here on there is something to put in order
                 directory = RunDirectory.create(path, config)
                 take_back = partial(_discard_empty, directory)
-                context = RunContext(parts, directory, view, callbacks, signals, start, lambda: None, take_back)
+                context = RunContext(parts, directory, view, callbacks, signals, begin_run, lambda: None, take_back)
                 with directory.lock():
                     return run_to_end(context)
         finally:

@@ -1,4 +1,4 @@
-"""The life of an actor process, which imports torch only for policies that act in it. It ends when the gate closes."""
+"""What an actor process does. It imports torch only for policies that act in it, and ends when the gate closes."""
 
 from __future__ import annotations
 

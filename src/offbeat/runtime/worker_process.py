@@ -1,4 +1,4 @@
-"""The life of a worker process of a lock-free run: it acts and learns by turns, on envs and a memory of its own.
+"""What a worker process of a lock-free run does: it acts and learns by turns, on envs and a memory of its own.
 
 With one worker, its turns are those of the serial runtime. It ends when the board says that all is closed.
 """

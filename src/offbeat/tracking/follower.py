@@ -1,4 +1,4 @@
-"""The life of a tracker's process: it reads metrics.jsonl as the run writes it, and sends each line on.
+"""What a tracker's process does: it reads metrics.jsonl as the run writes it, and sends each line on.
 
 Whatever a tracker does besides, threads, hooks, services, prints, it does here and not in the process that trains. The
 file is the queue: a tracker that is slow, or hangs, holds up nobody.

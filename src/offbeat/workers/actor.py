@@ -1,7 +1,7 @@
 """The actor: takes a ticket, acts with the weights it is given, and writes what it saw into the ticket's slot.
 
 It knows nothing of the learner, of other actors or of where its memory lies. Episodes run on across tickets. The
-same loop, `work`, is the life of an actor thread and of an actor process; the serial runtime calls `act` itself.
+same loop, `work`, is what an actor thread and an actor process run; the serial runtime calls `act` itself.
 """
 
 from __future__ import annotations
