@@ -4,6 +4,7 @@
     python -m benchmarks.soak --runs 20 --seed 7 --jobs 1
     python -m benchmarks.soak --seed 1 --first 137 --runs 1 one of them again
     python -m benchmarks.soak --minutes 10                  as many as ten minutes allow
+    python -m benchmarks.soak --again                       those that are missing in soak.json, or failed there
     python -m benchmarks.soak --only "SIGSTOP a worker"     those of one mishap, runtime, algorithm or env
 
 A run follows from its seed and index alone. Needs Linux. What failed stays under runs/soak, with its output.
@@ -25,7 +26,7 @@ from tests.reference import survivors
 from benchmarks.common import RESULTS
 from benchmarks.soak.one_run import RUNS, Report, prepare, soak
 from benchmarks.soak.plan import Plan, draw
-from benchmarks.soak.results import write_results
+from benchmarks.soak.results import read_reports, write_results
 
 
 def main() -> int:
@@ -37,13 +38,21 @@ def main() -> int:
     RUNS.mkdir(parents=True, exist_ok=True)
     plans = [draw(options.seed, options.first + number) for number in range(options.runs)]
     plans = [plan for plan in plans if options.only in str(plan)]
-    reports: list[Report] = []
+    reports = [report for report in _earlier(options) if not report.failures]
+    plans = [plan for plan in plans if plan.index not in {report.plan.index for report in reports}]
+    total = len(reports) + len(plans)
     begun = time.monotonic()
     for report in _done(plans, options.jobs, options.minutes):
         reports.append(report)
-        _show(reports, len(plans), time.monotonic() - begun)
+        _show(reports, total, time.monotonic() - begun)
     print(write_results(reports, options.seed, options.out))
     return int(any(report.failures for report in reports))
+
+
+def _earlier(options: argparse.Namespace) -> list[Report]:
+    """Return the reports of an earlier soak that is gone on with."""
+    file = options.out / "soak.json"
+    return read_reports(file, options.seed) if options.again and file.exists() else []
 
 
 def _options() -> argparse.Namespace:
@@ -53,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so many minutes")
+    parser.add_argument("--again", action="store_true", help="go on with the soak.json that is there")
     parser.add_argument("--only", default="", help="leave out runs whose description does not contain this text")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     return parser.parse_args()

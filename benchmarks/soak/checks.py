@@ -30,13 +30,15 @@ def check_part(plan: Plan, files: RunFiles, report: Report, happening: Happening
     code, state = report.exit_codes[0], files.state()
     finished = state == "finished" or (state is None and "finished: learned" in files.output())
     allowed = _exit_codes(plan, files, happening)
-    report.require(code in allowed or (finished and code == 0), f"ended with {code}, not {allowed}")
+    no_room = plan.mishap.startswith("full disk") and code == 2 and "make room" in files.output()  # not even to begin
+    report.require(code in allowed or (finished and code == 0) or no_room, f"ended with {code}, not {allowed}")
     check_output(plan, files, report)
     if plan.mishap == "directory deleted" and happening.happened:
         report.require(not files.run.exists() or finished, "the deleted run directory is there again")
         return
     if state is None:  # it was stopped before there was a directory
-        report.require(happening.happened and code in (130, -signal.SIGKILL), f"ended with {code}, and kept nothing")
+        without = happening.happened and (code in (130, -signal.SIGKILL) or no_room)
+        report.require(without, f"ended with {code}, and kept nothing")
     else:
         report.require(state == STATES.get(code) or finished, f"ended with {code}, but its state is {state}")
         check_checkpoint(files, report)
@@ -82,6 +84,14 @@ def check_checkpoint(files: RunFiles, report: Report) -> bool:
     report.require(saved.state is not None, "the latest checkpoint cannot be resumed from")
     report.require(all(isfinite(array).all() for array in saved.weights.values()), "weights that are not finite")
     return True
+
+
+def has_all(plan: Plan, files: RunFiles) -> bool:
+    """Whether a run that was killed had nothing left to do: its latest checkpoint has all env steps."""
+    from offbeat.checkpoint import load
+
+    latest = files.run / "checkpoints" / "latest"
+    return latest.exists() and load(latest).policy["env_steps"] >= plan.steps
 
 
 # --- the end of a run ---------------------------------------------------------------------------------------

@@ -124,6 +124,9 @@ def _all_parts(plan: Plan, files: RunFiles, disk: Disk | None, report: Report) -
             disk.free(child.pid)
     checks.check_part(plan, files, report, happening)
     while files.state() not in ("finished", None) and len(report.exit_codes) <= RESUMES and not report.failures:
+        if checks.has_all(plan, files):
+            _refuse(plan, files, report)
+            return
         _resume(plan, files, report)
     report.failed_envs = len(files.taken())
     if files.state() == "finished":
@@ -143,6 +146,15 @@ def _resume(plan: Plan, files: RunFiles, report: Report) -> None:
     checks.check_output(plan, files, report)
     if not found:
         shutil.rmtree(files.run)
+
+
+def _refuse(plan: Plan, files: RunFiles, report: Report) -> None:
+    """Resume a run that was killed when it had done everything: `resume` must say so."""
+    checks.check_checkpoint(files, report)
+    with _started(plan, files, ["resume", str(files.run), "--progress", "none", *_trust()]) as child:
+        _finish(child, files, report, HANGS_S)
+    report.require(report.exit_codes[-1] == 2, f"resume ended with {report.exit_codes[-1]}, not 2")
+    report.require("nothing is left to do" in files.output(), "resume does not say that nothing is left to do")
 
 
 def _trust() -> list[str]:

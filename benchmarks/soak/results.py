@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import describe, machine, markdown_table
 from benchmarks.soak.one_run import Report
-from benchmarks.soak.plan import BEHAVIOURS, KINDS, MISHAPS, SIZES, Plan
+from benchmarks.soak.plan import BEHAVIOURS, KINDS, MISHAPS, SIZES, Plan, draw
 
 SETTINGS = ("actors", "max_lag", "lag", "unroll_length", "envs_per_actor", "evaluates")
 
@@ -37,6 +37,17 @@ def write_results(reports: Sequence[Report], seed: int, out: Path) -> str:
     text = "\n\n".join(part.strip() for part in parts if part) + "\n"
     (out / "soak.md").write_text(text)
     return text
+
+
+def read_reports(file: Path, seed: int) -> list[Report]:
+    """Return the reports in an earlier soak.json of this seed."""
+    saved = json.loads(file.read_text())
+    if saved["seed"] != seed:
+        raise SystemExit(f"{file} is of seed {saved['seed']}, not {seed}")
+    names = {each.name for each in fields(Report)} - {"plan"}
+    return [
+        Report(draw(seed, run["index"]), **{name: run[name] for name in names & run.keys()}) for run in saved["runs"]
+    ]
 
 
 def _costs(reports: Sequence[Report]) -> str:
