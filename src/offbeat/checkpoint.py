@@ -37,7 +37,7 @@ from offbeat.strict_arrays import KINDS, LENGTH_BYTES, map_arrays, read_arrays
 from offbeat.strict_json import Unreadable, read_json, require_regular
 from offbeat.types import Array, Tree
 
-FORMAT = 1
+FORMAT = 2
 """Changes when older checkpoints can no longer be read."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
