@@ -151,7 +151,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         loop = _joined(closing, context, sinks, warn)
         _start(context, loop, sinks)
         try:
-            loop.started()
+            loop.start_clock()
             _place_learner(context)
             loop.run()
             ending = loop.close()

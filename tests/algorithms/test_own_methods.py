@@ -13,8 +13,8 @@ from offbeat.algorithms.sac import SAC
 from offbeat.training import train
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
-ON_POLICY = {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}
-REPLAY = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity": 100}
+ON_POLICY: dict[str, Any] = {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}
+REPLAY: dict[str, Any] = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity": 100}
 
 
 @pytest.mark.parametrize("name", own_methods.CLASSES)

@@ -200,7 +200,7 @@ class TrainingLoop(ABC):
 
     # --- beginning and ending -------------------------------------------------------------------------------
 
-    def started(self) -> None:
+    def start_clock(self) -> None:
         """Acting has begun: show how things stand, and let the clock run from here."""
         self._begun = monotonic()
         self._show("training")
