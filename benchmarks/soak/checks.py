@@ -110,7 +110,8 @@ def check_end(plan: Plan, files: RunFiles, report: Report, happening: Happening)
         values = [line[name] for line in lines]
         report.require(values == sorted(values), f"{name} went backwards")
     if plan.evaluates and plan.behaviour in ("plain", "prints", "spawns") and not plan.mishap.endswith("evaluator"):
-        report.require(last["evaluations"] > 0, "finished without an evaluation")
+        stopped = "a signal stopped the evaluation" in (files.run / "log.txt").read_text()
+        report.require(last["evaluations"] > 0 or stopped, "finished without an evaluation")
     if not plan.lock_free:
         _check_counts(plan, report, lines)
 

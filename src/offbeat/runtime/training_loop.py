@@ -289,6 +289,7 @@ class TrainingLoop(ABC):
                 last=last and self._run.evaluation_interval > 0,
             )
         except _EvaluationStopped:
+            self._notify("a signal stopped the evaluation under way: it has no result")
             return False
         finally:
             if due and (last or not self._evaluations.beside):
