@@ -27,6 +27,7 @@ EXTRAS = {
     "hub": "huggingface_hub",
     "export": "onnxscript",
     "dev": "pytest",
+    "docs": "mkdocs",
 }
 """Extra -> a module that comes with it."""
 
