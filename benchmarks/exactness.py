@@ -36,7 +36,7 @@ from tests.reference.matrix import ALGORITHMS, FEATURES, Case, cases
 
 import offbeat
 from benchmarks.common import RESULTS, describe, machine, markdown_table, read_metrics, write_json
-from offbeat.errors import OffbeatError
+from offbeat.core.errors import OffbeatError
 
 RUNTIMES = ("serial", "threads", "processes")
 WIDELY = ("vector", "box")

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
-from offbeat.allocator import keep_freed_memory
+from offbeat.core.allocator import keep_freed_memory
+from offbeat.core.threads import limit
+from offbeat.core.types import Leaf
 from offbeat.models.encoders import Convolution, NatureCNN
 from offbeat.models.policy_network import Orthogonal
-from offbeat.threads import limit
-from offbeat.types import Leaf
 
 STACK = Leaf("observation", (84, 84), "uint8", stack=4)
 ACTING, TRAINING = 32, 1_088

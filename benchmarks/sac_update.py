@@ -21,11 +21,12 @@ import numpy as np
 import torch
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
+from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.sac import SAC, SACConfig
 from offbeat.algorithms.sac_gradients import Work
+from offbeat.core.threads import blas_kernels, limit
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.linear import F32, NumpyProducts, OneDNNProducts, Products
-from offbeat.threads import blas_kernels, limit
-from offbeat.types import ActionSpec, EnvSpec, Leaf, Minibatch
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 INPUTS, ACTIONS, ROWS = 17, 6, 256

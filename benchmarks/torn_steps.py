@@ -28,7 +28,7 @@ from offbeat.memory.arena import SharedArena, Slab, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.runtime.child import Report, start_child
-from offbeat.runtime.device_buffer import DeviceBuffer, lies_apart, open_buffer
+from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, lies_apart, open_buffer
 
 SIZE = 150_000
 """Elements: about the two critics of SAC on HalfCheetah-v5."""

@@ -16,10 +16,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.main import COMMANDS
-from offbeat.config import RunConfig, RuntimeConfig
-from offbeat.env_config import EnvConfig
-from offbeat.fields import describe, hints_of
-from offbeat.registry import ALGORITHMS
+from offbeat.config.env import EnvConfig
+from offbeat.config.registry import ALGORITHMS
+from offbeat.config.tables import RunConfig, RuntimeConfig
+from offbeat.core.fields import describe, hints_of
 
 PAGE = Path(__file__).parent / "reference/options.md"
 
@@ -40,7 +40,7 @@ learning_rate=0.001)`. A key that is not known, a value of the wrong kind or ran
 refused before any work starts, with exit code 2. `none` means that nothing is set.
 
 Without `--preset`, the preset for the algorithm and the env applies, if there is one. `offbeat list presets` shows
-their names; they are the TOML files in `src/offbeat/presets`.
+their names; they are the TOML files in `src/offbeat/config/presets`.
 """
 
 COMMANDS_HEAD = """

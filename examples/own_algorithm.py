@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import offbeat
+from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.fields import Bound, Positive, Share
-from offbeat.types import Minibatch
+from offbeat.core.fields import Bound, Positive, Share
 
 
 @dataclass(frozen=True)

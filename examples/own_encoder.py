@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from offbeat.types import Leaf
+from offbeat.core.types import Leaf
 
 
 class GoalEncoder(nn.Module):

@@ -16,15 +16,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from offbeat.config import RuntimeConfig
-from offbeat.errors import Closed
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.errors import Closed
+from offbeat.core.pace import ReplayPace
+from offbeat.core.types import Field
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay import Replay
-from offbeat.memory.rings import Rings, RingShape
+from offbeat.memory.replay.rings import Rings, RingShape
+from offbeat.memory.replay.store import Replay
 from offbeat.metrics.timings import Timings
-from offbeat.pace import ReplayPace
 from offbeat.runtime.gate import ActorGate, Board, LearnerGate, board_slabs
-from offbeat.types import Field
 
 FIELDS = [
     Field("observation", (4,), "float32"),

@@ -10,10 +10,10 @@ import pytest
 from tests.reference.marks import more
 from tests.reference.runs import offbeat, small_run
 
-from offbeat.checkpoint import load
-from offbeat.envs.known_values import CHAIN, RING, exact_values
+from offbeat.api.train import train
+from offbeat.envs.testing.known_values import CHAIN, RING, exact_values
 from offbeat.models.numpy_mlp import NumpyMLP
-from offbeat.training import train
+from offbeat.run_directory.checkpoint import load
 
 # --- values -------------------------------------------------------------------------------------------------
 

@@ -64,4 +64,4 @@ def test_the_command_and_the_types_are_part_of_the_package():
     (script,) = (point for point in entry_points(group="console_scripts") if point.name == "offbeat")
     assert script.value == "offbeat.cli.entry:main"
     assert (files("offbeat") / "py.typed").is_file()
-    assert (files("offbeat") / "presets" / "ppo-cartpole-v1.toml").is_file()
+    assert (files("offbeat") / "config" / "presets" / "ppo-cartpole-v1.toml").is_file()

@@ -74,7 +74,7 @@ def check_checkpoint(files: RunFiles, report: Report) -> bool:
     """Check the latest checkpoint, and return whether there is one."""
     from numpy import isfinite
 
-    from offbeat.checkpoint import load
+    from offbeat.run_directory.checkpoint import load
 
     latest = files.run / "checkpoints" / "latest"
     if not latest.exists():
@@ -88,7 +88,7 @@ def check_checkpoint(files: RunFiles, report: Report) -> bool:
 
 def has_all(plan: Plan, files: RunFiles) -> bool:
     """Whether a run that was killed had nothing left to do: its latest checkpoint has all env steps."""
-    from offbeat.checkpoint import load
+    from offbeat.run_directory.checkpoint import load
 
     latest = files.run / "checkpoints" / "latest"
     return latest.exists() and load(latest).policy["env_steps"] >= plan.steps

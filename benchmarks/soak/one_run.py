@@ -20,7 +20,7 @@ from benchmarks.soak.envs import RUNTIME, TAKEN, TOKENS
 from benchmarks.soak.files import RunFiles
 from benchmarks.soak.plan import Plan
 from benchmarks.soak.processes import end_all, show_stacks
-from offbeat.errors import OffbeatError
+from offbeat.core.errors import OffbeatError
 
 RUNS = Path("runs/soak")
 HANGS_S = 90.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from offbeat.config import ONLY, RuntimeConfig
+from offbeat.config.tables import ONLY, RuntimeConfig
 
 Mishap = Literal[
     "none",

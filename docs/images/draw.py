@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from offbeat.pace import OnPolicyPace
+from offbeat.core.pace import OnPolicyPace
 
 HERE = Path(__file__).parent
 INK, GREY, PAPER = "#222222", "#888888", "#ffffff"

@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offbeat.api.load import LoadedPolicy, load
+    from offbeat.api.train import Run, resume, train
+    from offbeat.config.registry import register_algorithm, register_encoder
+    from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
     from offbeat.envs.make import register_env
-    from offbeat.errors import ConfigError, OffbeatError, RunFailed
     from offbeat.exporting.export import export
-    from offbeat.loading import LoadedPolicy, load
-    from offbeat.registry import register_algorithm, register_encoder
-    from offbeat.training import Run, resume, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,18 +36,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConfigError": "offbeat.errors",
-    "OffbeatError": "offbeat.errors",
-    "RunFailed": "offbeat.errors",
+    "ConfigError": "offbeat.core.errors",
+    "OffbeatError": "offbeat.core.errors",
+    "RunFailed": "offbeat.core.errors",
     "export": "offbeat.exporting.export",
-    "LoadedPolicy": "offbeat.loading",
-    "load": "offbeat.loading",
-    "register_algorithm": "offbeat.registry",
-    "register_encoder": "offbeat.registry",
+    "LoadedPolicy": "offbeat.api.load",
+    "load": "offbeat.api.load",
+    "register_algorithm": "offbeat.config.registry",
+    "register_encoder": "offbeat.config.registry",
     "register_env": "offbeat.envs.make",
-    "Run": "offbeat.training",
-    "resume": "offbeat.training",
-    "train": "offbeat.training",
+    "Run": "offbeat.api.train",
+    "resume": "offbeat.api.train",
+    "train": "offbeat.api.train",
 }
 
 

@@ -13,16 +13,17 @@ from tests.reference.dqn import Twin, new_dqn, perturb
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
 from tests.reference.sac import random_samples
 
-from offbeat import loading
+from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.errors import ConfigError
-from offbeat.fields import build
+from offbeat.api.load import policy_of
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import build
+from offbeat.core.seeding import stream
+from offbeat.core.types import EnvSpec
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
-from offbeat.seeding import stream
-from offbeat.types import EnvSpec, Minibatch
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = DQNConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3, exploration_fraction=0.5)
@@ -167,7 +168,7 @@ def test_a_checkpoint_acts_as_what_is_published_does(normalize):
     observation = random_observation(algorithm._spec, 6, np.random.default_rng(0))
     algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
     for _ in range(2):  # before the first update and after it
-        loaded = loading.policy_of(PolicySpec.from_json(algorithm._spec.to_json()), algorithm.weights())
+        loaded = policy_of(PolicySpec.from_json(algorithm._spec.to_json()), algorithm.weights())
         policy = published(algorithm)
         np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
         ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.reference.runs import untimed, weights_of
 
-from offbeat.training import Run, resume, train
+from offbeat.api.train import Run, resume, train
 
 SMALL: dict[str, Any] = {
     "steps": 1536,

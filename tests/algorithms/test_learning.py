@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from offbeat.training import train
+from offbeat.api.train import train
 
 RANDOM = 22
 """Mean return of a policy that chooses blindly in CartPole-v1."""

@@ -14,7 +14,7 @@ from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.types import Tree
+from offbeat.core.types import Tree
 
 SAME: dict[str, Any] = {
     "hidden_sizes": (6, 5), "learning_rate": 0.01, "learning_rate_schedule": "constant",

@@ -10,7 +10,7 @@ from tests.reference import own_methods
 from offbeat.algorithms.analytic import has_analytic_gradients
 from offbeat.algorithms.dqn import DQN
 from offbeat.algorithms.sac import SAC
-from offbeat.training import train
+from offbeat.api.train import train
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0, "checkpoint_every": 0, "seed": 1}
 ON_POLICY: dict[str, Any] = {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}

@@ -14,10 +14,10 @@ from tests.reference.update_rows import Bench, bench
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
 from offbeat.algorithms.on_policy import GROUP, OnPolicyConfig
-from offbeat.config import resolve
-from offbeat.errors import ConfigError
-from offbeat.seeding import stream
-from offbeat.types import Tree
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
+from offbeat.core.types import Tree
 
 SAME: dict[str, Any] = {"hidden_sizes": (6, 5), "learning_rate": 0.01, "learning_rate_schedule": "constant"}
 SMALL_A2C, SMALL_IMPALA = A2CConfig(**SAME), IMPALAConfig(**SAME)

@@ -14,13 +14,13 @@ from tests.reference.update_rows import bench, perturb, random_minibatch
 
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.algorithms.ppo import PPO, PPOConfig
-from offbeat.config import resolve
-from offbeat.errors import ConfigError
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
+from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.published import published_layout
 from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.wiring import build
-from offbeat.seeding import stream
-from offbeat.types import ActionSpec, EnvSpec
 
 SMALL = PPOConfig(
     hidden_sizes=(6, 5), epochs=2, minibatch_size=13, learning_rate=0.01, learning_rate_schedule="constant"

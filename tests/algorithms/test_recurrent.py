@@ -18,10 +18,10 @@ from tests.reference.update_rows import bench
 from offbeat.algorithms.on_policy import GROUP
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.algorithms.rows import minibatch_of_columns
-from offbeat.config import resolve
-from offbeat.errors import ConfigError
-from offbeat.seeding import stream
-from offbeat.types import ActionSpec, EnvSpec, Leaf
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 
 SMALL = PPOConfig(
     hidden_sizes=(6,),

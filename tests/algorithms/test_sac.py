@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
 from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, random_samples, sac_spec
 
-from offbeat import loading
+from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.sac import CRITIC, POLICY, SAC, TEMPERATURE, SACConfig
-from offbeat.errors import ConfigError
-from offbeat.fields import build
+from offbeat.api.load import policy_of
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import build
+from offbeat.core.seeding import stream
+from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.flat import FlatParameters
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.seeding import stream
-from offbeat.types import ActionSpec, EnvSpec, Minibatch
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 SMALL = SACConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_eps=1e-3)
@@ -286,7 +287,7 @@ def test_a_checkpoint_acts_as_what_is_published_does(action, normalize):
     algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
     for _ in range(2):  # before the first update and after it
         spec = PolicySpec.from_json(algorithm._spec.to_json())
-        loaded = loading.policy_of(spec, algorithm.weights())
+        loaded = policy_of(spec, algorithm.weights())
         policy = published(algorithm)
         np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
         ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))

@@ -15,6 +15,7 @@ from tests.reference import sac_gradients as twin
 from torch import Tensor
 
 from offbeat.algorithms.sac_gradients import SACGradients
+from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models import linear
 from offbeat.models.critics import Critics
 from offbeat.models.dense import Unfilled
@@ -24,7 +25,6 @@ from offbeat.models.policy_network import Body
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.two_threads import TwoThreadExecutor
-from offbeat.types import ActionSpec, Leaf
 
 ALPHA = 0.3
 KERNELS = [NumpyProducts(), OneDNNProducts()] if linear.onednn_works() else [NumpyProducts()]

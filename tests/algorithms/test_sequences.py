@@ -14,20 +14,22 @@ from tests.reference.sac import BOUNDED
 from tests.reference.sac import perturb as perturb_sac
 from tests.reference.sequences import DQNTwin, SACTwin
 
+from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.algorithms.sac import CRITIC, POLICY, SAC, SACConfig
-from offbeat.choices import draw_choices
-from offbeat.config import RuntimeConfig, resolve
+from offbeat.config.resolve import resolve
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.choices import draw_choices
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
+from offbeat.core.types import EnvSpec, Tree, env_fields
 from offbeat.envs.make import make_envs
-from offbeat.errors import ConfigError
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay import Samples
+from offbeat.memory.replay.store import Samples
 from offbeat.models.policy_network import Remembered
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_policy import TorchPolicy
-from offbeat.seeding import stream
-from offbeat.types import EnvSpec, Minibatch, Tree, env_fields
 from offbeat.workers.actor import Actor
 
 COLUMNS, LENGTH = 3, 5

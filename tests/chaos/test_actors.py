@@ -16,7 +16,7 @@ import pytest
 from tests.reference.marks import more
 from tests.reference.runs import Said, Started, lines_of, offbeat, our_lines, small_arguments, status_of
 
-from offbeat.checkpoint import load
+from offbeat.run_directory.checkpoint import load
 
 ENVS = ("tests.reference.run_envs",)
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}

@@ -19,7 +19,7 @@ from tests.reference.runs import (
     weights_of,
 )
 
-from offbeat.errors import EnvFailed
+from offbeat.core.errors import EnvFailed
 
 CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
 LAYOUTS: dict[str, dict[str, Any]] = {

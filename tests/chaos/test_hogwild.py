@@ -35,11 +35,11 @@ from tests.reference.runs import (
     status_of,
 )
 
-from offbeat.checkpoint import load
-from offbeat.runtime.hogwild import HogwildLoop
-from offbeat.runtime.shared_state import SharedStorage
-from offbeat.runtime.worker_pool import WorkerPool
-from offbeat.training import Run, resume
+from offbeat.api.train import Run, resume
+from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.hogwild.loop import HogwildLoop
+from offbeat.runtime.hogwild.shared_state import SharedStorage
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
 
 ENVS = ("tests.reference.run_envs",)
 WORKERS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "imports": ENVS}

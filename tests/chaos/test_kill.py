@@ -27,7 +27,7 @@ from tests.reference.runs import (
     with_files_up_to,
 )
 
-from offbeat.checkpoint import CheckpointStore, load
+from offbeat.run_directory.checkpoint import CheckpointStore, load
 
 ENVS = ("tests.reference.run_envs",)
 

@@ -11,8 +11,8 @@ import pytest
 from tests.reference.failing_ppo import FAILING
 from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small_run, status_of
 
-from offbeat import registry
-from offbeat.checkpoint import load
+from offbeat.config import registry
+from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.callbacks import Callback
 
 ENVS = ("tests.reference.run_envs",)

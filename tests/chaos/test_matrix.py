@@ -9,8 +9,8 @@ from tests.reference.marks import more
 from tests.reference.matrix import ALGORITHMS, FEATURES, IN_CI, Case, cases
 from tests.reference.telling_rows import TELLING
 
-from offbeat.errors import ConfigError
-from offbeat.registry import ALGORITHMS as KNOWN
+from offbeat.config.registry import ALGORITHMS as KNOWN
+from offbeat.core.errors import ConfigError
 
 FIRST = {
     ("actor_killed", "a2c-box"),

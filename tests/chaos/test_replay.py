@@ -29,9 +29,9 @@ from tests.reference.replay_runs import (
 )
 from tests.reference.runs import Started, actors_of, has_saved, lines_of, offbeat, status_of, untimed, weights_of
 
-from offbeat.checkpoint import load
-from offbeat.errors import OffbeatError
-from offbeat.training import resume
+from offbeat.api.train import resume
+from offbeat.core.errors import OffbeatError
+from offbeat.run_directory.checkpoint import load
 
 WARMUP = SMALL_SAC["warmup"]
 RATIO = Fraction(1, 2)

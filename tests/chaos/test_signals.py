@@ -25,7 +25,7 @@ from tests.reference.runs import (
     weights_of,
 )
 
-from offbeat.checkpoint import load
+from offbeat.run_directory.checkpoint import load
 
 ENVS = ("tests.reference.run_envs",)
 FOR_EVER: dict[str, Any] = {"steps": 10**9, "checkpoint_every": 0}

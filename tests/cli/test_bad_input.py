@@ -13,7 +13,7 @@ from tests.reference import run_envs
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, offbeat, our_lines, small_arguments, small_run, status_of
 
-from offbeat.checkpoint import load
+from offbeat.run_directory.checkpoint import load
 
 ENVS = "tests.reference.run_envs"
 ZOO = "tests.reference.env_zoo"

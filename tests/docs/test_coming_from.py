@@ -8,7 +8,7 @@ from dataclasses import fields
 from tests.reference.pages import ROOT
 
 from offbeat.cli.main import COMMANDS
-from offbeat.config import setting_names
+from offbeat.config.resolve import setting_names
 from offbeat.metrics.names import METRICS
 
 PAGES = sorted((ROOT / "docs/how-to/coming-from").glob("*.md"))

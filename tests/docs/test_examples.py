@@ -23,10 +23,10 @@ from tests.reference.pages import ROOT
 from tests.reference.registries import registries_kept
 from tests.reference.sac import random_samples
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.pace import OnPolicyPace
+from offbeat.core.seeding import stream
 from offbeat.losses.advantages import vtrace
-from offbeat.pace import OnPolicyPace
-from offbeat.seeding import stream
 
 EXAMPLES = ROOT / "examples"
 FROM_SCRATCH = EXAMPLES / "async_ppo_from_scratch.py"

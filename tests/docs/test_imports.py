@@ -34,7 +34,7 @@ def unit_of(module: str) -> str:
 
 
 class Imports(ast.NodeVisitor):
-    """Collects the modules that a file imports, leaving out what only type checkers see."""
+    """Collects the modules that a file imports; `at_load_only`: those that are loaded when it is."""
 
     def __init__(self, *, at_load_only: bool) -> None:
         self.names: set[str] = set()
@@ -42,7 +42,7 @@ class Imports(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         checked_only = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for part in node.orelse if checked_only else [*node.body, *node.orelse]:
+        for part in node.orelse if checked_only and self._at_load_only else [*node.body, *node.orelse]:
             self.visit(part)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from tests.reference.env_zoo import SOUND, zoo_id
 
+from offbeat.core.errors import ConfigError
 from offbeat.envs.check import check_env, preflight
-from offbeat.errors import ConfigError
 
 BAD_TREES = [*("WrongKeys", "WrongInnerTuple", "NoSuchChoice", "HalfAChoice"), *("NothingAllowed", "TupleOfMasks")]
 KNOWN = [f"offbeat/{name}-v0" for name in ("ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep")]

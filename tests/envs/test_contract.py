@@ -9,13 +9,13 @@ import pytest
 from tests.reference.env_rows import actions_of, assert_same, collect, episodes_under_way, plain_rows
 from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, ManyChoices, Unbounded, zoo_id
 
+from offbeat.core.errors import EnvFailed
+from offbeat.core.seeding import derive_seed, stream
 from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FiniteCheck, empty_rows
 from offbeat.envs.spaces import random_actions
-from offbeat.errors import EnvFailed
-from offbeat.seeding import derive_seed, stream
 
 KNOWN = ["ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep"]
 LOOPED = [

@@ -11,13 +11,13 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 from tests.reference import curious_envs
 
-from offbeat.curriculum import parameters
-from offbeat.env_config import EnvConfig
+from offbeat.config.curriculum import parameters
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import number_reader, numbers_reader
 from offbeat.envs.make import make_envs
 from offbeat.envs.progress import progress_setters
-from offbeat.errors import ConfigError, EnvFailed
 
 NAN = np.nan
 

@@ -13,16 +13,16 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows
 
-from offbeat.env_config import EnvConfig
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import derive_seed
+from offbeat.core.types import Tree
+from offbeat.envs.adapters.gymnasium import GymnasiumEnvs
 from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.encoding import action_encoder, apart
-from offbeat.envs.gymnasium import GymnasiumEnvs
-from offbeat.envs.known_values import RING, Walk, exact_values
 from offbeat.envs.make import make_envs
-from offbeat.envs.recall import RecallColumns
-from offbeat.errors import ConfigError
-from offbeat.seeding import derive_seed
-from offbeat.types import Tree
+from offbeat.envs.testing.known_values import RING, Walk, exact_values
+from offbeat.envs.testing.recall import RecallColumns
 
 LIMIT = 7
 atari = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")

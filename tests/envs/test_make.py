@@ -16,8 +16,8 @@ from tests.reference.env_zoo import (
     zoo_id,
 )
 
+from offbeat.core.errors import ConfigError
 from offbeat.envs.make import list_envs, make_envs
-from offbeat.errors import ConfigError
 
 
 def test_the_nearest_name_is_suggested_for_an_unknown_one() -> None:

@@ -7,15 +7,15 @@ import pytest
 from tests.reference.env_rows import stacked
 from tests.reference.env_zoo import MASKED, zoo_id
 
-from offbeat.choices import allows_each
+from offbeat.core.choices import allows_each
+from offbeat.core.errors import EnvFailed
+from offbeat.core.seeding import stream
+from offbeat.core.types import Tree
 from offbeat.envs.check import preflight
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import named
 from offbeat.envs.spaces import random_actions
-from offbeat.errors import EnvFailed
-from offbeat.seeding import stream
-from offbeat.types import Tree
 
 COLUMNS = 4
 ALL = [*map(zoo_id, MASKED), "zoo/TreesVector-v0", "Taxi-v4"]

@@ -14,8 +14,8 @@ from tests.reference.own_code import Pole, make_pole
 from tests.reference.registries import registries_kept
 
 import offbeat
+from offbeat.core.errors import ConfigError
 from offbeat.envs.make import make_envs, registered
-from offbeat.errors import ConfigError
 
 PLACE = "tests.reference.own_code:Pole"
 

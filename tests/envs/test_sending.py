@@ -18,16 +18,16 @@ from gymnasium.envs.registration import WrapperSpec
 from tests.reference import run_envs
 from tests.reference.env_zoo import Wanderer, make_wanderer
 
+from offbeat.core.errors import ConfigError
 from offbeat.envs.make import make_envs
 from offbeat.envs.sending import package
-from offbeat.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 CHILD = """
 import sys
 from offbeat.envs.make import make_envs
 from offbeat.envs.sending import unpack
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 try:
     unpack(sys.stdin.buffer.read())
     envs = make_envs(sys.argv[1], 2, seed=3)
@@ -40,7 +40,7 @@ import sys
 import gymnasium as gym
 from gymnasium.envs.classic_control import PendulumEnv
 from offbeat.envs.sending import package
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 {}
 try:
     sys.stdout.buffer.write(package({!r}, {!r}))

@@ -9,9 +9,9 @@ import pytest
 from tests.reference.env_rows import actions_of, assert_same, collect
 from tests.reference.env_zoo import DictObservations, OwnSnapshots, zoo_id
 
+from offbeat.core.errors import ConfigError
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
-from offbeat.errors import ConfigError
 
 CLASSIC = ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1"]
 MUJOCO = [

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offbeat.core.types import ActionSpec, Leaf
 from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.rows import observation_writer
 from offbeat.envs.spaces import action_spec, observation_leaves, random_actions
-from offbeat.types import ActionSpec, Leaf
 
 COIN = ActionSpec("discrete", (), nvec=(2,))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.experiments.progress import Dashboard, Lines, Row, SessionCounts, Silent, make_view
 
 LINE: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.reference.specs import grid, spec_text
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.experiments.spec import Spec, read_spec, spec_of
 
 

@@ -9,11 +9,11 @@ from tests.reference.specs import TINY, grid, spec_text
 
 from offbeat.cli import main
 from offbeat.cli.train import Train
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.threads import usable_cores
 from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, spec_of
 from offbeat.experiments.trials import read_trial, require_same_trial, trials_of, write_trial
-from offbeat.threads import usable_cores
 
 
 def spec(**changes: Any) -> Spec:

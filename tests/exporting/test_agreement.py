@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reference.models import policy_spec, policy_specs, random_vector
 
-from offbeat.errors import RunFailed
+from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.core.errors import RunFailed
+from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import compare
 from offbeat.exporting.export import _ports
 from offbeat.exporting.formats import Runner
-from offbeat.loading import LoadedPolicy, Trained
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import WholePolicy
-from offbeat.types import ActionSpec, Array, Tree
 
 SOFT = replace(policy_spec("box", normalize=True), distribution="tanh_gaussian")
 VALUES = replace(policy_spec("discrete", observation="masked"), distribution="epsilon_greedy")

@@ -24,15 +24,15 @@ from tests.reference.runs import offbeat, small_run
 from torch import nn
 
 import offbeat as package
-from offbeat.env_config import UNSET, EnvConfig
+from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.registry import algorithm_entry
+from offbeat.core.errors import RunFailed
 from offbeat.envs.check import preflight
-from offbeat.errors import RunFailed
 from offbeat.exporting.export import export_policy
 from offbeat.exporting.formats import FormatName
-from offbeat.loading import LoadedPolicy, Trained
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
-from offbeat.registry import algorithm_entry
 
 FORMATS: dict[FormatName, str] = {"onnx": ".onnx", "torchscript": ".pt"}
 OWN_NAMES = "tests.reference.own_names"

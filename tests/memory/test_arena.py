@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Array
 from offbeat.memory import arena as arena_module
 from offbeat.memory.arena import (
     ALIGNMENT,
@@ -23,7 +24,6 @@ from offbeat.memory.arena import (
     require_memory,
     usable_memory,
 )
-from offbeat.types import Array
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 dtypes = st.sampled_from(["float32", "int64", "bool", "uint8", "int32"])

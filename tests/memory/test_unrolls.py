@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offbeat.core.pace import OnPolicyPace
+from offbeat.core.types import Field, Tree
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
-from offbeat.pace import OnPolicyPace
-from offbeat.types import Field, Tree
 
 FIELDS = [
     Field("observation", (2, 3), "float32"),

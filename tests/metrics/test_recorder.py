@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offbeat.errors import RunFailed
+from offbeat.core.errors import RunFailed
 from offbeat.metrics.bottleneck import Topology
 from offbeat.metrics.recorder import METRICS, Counters, Recorder
 from offbeat.metrics.sinks import Line

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.metrics.sinks import JsonLines, TensorBoard, metrics_up_to, read_metrics
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.critics import Critics
 from offbeat.models.dense import Unfilled
 from offbeat.models.policy_network import Body
 from offbeat.models.spec import Activation, PolicySpec
-from offbeat.types import ActionSpec, Leaf
 
 LEAVES, ACTION = (Leaf("observation", (4,), "float32"),), ActionSpec("discrete", (), nvec=(2,))
 seeds = st.integers(0, 2**31 - 1)

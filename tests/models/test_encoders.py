@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Leaf
 from offbeat.models.encoders import Convolution, Encoders, Images, ImpalaResNet, NatureCNN
 from offbeat.models.policy_network import Orthogonal
-from offbeat.types import Leaf
 
 ATARI = Leaf("observation", (84, 84), "uint8", stack=4)
 LAYOUTS = {

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.models import flat_actor_critic, policy_spec, random_mask, random_observation, random_vector
 
+from offbeat.core.seeding import stream
 from offbeat.models import sampling
 from offbeat.models.distributions import Categorical, make_distribution
 from offbeat.models.numpy_policy import NumpyPolicy
-from offbeat.seeding import stream
 
 seeds = st.integers(0, 2**32 - 1)
 several = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)

@@ -18,11 +18,11 @@ from tests.reference.models import (
 )
 from torch.nn import functional
 
+from offbeat.core.types import Tree
 from offbeat.models import sampling
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Tree
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -11,12 +11,12 @@ from torch import nn
 
 import offbeat
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.encoders import OwnEncoder
 from offbeat.models.policy_network import Orthogonal
 from offbeat.models.published import parameter_shapes
-from offbeat.types import ActionSpec, EnvSpec, Leaf
 
 VECTOR = Leaf("observation", (3,), "float32")
 TREE = (Leaf("observation/image", (4, 4), "uint8"), Leaf("observation/inner/goal", (2,), "float32"))

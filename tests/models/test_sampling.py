@@ -11,11 +11,11 @@ from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.models import policy_spec, policy_specs
 from torch import distributions
 
+from offbeat.core.seeding import stream
+from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models import sampling
 from offbeat.models.distributions import make_distribution
 from offbeat.models.spec import Distribution, PolicySpec
-from offbeat.seeding import stream
-from offbeat.types import ActionSpec, Leaf
 
 seeds = st.integers(0, 2**32 - 1)
 

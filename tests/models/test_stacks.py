@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbeat.core.types import Array, Leaf, Tree
 from offbeat.models.stacks import Stacks
-from offbeat.types import Array, Leaf, Tree
 
 IMAGE, OTHER = Leaf("observation/image", (2, 3), "uint8"), Leaf("observation/speed", (1,), "float32")
 

@@ -16,7 +16,7 @@ from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.shared_state import SharedStateShape, SharedStorage, write_initial
+from offbeat.runtime.hogwild.shared_state import SharedStateShape, SharedStorage, write_initial
 
 GROUP = "group"
 SPEC = policy_spec("box", hidden_sizes=(7, 5))

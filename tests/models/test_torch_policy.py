@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.reference.models import policy_spec, random_observation, random_vector
 
+from offbeat.core.types import Leaf
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
 from offbeat.models.numpy_policy import NumpyPolicy
@@ -17,7 +18,6 @@ from offbeat.models.policy_network import Remembered
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_policy import TorchPolicy
-from offbeat.types import Leaf
 
 IMAGES = (Leaf("observation/image", (36, 36, 3), "uint8"), Leaf("observation/place", (3,), "float32"))
 SPECS = {

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 from PIL import Image
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.plots.curves import Curve, aligned, labels_of, moving_average, plot_runs, read_run
 from offbeat.plots.directories import runs_of
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import trim_mean  # type: ignore[import-untyped]
 from tests.reference import statistics as slow
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
 scores = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from offbeat.errors import ConfigError, RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.plots.video import Frame, write_video
 
 

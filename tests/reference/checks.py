@@ -29,9 +29,9 @@ from tests.reference.replay_runs import assert_ratio
 from tests.reference.runs import Started, actors_of, is_alive, lines_of, status_of, untimed, weights_of
 from tests.reference.telling_rows import Seen, telling_rows
 
-from offbeat.checkpoint import load
-from offbeat.errors import OffbeatError
-from offbeat.training import Run, resume
+from offbeat.api.train import Run, resume
+from offbeat.core.errors import OffbeatError
+from offbeat.run_directory.checkpoint import load
 
 RUNTIMES = ("serial", "threads", "processes")
 OFTEN: dict[str, Any] = {"checkpoint_every": 40}

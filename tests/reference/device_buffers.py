@@ -19,9 +19,9 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
 from offbeat.memory.arena import Slab
-from offbeat.runtime import worker_pool
 from offbeat.runtime.child import Report, start_child
-from offbeat.runtime.device_buffer import DeviceBuffer, open_buffer
+from offbeat.runtime.hogwild import worker_pool
+from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, open_buffer
 
 _ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=_ON_A_GPU)]

@@ -13,7 +13,7 @@ from tests.reference.models import ACTIONS, OBSERVATIONS
 from torch import Tensor, nn
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.types import EnvSpec
+from offbeat.core.types import EnvSpec
 
 Rows = NDArray[Any]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from offbeat.checkpoint import Checkpoint, CheckpointStore
+from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore
 
 FOR_EVER = "import sys; from tests.reference.endless_saves import save_for_ever; save_for_ever(*sys.argv[1:])"
 

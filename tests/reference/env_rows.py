@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from offbeat.core.seeding import stream
+from offbeat.core.types import Array, Tree
 from offbeat.envs.contract import Envs
 from offbeat.envs.rows import named
 from offbeat.envs.spaces import random_actions
-from offbeat.seeding import stream
-from offbeat.types import Array, Tree
 
 
 def actions_of(envs: Envs, steps: int, seed: int = 0) -> list[Array]:

@@ -14,7 +14,7 @@ import onnxruntime
 import torch
 from gymnasium import spaces
 
-from offbeat.types import Array, Tree
+from offbeat.core.types import Array, Tree
 
 
 def named(name: str, tree: Any) -> Iterator[tuple[str, Any]]:

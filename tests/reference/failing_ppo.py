@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from offbeat.algorithms.base import Batch
 from offbeat.algorithms.ppo import PPO
-from offbeat.registry import AlgorithmEntry
-from offbeat.types import Batch
+from offbeat.config.registry import AlgorithmEntry
 
 __all__ = ["FAILING", "FailingPPO"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import tests.reference.run_envs  # noqa: F401 - registers runs/Locks-v0 and others
 
-from offbeat.envs import known_values
+from offbeat.envs.testing import known_values
 
 PREFIX = "faulty/"
 LIFE = 30

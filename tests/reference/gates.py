@@ -21,16 +21,16 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from offbeat.config import RuntimeConfig
-from offbeat.errors import Closed
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.errors import Closed
+from offbeat.core.pace import OnPolicyPace
+from offbeat.core.types import Field, Tree
 from offbeat.memory.arena import SharedArena, Slab, attach, private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.pace import OnPolicyPace
 from offbeat.runtime import gate as gates
 from offbeat.runtime.gate import ActorGate, Bell, Board, LearnerGate, board_slabs
-from offbeat.types import Field, Tree
 
 FIELDS = [Field("mark", (), "int64"), Field("behavior_version", (), "int64", per="unroll")]
 SIZE = 5

@@ -13,10 +13,10 @@ import numpy as np
 from tests.reference.replay_runs import updates_due
 from tests.reference.runs import status_of
 
-from offbeat.checkpoint import load
-from offbeat.config import load as load_config
-from offbeat.runtime.worker_pool import WorkerPool
-from offbeat.runtime.worker_process import State
+from offbeat.config.resolve import load as load_config
+from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
+from offbeat.runtime.hogwild.worker_process import State
 
 
 def pids_of(run: Path, role: str = "worker") -> list[int]:

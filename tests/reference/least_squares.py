@@ -16,18 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.child import Child, Report, start_child
-from offbeat.runtime.shared_state import (
+from offbeat.runtime.hogwild.shared_state import (
     SharedStateShape,
     SharedStorage,
     WorkersBoard,
     WorkerUpdateCounter,
     write_initial,
 )
-from offbeat.types import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 F64 = NDArray[np.float64]

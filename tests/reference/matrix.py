@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run
 
-from offbeat.training import Run
+from offbeat.api.train import Run
 
 ONE_CHOICE = "expects one discrete action"
 ENVS = ("tests.reference.run_envs",)

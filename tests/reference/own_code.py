@@ -10,9 +10,9 @@ import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from torch import Tensor, nn
 
+from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.fields import Share
-from offbeat.types import LossResult, Minibatch
+from offbeat.core.fields import Share
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from tests.reference.update import Network, Place, PPOTwin, Rows, _linear
 from torch import Tensor, nn
 
+from offbeat.core.types import Tree
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Tree
 
 CELLS = {"gru": nn.GRUCell, "lstm": nn.LSTMCell}
 

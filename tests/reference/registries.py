@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from offbeat import registry
+from offbeat.config import registry
 
 
 @contextmanager

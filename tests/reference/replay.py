@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from offbeat.memory.replay import Samples
-from offbeat.memory.rings import Rings
-from offbeat.types import Array, Field, Tree
+from offbeat.core.types import Array, Field, Tree
+from offbeat.memory.replay.rings import Rings
+from offbeat.memory.replay.store import Samples
 
 FIELDS = [
     Field("observation/number", (), "int64"),

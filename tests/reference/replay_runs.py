@@ -15,11 +15,11 @@ import pytest
 from tests.reference.linked_envs import AGES
 from tests.reference.runs import lines_of
 
-from offbeat.checkpoint import load
-from offbeat.memory.replay import Replay, Samples
-from offbeat.memory.sequences import SequenceReplay
-from offbeat.training import Run, train
-from offbeat.types import Array, Tree
+from offbeat.api.train import Run, train
+from offbeat.core.types import Array, Tree
+from offbeat.memory.replay.sequences import SequenceReplay
+from offbeat.memory.replay.store import Replay, Samples
+from offbeat.run_directory.checkpoint import load
 from offbeat.workers.learner import Learned
 from offbeat.workers.replay_learner import ReplayLearner
 

@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from offbeat import run_directory
+from offbeat import __file__ as package_file
+from offbeat.api.train import Run, train
 from offbeat.cli import main
-from offbeat.config import RunConfig, RuntimeConfig, resolve
-from offbeat.fields import hints_of
+from offbeat.config.registry import algorithm_entry
+from offbeat.config.resolve import resolve
+from offbeat.config.tables import RunConfig, RuntimeConfig
+from offbeat.core.fields import hints_of
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
-from offbeat.registry import algorithm_entry
 from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.wiring import Parts, acting_of, build
-from offbeat.training import Run, train
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -166,7 +167,7 @@ class Said(NamedTuple):
 
 def our_lines(text: str) -> list[str]:
     """Return the lines of tracebacks that are offbeat's own: a person is shown those of their code alone."""
-    package = str(Path(run_directory.__file__).parent)
+    package = str(Path(package_file).parent)
     return [line for line in text.splitlines() if line.startswith(f'  File "{package}')]
 
 

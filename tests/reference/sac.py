@@ -15,9 +15,9 @@ from tests.reference.models import leaves, random_observation
 from torch import Tensor, distributions, nn
 
 from offbeat.algorithms.sac import SAC, SACConfig
-from offbeat.choices import draw_choices
+from offbeat.core.choices import draw_choices
+from offbeat.core.types import ActionSpec, Array, EnvSpec
 from offbeat.models.spec import PolicySpec
-from offbeat.types import ActionSpec, Array, EnvSpec
 
 Rows = NDArray[Any]
 

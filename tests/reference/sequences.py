@@ -15,9 +15,9 @@ from torch.nn import functional
 from offbeat.algorithms.dqn import DQNConfig
 from offbeat.algorithms.off_policy import ReplayConfig
 from offbeat.algorithms.sac import SACConfig
+from offbeat.core.types import Tree
 from offbeat.models.inputs import flatten
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Tree
 
 Rows = NDArray[Any]
 Outputs = list[list[Tensor]]

@@ -8,8 +8,8 @@ import ale_py
 import numpy as np
 from ale_py import roms
 
-from offbeat.env_config import EnvConfig
-from offbeat.types import Array
+from offbeat.config.env import EnvConfig
+from offbeat.core.types import Array
 
 SIDE = 84
 

@@ -19,9 +19,9 @@ import torch
 from tests.reference.run_envs import Unhurried, Wave
 from torch import nn
 
-from offbeat.registry import register_encoder
+from offbeat.config.registry import register_encoder
+from offbeat.core.types import Leaf
 from offbeat.runtime.child import Report
-from offbeat.types import Leaf
 
 LARGE = 4_000_000
 """Bytes of a state: far more than a socket takes before somebody reads."""

@@ -14,12 +14,12 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.envs.pixels import CELLS
-from offbeat.memory.replay import Replay, Samples
-from offbeat.memory.sequences import SequenceReplay
+from offbeat.core.types import FRAME_AGE, Array, Tree
+from offbeat.envs.testing.pixels import CELLS
+from offbeat.memory.replay.sequences import SequenceReplay
+from offbeat.memory.replay.store import Replay, Samples
 from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.types import FRAME_AGE, Array, Tree
 from offbeat.workers.learner import Learned, UnrollLearner
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, distributions, nn
 
 from offbeat.algorithms.on_policy import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.core.types import Leaf, Tree
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Leaf, Tree
 
 Rows = NDArray[Any]
 Place = tuple[int, int]

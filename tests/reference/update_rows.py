@@ -14,6 +14,8 @@ from offbeat.algorithms.a2c import A2C, A2CConfig
 from offbeat.algorithms.impala import IMPALA, IMPALAConfig
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
 from offbeat.algorithms.ppo import PPO, PPOConfig
+from offbeat.core.pace import OnPolicyPace
+from offbeat.core.types import EnvSpec, Tree, env_fields
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
@@ -22,8 +24,6 @@ from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.pace import OnPolicyPace
-from offbeat.types import EnvSpec, Tree, env_fields
 from offbeat.workers.learner import UnrollLearner
 
 UNROLL_LENGTH = 6

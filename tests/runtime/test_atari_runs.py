@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.reference.runs import lines_of, offbeat, untimed, weights_of
 
-from offbeat import loading
-from offbeat.training import Run, resume, train
+from offbeat.api.load import load
+from offbeat.api.train import Run, resume, train
 
 pytestmark = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 
@@ -56,7 +56,7 @@ def test_a_resume_begins_new_games_and_says_so(tmp_path):
 
 
 def test_the_commands_train_in_processes_and_evaluate_as_the_run_was_played(tmp_path, monkeypatch):
-    monkeypatch.setattr("offbeat.env_config.EVALUATION_FRAMES", 20)
+    monkeypatch.setattr("offbeat.config.env.EVALUATION_FRAMES", 20)
     pairs = [
         f"{key}={value}"
         for key, value in {**SHORT, "eval_every": 96, "eval_episodes": 2, "evaluator": "inline"}.items()
@@ -67,7 +67,7 @@ def test_the_commands_train_in_processes_and_evaluate_as_the_run_was_played(tmp_
     assert lines_of(tmp_path / "run")[-1]["eval_length_mean"] == 5
     figures = json.loads(offbeat("eval", tmp_path / "run", "--episodes", 3, "--json").out)
     assert figures["length_mean"] == 8  # 30 frames, by four
-    assert loading.load(tmp_path / "run").trained.env_config.max_frames == 30
+    assert load(tmp_path / "run").trained.env_config.max_frames == 30
 
 
 @pytest.mark.skipif(not find_spec("imageio_ffmpeg"), reason="needs the extra video")

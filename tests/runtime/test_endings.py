@@ -17,11 +17,11 @@ import pytest
 from tests.reference import run_envs
 from tests.reference.runs import SMALL, lines_of, small_run, weights_of
 
-from offbeat import checkpoint
-from offbeat.config import resolve
-from offbeat.errors import ConfigError, EnvFailed
+from offbeat.api.train import resume, start, train
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.run_directory import checkpoint
 from offbeat.runtime import signals
-from offbeat.training import resume, start, train
 
 RUN_ENVS = "tests.reference.run_envs"
 
@@ -91,7 +91,7 @@ def test_a_save_in_which_the_signal_comes_is_ended_and_nothing_is_begun_after_it
 SIGNALLED_WHILE_IT_CLOSES = """
 import os, signal, sys
 from offbeat.cli.train import Train
-from offbeat import training
+from offbeat.api import train
 from offbeat.runtime.training_loop import TrainingLoop
 
 close = TrainingLoop.close

@@ -9,9 +9,9 @@ import pytest
 from tests.reference import raising_envs
 from tests.reference.runs import Said, offbeat, small_arguments, small_run
 
+from offbeat.api.train import train
+from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.envs.make import make_envs
-from offbeat.errors import ConfigError, EnvFailed
-from offbeat.training import train
 
 IMPORTS: dict[str, Any] = {"imports": ("tests.reference.raising_envs",)}
 OWN = Path(raising_envs.__file__).name

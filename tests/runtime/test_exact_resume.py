@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.reference.runs import lines_of, offbeat, small_run, untimed, weights_of
 
-from offbeat.errors import ConfigError
-from offbeat.training import Run, resume
+from offbeat.api.train import Run, resume
+from offbeat.core.errors import ConfigError
 
 HALF = 1024
 LAYOUTS = [  # (max_lag, unrolls_per_batch, actors)

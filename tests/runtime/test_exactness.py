@@ -14,9 +14,9 @@ from tests.reference.marks import more
 from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
 from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, untimed, weights_of
 
-from offbeat.config import load
-from offbeat.registry import ALGORITHMS
-from offbeat.training import Run, resume
+from offbeat.api.train import Run, resume
+from offbeat.config.registry import ALGORITHMS
+from offbeat.config.resolve import load
 
 STEPS = 1536
 ENVS = "tests.reference.run_envs"

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.gates import PATIENCE_S, ActorPool, Layout, Processes, Pupil, Simulation, Threads, pauses
 
-from offbeat.config import RuntimeConfig
-from offbeat.errors import Closed
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.errors import Closed
+from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena
 from offbeat.metrics.timings import Timings
-from offbeat.pace import OnPolicyPace
 from offbeat.runtime import gate as gates
 from offbeat.runtime.gate import ActorGate, Bell, Board, LearnerGate, board_slabs, first_ticket
 

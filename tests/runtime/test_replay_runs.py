@@ -25,8 +25,8 @@ from tests.reference.replay_runs import (
 )
 from tests.reference.runs import lines_of, offbeat, weights_of
 
-from offbeat.checkpoint import load
-from offbeat.training import Run, resume
+from offbeat.api.train import Run, resume
+from offbeat.run_directory.checkpoint import load
 
 RUNTIMES = ("serial", "threads", "processes")
 

@@ -13,8 +13,8 @@ from tests.reference.mutations import in_json, rehashed
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, status_of
 
-from offbeat.errors import ConfigError, OffbeatError
-from offbeat.training import resume
+from offbeat.api.train import resume
+from offbeat.core.errors import ConfigError, OffbeatError
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import pytest
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
 
-from offbeat.checkpoint import Checkpoint, CheckpointStore, load
-from offbeat.run_directory import RunDirectory
+from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore, load
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.saving import SCORE
-from offbeat.runtime.worker_pool import WorkerPool
 
 EXACT: dict[str, Any] = {"max_lag": 1, "lag": "exact", "actors": 2}
 KINDS: dict[str, dict[str, Any]] = {

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from tests.reference.runs import SMALL
 
-from offbeat.config import resolve
-from offbeat.errors import RunFailed
-from offbeat.registry import import_modules
+from offbeat.config.registry import import_modules
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import RunFailed
+from offbeat.core.types import Tree
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.child import Child
 from offbeat.runtime.wiring import Parts, acting_of, build
-from offbeat.types import Tree
 
 ENVS = ("tests.reference.run_envs",)
 LENGTH = 10

@@ -12,7 +12,7 @@ import pytest
 from tests.reference.runs import begun, lines_of, small_run, status_of, weights_of
 from tests.reference.telling_envs import EnvReport, told
 
-from offbeat.training import resume
+from offbeat.api.train import resume
 
 ENVS = ("tests.reference.telling_envs",)
 CORES = sorted(os.sched_getaffinity(0))

@@ -11,17 +11,19 @@ import gymnasium as gym
 import pytest
 from tests.reference.runs import offbeat, weights_of
 
-from offbeat import loading
-from offbeat.envs.known_values import RING
+from offbeat.api.load import load
+from offbeat.api.train import Run, resume, train
 from offbeat.envs.make import make_envs
+from offbeat.envs.testing.known_values import RING
 from offbeat.runtime.time_limits import LONG, TimeLimitWarning
-from offbeat.training import Run, resume, train
 
 CLIFF = "CliffWalking-v1"
 ENDLESS = "time_limits/Ring-v0"
 if ENDLESS not in gym.registry:
     gym.register(
-        ENDLESS, "offbeat.envs.known_values:Walk", kwargs={"positions": RING, "ring": True, "random_start": True}
+        ENDLESS,
+        "offbeat.envs.testing.known_values:Walk",
+        kwargs={"positions": RING, "ring": True, "random_start": True},
     )
 SHORT: dict[str, Any] = {
     "steps": 240,
@@ -62,7 +64,7 @@ def test_a_run_with_a_limit_is_resumed_within_an_episode_in_another_runtime(tmp_
 
 def test_eval_and_watch_play_with_the_limit_of_the_run(tmp_path):
     run = run_of(tmp_path / "run", CLIFF, max_episode_steps=9)
-    assert loading.load(run.path).trained.env_config.max_episode_steps == 9
+    assert load(run.path).trained.env_config.max_episode_steps == 9
     figures = json.loads(offbeat("eval", run.path, "--episodes", 3, "--json").out)
     assert (figures["length_mean"], figures["cut"], figures["not_begun"]) == (9, 0, 0)
     said = offbeat("eval", run.path, "--episodes", 3)

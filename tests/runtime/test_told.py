@@ -11,8 +11,8 @@ from tests.reference import curious_envs
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import lines_of, offbeat, small_arguments, small_run
 
+from offbeat.api.train import resume
 from offbeat.metrics.sinks import tag_of
-from offbeat.training import resume
 
 CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
 ROWS = {"unroll_length": 8, "steps": 512}

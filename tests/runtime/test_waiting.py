@@ -11,13 +11,13 @@ import torch
 from tests.reference.marks import more
 from tests.reference.runs import begun, lines_of, offbeat, small_arguments, small_run, unrolls_of
 
-from offbeat.checkpoint import load
-from offbeat.config import load as load_config
+from offbeat.config.registry import import_modules
+from offbeat.config.resolve import load as load_config
+from offbeat.core.types import Tree
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
-from offbeat.registry import import_modules
+from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.wiring import build
-from offbeat.types import Tree
 
 CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
 WAITING, CUE = "curious/Waiting-v0", "curious/WaitingCue-v0"

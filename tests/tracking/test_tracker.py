@@ -29,9 +29,9 @@ from tests.reference.wandb_files import written_in
 from tests.reference.wandb_server import wandb_server
 
 from offbeat import ConfigError, resume
-from offbeat.config import resolve
+from offbeat.config.resolve import resolve
 from offbeat.metrics.sinks import tag_of
-from offbeat.run_directory import RunDirectory
+from offbeat.run_directory.directory import RunDirectory
 from offbeat.tracking import tracker
 
 STRANGE = str(REPOSITORY / "tests/reference/strange_trackers")

@@ -10,10 +10,12 @@ from tests.reference import env_zoo
 from tests.reference.env_rows import assert_same, collect
 from tests.reference.models import random_vector
 
-from offbeat.env_config import EnvConfig
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import Closed
+from offbeat.core.pace import OnPolicyPace
+from offbeat.core.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
 from offbeat.envs.make import make_envs
 from offbeat.envs.spaces import random_actions
-from offbeat.errors import Closed
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
@@ -21,8 +23,6 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
-from offbeat.pace import OnPolicyPace
-from offbeat.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
 from offbeat.workers.actor import Actor, Watch
 
 WANDERER = env_zoo.zoo_id(env_zoo.Wanderer)

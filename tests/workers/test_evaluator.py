@@ -11,13 +11,13 @@ import pytest
 from gymnasium import spaces
 from tests.reference.models import random_vector
 
-from offbeat.env_config import EnvConfig
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import EnvFailed
+from offbeat.core.seeding import derive_seed
+from offbeat.core.types import EnvSpec
 from offbeat.envs.make import make_envs
-from offbeat.errors import EnvFailed
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.spec import PolicySpec
-from offbeat.seeding import derive_seed
-from offbeat.types import EnvSpec
 from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
 ENV = "tests/RandomLength-v0"

@@ -8,7 +8,7 @@ from tests.reference.update_rows import COLUMNS, UNROLL_LENGTH, Bench, bench
 
 from offbeat.algorithms.on_policy import GROUP
 from offbeat.algorithms.ppo import PPOConfig
-from offbeat.errors import RunFailed
+from offbeat.core.errors import RunFailed
 from offbeat.workers.updates import REFUSED_IN_A_ROW
 
 WHOLE = PPOConfig(hidden_sizes=(6,), epochs=2, minibatch_size=99, learning_rate=0.01)

@@ -13,15 +13,15 @@ from tests.reference.replay_runs import updates_due
 
 from offbeat.algorithms import off_policy
 from offbeat.algorithms.sac import CRITIC, SAC, SACConfig
+from offbeat.core.pace import ReplayPace
+from offbeat.core.seeding import stream
+from offbeat.core.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay import Replay, Samples
-from offbeat.memory.rings import Rings, RingShape
+from offbeat.memory.replay.rings import Rings, RingShape
+from offbeat.memory.replay.store import Replay, Samples
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
-from offbeat.pace import ReplayPace
-from offbeat.seeding import stream
-from offbeat.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
 from offbeat.workers.learner import Learned
 from offbeat.workers.replay_learner import ReplayLearner
 

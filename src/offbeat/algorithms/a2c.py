@@ -12,7 +12,7 @@ from typing import Literal
 
 from offbeat.algorithms.analytic import analytic_gradients
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
-from offbeat.fields import NonNegative, Positive, Share
+from offbeat.core.fields import NonNegative, Positive, Share
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.statistics import Statistics
-from offbeat.types import Array, Tree
+from offbeat.core.types import Array, Tree
 
 
 class Checkpointed:
-    """The half of `types.Algorithm` that has to do with checkpoints."""
+    """The half of `base.Algorithm` that has to do with checkpoints."""
 
     _statistics: Statistics
 

@@ -15,9 +15,11 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from offbeat.algorithms.base import LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
-from offbeat.errors import ConfigError
-from offbeat.fields import Bound, Count, Positive, Share
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Count, Positive, Share
+from offbeat.core.types import Array, EnvSpec
 from offbeat.losses import dqn as losses
 from offbeat.models.distributions import masked
 from offbeat.models.flat import FlatParameters, frozen
@@ -25,7 +27,6 @@ from offbeat.models.policy_network import PolicyNetwork
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
-from offbeat.types import Array, EnvSpec, LossResult, Minibatch, ParameterGroup, Stage
 
 Q = "q"
 HIDDEN_SIZES = (256, 256)

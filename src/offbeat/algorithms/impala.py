@@ -18,10 +18,10 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from offbeat.algorithms.analytic import analytic_gradients
+from offbeat.algorithms.base import Batch
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
-from offbeat.fields import NonNegative, Positive, Share
+from offbeat.core.fields import NonNegative, Positive, Share
 from offbeat.losses.advantages import Targets
-from offbeat.types import Batch
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from offbeat.errors import ConfigError
-from offbeat.fields import Count
+from offbeat.config.registry import encoder_factory
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Count
+from offbeat.core.types import EnvSpec
 from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
-from offbeat.registry import encoder_factory
-from offbeat.types import EnvSpec
 
 
 @dataclass(frozen=True)

@@ -12,26 +12,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from offbeat.algorithms.base import Batch, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.sequences import Network, sequence_errors, transitions_of, walk
 from offbeat.algorithms.statistics import Statistics
-from offbeat.config import Config, RuntimeConfig
-from offbeat.errors import ConfigError
-from offbeat.fields import Count, Natural, Positive, Ratio, Share
-from offbeat.memory.priorities import Exponents
-from offbeat.memory.replay import AnyReplay, Replay
-from offbeat.memory.rings import Rings, RingShape
-from offbeat.memory.sequences import STATE, SequenceReplay, check_sequences
+from offbeat.config.tables import Config, RuntimeConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
+from offbeat.core.pace import ReplayPace
+from offbeat.core.seeding import derive_seed
+from offbeat.core.threads import usable_cores
+from offbeat.core.types import Array, Field
+from offbeat.memory.replay.priorities import Exponents
+from offbeat.memory.replay.rings import Rings, RingShape
+from offbeat.memory.replay.sequences import STATE, SequenceReplay, check_sequences
+from offbeat.memory.replay.store import AnyReplay, Replay
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
-from offbeat.pace import ReplayPace
-from offbeat.seeding import derive_seed
-from offbeat.threads import usable_cores
-from offbeat.types import Array, Batch, Field, Minibatch, ParameterGroup, Stage
 
 SEQUENCE = 16
 """Rows of a ticket with a core, unless the settings say otherwise; without one it is 1."""

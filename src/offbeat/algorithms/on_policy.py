@@ -22,6 +22,7 @@ from torch import Tensor
 
 from offbeat.algorithms import numpy_gradients
 from offbeat.algorithms.analytic import has_analytic_gradients
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.numpy_gradients import F32, Coefficients, Metrics, NumpyGradients, Rows
@@ -37,9 +38,12 @@ from offbeat.algorithms.rows import (
     valid_rows,
 )
 from offbeat.algorithms.statistics import Statistics
-from offbeat.config import Config, RuntimeConfig
-from offbeat.errors import ConfigError
-from offbeat.fields import NonNegative, Positive, Share
+from offbeat.config.tables import Config, RuntimeConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import NonNegative, Positive, Share
+from offbeat.core.pace import OnPolicyPace
+from offbeat.core.seeding import derive_seed
+from offbeat.core.types import EnvSpec, Field
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
@@ -58,9 +62,6 @@ from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
-from offbeat.pace import OnPolicyPace
-from offbeat.seeding import derive_seed
-from offbeat.types import Batch, EnvSpec, Field, LossResult, Minibatch, ParameterGroup, Stage
 
 GROUP = "actor_critic"
 HIDDEN_SIZES = (64, 64)

@@ -17,15 +17,15 @@ from torch import Tensor
 
 from offbeat.algorithms import ppo_numpy
 from offbeat.algorithms.analytic import analytic_gradients
+from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.algorithms.numpy_gradients import F32, Metrics, Rows
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled
 from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, no_decision_in, valid_rows
-from offbeat.config import RuntimeConfig
-from offbeat.errors import ConfigError
-from offbeat.fields import Count, Positive
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 from offbeat.models.storage import Storage
-from offbeat.types import Batch, Minibatch
 
 KL_STOP_FACTOR = 1.5
 """The remaining epochs are left out once the mean KL of one is over this many times `kl_target`."""

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from offbeat.algorithms.base import Batch
+from offbeat.core.types import FRAME_AGE, Leaf
 from offbeat.models.policy_network import Remembered
 from offbeat.models.spec import PolicySpec
-from offbeat.types import FRAME_AGE, Batch, Leaf
 
 ENCODED = "encoded/"
 """What the name of a leaf that goes through an encoder begins with, in a prepared batch and its minibatches."""

@@ -20,12 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offbeat.algorithms.analytic import analytic_gradients, has_analytic_gradients
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
 from offbeat.algorithms.sac_gradients import SACGradients
 from offbeat.algorithms.sequences import Network
-from offbeat.config import Config
-from offbeat.errors import ConfigError
-from offbeat.fields import Bound, Count, NonNegative, Positive
+from offbeat.config.tables import Config
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Count, NonNegative, Positive
+from offbeat.core.types import Array, EnvSpec
 from offbeat.losses import sac as losses
 from offbeat.models.critics import Critics
 from offbeat.models.distributions import TanhGaussian, masked
@@ -35,7 +37,6 @@ from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
 from offbeat.models.two_threads import TwoThreadExecutor
-from offbeat.types import Array, Batch, EnvSpec, LossResult, Minibatch, ParameterGroup, Stage
 
 HIDDEN_SIZES = (256, 256)
 """Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""

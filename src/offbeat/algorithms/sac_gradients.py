@@ -31,12 +31,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offbeat.algorithms.base import LossResult
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.flat import FlatParameters
 from offbeat.models.linear import F32, Layers, Pass, Products, products
 from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
 from offbeat.models.two_threads import Step, TwoThreadExecutor
-from offbeat.types import LossResult
 
 Rows = Mapping[str, F32]
 """A minibatch: name -> [M, ...]."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.models.policy_network import Remembered
-from offbeat.types import Batch, Minibatch
 
 Network = Callable[[Tensor, Mapping[str, Tensor], Remembered | None], tuple[Tensor, Tensor | None]]
 """From rows to outputs, and with a core its state after them: `Body.forward`, `PolicyNetwork.moved_on`."""

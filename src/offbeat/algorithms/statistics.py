@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offbeat.core.types import Tree
 from offbeat.models.inputs import one_hot_inputs
 from offbeat.models.numpy_policy import OBSERVATION_CLIP
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
-from offbeat.types import Tree
 
 
 class Statistics:

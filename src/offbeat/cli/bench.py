@@ -12,10 +12,10 @@ from tyro.conf import arg
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
 from offbeat.cli.train import RunArguments
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from offbeat.config import Config
+    from offbeat.config.tables import Config
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Bench(RunArguments):
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: pass --seconds 5")
         with stdout_aside(), busy("starting"):
             config = self.config()
-            from offbeat.runtime.auto_layout import with_measured_topology
+            from offbeat.tuning.auto_layout import with_measured_topology
         with stdout_aside(), busy("measuring what acting and learning cost"):
             config, reason = with_measured_topology(config, _notify)
         if reason and not self.json:
@@ -45,7 +45,7 @@ class Bench(RunArguments):
         return 0
 
     def _measured(self, config: Config) -> dict[str, Any]:
-        from offbeat.runtime import measure
+        from offbeat.tuning import bench as measure
 
         if self.act_only:
             return {"act_only_sps": measure.sampling_sps(config, self.seconds, _notify)}

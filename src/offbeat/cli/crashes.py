@@ -12,7 +12,7 @@ def tell_crashes(command: object) -> None:
     paths = [path for name in named if name is not None for path in _runs_in(Path(name))]
     if not paths:
         return
-    from offbeat.run_directory import RunDirectory
+    from offbeat.run_directory.directory import RunDirectory
 
     for path in paths:
         if crash := RunDirectory(path).crash():

@@ -15,8 +15,8 @@ def main() -> NoReturn:
     """Run the command that was typed and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
     try:
         signal.signal(signal.SIGTERM, _interrupt)
-        from offbeat.caller_state import own_process
         from offbeat.cli.main import run
+        from offbeat.core.caller_state import own_process
 
         own_process()
         code = run(sys.argv[1:])

@@ -12,10 +12,10 @@ from tyro.conf import Positional, arg
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
 from offbeat.cli.trusting import Imports
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from offbeat.loading import LoadedPolicy
+    from offbeat.api.load import LoadedPolicy
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Eval:
     """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
-        from offbeat.scoring import score
+        from offbeat.api.evaluate import score
 
         at_least("episodes", self.episodes, 1)
         at_least("seed", self.seed, 0)
@@ -87,8 +87,8 @@ class Eval:
 
 def _load(command: Eval | Watch) -> LoadedPolicy:
     """Load a run's policy, and import the modules that its env comes from."""
-    from offbeat.loading import load_to_play
-    from offbeat.registry import import_modules
+    from offbeat.api.load import load_to_play
+    from offbeat.config.registry import import_modules
 
     import_modules(command.imports)
     return load_to_play(command.run_directory, command.checkpoint, trust_code=command.trust_code)[1]
@@ -136,7 +136,7 @@ class Watch:
     """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
-        from offbeat.watching import watch
+        from offbeat.api.watch import watch
 
         at_least("max-steps", self.max_steps, 1)
         loaded = _load(self)

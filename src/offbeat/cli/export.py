@@ -37,8 +37,8 @@ class Export:
     """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
-        from offbeat.loading import HUB
-        from offbeat.registry import import_modules
+        from offbeat.api.load import HUB
+        from offbeat.config.registry import import_modules
 
         import_modules(self.imports)
         folder = Path() if self.run_directory.startswith(HUB) else Path(self.run_directory)

@@ -12,8 +12,8 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.busy import busy
 from offbeat.cli.packages import EXTRAS, REQUIRED
-from offbeat.threads import usable_cores
-from offbeat.versions import installed
+from offbeat.core.threads import usable_cores
+from offbeat.run_directory.versions import installed
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Check:
     """Python module to import first; it may register envs."""
 
     def run(self) -> int:
+        from offbeat.config.registry import import_modules
         from offbeat.envs.check import check_env
-        from offbeat.registry import import_modules
 
         import_modules(self.imports)
         with busy(f"stepping {self.env}"):
@@ -50,7 +50,7 @@ class List:
     """Python module to import first; what it registers is listed too."""
 
     def run(self) -> int:
-        from offbeat.registry import import_modules
+        from offbeat.config.registry import import_modules
 
         import_modules(self.imports)
         if self.what == "envs":
@@ -58,11 +58,11 @@ class List:
 
             print("\n".join(list_envs()))
         elif self.what == "algorithms":
-            from offbeat.registry import ALGORITHMS
+            from offbeat.config.registry import ALGORITHMS
 
             print("\n".join(f"{name}  {entry.summary}".rstrip() for name, entry in ALGORITHMS.items()))
         else:
-            from offbeat.config import preset_names
+            from offbeat.config.resolve import preset_names
 
             print("\n".join(preset_names()))
         return 0

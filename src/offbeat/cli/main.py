@@ -24,8 +24,8 @@ from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
-from offbeat.config import setting_names
-from offbeat.errors import ConfigError, OffbeatError, in_words, unknown
+from offbeat.config.resolve import setting_names
+from offbeat.core.errors import ConfigError, OffbeatError, in_words, unknown
 
 COMMANDS = {
     "train": Train,

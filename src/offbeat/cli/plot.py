@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,11 @@ class Push:
     """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
-        from offbeat.hub import push, require_name, require_token, write_folder
-        from offbeat.loading import load_to_play
-        from offbeat.registry import import_modules
-        from offbeat.run_directory import RunDirectory
-        from offbeat.scoring import score
+        from offbeat.api.evaluate import score
+        from offbeat.api.hub import push, require_name, require_token, write_folder
+        from offbeat.api.load import load_to_play
+        from offbeat.config.registry import import_modules
+        from offbeat.run_directory.directory import RunDirectory
 
         at_least("episodes", self.episodes, 1)
         at_least("seed", self.seed, 0)

@@ -41,8 +41,8 @@ class RunSpec:
     """Import and call whatever code the spec names: only for specs of your own, or after reading them."""
 
     def run(self) -> int:
-        from offbeat.fields import Count, read
-        from offbeat.registry import import_modules
+        from offbeat.config.registry import import_modules
+        from offbeat.core.fields import Count, read
 
         import_modules(self.imports)
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count)

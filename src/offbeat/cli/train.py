@@ -11,11 +11,11 @@ from tyro.conf import Positional, UseAppendAction, arg
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
 from offbeat.cli.trusting import Imports
-from offbeat.fields import FLAGS
+from offbeat.core.fields import FLAGS
 
 if TYPE_CHECKING:
-    from offbeat.config import Config
-    from offbeat.training import Run
+    from offbeat.api.train import Run
+    from offbeat.config.tables import Config
 
 Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
 Progress = Annotated[
@@ -69,7 +69,7 @@ class RunArguments:
 
     def config(self) -> Config:
         """Put the config together and check it."""
-        from offbeat.config import parse_assignments, resolve
+        from offbeat.config.resolve import parse_assignments, resolve
 
         assignments = parse_assignments([item for group in self.set for item in group])
         return resolve(self.algo, self.env, preset=self.preset, flags=self._flags(), assignments=assignments)
@@ -93,7 +93,7 @@ class Train(RunArguments):
     def run(self) -> int:
         with busy("starting", shown=self.progress != "none"):
             config = self.config()
-        from offbeat.training import start
+        from offbeat.api.train import start
 
         with stdout_aside():
             run = start(config, self.run_dir, progress=self.progress)
@@ -118,9 +118,9 @@ class Resume:
     """Import and call whatever code the run names: only for runs of your own, or after reading it."""
 
     def run(self) -> int:
-        from offbeat.fields import Count, read
-        from offbeat.registry import import_modules
-        from offbeat.training import resume
+        from offbeat.api.train import resume
+        from offbeat.config.registry import import_modules
+        from offbeat.core.fields import Count, read
 
         import_modules(self.imports)
         steps = None if self.steps is None else read("steps", self.steps, Count)
@@ -137,8 +137,8 @@ class Resume:
 
 def _report(run: Run) -> int:
     """Say how a run ended and what to type next."""
-    from offbeat.run_directory import RunDirectory
-    from offbeat.trust import flag_for
+    from offbeat.config.trust import flag_for
+    from offbeat.run_directory.directory import RunDirectory
 
     print(f"{run.state}: {run.reason}")
     if (run.path / "checkpoints" / "latest").exists():

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.contract import Outcome
 from offbeat.envs.spaces import random_actions
-from offbeat.types import Array, EnvSpec, Tree
 
 
 class Part(NamedTuple):

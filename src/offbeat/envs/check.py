@@ -12,18 +12,18 @@ from typing import Any, Literal, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from offbeat.choices import allows_each
-from offbeat.env_config import ENVPOOL, UNSET, EnvConfig, family_of
+from offbeat.config.env import ENVPOOL, UNSET, EnvConfig, family_of
+from offbeat.core.choices import allows_each
+from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.seeding import stream
+from offbeat.core.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
+from offbeat.envs.adapters.gymnasium import GymnasiumEnvs
 from offbeat.envs.contract import Envs
 from offbeat.envs.encoding import action_encoder, apart
-from offbeat.envs.gymnasium import GymnasiumEnvs
 from offbeat.envs.make import make_envs, registered
 from offbeat.envs.rows import mask_writer, named
 from offbeat.envs.sources import make_scalar, mujoco_warnings_once
 from offbeat.envs.spaces import children, choices_of, random_actions
-from offbeat.errors import ConfigError, EnvFailed, with_notes_of
-from offbeat.seeding import stream
-from offbeat.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
 
 SEED = 0
 """Of the actions and the envs of a check: the same faults are found every time."""

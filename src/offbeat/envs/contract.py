@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.types import Array, EnvSpec, Tree
+from offbeat.core.types import Array, EnvSpec, Tree
 
 State = dict[str, Any]
 """A snapshot: nested dicts of arrays, numbers, strings, booleans and None. Never a pickle."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.types import ActionSpec, Array
+from offbeat.core.types import ActionSpec, Array
 
 ActionEncoder = Callable[[Array], Any]
 """Recorded actions [n, *shape] -> a fresh array, or tree of arrays [n, ...], in the env's dtypes and first choices."""

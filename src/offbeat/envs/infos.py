@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.types import NO_DECISION, Array
+from offbeat.core.types import NO_DECISION, Array
 
 Path = tuple[str, ...]
 """The keys that lead to a number: of the info, then of dicts in it."""

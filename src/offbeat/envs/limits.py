@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import TimeLimit
 
-from offbeat.types import EnvSpec
+from offbeat.core.types import EnvSpec
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,16 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.env_config import ENVPOOL, UNSET, EnvConfig, family_of
-from offbeat.envs import ale, envpool, known_values
+from offbeat.config.env import ENVPOOL, UNSET, EnvConfig, family_of
+from offbeat.config.registry import accept, import_modules
+from offbeat.core.errors import ConfigError, OffbeatError, unknown, with_traceback_of
+from offbeat.core.seeding import derive_seed
+from offbeat.envs.adapters import ale, envpool
+from offbeat.envs.adapters.gymnasium import make_gymnasium
 from offbeat.envs.contract import Envs
-from offbeat.envs.gymnasium import make_gymnasium
 from offbeat.envs.limits import Limits
 from offbeat.envs.spaces import stacked
-from offbeat.errors import ConfigError, OffbeatError, unknown, with_traceback_of
-from offbeat.registry import accept, import_modules
-from offbeat.seeding import derive_seed
+from offbeat.envs.testing import known_values
 
 _NEEDS = {
     "gymnasium.envs.mujoco": ("mujoco", 'pip install "offbeat[mujoco]"'),

@@ -11,8 +11,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from offbeat.curriculum import Parameter
-from offbeat.errors import ConfigError
+from offbeat.config.curriculum import Parameter
+from offbeat.core.errors import ConfigError
 
 AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 ProgressSetter = Callable[[float], None]

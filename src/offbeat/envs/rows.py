@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from offbeat.choices import allows_each
+from offbeat.core.choices import allows_each
+from offbeat.core.errors import EnvFailed, with_traceback_of
+from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
 from offbeat.envs.contract import Outcome
 from offbeat.envs.spaces import children, single_spaces
-from offbeat.errors import EnvFailed, with_traceback_of
-from offbeat.types import INFO_MASK, Array, Leaf, Tree
 
 Writer = Callable[[Any], None]
 """Copies one observation, or what an info says, to where it is kept."""

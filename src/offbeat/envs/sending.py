@@ -17,11 +17,11 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.env_config import ENVPOOL, family_of
-from offbeat.envs import ale
+from offbeat.config.env import ENVPOOL, family_of
+from offbeat.config.registry import import_modules
+from offbeat.core.errors import ConfigError
+from offbeat.envs.adapters import ale
 from offbeat.envs.make import is_known, registered
-from offbeat.errors import ConfigError
-from offbeat.registry import import_modules
 
 
 def package(env_id: str, imports: tuple[str, ...]) -> bytes:

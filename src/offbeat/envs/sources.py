@@ -15,8 +15,8 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from offbeat.core.errors import ConfigError
 from offbeat.envs.limits import NO_LIMITS, Limits, limited, time_limit_of
-from offbeat.errors import ConfigError
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 AnyEnv = gym.Env[Any, Any]

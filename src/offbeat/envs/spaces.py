@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from offbeat.choices import draw_choices
-from offbeat.errors import ConfigError
-from offbeat.types import INFO_MASK, OBSERVED_MASK, ActionSpec, Array, EnvSpec, Leaf
+from offbeat.core.choices import draw_choices
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import INFO_MASK, OBSERVED_MASK, ActionSpec, Array, EnvSpec, Leaf
 
 # --- observations -------------------------------------------------------------------------------------------
 

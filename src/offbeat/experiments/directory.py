@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
 from offbeat.plots.directories import EXPERIMENT, TRIAL
-from offbeat.run_directory import lock
-from offbeat.versions import made_with
+from offbeat.run_directory.directory import lock
+from offbeat.run_directory.versions import made_with
 
 
 class ExperimentDirectory:

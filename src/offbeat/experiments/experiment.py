@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.threads import usable_cores
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
 from offbeat.experiments.graphs import draw
@@ -20,7 +21,6 @@ from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, read_spec
 from offbeat.experiments.table import row_of, write_table
 from offbeat.experiments.trials import Trial, require_sound, trial_of, trials_of, whole_keys
-from offbeat.threads import usable_cores
 
 
 @dataclass(frozen=True)

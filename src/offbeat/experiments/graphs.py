@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.plots.curves import XAxis, plot_runs
 from offbeat.plots.directories import runs_of
 

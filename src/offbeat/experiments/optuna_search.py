@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import derive_seed
 from offbeat.experiments.search import Choices, Range, Search, Values
-from offbeat.seeding import derive_seed
 
 
 def require_optuna() -> None:

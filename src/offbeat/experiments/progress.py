@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.metrics.dashboard import ControlEcho
 from offbeat.metrics.text import compact, duration, figure
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 from typing import Literal, Self
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.experiments.progress import Row, SessionCounts, View
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, duration, figure

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Literal, cast
 
-from offbeat.errors import ConfigError, unknown
-from offbeat.fields import Count, Natural, build, describe, hints_of, read
-from offbeat.seeding import stream
+from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.fields import Count, Natural, build, describe, hints_of, read
+from offbeat.core.seeding import stream
 
 Values = dict[str, Any]
 """key -> value: what is searched over, of one trial."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from offbeat.config import Config
-from offbeat.errors import ConfigError
+from offbeat.config.tables import Config
+from offbeat.config.trust import code_of, flag_for
+from offbeat.core.errors import ConfigError
+from offbeat.core.strict_json import LARGEST_RECORD, read_json
+from offbeat.core.threads import usable_cores
 from offbeat.experiments.trials import Trial, as_toml, spelled
-from offbeat.run_directory import RunDirectory
-from offbeat.strict_json import LARGEST_RECORD, read_json
-from offbeat.threads import usable_cores
-from offbeat.trust import code_of, flag_for
+from offbeat.run_directory.directory import RunDirectory
 
 Standing = Literal["new", "lost", "unfinished", "finished"]
 """new: nothing is there; lost: it was begun, but nothing that it learned was saved; unfinished: a resume goes on."""

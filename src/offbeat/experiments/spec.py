@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offbeat.errors import ConfigError, unknown
+from offbeat.config.registry import algorithm_entry, import_modules
+from offbeat.config.trust import Code, modules_in, require, texts
+from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.fields import Count, Natural
 from offbeat.experiments.search import Search, expect, read_search, refuse_twice
-from offbeat.fields import Count, Natural
-from offbeat.registry import algorithm_entry, import_modules
-from offbeat.trust import Code, modules_in, require, texts
 
 _KEYS = {
     "algorithm": str,

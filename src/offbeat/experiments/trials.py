@@ -10,15 +10,16 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
-from offbeat.config import Config, RunConfig, RuntimeConfig, resolve
-from offbeat.env_config import EnvConfig
+from offbeat.config.env import EnvConfig
+from offbeat.config.registry import algorithm_entry
+from offbeat.config.resolve import resolve
+from offbeat.config.tables import Config, RunConfig, RuntimeConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import hints_of
 from offbeat.envs.check import preflight
-from offbeat.errors import ConfigError
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
-from offbeat.fields import hints_of
-from offbeat.registry import algorithm_entry
-from offbeat.run_directory import RunDirectory
+from offbeat.run_directory.directory import RunDirectory
 
 
 @dataclass(frozen=True)

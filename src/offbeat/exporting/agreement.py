@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.choices import firsts
-from offbeat.errors import RunFailed
+from offbeat.api.load import LoadedPolicy, named
+from offbeat.core.choices import firsts
+from offbeat.core.errors import RunFailed
+from offbeat.core.seeding import stream
+from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, quiet
 from offbeat.exporting.observations import draw_observations
-from offbeat.loading import LoadedPolicy, named
 from offbeat.models import sampling
 from offbeat.models.encoders import as_env_has_it
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, action_parts
-from offbeat.seeding import stream
-from offbeat.types import INFO_MASK, Array, Tree
 
 TOLERANCE = 1e-5
 """How far numbers of a file may be from those of the policy: absolutely, or of the largest one where that is above 1.

@@ -9,16 +9,16 @@ from pathlib import Path
 import torch
 
 from offbeat import __version__
-from offbeat.errors import ConfigError, RunFailed
+from offbeat.api.load import LoadedPolicy, Trained, load, policy_of
+from offbeat.config.registry import EncoderFactory
+from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.seeding import stream
 from offbeat.exporting.agreement import Agreement, begin, compare, in_short
 from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
 from offbeat.exporting.observations import draw_observations
-from offbeat.loading import LoadedPolicy, Trained, load, policy_of
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, action_parts, input_dtype, output_dtype
-from offbeat.registry import EncoderFactory
-from offbeat.seeding import stream
 
 
 @dataclass(frozen=True)

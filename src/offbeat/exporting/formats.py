@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from offbeat.errors import ConfigError, unknown
-from offbeat.types import Tree
+from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.types import Tree
 
 FormatName = Literal["onnx", "torchscript"]
 Runner = Callable[[Tree], Tree]

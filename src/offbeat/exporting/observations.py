@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offbeat.choices import draw_choices, write_one_hot
+from offbeat.core.choices import draw_choices, write_one_hot
+from offbeat.core.types import Array, Leaf, Tree
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.whole_policy import input_dtype
-from offbeat.types import Array, Leaf, Tree
 
 SPREAD = 4.0
 """In standard deviations: of numbers that are normalised, some lie where they are clipped."""

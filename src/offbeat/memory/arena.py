@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.allocator import return_freed_memory
-from offbeat.errors import ConfigError
-from offbeat.types import Tree
+from offbeat.core.allocator import return_freed_memory
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Tree
 
 ALIGNMENT = 64
 """Bytes: a cache line, so that no two arrays share one."""

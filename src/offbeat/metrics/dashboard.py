@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.metrics.progress import About, Lines, Progress, Rates, Silent, Status
 from offbeat.metrics.screen import History, Screen
 

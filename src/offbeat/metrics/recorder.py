@@ -14,14 +14,14 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from offbeat.errors import RunFailed
-from offbeat.fields import Counter, NonNegative
+from offbeat.core.errors import RunFailed
+from offbeat.core.fields import Counter, NonNegative
+from offbeat.core.types import Array
 from offbeat.metrics.bottleneck import BottleneckReport, Topology, judge
 from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.timings import KINDS, Timings
-from offbeat.types import Array
 
 __all__ = ["METRICS", "Counters", "Recorder"]
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import GROUPS
 
 Line = dict[str, float | None]

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.errors import ConfigError
+from offbeat.config.registry import encoder_factory
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Leaf
 from offbeat.models.dense import Dense, Initializer
 from offbeat.models.spec import PolicySpec
-from offbeat.registry import encoder_factory
-from offbeat.types import Leaf
 
 # --- images -------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.choices import write_one_hot
-from offbeat.types import Array, Leaf
+from offbeat.core.choices import write_one_hot
+from offbeat.core.types import Array, Leaf
 
 
 def flatten(leaves: Sequence[Leaf], observation: Mapping[str, Array]) -> NDArray[np.float32]:

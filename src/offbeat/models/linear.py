@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offbeat.core.threads import blas_kernels
 from offbeat.models.spec import Activation
-from offbeat.threads import blas_kernels
 
 F32 = NDArray[np.float32]
 Index = NDArray[np.intp]

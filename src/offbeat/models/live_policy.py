@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.types import Acted, Array, Tree
 from offbeat.models.numpy_policy import ActingPolicy
-from offbeat.types import Acted, Array, Tree
 
 F32 = NDArray[np.float32]
 Renew = Callable[[F32], None]

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.types import Acted, Array, Tree
 from offbeat.models import sampling
 from offbeat.models.inputs import flatten
 from offbeat.models.numpy_mlp import NumpyMLP
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Acted, Array, Tree
 
 F32 = NDArray[np.float32]
 OBSERVATION_CLIP = np.float32(10.0)

@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.types import Tree
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Tree
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 

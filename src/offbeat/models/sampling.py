@@ -13,9 +13,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.choices import draw_choices
+from offbeat.core.choices import draw_choices
+from offbeat.core.types import Array
 from offbeat.models.spec import LOG_STD_RANGE, MASKED_LOGIT, PolicySpec
-from offbeat.types import Array
 
 F32 = NDArray[np.float32]
 _HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))

@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from offbeat.errors import ConfigError
-from offbeat.fields import Bound, Name, Size, build
-from offbeat.types import INFO_MASK, ActionSpec, Leaf, mask_of
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Name, Size, build
+from offbeat.core.types import INFO_MASK, ActionSpec, Leaf, mask_of
 
 Activation = Literal["tanh", "relu"]
 Distribution = Literal["categorical", "gaussian", "squashed", "tanh_gaussian", "epsilon_greedy"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.types import Array, Leaf, Tree
+from offbeat.core.types import Array, Leaf, Tree
 
 
 class Stacks:

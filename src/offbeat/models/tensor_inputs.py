@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from offbeat.choices import Choices, firsts
-from offbeat.types import Leaf
+from offbeat.core.choices import Choices, firsts
+from offbeat.core.types import Leaf
 
 
 def flatten_tensors(leaves: Sequence[Leaf], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offbeat.core.types import Array
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.dense import Unfilled
 from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policy_network import PolicyNetwork, Remembered
 from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec
-from offbeat.types import Array
 
 F32 = NDArray[np.float32]
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.dense import Unfilled
 from offbeat.models.distributions import masked
 from offbeat.models.numpy_policy import OBSERVATION_CLIP, ActingPolicy
@@ -21,7 +22,6 @@ from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.sampling import ToEnv
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
-from offbeat.types import ActionSpec, Leaf
 
 STATE, NEXT_STATE = "state", "next_state"
 """What a core's memory is called, as it goes in and as it comes out."""

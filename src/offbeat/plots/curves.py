@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band

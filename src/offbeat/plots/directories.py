@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 from offbeat.metrics.sinks import read_metrics
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"

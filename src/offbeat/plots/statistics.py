@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.errors import ConfigError, RunFailed
+from offbeat.core.errors import ConfigError, RunFailed
 
 Frame = NDArray[np.uint8]
 """[height, width, 3], RGB."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from offbeat.config import RunConfig, RuntimeConfig
-from offbeat.env_config import EnvConfig
+from offbeat.config.env import EnvConfig
+from offbeat.config.tables import RunConfig, RuntimeConfig
+from offbeat.core.pace import Pace
+from offbeat.core.types import EnvSpec, Field, Tree
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import Slab
 from offbeat.memory.weights import Weights, weight_slabs
@@ -15,9 +17,7 @@ from offbeat.models.live_policy import LivePolicy, Renew
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.pace import Pace
 from offbeat.runtime.gate import board_slabs, first_ticket
-from offbeat.types import EnvSpec, Field, Tree
 from offbeat.workers.actor import Actor, Slots, Watch
 
 Snapshot = dict[str, Any] | None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from offbeat.allocator import keep_freed_memory
+from offbeat.core.allocator import keep_freed_memory
+from offbeat.core.threads import limit_blas, niceness, place, turn
 from offbeat.envs import sending
 from offbeat.memory.arena import attach
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.child import Report
 from offbeat.runtime.gate import ActorGate, Bell, Board
-from offbeat.threads import limit_blas, niceness, place, turn
 
 NICER = 10
 """Than the learner, which is nearly always let on a core at once then (docs/concepts/performance.md)."""

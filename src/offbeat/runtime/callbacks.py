@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, Literal
 
-from offbeat.errors import RunFailed
+from offbeat.core.errors import RunFailed
 
 Answer = Literal["stop"] | Mapping[str, float] | None
 Callback = Callable[[dict[str, Any]], Answer]

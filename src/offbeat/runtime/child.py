@@ -25,7 +25,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import IO, Any, NamedTuple, Protocol, cast
 
-from offbeat.errors import Closed, RunFailed, explained
+from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.runtime.process_groups import GROUPS
 
 PR_SET_PDEATHSIG = 1

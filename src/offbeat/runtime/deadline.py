@@ -16,8 +16,8 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config import RuntimeConfig
-from offbeat.errors import Closed
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.errors import Closed
 
 STEP_TIMEOUT_S = 60.0
 """Seconds for one call of an env, unless `step_timeout_s` says otherwise."""

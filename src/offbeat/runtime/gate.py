@@ -22,13 +22,13 @@ from time import monotonic
 
 import numpy as np
 
-from offbeat.config import RuntimeConfig
-from offbeat.errors import Closed
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.errors import Closed
+from offbeat.core.pace import Pace
+from offbeat.core.types import Tree
 from offbeat.memory.arena import Slab
 from offbeat.metrics.timings import Timings
-from offbeat.pace import Pace
 from offbeat.runtime.deadline import ROW, Deadline, WorkerDeadline
-from offbeat.types import Tree
 
 NAP_S = 0.1
 """No sleep is longer: who sleeps reads the counters again this often, and the learner looks after its actors."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from offbeat.core.types import Tree
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.gate import Board, LearnerGate
-from offbeat.types import Tree
 
 
 class GatedActing(ABC):

@@ -11,11 +11,12 @@ from dataclasses import replace
 from itertools import count, takewhile
 from typing import Any
 
+from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.training_loop import Ending, TrainingLoop, Watchers, crosses
+from offbeat.runtime.loop_context import Ending, Watchers
+from offbeat.runtime.training_loop import TrainingLoop, crosses
 from offbeat.runtime.wiring import Parts
-from offbeat.types import Tree
 from offbeat.workers.learner import Learned
 
 

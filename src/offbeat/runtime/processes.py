@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from offbeat.core.threads import usable_core_numbers
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.metrics.timings import Timings
@@ -17,7 +18,6 @@ from offbeat.runtime.actor_process import LaunchSpec
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gated import GatedActing
 from offbeat.runtime.supervisor import Notify, Supervisor
-from offbeat.threads import usable_core_numbers
 
 
 class ProcessActing(GatedActing):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from offbeat.errors import ConfigError
-from offbeat.fields import Counter, Share, build, in_short, read
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Counter, Share, build, in_short, read
 from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.recorder import Counters
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from offbeat.checkpoint import Checkpoint, load
-from offbeat.errors import ConfigError
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
-from offbeat.types import Tree
-
-if TYPE_CHECKING:
-    from offbeat.runtime.training_loop import LoopParts, Watchers
+from offbeat.run_directory.checkpoint import Checkpoint, load
+from offbeat.runtime.loop_context import LoopParts, Watchers
 
 SCORE = "eval_return_mean"
 """In policy.json of a best checkpoint: the mean return that made it the best."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from offbeat.core.types import Tree
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.gate import NO_PAUSE
-from offbeat.types import Tree
 
 
 class SerialActing:

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from offbeat.config import RuntimeConfig
-from offbeat.errors import ChildTraceback, RunFailed
+from offbeat.config.tables import RuntimeConfig
+from offbeat.core.errors import ChildTraceback, RunFailed
 from offbeat.runtime.acting import Snapshot
 from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import Deadline, Span, StallWatch, start_timeout

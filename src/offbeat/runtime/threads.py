@@ -10,14 +10,14 @@ import threading
 from collections.abc import Sequence
 from time import monotonic
 
-from offbeat.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
+from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
+from offbeat.core.threads import place, turn
+from offbeat.core.types import Tree
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
-from offbeat.threads import place, turn
-from offbeat.types import Tree
 from offbeat.workers.actor import Actor
 
 CLOSE_S = 2.0

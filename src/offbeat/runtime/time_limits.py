@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offbeat.types import EnvSpec
+from offbeat.core.types import EnvSpec
 
 LONG = 1000
 """Env steps of an episode from which on an env without a known time limit is warned of, as in `offbeat check`."""

@@ -7,83 +7,30 @@ is a kind of its own: `PacedLoop` (paced.py) for one learner, `HogwildLoop` (hog
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any
 
-from offbeat.config import Config
-from offbeat.errors import RunFailed
-from offbeat.metrics.progress import Phase, Progress, Status
-from offbeat.metrics.recorder import Counters, Recorder
+from offbeat.core.errors import RunFailed
+from offbeat.core.threads import blas_kernels, usable_cores
+from offbeat.core.types import Tree
+from offbeat.metrics.progress import Phase, Status
+from offbeat.metrics.recorder import Counters
 from offbeat.metrics.timings import Timings
-from offbeat.models.spec import PolicySpec
-from offbeat.run_directory import RunDirectory
-from offbeat.runtime.callbacks import Callback, answer_of
-from offbeat.runtime.child import Child
-from offbeat.runtime.evaluations import Evaluations
-from offbeat.runtime.evaluators import make_evaluator
+from offbeat.runtime.callbacks import answer_of
+from offbeat.runtime.evaluation.evaluators import make_evaluator
+from offbeat.runtime.evaluation.schedule import Evaluations
+from offbeat.runtime.loop_context import Ending, LoopParts, Watchers
 from offbeat.runtime.saving import Saving
-from offbeat.runtime.signals import StopSignals
-from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.time_limits import TimeLimitWarning
-from offbeat.threads import blas_kernels, usable_cores
-from offbeat.types import EnvSpec, Tree
 
 LINE_EVERY_S = 10.0
 """Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
 SHOW_EVERY_S = 0.1
 """Seconds, at least, between updates of what is shown of the run."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a run ended."""
-
-    state: Literal["finished", "interrupted"]
-    reason: str
-    exit_code: int
-    bottleneck: str = ""
-    """Who waited for whom, over the whole run."""
-
-
-class Watchers(NamedTuple):
-    """Who is told how a run goes, who may stop it, and where it is kept."""
-
-    directory: RunDirectory
-    recorder: Recorder
-    progress: Progress
-    notify: Notify
-    warn: Callable[[str], None]
-    """Tells of what could not be written, seldom enough."""
-    show_evaluator: Callable[[Sequence[Child]], None]
-    """Is given the evaluator's process, whenever it has changed."""
-    signals: StopSignals
-    callbacks: Sequence[Callback] = ()
-
-
-class LoopParts(Protocol):
-    """What a training loop needs to know of the parts of a run."""
-
-    @property
-    def config(self) -> Config: ...
-
-    @property
-    def env(self) -> EnvSpec: ...
-
-    @property
-    def policy(self) -> PolicySpec: ...
-
-    def snapshot(self) -> Tree:
-        """Return all that has been learned so far, as a checkpoint keeps it; copy what is to last."""
-        ...
-
-    @property
-    def timings(self) -> Timings:
-        """Of this process."""
-        ...
 
 
 class _EvaluationStopped(Exception):

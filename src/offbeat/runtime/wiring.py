@@ -9,24 +9,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offbeat.config import Config
+from offbeat.algorithms.base import Algorithm
+from offbeat.config.registry import algorithm_entry
+from offbeat.config.tables import Config
+from offbeat.core.errors import ConfigError
+from offbeat.core.pace import Pace
+from offbeat.core.threads import usable_cores
+from offbeat.core.types import NO_DECISION, EnvSpec, Tree, env_fields
 from offbeat.envs.check import preflight
-from offbeat.errors import ConfigError
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.bottleneck import Topology
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
-from offbeat.pace import Pace
-from offbeat.registry import algorithm_entry
 from offbeat.runtime.acting import Acting, Plan
 from offbeat.runtime.child import Child
 from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.threads import ThreadActing
-from offbeat.threads import usable_cores
-from offbeat.types import NO_DECISION, Algorithm, EnvSpec, Tree, env_fields
 from offbeat.workers.actor import Slots
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from offbeat.errors import RunFailed
+from offbeat.core.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
-from offbeat.run_directory import RunState
+from offbeat.run_directory.directory import RunState
 from offbeat.runtime.child import Report
 from offbeat.tracking.services import BEGIN, LaunchSpec, Tracked
 

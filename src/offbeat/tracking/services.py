@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from offbeat.run_directory import RunState
+from offbeat.run_directory.directory import RunState
 
 BEGIN_S = 60.0
 """Seconds that a tracker gets to begin."""

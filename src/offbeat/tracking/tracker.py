@@ -11,13 +11,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from offbeat.config import Config
-from offbeat.errors import ConfigError
+from offbeat.config.tables import Config
+from offbeat.core.errors import ConfigError
+from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import Line
-from offbeat.run_directory import RunDirectory, RunState
+from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gate import NAP_S
-from offbeat.strict_json import LARGEST_RECORD, read_json
 from offbeat.tracking.follower import RING, STATES
 from offbeat.tracking.services import BEGIN_S, LaunchSpec
 

@@ -13,12 +13,12 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.seeding import stream
+from offbeat.core.types import FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome, Snapshots
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
-from offbeat.seeding import stream
-from offbeat.types import FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
 
 
 class Watch(Protocol):

@@ -13,14 +13,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.env_config import EVALUATION_STEPS, EnvConfig
+from offbeat.config.env import EVALUATION_STEPS, EnvConfig
+from offbeat.core.errors import EnvFailed, with_notes_of
+from offbeat.core.seeding import stream
+from offbeat.core.types import Array, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FAILURES
-from offbeat.errors import EnvFailed, with_notes_of
 from offbeat.models.stacks import Stacks
-from offbeat.seeding import stream
-from offbeat.types import Array, Policy, Tree
 from offbeat.workers.actor import Unwatched, Watch
 
 Returned = TypeVar("Returned")

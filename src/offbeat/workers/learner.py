@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
+from offbeat.core.seeding import stream
+from offbeat.core.types import Tree
 from offbeat.memory.unrolls import Unrolls
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-from offbeat.seeding import stream
-from offbeat.types import Algorithm, OnPolicyAlgorithm, Tree
 from offbeat.workers.staging import Staging
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.memory.replay import AnyReplay
+from offbeat.algorithms.base import Batch, ReplayAlgorithm
+from offbeat.core.pace import ReplayPace
+from offbeat.core.seeding import stream
+from offbeat.core.types import Tree
+from offbeat.memory.replay.store import AnyReplay
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-from offbeat.pace import ReplayPace
-from offbeat.seeding import stream
-from offbeat.types import Batch, ReplayAlgorithm, Tree
 from offbeat.workers.learner import Learned, Learner, summary
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics
 

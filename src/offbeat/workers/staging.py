@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from offbeat.types import Batch, Tree
+from offbeat.algorithms.base import Batch
+from offbeat.core.types import Tree
 
 
 class Staging:

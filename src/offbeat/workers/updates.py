@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.errors import RunFailed
+from offbeat.algorithms.base import Algorithm, Minibatch, Stage
+from offbeat.core.errors import RunFailed
+from offbeat.core.types import Array
 from offbeat.models.flat import FlatAdam
-from offbeat.types import Algorithm, Array, Minibatch, Stage
 
 REFUSED_IN_A_ROW = 100
 """Updates refused one after the other before the run is given up."""

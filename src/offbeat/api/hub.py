@@ -1,0 +1,200 @@
+"""A trained policy on the Hugging Face hub: the folder that is pushed, its model card, and the pushing.
+
+hub/weights.safetensors, policy.json, manifest.json   a checkpoint of the policy alone, which `offbeat.load` verifies
+    config.toml         the run's settings
+    evaluation.json     the scores on the card, of an evaluation made for it
+    return.png          the learning curve, as `offbeat plot` draws it
+    README.md           the model card
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from offbeat import __version__, checkpoint
+from offbeat.api.load import LoadedPolicy, require_hub
+from offbeat.config.env import family_of
+from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.models.published import published_layout
+from offbeat.plots.curves import plot_runs
+from offbeat.run_directory.checkpoint import Checkpoint
+from offbeat.run_directory.directory import RunDirectory
+
+EVALUATION, CURVE, CARD = "evaluation.json", "return.png", "README.md"
+
+
+def require_name(repo: str) -> None:
+    """Refuse what cannot be the name of a repository.
+
+    Raises:
+        ConfigError: it is none, or huggingface_hub is missing.
+    """
+    require_hub()
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+        reason = "" if repo.count("/") == 1 else "it has no user, or organisation, before a slash"
+    except HFValidationError as error:
+        reason = str(error)
+    if reason:
+        raise ConfigError(f"repo is {repo!r}, which is no name of a repository ({reason}): pass --repo USER/NAME")
+
+
+def require_token() -> None:
+    """Refuse to begin what could not be sent.
+
+    Raises:
+        ConfigError: there is no token.
+    """
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise ConfigError(
+            "there is no token for the hub: run hf auth login, or set HF_TOKEN to one that may write; --dry-run needs "
+            "none"
+        )
+
+
+def write_folder(
+    directory: RunDirectory, saved: Checkpoint, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
+) -> Path:
+    """Write what is pushed into the run directory, in place of what was there, and return the folder.
+
+    Args:
+        directory: the run's.
+        saved: the checkpoint that is pushed.
+        loaded: the policy of it.
+        scores: see `score`.
+        repo: USER/NAME.
+
+    Raises:
+        ConfigError: there is no curve to draw yet.
+    """
+    folder = directory.path / "hub"
+    shutil.rmtree(folder, ignore_errors=True)
+    names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
+    weights = {name: saved.weights[name] for name in names}
+    checkpoint.write(folder, Checkpoint(weights, saved.policy, None))
+    shutil.copyfile(directory.config, folder / directory.config.name)
+    (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n")
+    plot_runs([directory.path], out=folder / CURVE)
+    (folder / CARD).write_text(card(loaded, scores, repo))
+    return folder
+
+
+def push(folder: Path, repo: str, *, private: bool) -> str:
+    """Send the folder in one commit, to a repository that is made if there is none; return its address.
+
+    Raises:
+        ConfigError: the token may not write there.
+        RunFailed: the hub cannot be reached, or takes it not.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    hub = HfApi(library_name="offbeat", library_version=__version__)
+    try:
+        address = hub.create_repo(repo, private=private or None, exist_ok=True)
+        hub.upload_folder(folder_path=folder, repo_id=repo, commit_message=f"Push with offbeat {__version__}")
+    except Exception as error:
+        words = " ".join(str(error).split())
+        if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
+            raise ConfigError(
+                f"the hub does not let this token write to {repo} ({words}): run hf auth login with one that may, or "
+                "give another --repo"
+            ) from error
+        raise RunFailed(
+            f"{repo} could not be pushed ({type(error).__name__}: {words}): {folder} is written, type the command again"
+        ) from error
+    return str(address)
+
+
+# --- the model card -----------------------------------------------------------------------------------------
+
+
+def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
+    """Return the model card: the hub's metadata in YAML, and a page for people."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    trained = loaded.trained
+    score = f"{scores['return_mean']:.2f} +/- {scores['return_std']:.2f}"
+    result = EvalResult(
+        task_type="reinforcement-learning",
+        task_name="reinforcement-learning",
+        dataset_type=trained.env,
+        dataset_name=trained.env,
+        metric_type="mean_reward",
+        metric_name="mean_reward",
+        metric_value=score,
+        verified=False,
+    )
+    metadata = ModelCardData(
+        library_name="offbeat",
+        pipeline_tag="reinforcement-learning",
+        tags=["reinforcement-learning", "deep-reinforcement-learning", "offbeat", trained.algorithm, trained.env],
+        model_name=repo.partition("/")[2],
+        eval_results=[result],
+    )
+    return f"---\n{metadata.to_yaml()}\n---\n{_page(asdict(trained), scores, score, repo, _notes(loaded))}"
+
+
+def _notes(loaded: LoadedPolicy) -> str:
+    """Return what whoever calls the policy must know beside."""
+    notes = []
+    if loaded.remembers:
+        notes.append("It remembers what it was called with: call `policy.reset()` where an episode begins.")
+    if family_of(loaded.trained.env):
+        frame = " x ".join(map(str, loaded.policy.spec.observation[0].shape[-2:]))
+        notes.append(
+            f"It takes single grey frames of {frame} bytes, not those of `gym.make`, and stacks them itself: "
+            "`policy.trained.env_config` says how the game was played."
+        )
+    return "".join(f"\n{note}\n" for note in notes)
+
+
+def _page(trained: Mapping[str, Any], scores: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
+    algorithm, env = str(trained["algorithm"]).upper(), trained["env"]
+    least, most = f"{scores['return_min']:.2f}", f"{scores['return_max']:.2f}"
+    return f"""
+# {algorithm} on {env}
+
+Trained with offbeat {__version__} over {trained["env_steps"]:,} env steps ({trained["updates"]:,} updates).
+
+| mean return | least | most | mean length | episodes |
+| ---: | ---: | ---: | ---: | ---: |
+| {score} | {least} | {most} | {scores["length_mean"]:.1f} | {scores["episodes"]} |
+
+Returns are undiscounted, of whole episodes; actions are the most likely ones; +/- is the standard deviation over
+episodes. The evaluation was made when this was pushed, on envs and seeds that training did not see.
+
+![Return against env steps]({CURVE})
+
+## Use it
+
+```python
+import gymnasium as gym
+import offbeat
+
+policy = offbeat.load("hf://{repo}")  # pip install "offbeat[hub]"
+env = gym.make("{env}")
+observation, _ = env.reset(seed=7)
+action = policy(observation)
+```
+{notes}
+## Files
+
+| file | what it is |
+| --- | --- |
+| `weights.safetensors`, `policy.json` | the policy, its normaliser included; `manifest.json` has their SHA-256 |
+| `config.toml` | all settings of the training run |
+| `{EVALUATION}`, `{CURVE}` | the scores above, and the learning curve |
+"""

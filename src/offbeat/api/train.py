@@ -1,0 +1,242 @@
+"""Train and resume: what the command line and Python users call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from offbeat.api.resume import (
+    Changes,
+    Continuation,
+    extended,
+    require_fit,
+    require_same_kind,
+    require_topology,
+    resumable,
+)
+from offbeat.api.run import Run, RunContext, run_to_end
+from offbeat.config import resolve as configs
+from offbeat.config.registry import import_modules, place_of
+from offbeat.config.tables import Config
+from offbeat.core.allocator import keep_freed_memory
+from offbeat.core.caller_state import CallerState, caller_state
+from offbeat.core.errors import ConfigError
+from offbeat.core.threads import limit
+from offbeat.metrics.progress import Progress
+from offbeat.run_directory.directory import RunDirectory, default_path
+from offbeat.runtime.deadline import notifying_if_slow
+from offbeat.runtime.signals import StopSignals
+from offbeat.tracking.tracker import require_package
+
+if TYPE_CHECKING:
+    from offbeat.api.run import AnyParts
+    from offbeat.run_directory.checkpoint import Checkpoint
+    from offbeat.runtime.callbacks import Callback
+    from offbeat.runtime.training_loop import TrainingLoop
+
+ProgressKind = Literal["dashboard", "lines", "none"]
+__all__ = ["Run", "resume", "start", "train"]
+
+
+def train(
+    algorithm: str | type[Any],
+    env: str | Callable[..., Any],
+    *,
+    preset: str | None = None,
+    run_dir: Path | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: ProgressKind | None = "none",
+    **settings: object,
+) -> Run:
+    """Train an agent and return the run.
+
+    Args:
+        algorithm: name, such as 'ppo', or a class of your own at the top of a module.
+        env: Gymnasium id, or an id with an adapter's prefix; or a class of your own, or a function that makes one of
+            your envs, at the top of a module.
+        preset: name of a preset; None takes the one for this algorithm and env, if there is one.
+        run_dir: a directory that does not exist yet; None makes one under runs/.
+        callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that become
+            metrics of the next line.
+        progress: 'dashboard', 'lines' or 'none'; None chooses by the terminal.
+        settings: any config key: steps, seed, max_lag, learning_rate, ...
+
+    Raises:
+        ConfigError: bad input; nothing has been begun.
+        RunFailed: the run could not go on.
+    """
+    algorithm = _named("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", it)')
+    env = _named("env", env, 'offbeat.register_env("my_env/MyEnv-v0", it)')
+    with caller_state():
+        config = configs.resolve(algorithm, env, preset=preset, flags=settings)
+        return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
+
+
+def _named(kind: str, given: object, remedy: str) -> str:
+    """Return the name of what is to be trained, or to be trained on: that of code of the user's says where it is."""
+    if isinstance(given, str):
+        return given
+    if not callable(given):
+        raise ConfigError(f"{kind} is {given!r}, but its name, or the class or function that makes it, is expected")
+    return place_of(given, f"{remedy}, and train by that name")
+
+
+def start(
+    config: Config,
+    run_dir: Path | None = None,
+    *,
+    progress: ProgressKind | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    """Train with a config that has been put together. Raises as `train` does."""
+    if callable(callbacks):
+        raise ConfigError("callbacks is a function, but a list of functions is expected: pass callbacks=[it]")
+    view = _view(progress)
+    path = run_dir or default_path(config)
+    RunDirectory(path).refuse_existing()
+    require_package(config.run.tracker)
+    with caller_state() as caller:
+        config, reason = _with_measured_topology(config, view, caller)
+        parts = _prepare(config, view, caller)
+        try:
+            begin_run = partial(_start, initial=_initial(config, parts), reason=reason)
+            with StopSignals() as signals:  # from here on there is something to put in order
+                directory = RunDirectory.create(path, config)
+                take_back = partial(_discard_empty, directory)
+                context = RunContext(parts, directory, view, callbacks, signals, begin_run, lambda: None, take_back)
+                with directory.lock():
+                    return run_to_end(context)
+        finally:
+            parts.close()
+
+
+def resume(
+    run: Path | str,
+    *,
+    steps: int | None = None,
+    runtime: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: ProgressKind | None = "none",
+    trust_code: bool = False,
+) -> Run:
+    """Continue a run from its latest checkpoint; the rest is as for `train`.
+
+    Args:
+        run: its directory.
+        steps: env steps to go on to; None: those that it was begun with.
+        runtime: serial, threads or processes; None: the one that it was in. With lag exact the bits are the same.
+            A run in hogwild goes on in hogwild, and no other does.
+        callbacks: as for `train`.
+        progress: as for `train`.
+        trust_code: import whatever the run names: for one's own runs. Otherwise only what is installed as a package,
+            or what this process was given before.
+
+    Raises:
+        ConfigError: there is nothing to resume, the checkpoint is damaged or of another env, or the run names code that
+            was refused.
+        RunFailed: the run could not go on.
+    """
+    view = _view(progress)
+    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    crash = directory.crash()
+    with caller_state() as caller, directory.lock():
+        directory.require_code(trust_code=trust_code)
+        saved, state = resumable(directory, with_replay=True)
+        config = extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
+        require_same_kind(state, runtime or config.runtime.runtime)
+        config = config if runtime is None else config.in_runtime(runtime)
+        require_topology(state, config)
+        require_package(config.run.tracker)
+        parts = _prepare(config, view, caller)
+        try:
+            require_fit(saved, parts, directory.path)
+            going_on = Continuation(directory.path, replace(saved, replay=None), state, saved.replay)
+            del saved  # with the replay
+            with StopSignals() as signals:
+                changes = Changes(directory, config, state)
+                context = RunContext(
+                    *(parts, directory, view, callbacks, signals, going_on.start, changes.commit, changes.take_back),
+                    learned=state["counters"]["learning_step"],
+                    metrics_size=changes.metrics_size,
+                )
+                if crash:
+                    context.notify(crash)
+                return run_to_end(context)
+        finally:
+            parts.close()
+
+
+def _view(kind: ProgressKind | None) -> Progress:
+    from offbeat.metrics.dashboard import make_progress
+
+    return make_progress(kind, sys.stderr)
+
+
+def _with_measured_topology(config: Config, view: Progress, caller: CallerState) -> tuple[Config, str]:
+    """Return the config with its layout, measured if need be, and the reason for it."""
+    if config.runtime.split == "given":
+        return config, ""
+    view.message("measuring what acting and learning cost here, to choose the number of actors")
+    import_modules(config.run.imports)
+    caller.remember_thread_counts()
+    from offbeat.tuning.auto_layout import with_measured_topology
+
+    with notifying_if_slow(f"measuring {config.run.env}", view.message):
+        return with_measured_topology(config, view.message)
+
+
+def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:
+    """Check what can be checked before any work starts, and make the learner's side, or what workers share."""
+    import_modules(config.run.imports)
+    caller.remember_thread_counts()
+    limit(config.blas_threads)
+    keep_freed_memory()
+    with notifying_if_slow(f"trying {config.run.env}", view.message):
+        if config.runtime.runtime == "hogwild":
+            from offbeat.runtime.hogwild.worker_pool import build_lock_free
+
+            return build_lock_free(config, view.message)
+        from offbeat.runtime.wiring import build
+
+        return build(config, view.message)
+
+
+def _initial(config: Config, parts: AnyParts) -> tuple[Checkpoint, dict[str, Any]] | None:
+    """Return the checkpoint that `--init-from` names, if it was given."""
+    if config.run.init_from is None:
+        return None
+    run = Path(config.run.init_from)
+    saved, state = resumable(RunDirectory.open(run))
+    require_fit(saved, parts, run)
+    return saved, state
+
+
+def _start(parts: AnyParts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
+    """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
+    from offbeat.algorithms.analytic import autograd_notice
+    from offbeat.runtime.saved_state import misfits_refused
+
+    statistics = None
+    if initial is not None:
+        saved, state = initial
+        parts.algorithm.load_weights(saved.weights)
+        statistics = state["learner"]["algorithm"]
+    with misfits_refused(Path(parts.config.run.init_from or "")) if initial else nullcontext():
+        loop.start(statistics)
+    origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
+    warnings = parts.config.settings.warnings(parts.config.run.steps)
+    notice = autograd_notice(type(parts.algorithm))
+    return "; ".join(filter(None, (origin, reason, warnings, notice)))
+
+
+def _discard_empty(directory: RunDirectory) -> bool:
+    """Delete the directory of a run that has saved nothing to go on from; return whether it did."""
+    if (directory.checkpoints / "latest").exists():
+        return False
+    directory.discard()
+    return True

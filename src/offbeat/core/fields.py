@@ -1,0 +1,302 @@
+"""Reading and checking the values of config fields, from the command line's text or from TOML.
+
+A config is a frozen dataclass whose hints say what a field accepts: `Annotated[int, Bound(1)]`, a Literal, a
+tuple of ints, another such dataclass, or any of these or None. One function reads them all, so that every message has
+the same form. Files that somebody else may have written are read in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from fractions import Fraction
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from offbeat.core.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Fraction: "a number, or a fraction such as 1/4,",
+}
+"""What a field accepts, by its hint."""
+
+
+class Check:
+    """What a value must be beside its type; stands in an `Annotated`, and says in words what it asks for."""
+
+    def refuses(self, value: Any) -> bool:
+        """Whether a value of the right type is not accepted."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bound(Check):
+    """The range of a number; `above` and `below` are exclusive."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high and self.above < value < self.below
+
+    def refuses(self, value: Any) -> bool:
+        return not self.holds(value)
+
+    def __str__(self) -> str:
+        parts = [
+            f"at least {self.low:g}" if self.low > -math.inf else "",
+            f"more than {self.above:g}" if self.above > -math.inf else "",
+            f"at most {self.high:g}" if self.high < math.inf else "",
+            f"less than {self.below:g}" if self.below < math.inf else "",
+        ]
+        return " and ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Words(Check):
+    """Text of printable characters, at most so many: what is printed to a terminal cannot command it."""
+
+    most: int = 1000
+
+    def refuses(self, value: Any) -> bool:
+        return not value.isprintable() or len(value) > self.most
+
+    def __str__(self) -> str:
+        return f"of at most {self.most} printable characters"
+
+
+@dataclass(frozen=True)
+class Among(Check):
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+    def refuses(self, value: Any) -> bool:
+        return value not in self.words
+
+    def __str__(self) -> str:
+        return "among " + ", ".join(filter(None, self.words))
+
+
+Unlimited = object()
+"""Marks a float that may be infinite, but not NaN."""
+Name = Annotated[str, Words()]
+Count = Annotated[int, Bound(1)]
+"""1, 2, 3, ..."""
+Natural = Annotated[int, Bound(0)]
+"""0, 1, 2, ..."""
+Size = Annotated[int, Bound(0, 2**31 - 1)]
+"""Of one axis of an array."""
+Counter = Annotated[int, Bound(0, 2**63 - 1)]
+"""What a run counts."""
+Nice = Annotated[int, Bound(0, 19)]
+"""A process's niceness: 0 as usual, 19 the least urgent."""
+Positive = Annotated[float, Bound(above=0)]
+NonNegative = Annotated[float, Bound(0)]
+Share = Annotated[float, Bound(0, 1)]
+"""A number from 0 to 1."""
+Ratio = Annotated[Fraction, Bound(above=0)]
+"""A positive number that is kept exactly as it is written: 1/4, or 0.37."""
+
+
+FLAGS = (
+    *("steps", "stop_at", "time", "seed", "runtime", "actors", "workers", "envs_per_actor"),
+    *("max_lag", "lag", "device", "eval_every", "init_from"),
+)
+"""Keys that have a flag of their own on the command line; every key can be given by --set."""
+
+
+def spelled(name: str) -> str:
+    """Say how a key is typed."""
+    return f"--{name.replace('_', '-')} VALUE" if name in FLAGS else f"--set {name}=VALUE"
+
+
+def hints_of(config: type) -> dict[str, Any]:
+    """Return the hints of a config's fields, bounds included."""
+    return _hints_of(config)
+
+
+@cache
+def _hints_of(config: Any) -> dict[str, Any]:
+    hints = get_type_hints(config, include_extras=True)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
+
+
+def describe(hint: Any) -> str:
+    """Say in words what a field accepts."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return " ".join([describe(args[0]), *(str(check) for check in args[1:] if isinstance(check, Check))])
+    if origin is Literal:
+        return "one of " + ", ".join(args)
+    if origin in (Union, UnionType):
+        return " or ".join("none" if arg is NoneType else describe(arg) for arg in args)
+    if origin is tuple:
+        return f"a list with commas between, each {describe(args[0])}"
+    if is_dataclass(hint):
+        return f"a table of {', '.join(hints_of(hint))}"  # type: ignore[arg-type]
+    return _WORDS[hint]
+
+
+def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
+    """Return `value` (text, or what TOML or JSON gave) as the hint wants it.
+
+    Args:
+        name: of the field.
+        value: what was given.
+        hint: what the field accepts.
+        remedy: what to do about a bad value; by default, to pass another.
+
+    Raises:
+        ConfigError: it cannot be read so, or lies outside its bounds.
+    """
+    try:
+        return _read(value, hint)
+    except (ValueError, TypeError, OverflowError):
+        remedy = remedy or f"pass {spelled(name)} with such a value"
+        raise ConfigError(f"{name} is {in_short(value)}, but {describe(hint)} is expected: {remedy}") from None
+
+
+def in_short(value: object, most: int = 600) -> str:
+    """Return what a value looks like, cut off where that is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not spell out whole numbers of thousands of digits
+        return "a number, or holds one, of thousands of digits"
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _read(value: object, hint: Any) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        result = _read_unlimited(value) if Unlimited in args[1:] else _read(value, args[0])
+        if any(check.refuses(result) for check in args[1:] if isinstance(check, Check)):
+            raise ValueError
+        return result
+    if origin is Literal:
+        return _read_literal(value, args)
+    if origin in (Union, UnionType):
+        return _read_optional(value, args)
+    if origin is tuple:
+        items = [item for item in value.split(",") if item] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
+            raise TypeError
+        return tuple(_read(item, args[0]) for item in items)
+    return _read_table(value, hint) if is_dataclass(hint) else _SCALARS[hint](value)
+
+
+def _read_table(value: object, hint: Any) -> Any:
+    if isinstance(value, hint):
+        return value
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return build(hint, value, f"a table {hint.__name__} in a file", _OF_FILES)
+
+
+_OF_FILES = "the file was changed, or is of another version of offbeat"
+
+
+def _read_literal(value: object, choices: tuple[Any, ...]) -> Any:
+    if value not in choices:
+        raise ValueError
+    return value
+
+
+def _read_optional(value: object, args: tuple[Any, ...]) -> Any:
+    if value is None or value == "none":
+        return None
+    (inner,) = (arg for arg in args if arg is not NoneType)
+    return _read(value, inner)
+
+
+def _read_int(value: object) -> int:
+    number = _read_float(value)
+    if number != int(number):
+        raise ValueError
+    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+        return int(value)  # not by way of a float, which would round a long seed
+    return value if isinstance(value, int) else int(number)
+
+
+def _read_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _read_unlimited(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise TypeError
+    return float(value)
+
+
+def _read_fraction(value: object) -> Fraction:
+    """Read by the decimal digits: 0.37 is 37/100, where the float is a little less."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Fraction):
+        raise TypeError
+    try:
+        return Fraction(repr(value) if isinstance(value, float) else value)
+    except ZeroDivisionError:
+        raise ValueError from None
+
+
+def _read_bool(value: object) -> bool:
+    known: dict[object, bool] = {"true": True, "false": False, "yes": True, "no": False}
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in known:
+        raise ValueError
+    return known[value.lower()]
+
+
+def _read_str(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+_SCALARS = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str, Fraction: _read_fraction}
+
+
+def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
+    """Build a config from values by field name, each read and checked.
+
+    Args:
+        config: a dataclass.
+        values: a table, by the names of its fields.
+        where: the values stand.
+        remedy: what to do about a bad value; by default, to pass another.
+
+    Raises:
+        ConfigError: an unknown key (the nearest is suggested), a missing one or a bad value.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where} is {in_short(values)}, but a table is expected, of keys and their values")
+    hints = hints_of(config)
+    for name in values:
+        if name not in hints:
+            raise unknown("key", str(name)[:200], hints, f"{where}: {remedy}." if remedy else f"See {where}.")
+    missing = [f.name for f in required(config) if f.name not in values]
+    if missing:
+        raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing key")
+    return config(**{name: read(name, value, hints[name], remedy) for name, value in values.items()})
+
+
+def required(config: type) -> list[Any]:
+    """Return the fields of a config that have no default."""
+    if not is_dataclass(config):
+        raise TypeError(f"{config} is not a dataclass")
+    return [f for f in fields(config) if f.default is MISSING and f.default_factory is MISSING]

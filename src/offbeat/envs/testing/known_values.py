@@ -1,0 +1,134 @@
+"""Small envs whose values are known in closed form: tests of returns, targets and truncation run on them.
+
+All are walks over positions 0, 1, 2, ...: every step from position p earns p + 1 and leads to p + 1, whatever
+the action. They differ in how an episode ends. An observation is (position, noise); the noise is drawn from
+the env's own stream and means nothing, so that seeds and snapshots can be told apart.
+
+Envs whose best return is known, not their values, are in `recall.py` and `pixels.py`; they are registered here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.envs.contract import State
+
+Observation = NDArray[np.float32]
+
+RING = 3
+"""Positions of ChainTruncates, which goes round for ever."""
+CHAIN = 4
+"""Positions of the other chains, whose end is a termination."""
+
+
+class Walk(gym.Env[Observation, np.int64]):
+    """Positions 0 .. positions - 1 in a row, terminated on leaving it, or in a ring, which nobody leaves.
+
+    Args:
+        positions: how many there are.
+        ring: whether the first follows the last.
+        random_start: whether an episode begins anywhere, or at position 0.
+        one_step: whether the first step already leaves the row.
+    """
+
+    def __init__(
+        self, positions: int, *, ring: bool = False, random_start: bool = False, one_step: bool = False
+    ) -> None:
+        self.observation_space = gym.spaces.Box(_pair(0, 0), _pair(positions, 1), dtype=np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self._positions = positions
+        self._ring = ring
+        self._random_start = random_start
+        self._one_step = one_step
+        self._position = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._position = int(self.np_random.integers(self._positions)) if self._random_start else 0
+        return self._observation(), {}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
+        reward = float(self._position + 1)
+        self._position = self._positions if self._one_step else self._position + 1
+        if self._ring:
+            self._position %= self._positions
+        return self._observation(), reward, self._position == self._positions, False, {}
+
+    def snapshot(self) -> State:
+        return {"position": self._position}
+
+    def restore(self, state: State) -> None:
+        self._position = state["position"]
+
+    def _observation(self) -> Observation:
+        return _pair(self._position, self.np_random.random())
+
+
+def _pair(position: float, noise: float) -> Observation:
+    return np.array([position, noise], np.float32)
+
+
+_ENVS: dict[str, tuple[dict[str, Any], int | None]] = {
+    "offbeat/ChainTruncates-v0": ({"positions": RING, "ring": True, "random_start": True}, 5),
+    "offbeat/ChainTerminates-v0": ({"positions": CHAIN, "random_start": True}, None),
+    "offbeat/FailsOnLastStep-v0": ({"positions": CHAIN}, CHAIN),
+    "offbeat/OneStep-v0": ({"positions": CHAIN, "random_start": True, "one_step": True}, None),
+}
+"""id -> (constructor's arguments, time limit in env steps)."""
+
+_QUESTIONS = {
+    "offbeat/Recall-v0": ("recall:Recall", "recall:RecallColumns"),
+    "offbeat/Pixels-v0": ("pixels:Pixels", "pixels:PixelsColumns"),
+    "offbeat/PixelsMotion-v0": ("pixels:PixelsMotion", "pixels:MotionColumns"),
+    "offbeat/PixelsGoal-v0": ("pixels:PixelsGoal", "pixels:GoalColumns"),
+}
+"""id -> (single env, vector env), in modules of this package."""
+
+
+def register() -> None:
+    """Make the envs known to Gymnasium; a second call changes nothing."""
+    for env_id, (arguments, limit) in _ENVS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, "offbeat.envs.testing.known_values:Walk", max_episode_steps=limit, kwargs=arguments)
+    for env_id, (single, vector) in _QUESTIONS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, f"offbeat.envs.testing.{single}", vector_entry_point=f"offbeat.envs.testing.{vector}")
+
+
+def exact_values(env_id: str, observation: Observation, gamma: float) -> NDArray[np.float64]:
+    """Return the discounted value of each observation, [...] for observations [..., 2].
+
+    An end by truncation keeps the value of the process that would have gone on; a termination leaves nothing.
+    At position p, with P positions:
+
+    * ChainTruncates: sum over k < P of gamma^k ((p + k) mod P + 1), over 1 - gamma^P; gamma must be below 1;
+    * ChainTerminates and FailsOnLastStep: sum over k < P - p of gamma^k (p + k + 1);
+    * OneStep: p + 1, and 0 at position P, where every step leads.
+
+    Raises:
+        KeyError: `env_id` is none of these envs.
+    """
+    arguments, _ = _ENVS[env_id]
+    table = _table(arguments["positions"], gamma, arguments)
+    values: NDArray[np.float64] = table[observation[..., 0].astype(np.int64)]
+    return values
+
+
+def _table(positions: int, gamma: float, arguments: dict[str, Any]) -> NDArray[np.float64]:
+    """Return the value of each position 0 .. positions."""
+    if arguments.get("one_step"):
+        return np.array([*range(1, positions + 1), 0], np.float64)
+    ring = arguments.get("ring", False)
+    walks = [_walk(start, positions if ring else positions - start, positions, gamma) for start in range(positions + 1)]
+    return np.array(walks) / (1 - gamma**positions if ring else 1)
+
+
+def _walk(start: int, steps: int, positions: int, gamma: float) -> float:
+    """Return the discounted reward of the next `steps` steps."""
+    return sum(gamma**k * ((start + k) % positions + 1) for k in range(steps))

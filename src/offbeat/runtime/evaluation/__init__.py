@@ -1,0 +1,4 @@
+"""Evaluations during training: when, by whom, and what with.
+
+Read `schedule.py` first, then `evaluators.py`.
+"""

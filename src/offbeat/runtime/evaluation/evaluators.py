@@ -1,0 +1,208 @@
+"""Who evaluates the weights of a run: a process of its own, or, to debug, the process of the learner."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.config.tables import Config
+from offbeat.core.errors import ConfigError, EnvFailed, RunFailed, in_words
+from offbeat.core.threads import niceness, usable_core_numbers
+from offbeat.envs import sending
+from offbeat.memory.arena import SharedArena
+from offbeat.models.policies import make_policy
+from offbeat.models.spec import PolicySpec
+from offbeat.runtime.acting import Snapshot
+from offbeat.runtime.actor_process import NICER
+from offbeat.runtime.child import Child, Report, start_child
+from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoard, LaunchSpec, board_slabs
+from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.gate import NAP_S, Bell
+from offbeat.runtime.supervisor import Notify, Supervisor
+from offbeat.workers.evaluator import Evaluation
+
+
+class Result(NamedTuple):
+    """What became of an evaluation."""
+
+    evaluation: Evaluation | None
+    """None where it failed."""
+    seconds: float
+    failure: str = ""
+    """Why it failed, for the user."""
+    details: str = ""
+    """What the log has beside: the whole traceback."""
+
+
+class Evaluator(Protocol):
+    """Evaluates one version of the weights at a time."""
+
+    def start(self, vector: NDArray[np.float32]) -> None:
+        """Begin to evaluate weights, [published_layout(policy).size]; there is nothing under way."""
+        ...
+
+    def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
+        """Return the result of what was begun; None if it does not come within about `seconds`.
+
+        `on_step` is called now and then meanwhile; what it raises ends the wait, and the evaluation is given up.
+        """
+        ...
+
+    @property
+    def restarts(self) -> int:
+        """How often a process has been started again."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class InlineEvaluator:
+    """Evaluates in this process: an env that hangs or dies there takes the run with it."""
+
+    restarts = 0
+
+    def __init__(self, plan: EvaluationPlan) -> None:
+        self._plan, self._policy = plan, make_policy(plan.policy)
+
+    def start(self, vector: NDArray[np.float32]) -> None:
+        self._policy.load(vector.copy())
+
+    def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it takes what it takes
+        begun = monotonic()
+        try:
+            evaluation = self._plan.evaluate(self._policy, on_step=lambda _ended: on_step())
+        except EnvFailed as error:
+            return Result(None, monotonic() - begun, in_words(error), "".join(traceback.format_exception(error)))
+        return Result(evaluation, monotonic() - begun)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ProcessEvaluator:
+    """Evaluates in a process of its own, which is supervised like those of actors, and started when first needed."""
+
+    def __init__(
+        self,
+        plan: EvaluationPlan,
+        config: Config,
+        notify: Notify,
+        show: Callable[[Sequence[Child]], None],
+        *,
+        beside: bool,
+    ) -> None:
+        """Prepare an evaluator.
+
+        Args:
+            plan: of the evaluations.
+            config: of the run.
+            notify: tells the user what has happened.
+            show: is given the process, whenever it has changed.
+            beside: whether it evaluates while the learner learns, and is therefore nicer.
+
+        Raises:
+            ConfigError: the env cannot be sent to another process.
+        """
+        self._env = sending.package(plan.run.env, plan.run.imports)
+        self._plan, self._config = plan, config
+        self._nice = min(19, niceness() + NICER) if beside else None
+        self._cores = usable_core_numbers()
+        self._arena = SharedArena(board_slabs(plan.policy))
+        self._board = EvaluatorBoard(self._arena.arrays)
+        self._bell, self._own_bell = Bell.make(), Bell.make()
+        self._supervisor = Supervisor(
+            self._launched, self._board, config.runtime, notify, show, role="evaluator", work="evaluation", exact=False
+        )
+        self._results: list[Evaluated] = []
+        self._begun = 0.0
+
+    @property
+    def restarts(self) -> int:
+        return self._supervisor.restarts
+
+    def start(self, vector: NDArray[np.float32]) -> None:
+        self._begun = monotonic()
+        self._board.vector[:] = vector
+        self._supervisor.ensure_started()
+        self._board.wanted[0] += 1
+        self._bell.ring()
+
+    def _launched(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
+        inherited = (self._arena.fd, self._bell.reader)
+        raised = any((child.process.returncode or 0) > 0 for child in self._supervisor.processes)
+        launch = LaunchSpec(
+            self._plan,
+            self._config.runtime,
+            attempt if raised else 0,
+            int(self._board.next[0][0]),
+            self._config.blas_threads,
+            self._nice,
+            self._env,
+            os.getpid(),
+            self._cores,
+            *inherited,
+        )
+        return start_child(
+            "offbeat.runtime.evaluation.evaluator_process",
+            launch,
+            inherited,
+            index=index,
+            threads=self._config.blas_threads,
+            heard=self._heard,
+            notify=self._own_bell.ring,
+        )
+
+    def _heard(self, report: Report) -> None:
+        self._results.append(report.content)
+
+    def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
+        deadline = monotonic() + seconds
+        while True:
+            for child in self._supervisor.processes:
+                child.listen()
+            number = int(self._board.wanted[0]) - 1
+            if done := next((done for done in self._results if done.number == number), None):
+                self._results.clear()  # one of an earlier number was repeated by a process that took over
+                return Result(done.evaluation, done.seconds)
+            try:
+                self._supervisor.watch()
+            except RunFailed as error:
+                self._board.next[0][0] = self._board.wanted[0]  # whoever is started next does not try it again
+                return Result(None, monotonic() - self._begun, in_words(error), str(error.__cause__ or ""))
+            if (left := deadline - monotonic()) <= 0:
+                return None
+            on_step()
+            self._own_bell.sleep(min(left, NAP_S))
+
+    def close(self) -> None:
+        self._board.closed[0] = 1
+        self._bell.ring()
+        self._supervisor.close()
+        for bell in (self._bell, self._own_bell):
+            bell.close()
+        self._arena.close()
+
+
+def make_evaluator(
+    config: Config,
+    policy: PolicySpec,
+    notify: Notify,
+    show: Callable[[Sequence[Child]], None],
+    *,
+    beside: bool,
+) -> Evaluator:
+    """Return who evaluates in a run; an env that cannot be sent to another process is evaluated in this one."""
+    plan = EvaluationPlan(config.run, config.env, policy)
+    if config.run.evaluator == "inline":
+        return InlineEvaluator(plan)
+    try:
+        return ProcessEvaluator(plan, config, notify, show, beside=beside)
+    except ConfigError as error:
+        notify(f"evaluations run in the process of the learner, and are not supervised: {error}")
+        return InlineEvaluator(plan)

@@ -1,0 +1,66 @@
+"""What an evaluation during training is made from, in this process or in another: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from offbeat.config.env import EnvConfig
+from offbeat.config.tables import RunConfig
+from offbeat.core.types import Policy
+from offbeat.models.spec import PolicySpec
+from offbeat.workers.actor import Unwatched, Watch
+from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """Whole episodes on envs and seeds of their own: the same weights always give the same result."""
+
+    run: RunConfig
+    env: EnvConfig
+    policy: PolicySpec
+
+    def evaluate(
+        self,
+        policy: Policy,
+        *,
+        attempt: int = 0,
+        watch: Watch | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> Evaluation:
+        """Make envs, and play the episodes of an evaluation.
+
+        Args:
+            policy: with its weights loaded.
+            attempt: how often an evaluation has failed of late: what follows from a seed must not happen again.
+            watch: over the calls of the envs.
+            on_step: called after each vector step with the episodes that have ended; may raise to stop.
+
+        Raises:
+            EnvFailed: an env failed.
+        """
+        watch = watch or Unwatched()
+        watch.enter(resets=True)
+        envs = evaluation_envs(
+            self.run.env,
+            self.run.eval_episodes,
+            seed=self.run.seed,
+            role=f"evaluation, attempt {attempt}" if attempt else "evaluation",
+            settings=self.env,
+            max_episode_steps=self.env.evaluation_limit(self.run.eval_max_episode_steps),
+            info_mask=self.policy.info_mask,
+        )
+        watch.leave()
+        try:
+            return evaluate(
+                policy,
+                envs,
+                episodes=self.run.eval_episodes,
+                seed=self.run.seed,
+                max_steps=self.run.eval_max_steps,
+                watch=watch,
+                on_step=on_step,
+            )
+        finally:
+            envs.close()

@@ -1,0 +1,185 @@
+"""Evaluations of a run: when its weights are evaluated, and what is done with the results.
+
+A run that must not depend on the clock (lag exact), and one in serial, waits for each result. Else the evaluator works
+beside the learner, and a result is taken in when it has come. Evaluations are left out where they would take more than
+a share of the run's time, but never the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from offbeat.config.tables import RunConfig
+from offbeat.core.types import Tree
+from offbeat.metrics.recorder import Counters, Recorder
+from offbeat.models.published import published_vector
+from offbeat.models.spec import PolicySpec
+from offbeat.runtime.evaluation.evaluators import Evaluator, Result
+from offbeat.runtime.gate import NAP_S
+from offbeat.runtime.saving import Saving
+from offbeat.runtime.supervisor import Notify
+
+FREE_S = 5.0
+"""Seconds that evaluations of a run may take together, whatever their share: short runs are evaluated as asked for."""
+WORTH_A_WORD = 0.01
+"""Share of the time from which on the closing line says what evaluations took."""
+
+
+class Evaluations:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        run: RunConfig,
+        policy: PolicySpec,
+        make_evaluator: Callable[[], Evaluator],
+        recorder: Recorder,
+        saving: Saving,
+        notify: Notify,
+        expected_s: Callable[[], float],
+        write_line: Callable[[], None],
+        *,
+        beside: bool,
+        bounded: bool,
+    ) -> None:
+        """Evaluate a run.
+
+        Args:
+            run: what is evaluated, and how often.
+            policy: whose weights are evaluated.
+            make_evaluator: makes who does it; called when the first evaluation is due.
+            recorder: takes the results.
+            saving: takes the weights, which may be the best.
+            notify: tells the user.
+            expected_s: returns the seconds that the first evaluation may take, by what acting has taken so far.
+            write_line: writes a metrics line; each result is in one of its own.
+            beside: whether the learner goes on meanwhile.
+            bounded: whether the share of time is bounded, which depends on the clock.
+        """
+        self._run, self._policy, self._make_evaluator = run, policy, make_evaluator
+        self._evaluator: Evaluator | None = None
+        self._recorder, self._saving, self._notify, self._expected_s = recorder, saving, notify, expected_s
+        self._write_line, self.beside, self._bounded = write_line, beside, bounded
+        self._under_way: tuple[Tree, Counters] | None = None
+        """The weights that are being evaluated, and how far the run had come with them."""
+        self._owed = self._left_out = self._was_cut = False
+        """Whether one is due that could not begin as another was under way; whether one was left out, or cut."""
+        self.seconds = 0.0
+        """What all have taken together."""
+        self._last_seconds: float | None = None
+
+    @property
+    def restarts(self) -> int:
+        return self._evaluator.restarts if self._evaluator else 0
+
+    def step(
+        self,
+        snapshot: Callable[[], Tree],
+        counters: Counters,
+        wall_time_s: float,
+        on_wait: Callable[[], None],
+        *,
+        due: bool,
+        last: bool,
+    ) -> bool:
+        """Take in a result that has come; begin an evaluation that is due. Return whether there is something to report.
+
+        Args:
+            snapshot: returns the weights, which may be views.
+            counters: how far the run has come with them.
+            wall_time_s: seconds of training so far.
+            on_wait: is called often while a result is waited for; may raise to give up.
+            due: whether the weights are to be evaluated.
+            last: whether they are those of the end: then the result is waited for.
+        """
+        reported = self._take_in(NAP_S if last else 0.0, on_wait, until_done=last)
+        self._owed |= due
+        if not self._owed or self._under_way or (not last and self._too_much(wall_time_s)):
+            return reported
+        if reported and last:
+            self._write_line()
+        self._owed = False
+        self._start(snapshot(), counters)
+        if last or not self.beside:
+            reported |= self._take_in(NAP_S, on_wait, until_done=True)
+        return reported
+
+    def _too_much(self, wall_time_s: float) -> bool:
+        """Whether one more would take too large a share of the time; then it is left out."""
+        one = self._expected_s() if self._last_seconds is None else self._last_seconds
+        if not self._bounded or self.seconds + one <= max(FREE_S, self._run.eval_time_share * wall_time_s):
+            return False
+        self._owed = False
+        if not self._left_out:
+            self._notify(
+                f"an evaluation takes about {one:.1f} s: some are left out, so that they take no more than "
+                f"{100 * self._run.eval_time_share:.0f} % of the time (eval_time_share); the end is always evaluated"
+            )
+        self._left_out = True
+        return True
+
+    def _start(self, snapshot: Tree, counters: Counters) -> None:
+        weights = {name: np.array(array) for name, array in snapshot.items()}
+        if self._evaluator is None:
+            self._evaluator = self._make_evaluator()
+        self._under_way = weights, counters
+        self._evaluator.start(published_vector(self._policy, weights))
+
+    def _take_in(self, seconds: float, on_wait: Callable[[], None], *, until_done: bool) -> bool:
+        """Take in the result of what is under way, if it has come; return whether it has."""
+        while self._under_way and self._evaluator:
+            result = self._evaluator.poll(seconds, on_wait)
+            if result:
+                self._record(result, *self._under_way)
+                self._under_way = None
+                return True
+            if not until_done:
+                return False
+        return False
+
+    def _record(self, result: Result, weights: Tree, counters: Counters) -> None:
+        self.seconds += result.seconds
+        self._last_seconds = result.seconds
+        if result.evaluation is None:
+            self._recorder.evaluation_failed()
+            self._notify(f"evaluation failed, and training goes on: {result.failure}", result.details)
+            return
+        evaluation = result.evaluation
+        self._recorder.evaluated(
+            {
+                "eval_env_steps": counters.env_steps,
+                "eval_return_mean": evaluation.return_mean,
+                "eval_return_std": evaluation.return_std,
+                "eval_return_min": evaluation.return_min,
+                "eval_return_max": evaluation.return_max,
+                "eval_length_mean": evaluation.length_mean,
+                "eval_episodes_cut": evaluation.cut,
+            }
+        )
+        self._saving.evaluated(evaluation.return_mean, weights, counters)
+        self._notify_of_cuts(evaluation.cuts)
+
+    def _notify_of_cuts(self, cuts: str) -> None:
+        """Say once a run that an evaluation was cut."""
+        if cuts and not self._was_cut:
+            self._was_cut = True
+            self._notify(
+                f"evaluation: {cuts}; they count with what they had earned. The bounds are "
+                f"eval_max_episode_steps={self._run.eval_max_episode_steps} and "
+                f"eval_max_steps={self._run.eval_max_steps} in total; where it is the task that never ends, pass "
+                "--set max_episode_steps=N"
+            )
+
+    def summary(self, wall_time_s: float) -> str:
+        """Say what evaluations took of a run; nothing where that is nothing worth a word."""
+        share = self.seconds / wall_time_s if wall_time_s else 0.0
+        if share < WORTH_A_WORD:
+            return ""
+        beside = ", beside learning" if self.beside else ""
+        return f"evaluations took {100 * share:.0f} % of the time{beside}"
+
+    def close(self) -> None:
+        if self._evaluator:
+            self._evaluator.close()

@@ -1,0 +1,233 @@
+"""The hogwild runtime: workers that act and learn, lock-free on shared parameters, and the training loop that looks on.
+
+The training loop never learns. It reads the workers' counters several times a second, evaluates snapshots while they go
+on, and lets them pause where something needs that: at the limit, a number of env steps that all workers take
+in together, which is the end of the run or the next checkpoint; or at once, for a stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Tree
+from offbeat.metrics.recorder import Counters
+from offbeat.runtime.hogwild.worker_pool import LockFreeParts, WorkerPool
+from offbeat.runtime.hogwild.worker_process import State, WorkerReport
+from offbeat.runtime.loop_context import Ending, Watchers
+from offbeat.runtime.saved_state import Done, require_like
+from offbeat.runtime.training_loop import TrainingLoop
+
+DRAIN_S = 5.0
+"""Seconds that workers get to pause where one of them has failed for good."""
+
+
+class HogwildLoop(TrainingLoop):
+    """See the module's docstring."""
+
+    def __init__(self, parts: LockFreeParts, pool: WorkerPool, watchers: Watchers) -> None:
+        super().__init__(parts, watchers)
+        self._parts, self._pool, self._board = parts, pool, parts.board
+        self._replay_sizes = [0.0] * parts.board.workers
+        self._limit, self._stops_at_once = 0, False
+        self._end_is_evaluated = self._line_is_owed = False
+
+    def start(self, statistics: Mapping[str, Any] | None = None) -> None:
+        if statistics is not None:
+            self._parts.storage.begin_statistics(statistics)
+        self.save_start()
+        self._pool.start([None] * self._board.workers)
+
+    def run(self) -> None:
+        self._go_on()
+        while self.ending is None:
+            self._pool.wait()
+            self._poll()
+
+    def _go_on(self) -> None:
+        """Let workers go on to the next boundary."""
+        env_steps, run = self.counters.env_steps, self._run
+        limits = [run.steps]
+        if run.stop_at is not None:
+            limits.append(run.stop_at)
+        if interval := run.checkpoint_interval:
+            limits.append((env_steps // interval + 1) * interval)
+        self._limit, self._stops_at_once = min(limits), False
+        self._pool.go_on(self._limit)
+
+    def _poll(self) -> None:
+        """Count what workers have done meanwhile, then do what is due: evaluate, write, save, end."""
+        paused, before = self._pool.paused, self.counters  # in this order: once paused, nothing is added any more
+        self._count()
+        finished = paused and self.counters.env_steps >= self._run.steps
+        evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
+        self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
+        self._line_is_owed |= evaluated or self._line_due(before)
+        env_steps = self.counters.env_steps
+        if self._line_is_owed and (paused or env_steps < self._limit):
+            self._write_line()  # not while workers pause: what they report then belongs to the same line
+            self._line_is_owed = False
+        if paused and self._pool.paused:  # still: who dies meanwhile is started again, and must pause first
+            self._at_boundary(finished=finished)
+        elif self._saving.best_is_unsaved:
+            self._save_best()
+        elif (self._stop or self._saving.is_due) and not self._stops_at_once and env_steps < self._limit:
+            self._stops_at_once = True
+            self._limit = self._pool.stop_at_once()
+        self._show("training")
+
+    def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
+        """Whether to evaluate now; the end is evaluated once, when all have paused."""
+        if self.counters.env_steps < self._run.steps:
+            return super()._evaluation_due(before, finished=False)
+        due = finished and not self._end_is_evaluated and self._run.evaluation_interval > 0
+        self._end_is_evaluated |= due
+        return due
+
+    def _at_boundary(self, *, finished: bool) -> None:
+        """All workers are paused: end, or save and go on."""
+        if finished:
+            self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
+        elif self._stop:
+            self.ending = self._stop
+        else:
+            self._save()
+            self._go_on()
+
+    # --- counting -------------------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """Take in what workers have reported, and bring the counters up to this moment."""
+        done = [self._board.done(worker) for worker in range(self._board.workers)]
+        env_steps, updates = sum(each.env_steps for each in done), self._board.updates.sum(axis=0)
+        self.counters = replace(
+            self.counters,
+            env_steps=env_steps,
+            frames=env_steps * self._parts.env.frame_skip,
+            learning_step=sum(each.learning_steps for each in done),
+            updates=int(updates[0]),
+            updates_refused=int(updates[1]),
+        )
+        self._renew_counters()
+        heard, self._pool.heard = self._pool.heard, []
+        for worker, report in heard:
+            self._take_in(worker, report)
+
+    def _take_in(self, worker: int, report: WorkerReport) -> None:
+        for metrics in report.metrics:
+            if "replay_size" in metrics:
+                self._replay_sizes[worker] = metrics["replay_size"]
+                metrics["replay_size"] = sum(self._replay_sizes)
+            self._recorder.learned(metrics)
+        for returns, lengths in zip(report.returns, report.lengths, strict=True):
+            self._recorder.episodes(returns, lengths)
+        self._recorder.reported(report.info)
+
+    def _during_evaluation(self) -> None:
+        self._pool.watch()
+        super()._during_evaluation()
+
+    # --- what the base class asks for -----------------------------------------------------------------------
+
+    @property
+    def _restarts(self) -> int:
+        return self._pool.restarts
+
+    @property
+    def _longest_stall(self) -> float:
+        return self._pool.longest_stall
+
+    def _spent(self) -> Iterable[Mapping[str, float]]:
+        return self._pool.spent()
+
+    def salvage(self) -> None:
+        """Let those who live pause, then save what all have learned; who has died begins anew, at a cut."""
+        if not self._pool.has_begun:
+            return  # nothing was learned, and the board may be that of a run that is only being restored
+        if self._saving.best_is_unsaved:
+            self._save_best()
+        self._pool.drain(DRAIN_S)
+        self._count()
+        super().salvage()
+
+    def _checkpoint_arrays(self) -> Tree | None:
+        """Return the replays of all workers, of which the rows lie where this process sees them too."""
+        if not self._parts.saves_replay:
+            return None
+        saved: Tree = {}
+        for worker, state in enumerate(self._pool.states()):
+            rows = self._parts.replay_rows(worker, self._board.done(worker))
+            arrays = rows | (state.priorities if state else {})
+            saved |= {f"{worker}/{name}": array for name, array in arrays.items()}
+        return saved
+
+    def _state(self) -> dict[str, Any]:
+        states = self._pool.states() if self._pool.has_begun else [None] * self._board.workers
+        return {
+            "learned": self._parts.storage.learned(),
+            "statistics": self._parts.storage.records(),
+            "learner": {"algorithm": self._parts.algorithm.state()},
+            "workers": [self._worker_state(worker, state) for worker, state in enumerate(states)],
+        }
+
+    def _worker_state(self, worker: int, state: State | None) -> dict[str, Any]:
+        """Return what is saved of a worker; of one that has died, only what the board has."""
+        updates, refused = self._board.updates[worker, :2].tolist()
+        counts = {"done": self._board.done(worker)._asdict(), "updates": updates, "refused": refused}
+        return {**counts, "learner": state and state.learner, "actor": state and state.actor}
+
+    def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
+        self._require_like(state)
+        self._parts.storage.load(state["learned"])
+        self._parts.storage.load_records(state["statistics"])
+        for worker, saved in enumerate(state["workers"]):
+            self._board.finish(worker, Done(**saved["done"]))
+            self._board.updates[worker, :2] = saved["updates"], saved["refused"]
+        states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
+        self._pool.start(states)
+        continued = all(each is not None and each.actor is not None for each in states)
+        return continued, self._in_words(states, arrays)
+
+    def _require_like(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state of other sizes than these workers have.
+
+        Raises:
+            ConfigError: with what differs.
+        """
+        storage = self._parts.storage
+        require_like(state["learned"], storage.learned(), "learned")
+        require_like(state["statistics"], storage.records(), "statistics")
+        require_like(state["learner"]["algorithm"], self._parts.algorithm.state(), "learner, algorithm")
+        if len(state["workers"]) != self._board.workers:
+            raise ConfigError(f"the state is of {len(state['workers'])} workers, the run has {self._board.workers}")
+
+    def _restored(self, worker: int, saved: Mapping[str, Any], saved_arrays: Tree | None) -> State | None:
+        """Put the rows of a worker's replay to where it will find them, and return what else it goes on from.
+
+        None for one that had died when the run was saved: it recovers what the board has, as if it died just now.
+        """
+        done, own = self._board.done(worker), f"{worker}/"
+        if saved_arrays is None:  # then it warms up again, and the ratio is held on what comes
+            now = done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"])
+            self._board.finish(worker, now if self._parts.has_replay else done)
+        arrays = {name.removeprefix(own): array for name, array in (saved_arrays or {}).items() if name.startswith(own)}
+        for name, rows in self._parts.replay_rows(worker, done).items() if arrays else ():
+            rows[...] = arrays[name]
+        if saved["learner"] is None:
+            return None
+        learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and saved_arrays is None else {})}
+        priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
+        return State(learner, saved["actor"], priorities)
+
+    def _in_words(self, states: Sequence[State | None], saved_arrays: Tree | None) -> str:
+        """Say what there is to say of the workers' replays, and of those who had died."""
+        many, lost = len(states), states.count(None)
+        replays = "the replay restored" if many == 1 else f"the replays of {many} workers restored"
+        if self._parts.has_replay and saved_arrays is None:
+            replays = "the checkpoint has no replays: they warm up again, and the ratio counts from here"
+        died = f"{lost} of {many} workers had died: they begin anew where they were" if lost else ""
+        return "; ".join(filter(None, (replays if self._parts.has_replay else "", died)))

@@ -1,0 +1,239 @@
+"""Pushing a policy and loading it again, over HTTP, through huggingface_hub, to a stand-in for the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+from safetensors.numpy import load
+from tests.reference.hub_server import TOKEN, Hub, hub_server
+from tests.reference.mutations import rehashed
+from tests.reference.runs import OFFBEAT, Said, contents, offbeat, small_run
+
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.api.hub import card
+from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.api.load import load as load_policy
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
+from offbeat.models.policies import make_policy
+
+REPO = "someone/walks-well"
+FILES = {
+    *("weights.safetensors", "policy.json", "manifest.json", "config.toml"),
+    *("evaluation.json", "return.png", "README.md"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("pushed") / "run"
+    return small_run(path, env="Pendulum-v1", steps=4000, eval_every=2000, eval_episodes=2).path
+
+
+@pytest.fixture
+def hub():
+    with hub_server() as server:
+        yield server
+
+
+def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, code: str = OFFBEAT) -> Said:
+    """Run a command in a process of its own, which knows no other hub."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | hub.environment(home, token),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+ACT = """
+import sys, numpy as np, offbeat
+policy = offbeat.load("hf://someone/walks-well")
+observations = np.load("observations.npy")
+np.save("greedy.npy", policy(observations))
+np.save("sampled.npy", policy(observations, random=np.random.default_rng(3)))
+print(policy.trained.env_steps, "torch" in sys.modules)
+"""
+
+
+def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_pushed(run, hub, tmp_path):
+    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "3")
+    assert said.code == 0, said.err
+    assert f"{hub.address}/{REPO}" in said.out
+    assert set(hub.files[REPO]) == FILES
+    assert hub.files[REPO] == {file.name: file.read_bytes() for file in (run / "hub").iterdir()}
+    assert len(hub.commits) == 1
+    here = load_policy(run)
+    observations = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
+    np.save(tmp_path / "observations.npy", observations)
+    loaded = typed(hub, tmp_path, code=ACT)
+    assert loaded.code == 0, loaded.err
+    assert loaded.out.split() == [str(here.trained.env_steps), "False"]
+    assert np.array_equal(np.load(tmp_path / "greedy.npy"), here(observations))
+    sampled = here(observations, random=np.random.default_rng(3))
+    assert np.array_equal(np.load(tmp_path / "sampled.npy"), sampled)
+
+
+def test_a_policy_of_the_hub_is_exported(run, hub, tmp_path):
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
+    said = typed(hub, tmp_path, "export", f"hf://{REPO}", "--format", "torchscript")
+    assert said.code == 0, said.err
+    assert said.out.startswith("policy.pt: ppo on Pendulum-v1 after")
+    assert (tmp_path / "policy.pt").is_file()
+
+
+def test_a_second_push_changes_the_repository_that_is_there(run, hub, tmp_path):
+    for episodes in ("2", "3"):
+        assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", episodes, "--private").code == 0
+    assert hub.repos[REPO]["visibility"] == "private"
+    assert json.loads(hub.files[REPO]["evaluation.json"])["episodes"] == 3
+    assert len(hub.commits) == 2
+
+
+def test_only_what_acting_needs_is_pushed(run):
+    assert offbeat("push", run, "--repo", REPO, "--episodes", "1", "--dry-run").code == 0
+    weights = load((run / "hub/weights.safetensors").read_bytes())
+    all_of_them = load((run / "checkpoints/latest/weights.safetensors").read_bytes())
+    assert not [name for name in weights if "value" in name or "critic" in name]
+    assert len(weights) < len(all_of_them)
+    assert all(np.array_equal(array, all_of_them[name]) for name, array in weights.items())
+
+
+def test_the_card_says_what_an_evaluation_of_the_pushed_weights_gives(run):
+    said = offbeat("push", run, "--repo", REPO, "--checkpoint", "best", "--episodes", "5", "--seed", "9", "--dry-run")
+    assert said.code == 0
+    told = offbeat("eval", run, "--checkpoint", "best", "--episodes", "5", "--seed", "9", "--json")
+    figures: dict[str, Any] = json.loads(told.out)
+    assert json.loads((run / "hub/evaluation.json").read_text()) == figures
+    text = (run / "hub/README.md").read_text()
+    data: Any = ModelCard(text).data
+    assert (data.library_name, data.pipeline_tag) == ("offbeat", "reinforcement-learning")
+    assert {"reinforcement-learning", "offbeat", "ppo", "Pendulum-v1"} <= set(data.tags)
+    (result,) = data.eval_results
+    score = f"{figures['return_mean']:.2f} +/- {figures['return_std']:.2f}"
+    assert (result.metric_type, result.metric_value) == ("mean_reward", score)
+    assert (result.task_type, result.dataset_name) == ("reinforcement-learning", "Pendulum-v1")
+    assert f"| {score} | {figures['return_min']:.2f} |" in text
+    assert f'offbeat.load("hf://{REPO}")' in text
+
+
+def test_a_dry_run_writes_the_folder_and_sends_nothing(run, hub, tmp_path):
+    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1", "--dry-run", token=None)
+    assert said.code == 0
+    assert "nothing was sent" in said.out
+    assert all(f"  {name}, " in said.out for name in FILES)
+    assert not hub.repos
+
+
+@pytest.mark.parametrize("repo", ["walks-well", "a/b/c", "someone/walks well", "someone/-walks", "", "someone/"])
+def test_a_name_that_can_be_no_repository_is_refused(run, repo):
+    before = contents(run)
+    said = offbeat("push", run, f"--repo={repo}")
+    assert said.code == 2
+    assert "--repo USER/NAME" in said.err
+    assert contents(run) == before
+
+
+def test_without_a_token_nothing_is_begun(run, hub, tmp_path):
+    before = contents(run)
+    said = typed(hub, tmp_path, "push", run, "--repo", REPO, token=None)
+    assert said.code == 2
+    assert "hf auth login" in said.err
+    assert contents(run) == before
+
+
+def test_a_token_that_may_not_write_is_told(run, hub, tmp_path):
+    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1", token="hf_other")
+    assert said.code == 2
+    assert "does not let this token write" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_hub_that_is_not_there_is_told(run, tmp_path):
+    with hub_server() as hub:
+        pass
+    said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1")
+    assert said.code == 1
+    assert "could not be pushed" in said.err
+    assert "Traceback" not in said.err
+    loaded = typed(hub, tmp_path, code=ACT)
+    assert "ConfigError: hf://someone/walks-well cannot be loaded" in loaded.err
+
+
+def test_a_run_without_that_checkpoint_is_told(run, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    said = offbeat("push", run, "--repo", REPO, "--checkpoint", "step-000000000001")
+    assert said.code == 2
+    assert "has no checkpoint" in said.err
+    assert offbeat("push", run / "nowhere", "--repo", REPO).code == 2
+
+
+def test_what_was_changed_on_the_hub_is_not_loaded(run, hub, tmp_path):
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
+    weights = hub.files[REPO]["weights.safetensors"]
+    hub.files[REPO]["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
+    loaded = typed(hub, tmp_path, code=ACT)
+    assert loaded.code == 1
+    assert "SHA-256 differs" in loaded.err
+
+
+def test_a_repository_of_something_else_is_told(hub, tmp_path):
+    hub.files[REPO] = {"README.md": b"nothing of ours"}
+    loaded = typed(hub, tmp_path, code=ACT)
+    assert "has no manifest.json" in loaded.err
+
+
+def test_the_snippet_on_the_card_acts(run, hub, tmp_path):
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
+    snippet = hub.files[REPO]["README.md"].decode().split("```python\n")[1].split("```")[0]
+    said = typed(hub, tmp_path, code=snippet + "\nprint(action.shape)")
+    assert said.out == f"{gym.make('Pendulum-v1').action_space.shape}\n"
+
+
+FIGURES = {
+    "return_mean": 1.0,
+    "return_std": 0.5,
+    "return_min": 0.0,
+    "return_max": 2.0,
+    "length_mean": 3.0,
+    "episodes": 4,
+}
+
+
+@pytest.mark.parametrize(("stack", "said"), [(1, False), (3, True)])
+def test_the_card_says_that_a_policy_remembers(stack, said):
+    leaf = Leaf("observation", (84, 84), "uint8", stack=stack)
+    spec = PPOConfig().policy_spec(EnvSpec("PongNoFrameskip-v4", (leaf,), ActionSpec("discrete", (), (6,)), columns=1))
+    loaded = LoadedPolicy(make_policy(spec), Trained("PongNoFrameskip-v4", "ppo", 1, 2, 3))
+    text = card(loaded, FIGURES, "someone/pong")
+    assert ("call `policy.reset()` where an episode begins" in text) is said
+    assert "single grey frames of 84 x 84 bytes" in text
+
+
+def test_a_policy_on_the_hub_runs_no_code_that_it_names(run, hub, tmp_path):
+    assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "3").code == 0
+    files = hub.files[REPO]
+    saved = json.loads(files["policy.json"])
+    saved["policy"]["encoder"] = "stranger:call"
+    files["policy.json"] = json.dumps(saved).encode()
+    files["manifest.json"] = rehashed(
+        {name: files[name] for name in ("policy.json", "weights.safetensors", "manifest.json")}
+    )
+    (tmp_path / "stranger.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    said = typed(hub, tmp_path, "export", f"hf://{REPO}")
+    assert said.code == 2, said
+    assert "would import stranger, and call stranger:call as its encoder" in said.err
+    assert "--trust-code" in said.err
+    assert not (tmp_path / "imported").exists()

@@ -1,0 +1,164 @@
+"""What a loaded policy makes of observations as envs give them, and what it hands back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from tests.reference.env_zoo import MASKED, SOUND, zoo_id
+from tests.reference.models import policy_spec, random_vector
+from tests.reference.registries import registries_kept
+from torch import nn
+
+import offbeat
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.core.types import Array, Leaf
+from offbeat.envs.check import preflight
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.policies import make_policy
+from offbeat.models.stacks import Stacks
+
+SIZES = (4,)
+
+
+def loaded(env_id: str) -> LoadedPolicy:
+    """A policy for an env, with random weights."""
+    spec = PPOConfig(hidden_sizes=SIZES).policy_spec(preflight(env_id))
+    policy = NumpyPolicy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)))
+    return LoadedPolicy(policy, Trained(env_id, "ppo", 0, 0, 0))
+
+
+def of_images(stack: int = 1) -> LoadedPolicy:
+    """A policy that sees 36 x 36 bytes, with random weights."""
+    leaf = Leaf("observation", (36, 36), "uint8", stack=stack)
+    spec = replace(policy_spec("discrete"), observation=(leaf,), encoder="nature_cnn", hidden_sizes=(), normalize=False)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)))
+    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
+
+
+@pytest.mark.parametrize("env_id", [*map(zoo_id, SOUND), "Taxi-v4", "Blackjack-v1"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_it_plays_any_env_and_hands_it_what_it_accepts(env_id: str, sampled: bool) -> None:
+    policy, env = loaded(env_id), gym.make(env_id, disable_env_checker=True)
+    random = np.random.default_rng(0) if sampled else None
+    observation, info = env.reset(seed=0)
+    for _ in range(20):
+        action = policy(observation, action_mask=info.get("action_mask"), random=random)
+        assert env.action_space.contains(action)
+        observation, _, terminated, truncated, info = env.step(action)  # masked envs refuse what is not allowed
+        if terminated or truncated:
+            observation, info = env.reset()
+
+
+def batched(space: gym.Space[Any], observations: list[Any]) -> Any:
+    batch: Any = gym.vector.utils.create_empty_array(space, len(observations))
+    return gym.vector.utils.concatenate(space, observations, batch)
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_a_batch_of_observations_gives_the_batch_of_their_actions(kind: Any) -> None:
+    policy, env = loaded(zoo_id(kind)), gym.make(zoo_id(kind), disable_env_checker=True)
+    given = [env.reset(seed=seed) for seed in range(5)]
+    masks: list[Any] = [info.get("action_mask") for _, info in given]
+    many = policy(
+        batched(env.observation_space, [observation for observation, _ in given]),
+        action_mask=None if masks[0] is None else np.stack(masks),
+    )
+    one_by_one = [policy(observation, action_mask=mask) for (observation, _), mask in zip(given, masks, strict=True)]
+    for column, alone in enumerate(gym.vector.utils.iterate(gym.vector.utils.batch_space(env.action_space, 5), many)):
+        assert gym.spaces.utils.flatten(env.action_space, alone) == pytest.approx(
+            gym.spaces.utils.flatten(env.action_space, one_by_one[column]), abs=1e-5
+        )
+
+
+def test_a_policy_that_was_trained_with_masks_of_infos_asks_for_one() -> None:
+    policy = loaded("zoo/MaskInInfo-v0")
+    with pytest.raises(ValueError, match=r"pass action_mask=info\['action_mask'\]"):
+        policy(np.zeros(3, np.float32))
+
+
+def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> None:
+    assert MASKED
+    with pytest.raises(ValueError, match=r"action_mask has shape \(4,\)"):
+        loaded("zoo/MaskInInfo-v0")(np.zeros(3, np.float32), action_mask=np.ones(4))
+    observation = gym.make("zoo/TreeObservations-v0").reset(seed=0)[0]
+    with pytest.raises(ValueError, match=r"observation/card is \[3\], which is not one of the choices"):
+        loaded("zoo/TreeObservations-v0")({**observation, "card": 3})
+
+
+@pytest.mark.parametrize("pixels", [np.full((36, 36), 0.7, np.float32), np.full((36, 36), 300), np.full((36, 36), -1)])
+def test_images_that_would_become_others_are_refused(pixels: Any) -> None:
+    policy = of_images()
+    policy(np.full((36, 36), 200))  # of another dtype, and the same
+    with pytest.raises(ValueError, match=r"whole ones from 0 to 255 are expected.*pass them as uint8"):
+        policy(pixels)
+
+
+def test_an_encoder_of_ones_own_is_given_the_dtypes_that_it_was_trained_on():
+    """The env observes a place in float64, and training keeps it in float32."""
+    with registries_kept():
+        offbeat.register_encoder("summing", Summing)
+        spec = PPOConfig(encoder="summing").policy_spec(preflight("zoo/DictObservations-v0"))
+        policy = LoadedPolicy(make_policy(spec), Trained("test", "ppo", 0, 0, 0))
+        assert policy(gym.make("zoo/DictObservations-v0").reset(seed=0)[0]) in (0, 1)
+
+
+class Summing(nn.Module):
+    def __init__(self, observation: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(observation["place"].size, 4)
+
+    def forward(self, observations: Any) -> Any:
+        features: Any = self.layer(observations["place"]) + observations["image"].flatten(1).sum(1, keepdim=True)
+        return features
+
+
+def recurrent() -> LoadedPolicy:
+    spec = replace(policy_spec("discrete"), core="gru", core_size=6)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)) * 3)
+    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0))
+
+
+def answers(policy: LoadedPolicy, observations: Array, envs: slice = slice(None)) -> list[Any]:
+    return [policy(rows[envs]).tolist() for rows in observations]
+
+
+def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
+    policy = recurrent()
+    observations = np.random.default_rng(1).normal(size=(30, 4, 3)).astype(np.float32)
+    first = answers(policy, observations)
+    assert answers(policy, observations) != first  # it remembers the first time
+    policy.reset()
+    assert answers(policy, observations) == first
+    policy.reset(np.array([True, False, True, True]))
+    third = np.array(answers(policy, observations))
+    np.testing.assert_array_equal(third[:, [0, 2, 3]], np.array(first)[:, [0, 2, 3]])
+    assert (third[:, 1] != np.array(first)[:, 1]).any()
+
+
+def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> None:
+    policy = recurrent()
+    policy(np.zeros((4, 3), np.float32))
+    with pytest.raises(ValueError, match=r"3 observations, but the policy remembers 4 envs: call begin\(\)"):
+        policy(np.zeros((3, 3), np.float32))
+
+
+def test_a_policy_that_sees_stacks_is_called_with_single_frames() -> None:
+    called = of_images(stack=3)
+    policy, stacks = called.policy, Stacks(called.policy.spec.observation, 2)
+    random = np.random.default_rng(1)
+    for step in range(12):
+        frames = {"observation": random.integers(256, size=(2, 36, 36), dtype=np.uint8)}
+        ended = np.array([step == 0, step in (0, 5)])
+        if step == 5:
+            called.reset(ended)
+        stacks.push(frames, ended)
+        np.testing.assert_array_equal(called(frames["observation"]), policy.greedy(stacks.seen(frames)))
+    assert called.remembers

@@ -1,0 +1,207 @@
+"""A resume that is refused changes nothing, and one that goes on loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, status_of, weights_of
+
+from offbeat.api.train import resume
+from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.run_directory.checkpoint import load
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.runtime.serial import SerialActing
+
+# --- a refusal changes nothing ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registry() -> Iterator[None]:
+    unsendable: Any = lambda: gym.make("CartPole-v1").unwrapped  # noqa: E731 - no other process finds it
+    gym.register("tests/Unsendable-v0", unsendable)
+    yield
+    del gym.registry["tests/Unsendable-v0"]
+
+
+@pytest.fixture(scope="module")
+def crashed_run(tmp_path_factory, _registry) -> Path:
+    """A run with metrics and a best checkpoint beyond its latest one, in an env that no other process can make."""
+    path = tmp_path_factory.mktemp("crashed") / "run"
+    with pytest.raises(KeyboardInterrupt):
+        small_run(
+            path, "tests/Unsendable-v0", checkpoint_every=512, eval_every=300, eval_episodes=2,
+            callbacks=[raise_at(1300)],
+        )  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def run(crashed_run, tmp_path) -> Path:
+    return Path(shutil.copytree(crashed_run, tmp_path / "run", symlinks=True))
+
+
+def raise_at(env_steps: int) -> Any:
+    """A callback that ends a run as a kill does: nothing more is saved."""
+
+    def crash(line: dict[str, Any]) -> None:
+        if line["env_steps"] >= env_steps:
+            raise KeyboardInterrupt
+
+    return crash
+
+
+def assert_refused(run: Path, error: type[Exception], message: str, **changes: Any) -> None:
+    before = contents(run)
+    with pytest.raises(error, match=message):
+        resume(run, **changes)
+    after = contents(run)
+    assert {name for name in {*before, *after} if before.get(name) != after.get(name)} <= {"log.txt"}
+
+
+def test_a_resume_in_processes_of_an_env_that_cannot_be_sent_changes_nothing(run):
+    assert_refused(run, ConfigError, "cannot be sent to another process", runtime="processes", steps=9000)
+    assert resume(run).state == "finished"
+
+
+def test_a_resume_without_anything_left_to_do_changes_nothing(run):
+    assert_refused(run, ConfigError, "nothing is left to do", steps=100)
+
+
+def test_a_resume_without_the_package_of_its_tracker_changes_nothing(run, monkeypatch):
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace('tracker = "none"', 'tracker = "wandb"'))
+    monkeypatch.setattr("offbeat.tracking.tracker.is_installed", lambda _name: False)
+    assert_refused(run, ConfigError, "which is not installed")
+
+
+def test_a_resume_whose_envs_fail_as_they_begin_changes_nothing(run, monkeypatch):
+    def fail(*_: object) -> None:
+        raise EnvFailed("no window to draw in")
+
+    monkeypatch.setattr(SerialActing, "start", fail)
+    assert_refused(run, EnvFailed, "no window", steps=9000)
+    assert "no window to draw in" in (run / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("room", [0, 500, 3000])
+def test_a_resume_on_a_full_disk_changes_nothing(run, room):
+    with files_up_to(room):
+        assert_refused(run, ConfigError, "make room", steps=9000)
+    assert resume(run).state == "finished"
+
+
+# --- the best -----------------------------------------------------------------------------------------------
+
+
+def score_of(run: Path) -> float:
+    score: float = load(run / "checkpoints" / "best").policy["eval_return_mean"]
+    return score
+
+
+def crash_beyond_the_latest(path: Path, **settings: Any) -> Path:
+    """Train until an evaluation is the best and is saved, and crash before the next full checkpoint."""
+    best: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
+    with pytest.raises(KeyboardInterrupt):
+        small_run(path, **best, callbacks=[raise_at(1200)], **settings)
+    assert load(path / "checkpoints" / "latest").policy["env_steps"] == 0
+    assert load(path / "checkpoints" / "best").policy["env_steps"] > 0
+    assert score_of(path) == max(line["eval_return_mean"] or 0 for line in lines_of(path))
+    return path
+
+
+def test_the_best_of_a_run_that_crashed_stays_the_best_until_an_evaluation_is_better(tmp_path):
+    run = crash_beyond_the_latest(tmp_path / "run")
+    weights, score = weights_of(run, "best"), score_of(run)
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(re.sub(r"learning_rate = .*", "learning_rate = 1e-30", config))
+    resume(run)
+    assert all(line["eval_return_mean"] is None or line["eval_return_mean"] < score for line in lines_of(run))
+    assert (weights_of(run, "best"), score_of(run)) == (weights, score)
+
+
+def test_a_run_that_crashed_ends_with_the_best_of_one_that_did_not(tmp_path):
+    run = crash_beyond_the_latest(tmp_path / "run")
+    settings: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
+    resume(run)
+    small_run(tmp_path / "whole", **settings)
+    assert weights_of(run, "best") == weights_of(tmp_path / "whole", "best")
+    assert weights_of(run) == weights_of(tmp_path / "whole")
+
+
+# --- a crash is told ----------------------------------------------------------------------------------------
+
+
+def let_it_look_crashed(run: Path) -> None:
+    """Write the status that a killed process leaves behind."""
+    status = status_of(run) | {"state": "running"}
+    (run / "status.json").write_text(json.dumps(status))
+
+
+def test_every_command_that_uses_a_crashed_run_says_that_it_crashed(tmp_path):
+    run = small_run(tmp_path / "run", steps=1024, stop_at=512).path
+    let_it_look_crashed(run)
+    for arguments in (("eval", run, "--episodes", 1), ("plot", run), ("resume", run, "--progress", "lines")):
+        said = offbeat(*arguments)
+        assert said.code == 0
+        assert f"{run} has crashed" in said.err
+    assert "has crashed" in (run / "log.txt").read_text()
+    assert status_of(run)["state"] == "finished"
+    assert "crashed" not in offbeat("plot", run).err
+
+
+def test_a_status_that_cannot_be_read_and_a_lock_that_is_no_file_tell_of_no_crash(tmp_path):
+    run = RunDirectory(small_run(tmp_path / "run", steps=256).path)
+    run.status.write_text("[" * 100_000)
+    assert run.crash() == ""
+    run.status.write_text('{"state": "running", "updated": "\\u001b[2J"}')
+    assert "\x1b" not in run.crash()
+    (run.path / ".lock").unlink()
+    os.mkfifo(run.path / ".lock")
+    assert not run.is_locked()
+
+
+def test_a_run_that_a_process_trains_in_has_not_crashed(tmp_path):
+    run = small_run(tmp_path / "run", steps=64).path
+    let_it_look_crashed(run)
+    directory = RunDirectory.open(run)
+    assert directory.crash()
+    with directory.lock():
+        assert not RunDirectory.open(run).crash()
+
+
+# --- version 0 ----------------------------------------------------------------------------------------------
+
+
+def train_small(path: Path, **settings: Any) -> Path:
+    train = small_sac if settings.get("algorithm") == "sac" else small_run
+    return train(path, **{"steps": 400, "checkpoints_kept": 100, **settings}).path
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "serial": {"max_lag": 1},
+    "threads": {"runtime": "threads", "max_lag": 1, "lag": "exact", "actors": 2},
+    "sac": {"algorithm": "sac"},
+    "sac without its replay": {"algorithm": "sac", "save_replay": False},
+    "one lock-free worker": {"algorithm": "sac", "runtime": "hogwild", "workers": 1},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_resumed_from_its_start_has_the_bits_of_one_that_was_never_stopped(tmp_path, kind):
+    run = train_small(tmp_path / "run", **KINDS[kind])
+    whole, latest = weights_of(run), run / "checkpoints" / "latest"
+    latest.unlink()
+    latest.symlink_to("step-000000000000")
+    assert load(latest).policy["learning_step"] == 0
+    resume(run)
+    assert weights_of(run) == whole
+    assert "resumed from the start" in (run / "log.txt").read_text()

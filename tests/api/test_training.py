@@ -1,0 +1,301 @@
+"""`train`, `resume` and `load`, as Python calls them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import contents, lines_of, small_run, status_of, untimed, weights_of
+
+import offbeat
+from offbeat.config.resolve import load as load_config
+from offbeat.core.errors import ConfigError
+from offbeat.envs.make import make_envs
+from offbeat.metrics.names import GROUPS, METRICS
+from offbeat.run_directory.checkpoint import load as load_checkpoint
+from offbeat.run_directory.directory import RunDirectory
+
+# --- the run directory --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> offbeat.Run:
+    """A finished run with evaluations and checkpoints on the way."""
+    settings: dict[str, Any] = {"eval_every": 500, "eval_episodes": 3, "checkpoint_every": 300, "seed": 5}
+    return small_run(tmp_path_factory.mktemp("finished") / "run", **settings)
+
+
+def test_a_run_directory_holds_what_is_promised_and_nothing_else(run):
+    assert {path.name for path in run.path.iterdir()} - {"git.diff"} == {
+        *("config.toml", "command.txt", "metrics.jsonl", "status.json", "log.txt", "checkpoints", "tensorboard"),
+        *(".lock", "versions.json"),
+    }
+    latest = run.path / "checkpoints" / "latest"
+    assert {path.name for path in latest.iterdir()} == {
+        *("weights.safetensors", "policy.json", "state.json", "state.safetensors", "manifest.json"),
+    }
+    assert latest.resolve().name == f"step-{run.metrics['env_steps']:012d}"
+    assert list((run.path / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_the_status_tells_the_end_and_the_process(run):
+    status = status_of(run.path)
+    assert status["state"] == run.state == "finished"
+    assert status["reason"] == run.reason == f"learned from {run.metrics['env_steps']} env steps"
+    assert [sorted(process) for process in status["processes"]] == [["index", "pid", "role"]]
+
+
+def test_the_config_that_was_kept_gives_the_same_bits_again(run, tmp_path):
+    config = load_config(run.path / "config.toml")
+    flags = {**vars(config.run), **vars(config.runtime), **vars(config.settings)}
+    again = offbeat.train(flags.pop("algorithm"), flags.pop("env"), run_dir=tmp_path / "again", **flags)
+    assert weights_of(again.path) == weights_of(run.path)
+
+
+def test_every_metrics_line_has_every_documented_key_and_the_last_is_the_state_at_the_end(run):
+    lines = lines_of(run.path)
+    assert all(list(line)[: len(METRICS)] == list(METRICS) for line in lines)
+    assert lines[-1] == run.metrics
+    assert lines[-1]["env_steps"] >= 2048
+    for name in ("env_steps", "frames", "learning_step", "updates", "wall_time_s", "episodes", "evaluations"):
+        values = [line[name] for line in lines]
+        assert values == sorted(values), name
+    unknown = {name for name in METRICS if lines[-1][name] is None}
+    waits = {"actor_wait_fraction", "learner_wait_fraction"}
+    others = {*GROUPS["hogwild"], *GROUPS["replay"], *GROUPS["sac"], *GROUPS["dqn"]}
+    assert unknown == waits | others, "in serial nobody waits, one learner is alone, and PPO has no replay"
+
+
+def test_frames_count_what_an_env_step_skips(tmp_path):
+    metrics = small_run(tmp_path / "run", "HalfCheetah-v5", steps=256).metrics
+    assert metrics["frames"] == 5 * metrics["env_steps"]
+
+
+def test_a_run_directory_that_exists_is_never_touched(run):
+    before = contents(run.path)
+    with pytest.raises(ConfigError, match="exists"):
+        small_run(run.path)
+    assert contents(run.path) == before
+
+
+def test_without_a_run_directory_each_run_gets_a_new_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings: dict[str, Any] = {"steps": 64, "eval_every": 0, "seed": 3}
+    paths = [offbeat.train("ppo", "CartPole-v1", **settings).path for _ in range(2)]
+    assert paths[0] != paths[1]
+    assert all(str(path).startswith("runs/ppo-CartPole-v1-s3-") for path in paths)
+
+
+def test_training_works_outside_of_the_main_thread(tmp_path):
+    expected = small_run(tmp_path / "main")
+    thread = threading.Thread(target=small_run, args=(tmp_path / "thread",))
+    thread.start()
+    thread.join()
+    assert weights_of(tmp_path / "thread") == weights_of(expected.path)
+
+
+# --- callbacks ----------------------------------------------------------------------------------------------
+
+
+def test_a_callback_sees_every_metrics_line(tmp_path):
+    seen: list[dict[str, Any]] = []
+    run = small_run(tmp_path / "run", callbacks=[seen.append], eval_every=1000, eval_episodes=2)
+    assert seen == lines_of(run.path)
+
+
+@pytest.mark.parametrize("max_lag", [0, 2])
+def test_a_callback_stops_a_run_with_a_whole_checkpoint(tmp_path, max_lag):
+    def enough(line: dict[str, Any]) -> Any:
+        return "stop" if line["env_steps"] >= 500 else None
+
+    run = small_run(tmp_path / "run", callbacks=[enough], max_lag=max_lag)
+    assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by a callback", 0)
+    assert 500 <= run.metrics["env_steps"] <= 500 + 64 * (max_lag + 2)
+    assert load_checkpoint(run.path / "checkpoints" / "latest").state is not None
+
+    whole = small_run(tmp_path / "whole", max_lag=max_lag)
+    assert weights_of(offbeat.resume(run.path).path) == weights_of(whole.path)
+
+
+def test_what_a_callback_raises_reaches_the_caller(tmp_path):
+    def broken(_line: dict[str, Any]) -> None:
+        raise LookupError("no such table")
+
+    with pytest.raises(LookupError, match="no such table"):
+        small_run(tmp_path / "run", callbacks=[broken], checkpoint_every=64)
+
+
+@pytest.mark.parametrize("runtime", ["serial", "processes"])
+def test_numbers_that_a_callback_returns_are_metrics_of_the_next_line(tmp_path, runtime):
+    def counting(line: dict[str, Any]) -> dict[str, float]:
+        return {"mine/steps_before": line["env_steps"], "half": np.float32(0.5)}
+
+    layout = {} if runtime == "serial" else {"runtime": runtime, "actors": 1}
+    run = small_run(tmp_path / "run", callbacks=[counting], log_every=256, steps=1024, **layout)
+    lines = lines_of(run.path)
+    assert [line.get("mine/steps_before") for line in lines] == [None, *(line["env_steps"] for line in lines[:-1])]
+    assert [line.get("half") for line in lines] == [None, *(0.5 for _ in lines[:-1])]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"loss": "high"}, "returned loss='high', but a number is expected"),
+        ({"loss": None}, "returned loss=None, but a number is expected"),
+        ({3: 1.0}, "returned a number under 3, but a name is expected"),
+        ({"sps": 1.0}, "'sps', which is the name of another metric"),
+        ("end", "returned 'end', but 'stop', a dict of numbers or None is expected"),
+    ],
+)
+def test_a_callback_that_returns_something_else_ends_the_run_in_words(tmp_path, answer, words):
+    with pytest.raises(offbeat.RunFailed, match=words):
+        small_run(tmp_path / "run", callbacks=[lambda _line: answer])
+
+
+# --- the lines of metrics -----------------------------------------------------------------------------------
+
+
+def test_log_every_sets_the_env_steps_between_metrics_lines(tmp_path):
+    run = small_run(tmp_path / "run", log_every=512, log_every_s=1000)
+    *lines, last = [line["env_steps"] for line in lines_of(run.path)]
+    assert [steps // 512 for steps in lines] == [1, 2, 3, 4]
+    assert last == lines[-1]
+
+
+def test_log_every_s_writes_a_line_as_soon_as_a_learning_step_ends_after_it(tmp_path):
+    run = small_run(tmp_path / "run", log_every=10**9, log_every_s=1e-9)
+    *steps, last = [line["learning_step"] for line in lines_of(run.path)]
+    assert steps == list(range(1, last + 1))
+
+
+def test_episodes_window_sets_how_many_episodes_returns_are_averaged_over(tmp_path):
+    run = small_run(tmp_path / "run", episodes_window=1)
+    line = lines_of(run.path)[-1]
+    assert line["episodes"] > 10
+    assert line["episode_return_min"] == line["episode_return_mean"] == line["episode_return_max"]
+
+
+def test_a_run_in_processes_tells_the_memory_of_each_actor_and_milliseconds_of_a_learning_step(tmp_path):
+    run = small_run(tmp_path / "run", runtime="processes", actors=2, eval_every=1000, eval_episodes=2)
+    line = lines_of(run.path)[-1]
+    actors = [line["memory/actor-0_mb"], line["memory/actor-1_mb"]]
+    assert line["memory_children_mb"] >= sum(actors) > 0
+    assert line["memory_main_mb"] > 0
+    assert line["memory_child_max_mb"] >= max(actors)
+    assert all(line[name] > 0 for name in ("load_ms", "prepare_ms", "update_ms", "wait_ms"))
+    assert 0 <= line["slots_filled_min"] <= line["slots_filled"] <= line["slots_filled_max"] <= 1
+    assert line["eval_return_min"] <= line["eval_return_mean"] <= line["eval_return_max"]
+    assert line["episode_return_min"] < line["episode_return_mean"] < line["episode_return_max"]
+
+
+# --- beginning from another run -----------------------------------------------------------------------------
+
+FROZEN: dict[str, Any] = {"learning_rate": 1e-30, "steps": 64}
+
+
+def test_init_from_begins_with_the_weights_of_the_other_run(run, tmp_path):
+    theirs = load_checkpoint(run.path / "checkpoints" / "latest").weights
+    ours = load_checkpoint(
+        small_run(tmp_path / "new", init_from=str(run.path), **FROZEN).path / "checkpoints" / "latest"
+    ).weights
+    parameters = [name for name in theirs if name.endswith(("weight", "bias"))]
+    assert len(parameters) >= 8
+    for name in parameters:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-20)
+
+
+def test_init_from_takes_the_normalisers_but_not_the_counters_and_changes_nothing_there(run, tmp_path):
+    before = contents(run.path)
+    new = small_run(tmp_path / "new", init_from=str(run.path), **FROZEN)
+    theirs, ours = (load_checkpoint(path / "checkpoints" / "latest").state for path in (run.path, new.path))
+    assert theirs is not None
+    assert ours is not None
+    counts = [state["learner"]["algorithm"]["observations"]["count"] for state in (theirs, ours)]
+    assert counts[1] == counts[0] + new.metrics["env_steps"]
+    assert new.metrics["env_steps"] < run.metrics["env_steps"]
+    assert contents(run.path) == before
+
+
+def test_init_from_is_not_taken_again_by_a_resume(run, tmp_path):
+    settings: dict[str, Any] = {"init_from": str(run.path), "steps": 1000}
+    whole = small_run(tmp_path / "whole", **settings)
+    stopped = small_run(tmp_path / "stopped", **settings, stop_at=500)
+    assert weights_of(offbeat.resume(stopped.path).path) == weights_of(whole.path)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "says"),
+    [
+        ("Pendulum-v1", {}, "trained on CartPole-v1, does not fit Pendulum-v1"),
+        ("CartPole-v1", {"hidden_sizes": (8,)}, "hidden_sizes"),
+        ("CartPole-v1", {"normalize_observations": False}, "normalize"),
+    ],
+)
+def test_init_from_refuses_weights_that_do_not_fit(run, tmp_path, env, settings, says):
+    with pytest.raises(ConfigError, match=says):
+        small_run(tmp_path / "new", env, init_from=str(run.path), **settings)
+    assert not any(tmp_path.iterdir())
+
+
+# --- what was trained ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory) -> Path:
+    return small_run(tmp_path_factory.mktemp("pendulum") / "run", "Pendulum-v1", steps=1000).path
+
+
+def observations_of(env: str, rows: int) -> Any:
+    envs = make_envs(env, rows, seed=1)
+    observations = envs.reset()["observation"].copy()
+    envs.close()
+    return observations
+
+
+def test_a_loaded_policy_takes_one_observation_or_many(run, pendulum):
+    for path, env in ((run.path, "CartPole-v1"), (pendulum, "Pendulum-v1")):
+        policy, many = offbeat.load(path), observations_of(env, 6)
+        actions = policy(many)
+        assert len(actions) == 6
+        for observation, action in zip(many, actions, strict=True):
+            np.testing.assert_allclose(policy(observation), action, atol=1e-5)
+    assert isinstance(offbeat.load(run.path)(observations_of("CartPole-v1", 1)[0]), int)
+
+
+def test_a_loaded_policy_is_greedy_unless_it_is_given_a_generator(pendulum):
+    policy, many = offbeat.load(pendulum), observations_of("Pendulum-v1", 4)
+    np.testing.assert_array_equal(policy(many), policy(many))
+    sampled = [policy(many, random=np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(sampled[0], sampled[1])
+    assert (sampled[0] != sampled[2]).any()
+    assert (abs(sampled[0]) <= 2).all()  # within the env's bounds
+
+
+def test_a_loaded_policy_refuses_what_it_was_not_trained_on(run):
+    with pytest.raises(ValueError, match=r"\(4,\) or \(N, \*\(4,\)\) is expected"):
+        offbeat.load(run.path)(np.zeros(3))
+
+
+@pytest.mark.parametrize("name", ["latest", "best"])
+def test_a_loaded_policy_knows_how_far_it_was_trained(run, name):
+    trained = offbeat.load(run.path, name).trained
+    assert (trained.env, trained.algorithm) == ("CartPole-v1", "ppo")
+    assert f"step-{trained.env_steps:012d}" == (run.path / "checkpoints" / name).resolve().name
+
+
+def test_a_resume_and_a_train_return_the_last_metrics_line(tmp_path):
+    stopped = small_run(tmp_path / "run", stop_at=500)
+    resumed = offbeat.resume(str(stopped.path))
+    assert untimed(resumed.metrics) == untimed(lines_of(resumed.path)[-1])
+    assert json.loads((resumed.path / "metrics.jsonl").read_text().splitlines()[-1]) == resumed.metrics
+
+
+def test_the_lock_of_a_run_is_let_go_when_it_ends(run):
+    assert RunDirectory.open(run.path).path == run.path
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="nothing is left to do"):
+            offbeat.resume(run.path)

@@ -1,0 +1,45 @@
+"""The plans of the soak: each can be run, they follow from seed and index, and together they cover everything."""
+
+from __future__ import annotations
+
+import benchmarks.soak.envs  # noqa: F401 - registers what is trained on
+import pytest
+from benchmarks.soak.plan import BEHAVIOURS, KINDS, MISHAPS, SIZES, Plan, draw
+
+from offbeat.config.resolve import parse_assignments, resolve
+from offbeat.config.tables import Config
+
+PLANS = [draw(1, index) for index in range(500)]
+
+
+def config_of(plan: Plan) -> Config:
+    """Return the config that a plan's command line makes, without the seconds that reading 500 of them would take."""
+    _, algorithm, env, *rest = plan.train("run")
+    flags, assignments = rest[: rest.index("--set")], rest[rest.index("--set") + 1 :]
+    given = {
+        name.removeprefix("--").replace("-", "_"): value for name, value in zip(flags[::2], flags[1::2], strict=True)
+    }
+    for name in ("progress", "run_dir", "import"):
+        del given[name]
+    return resolve(algorithm, env, flags=given, assignments=parse_assignments(assignments))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_a_plan_of_each_algorithm_and_runtime_is_a_valid_command(kind):
+    for plan in [plan for plan in PLANS if (plan.algorithm, plan.runtime) == kind]:
+        config = config_of(plan)
+        assert config.memory is not None  # a replay holds what the first sample needs
+        assert config.run.steps == plan.steps
+        assert config.runtime.runtime == plan.runtime
+
+
+def test_a_plan_follows_from_seed_and_index():
+    assert [draw(1, index) for index in range(500)] == PLANS
+    assert draw(2, 0) != PLANS[0]
+
+
+def test_five_hundred_plans_cover_every_algorithm_runtime_env_and_mishap():
+    assert {(plan.algorithm, plan.runtime) for plan in PLANS} == set(KINDS)
+    assert {(plan.kind, plan.behaviour) for plan in PLANS} == {(kind, b) for kind in SIZES for b in BEHAVIOURS}
+    processes = {plan.mishap for plan in PLANS if plan.runtime == "processes"}
+    assert processes == {plan.mishap for plan in PLANS if plan.lock_free} == set(MISHAPS)

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import replace
+from importlib import resources
+
+import gymnasium as gym
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offbeat.config.registry import ALGORITHMS, algorithm_entry
+from offbeat.config.resolve import load, parse_assignments, preset_names, resolve
+from offbeat.config.tables import Config
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import hints_of
+
+
+def preset_text(name: str) -> str:
+    return (resources.files("offbeat") / "config" / "presets" / f"{name}.toml").read_text()
+
+
+# --- where values come from ---------------------------------------------------------------------------------
+
+
+def test_defaults_then_preset_then_flags_and_assignments():
+    plain = resolve("ppo", "Acrobot-v1")
+    assert (plain.run.preset, plain.settings.epochs, plain.runtime.unroll_length) == (None, 4, 32)
+    preset = resolve("ppo", "CartPole-v1")
+    assert preset.run.preset == "ppo-cartpole-v1"
+    assert preset.settings.gamma == 0.98
+    given = resolve("ppo", "CartPole-v1", flags={"steps": 5000}, assignments={"gamma": "0.5", "unroll_length": "64"})
+    assert (given.run.steps, given.settings.gamma, given.runtime.unroll_length) == (5000, 0.5, 64)
+    assert given.settings.epochs == preset.settings.epochs
+
+
+def test_a_preset_can_be_used_for_another_env():
+    config = resolve("ppo", "Acrobot-v1", preset="ppo-cartpole-v1")
+    assert (config.run.env, config.run.preset, config.settings.gamma) == ("Acrobot-v1", "ppo-cartpole-v1", 0.98)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            {"assignments": {"learnin_rate": "1"}},
+            ["unknown key 'learnin_rate'", "'learning_rate'", "docs/reference/options.md"],
+        ),
+        ({"assignments": {"unrol_length": "1"}}, ["unknown key 'unrol_length'", "'unroll_length'"]),
+        ({"preset": "ppo-cartpole-v2"}, ["unknown preset", "'ppo-cartpole-v1'", "offbeat list presets"]),
+        ({"flags": {"steps": 10}, "assignments": {"steps": "20"}}, ["steps is given twice", "keep one"]),
+        ({"flags": {"steps": 0}}, ["steps is 0", "at least 1"]),
+        ({"assignments": {"minibatch_size": "257"}}, ["1 x 32 x 8 = 256 rows", "--set minibatch_size=256"]),
+        ({"assignments": {"learning_rate_schedule": "kl"}}, ["--set kl_target=0.01"]),
+        ({"assignments": {"env_groups": "3"}}, ["env_groups is 3", "envs_per_actor=8"]),
+        ({"assignments": {"actors": "4", "unrolls_per_batch": "1", "max_lag": "1"}}, ["(1 + 1) x 1 = 2", "--actors 2"]),
+        ({"assignments": {"max_lag": "-1"}}, ["max_lag is '-1'", "at least 0"]),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_arithmetic_and_the_remedy(arguments, words):
+    with pytest.raises(ConfigError) as refused:
+        resolve("ppo", "CartPole-v1", **arguments)
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_an_unknown_algorithm_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown algorithm 'pppo'\. Did you mean 'ppo'\?"):
+        resolve("pppo", "CartPole-v1")
+
+
+def test_assignments_are_split_at_the_first_equals_sign():
+    assert parse_assignments(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [(["a=1", "b=2", "a=3"], "gives a twice"), (["a"], "'a' is no key=value"), (["=1"], "'=1' is no key=value")],
+)
+def test_assignments_without_a_key_or_given_twice_are_refused(items, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        parse_assignments(items)
+
+
+# --- derived values -----------------------------------------------------------------------------------------
+
+
+def test_batch_and_pace_follow_from_the_layout():
+    runtime = resolve("ppo", "Acrobot-v1", assignments={"actors": "3", "max_lag": "2"}).runtime
+    assert (runtime.batch_unrolls, runtime.batch_rows) == (3, 3 * 32 * 8)
+    assert (runtime.batch_unrolls, runtime.max_lag) == (3, 2)
+    assert replace(runtime, unrolls_per_batch=5).batch_unrolls == 5
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 100), ({"eval_every": 7}, 7), ({"eval_every": 0}, 0)])
+def test_evaluations_come_every_tenth_unless_told_otherwise(given, expected):
+    assert resolve("ppo", "Acrobot-v1", flags={"steps": 1000, **given}).run.evaluation_interval == expected
+
+
+# --- runtimes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", ["threads", "processes"])
+def test_where_acting_and_learning_overlap_one_step_of_lag_is_the_default(runtime):
+    assert resolve("ppo", "CartPole-v1").runtime.max_lag == 0
+    assert resolve("ppo", "CartPole-v1", flags={"runtime": runtime}).runtime.max_lag == 1
+    assert resolve("ppo", "CartPole-v1", flags={"runtime": runtime, "max_lag": 0}).runtime.max_lag == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "split"),
+    [
+        ({}, "given"),
+        ({"runtime": "threads"}, "measured"),
+        ({"runtime": "processes"}, "measured"),
+        ({"runtime": "processes", "lag": "exact"}, "given"),
+        ({"runtime": "processes", "actors": 2}, "given"),
+        ({"runtime": "processes", "envs_per_actor": 16}, "given"),
+        ({"runtime": "processes", "unrolls_per_batch": 1}, "given"),
+        ({"runtime": "processes", "split": "given"}, "given"),
+    ],
+    ids=str,
+)
+def test_the_layout_is_measured_only_where_time_may_decide_and_nobody_has_laid_it_out(given, split):
+    assert resolve("ppo", "Acrobot-v1", flags=given).runtime.split == split
+
+
+def test_another_runtime_keeps_the_layout_and_drops_what_means_nothing_there():
+    only = {"actor_threads": 2, "restart_budget": 3, "start_together": 1, "actor_nice": 4, "step_timeout_s": 9.0}
+    layout = {"runtime": "processes", "actors": 2, "max_lag": 2}
+    processes = resolve("ppo", "CartPole-v1", flags={**layout, **only})
+    assert processes.in_runtime("processes") == processes
+    threads = processes.in_runtime("threads").runtime
+    assert (threads.actor_nice, threads.step_timeout_s) == (4, 9.0)
+    assert (threads.actor_threads, threads.restart_budget, threads.start_together) == (None, 3, None)
+    kept = {"restart_budget": 3, "step_timeout_s": 9.0}  # of evaluations, which have a process in every runtime
+    expected = resolve("ppo", "CartPole-v1", flags={**layout, **kept, "runtime": "serial"})
+    assert processes.in_runtime("serial") == expected
+
+
+def test_there_is_no_other_runtime():
+    with pytest.raises(ConfigError, match=r"runtime is 'threds', but one of serial, threads, processes"):
+        resolve("ppo", "CartPole-v1").in_runtime("threds")
+
+
+# --- TOML ---------------------------------------------------------------------------------------------------
+
+values = st.fixed_dictionaries(
+    {},
+    optional={
+        "steps": st.integers(1, 2**62),
+        "stop_at": st.none() | st.integers(1, 2**40),
+        "time": st.none() | st.floats(1e-3, 1e9),
+        "seed": st.integers(0, 2**62),
+        "imports": st.lists(st.sampled_from(["colorsys", "json.decoder"]), max_size=2),
+        "unrolls_per_batch": st.none() | st.integers(1, 5),
+        "max_lag": st.integers(0, 3),
+        "lag": st.sampled_from(["bounded", "exact"]),
+        "runtime": st.sampled_from(["serial", "threads", "processes"]),
+        "learning_rate": st.floats(1e-12, 1.0),
+        "gamma": st.floats(0, 1),
+        "value_clip": st.none() | st.floats(0.1, 10),
+        "hidden_sizes": st.lists(st.integers(1, 512), max_size=3),
+        "activation": st.sampled_from(["tanh", "relu"]),
+        "normalize_observations": st.booleans(),
+        "log_std_init": st.floats(-3, 1),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(assignments=values)
+def test_a_config_that_is_saved_and_loaded_is_the_same(assignments, tmp_path_factory):
+    config = resolve("ppo", "CartPole-v1", assignments=assignments)
+    path = tmp_path_factory.mktemp("config") / "config.toml"
+    config.save(path)
+    assert load(path) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[run]\nalgorithm = 'ppo'\nenv = 'E'\n[sac]\n", ["unknown table 'sac'"]),
+        ("[run]\nalgorithm = 'ppo'\nenv = 'E'\nstepps = 1\n", ["unknown key 'stepps'", "'steps'", "table [run]"]),
+        ("[run]\nalgorithm = 'ppo'\n", ["lacks env"]),
+        ("[run\n", ["is not TOML"]),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_by_its_name(text, words, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(path)
+    assert all(word in str(refused.value) for word in [*words, str(path)])
+
+
+def test_a_missing_file_is_refused_by_its_name(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        load(tmp_path / "config.toml")
+
+
+def test_with_run_changes_fields_of_the_run_alone():
+    config = resolve("ppo", "CartPole-v1")
+    longer = config.with_run(steps=7)
+    assert longer.run.steps == 7
+    assert (longer.runtime, longer.settings) == (config.runtime, config.settings)
+
+
+# --- presets ------------------------------------------------------------------------------------------------
+
+
+BY_ITSELF = [name for name in preset_names() if name.partition("-")[0] in ALGORITHMS]
+
+
+def env_of(name: str) -> str:
+    """Return the registered env that a preset's name stands for."""
+    name = name.partition("-")[2]
+    [env_id] = [env_id for env_id in gym.registry if env_id.lower() == name] or [OF_FAMILIES[name]]
+    return env_id
+
+
+OF_FAMILIES = {"atari": "PongNoFrameskip-v4", "atari-sticky": "ALE/Pong-v5"}
+"""Presets that are for families of envs, and one of each."""
+
+
+def assert_told(config: Config, name: str) -> None:
+    """Each number of the preset is in the config, in its place."""
+    algorithm, tables = config.run.algorithm, tomllib.loads(preset_text(name))
+    assert config.run.preset == name
+    assert tables.keys() <= {"run", "runtime", algorithm}
+    assert tables[algorithm].keys() <= hints_of(algorithm_entry(algorithm).config_class()).keys()
+    for table, where in ((config.run, "run"), (config.runtime, "runtime"), (config.settings, algorithm)):
+        for key, value in tables.get(where, {}).items():
+            assert getattr(table, key) == (tuple(value) if isinstance(value, list) else value)
+
+
+@pytest.mark.parametrize("name", BY_ITSELF)
+def test_a_preset_applies_by_itself_to_its_env_and_all_its_keys_are_known(name):
+    assert_told(resolve(name.partition("-")[0], env_of(name)), name)
+
+
+@pytest.mark.parametrize("name", sorted({*preset_names()} - {*BY_ITSELF}))
+def test_a_preset_of_another_name_says_how_it_is_typed_and_serial_is_its_twin(name):
+    typed = re.search(r"run offbeat train (\w+) (\S+) --preset (\S+)", preset_text(name))
+    assert typed
+    algorithm, env_id, itself = typed.groups()
+    assert itself == name
+    config = resolve(algorithm, env_id, preset=name)
+    assert_told(config, name)
+    assert config.runtime.runtime == "hogwild"
+    twin = resolve(algorithm, env_id, preset=name, flags={"runtime": "serial"})
+    assert twin.settings == config.settings
+    assert (twin.runtime.workers, twin.runtime.hogwild, twin.runtime.hogwild_moments) == (None, None, None)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_number_of_a_preset_has_its_unit_or_source_beside_it_and_the_file_names_the_source(name):
+    lines = preset_text(name).splitlines()
+    assert any(line.startswith("# Source") for line in lines)
+    numbers = [line for line in lines if re.match(r"\w+ *=[^#]*\d", line)]
+    assert numbers
+    bare = [line for line in numbers if not re.search(r"#.*\w{3,}", line)]
+    assert bare == []
+
+
+def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "mine.toml").write_text("[a2c]\ngamma = 0.5\n")
+    monkeypatch.setattr("offbeat.config.resolve._presets", lambda: tmp_path)
+    monkeypatch.setattr("offbeat.config.resolve.ALGORITHMS", {"ppo": None, "a2c": None})
+    with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run offbeat train a2c"):
+        resolve("ppo", "CartPole-v1", preset="mine")

@@ -1,0 +1,256 @@
+"""Names that users give to code of their own, and code that says where it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from tests.reference import own_code
+from tests.reference.own_code import CarefulConfig, CarefulDQN, Pole, Rows, make_pole
+from tests.reference.registries import registries_kept
+from tests.reference.runs import Said, offbeat, weights_of
+
+from offbeat.algorithms.dqn import DQN, DQNConfig
+from offbeat.api.train import Run, resume, train
+from offbeat.config import registry
+from offbeat.config import resolve as configs
+from offbeat.config.registry import encoder_factory, find, place_of, register_algorithm, register_encoder
+from offbeat.core.errors import ConfigError
+
+CODE, NAMES = "tests.reference.own_code", "tests.reference.own_names"
+SMALL: dict[str, Any] = {
+    "steps": 160,
+    "warmup": 64,
+    "batch_size": 32,
+    "capacity": 500,
+    "chunk_length": 4,
+    "envs_per_actor": 2,
+    "hidden_sizes": (8,),
+    "ema_rate": 0.1,
+    "ema_every": 1,
+    "eval_every": 0,
+    "checkpoint_every": 0,
+}
+TYPED = ["--set", *(f"{key}={value if key != 'hidden_sizes' else 8}" for key, value in SMALL.items())]
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    with registries_kept(NAMES):
+        yield
+
+
+def forget() -> None:
+    """Be as a program that has just been started: with nothing of the user's imported."""
+    for names, own in ((registry.ALGORITHMS, "careful"), (registry.ENCODERS, "rows"), (gym.registry, "own/Pole-v0")):
+        names.pop(own, None)
+    sys.modules.pop(NAMES, None)
+
+
+def typed(*arguments: Any) -> Said:
+    """Type a command for a program that has just been started."""
+    forget()
+    said = offbeat(*arguments)
+    assert said.code == 0, said
+    return said
+
+
+def small_run(path: Path, algorithm: Any, env: Any = "CartPole-v1", **settings: Any) -> Run:
+    return train(algorithm, env, run_dir=path, **{**SMALL, **settings})
+
+
+# --- algorithms ---------------------------------------------------------------------------------------------
+
+
+def test_an_algorithm_is_the_same_by_its_name_by_its_place_and_as_a_class(tmp_path):
+    register_algorithm("careful", CarefulDQN)
+    names = {"name": "careful", "place": f"{CODE}:CarefulDQN", "class": CarefulDQN}
+    runs = {way: small_run(tmp_path / way, algorithm, doubt=0.5) for way, algorithm in names.items()}
+    assert len({weights_of(run.path) for run in runs.values()}) == 1
+    for way, run in runs.items():
+        saved = configs.load(run.path / "config.toml")
+        assert saved.run.algorithm == ("careful" if way == "name" else f"{CODE}:CarefulDQN")
+        assert isinstance(saved.settings, CarefulConfig)
+        assert saved.settings.doubt == run.metrics["doubt"] == 0.5
+    assert weights_of(small_run(tmp_path / "other", "careful").path) != weights_of(runs["name"].path)
+
+
+def test_its_settings_are_known_and_checked_as_any(tmp_path):
+    register_algorithm("careful", CarefulDQN)
+    assert "doubt" in configs.setting_names()
+    with pytest.raises(ConfigError, match=r"unknown key 'dout'. Did you mean 'doubt'"):
+        small_run(tmp_path / "run", "careful", dout=1)
+    with pytest.raises(ConfigError, match="doubt is 2, but a number at least 0 and at most 1"):
+        small_run(tmp_path / "run", "careful", doubt=2)
+
+
+@pytest.mark.parametrize("algorithm", ["careful", CarefulDQN])
+def test_workers_of_their_own_processes_know_it(tmp_path, algorithm):
+    settings: dict[str, Any] = {"imports": (NAMES,)} if algorithm == "careful" else {}
+    serial = small_run(tmp_path / "serial", algorithm, **settings)
+    forget()
+    settings |= {"runtime": "hogwild", "workers": 1}
+    stopped = small_run(tmp_path / "run", algorithm, **settings, stop_at=100)
+    forget()
+    assert resume(stopped.path).state == "finished"
+    assert weights_of(stopped.path) == weights_of(serial.path)
+
+
+def test_every_command_knows_what_a_module_brings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    imports, exact = ("--import", NAMES), ("max_ahead=1", "--lag", "exact", "--runtime")
+    for runtime in ("serial", "processes"):
+        typed("train", "careful", "own/Pole-v0", *imports, "--run-dir", runtime, *TYPED, *exact, runtime)
+    assert weights_of(Path("serial")) == weights_of(Path("processes"))
+    typed("resume", "processes", "--steps", 200)
+    assert "own/Pole-v0, greedy" in typed("eval", "processes", "--episodes", 2).out
+    assert "careful  DQN that doubts what it sees\n" in typed("list", "algorithms", *imports).out
+    assert "own/Pole-v0\n" in typed("list", "envs", *imports).out
+    top = f'algorithm = "careful"\nenv = "own/Pole-v0"\nseeds = [1]\nimports = ["{NAMES}"]\n'
+    Path("spec.toml").write_text(f"{top}[search.over]\ndoubt = [0, 0.5]\n")
+    assert "2 sessions" in typed("run", "spec.toml", "--dry-run").out
+
+
+def test_without_its_module_it_is_unknown_with_what_to_type():
+    said = offbeat("train", "careful", "CartPole-v1")
+    assert said.code == 2
+    assert "unknown algorithm 'careful'" in said.err
+    assert "--import my_module, which registers it, or my_module:MyAlgorithm" in said.err
+
+
+@dataclass(frozen=True)
+class TakenConfig(DQNConfig):
+    """Has a key that each run has."""
+
+    seed: int = 3
+
+
+class Taken(DQN):
+    config_class = TakenConfig
+
+
+class Unset(DQN):
+    config_class = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("dqn", CarefulDQN),
+            f"'dqn' is the name of offbeat.algorithms.dqn:DQN, and cannot be that of {CODE}",
+        ),
+        (("runtime", CarefulDQN), "'runtime' is the name of a table of the config"),
+        (("My Algorithm", CarefulDQN), "'My Algorithm' names no algorithm.*'my_algorithm'"),
+        (("careful", "my_module"), "'my_module' does not say where the algorithm is: write 'my_module:MyClass'"),
+        (("careful", Unset), "Unset has config_class None.*`config_class = MyConfig`"),
+        (("careful", make_pole), "make_pole.*but a class is expected"),
+    ],
+)
+def test_what_is_no_algorithm_or_has_the_name_of_another_is_refused(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        register_algorithm(*arguments)
+    assert "careful" not in registry.ALGORITHMS
+
+
+def test_the_same_may_be_registered_again_as_in_a_notebook():
+    register_algorithm("careful", CarefulDQN, "one")
+    register_algorithm("careful", CarefulDQN, "other")
+    assert registry.ALGORITHMS["careful"].summary == "other"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (
+            Taken,
+            "registry:Taken has a setting seed, which every run has: give the one of yours another name",
+        ),
+        (f"{CODE}:CarfulDQN", f"{CODE}:CarfulDQN is not there: {CODE} has no CarfulDQN. Did you mean 'CarefulDQN'"),
+        ("no_module:DQN", "the module no_module cannot be imported .ModuleNotFoundError.*PYTHONPATH"),
+        (CarefulConfig(), "algorithm is CarefulConfig.*but its name, or the class or function"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_before_anything_begins(tmp_path, algorithm, words):
+    with pytest.raises(ConfigError, match=words):
+        small_run(tmp_path / "run", algorithm)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_class_that_others_cannot_find_is_trained_by_a_name_but_not_in_other_processes(tmp_path):
+    class Local(CarefulDQN):
+        pass
+
+    with pytest.raises(ConfigError, match=r"no class or function at the top of a module.*offbeat.register_algorithm\("):
+        small_run(tmp_path / "run", Local)
+    register_algorithm("local", Local)
+    assert small_run(tmp_path / "serial", "local").state == "finished"
+    with pytest.raises(ConfigError, match=r"local, the class .*Local, cannot be sent .*my_module:Local; or pass --run"):
+        small_run(tmp_path / "run", "local", runtime="hogwild", workers=1)
+    assert not (tmp_path / "run").exists()
+
+
+# --- envs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", [Pole, make_pole])
+def test_an_env_is_trained_on_as_a_class_or_a_function_in_processes_too_and_evaluated_by_its_place(tmp_path, env):
+    serial = small_run(tmp_path / "serial", "dqn", env, lag="exact")
+    run = small_run(tmp_path / "run", "dqn", env, lag="exact", runtime="processes", max_ahead=0)
+    assert weights_of(run.path) == weights_of(serial.path)
+    said = offbeat("eval", run.path, "--episodes", 1)
+    assert said.out.startswith(f"{CODE}:{env.__name__}, greedy")
+
+
+# --- encoders -----------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_is_found_by_its_name_and_by_its_place():
+    register_encoder("rows", Rows)
+    register_encoder("later", f"{CODE}:Rows")
+    for name in ("rows", "later", f"{CODE}:Rows"):
+        module = encoder_factory(name)("what is observed")
+        assert module(torch.zeros(2, 3, 4)).shape == (2, 12)
+        assert module.leaf == "what is observed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("Rows", Rows), "'Rows' names no encoder"),
+        (("rows", Rows(None)), r"the encoder rows is Rows Rows\(\), but what makes encoders is expected"),
+        (("rows", 5), "the encoder rows is int 5, but what makes"),
+        (("rows", "Rows"), "'Rows' does not say where the encoder is"),
+        (("taken", Rows), f"'taken' is the name of {CODE}:make_pole"),
+    ],
+)
+def test_what_makes_no_encoder_is_refused(arguments, words):
+    register_encoder("taken", f"{CODE}:make_pole")
+    with pytest.raises(ConfigError, match=words):
+        register_encoder(*arguments)
+
+
+def test_an_unknown_encoder_is_told_with_the_nearest():
+    register_encoder("rows", Rows)
+    with pytest.raises(ConfigError, match=r"unknown encoder 'row'. Did you mean 'rows'.*my_module:MyEncoder"):
+        encoder_factory("row")
+
+
+# --- places -------------------------------------------------------------------------------------------------
+
+
+def test_code_is_found_again_at_the_place_that_is_told_of_it():
+    for code in (CarefulDQN, make_pole, own_code.Rows.forward):
+        assert find(place_of(code, "nothing")) is code
+
+
+@pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])
+def test_what_has_no_place_is_refused(code):
+    with pytest.raises(ConfigError, match=r"at the top of a module.*write this"):
+        place_of(code, "this")

@@ -1,0 +1,396 @@
+"""What a stranger's run directory, policy or spec may name, and what it cannot bring about."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.mutations import rehashed
+from tests.reference.registries import registries_kept
+from tests.reference.runs import OFFBEAT, REPOSITORY, Said, contents, offbeat, small_run
+from torch import nn
+
+import offbeat as library
+from offbeat.api.load import load
+from offbeat.config import registry
+from offbeat.config.trust import Code, flag_for, is_installed, require
+from offbeat.core.errors import ConfigError
+
+MODULE = '''"""Leaves a trace when it is imported, and another one when something of it is called."""
+from pathlib import Path
+import gymnasium as gym
+from torch import nn
+
+Path(__file__).with_suffix(".imported").touch()
+
+
+def call(*arguments, **named):
+    Path(__file__).with_suffix(".called").touch()
+    return gym.make("CartPole-v1").unwrapped
+
+
+class Env(gym.Wrapper):
+    def __init__(self, render_mode=None):
+        super().__init__(gym.make("CartPole-v1", render_mode=render_mode))
+
+
+class Encoder(nn.Module):
+    def __init__(self, observation):
+        super().__init__()
+        self.layer = nn.Linear(observation.size, 4)
+
+    def forward(self, observations):
+        return self.layer(observations)
+'''
+
+
+class Encoder(nn.Module):
+    def __init__(self, observation):
+        super().__init__()
+        self.layer = nn.Linear(observation.size, 4)
+
+    def forward(self, observations):
+        return self.layer(observations)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> Path:
+    """A run that may be resumed."""
+    return small_run(tmp_path_factory.mktemp("sound") / "run", stop_at=100, steps=1000).path
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory) -> Path:
+    """A run whose policy has an encoder of the user's, under a name."""
+    with registries_kept():
+        library.register_encoder("mine", Encoder)
+        settings: dict[str, Any] = {"encoder": "mine", "normalize_observations": False, "stop_at": 100}
+        return small_run(tmp_path_factory.mktemp("encoded") / "run", steps=1000, **settings).path
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch, request) -> Path:
+    """A module in the current folder, of a name that no other test has."""
+    monkeypatch.chdir(tmp_path)
+    name = f"own_{sha256(request.node.nodeid.encode()).hexdigest()[:12]}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(MODULE)
+    return file
+
+
+def copied(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "stranger", symlinks=True))
+
+
+def policy_changed(run: Path, **changes: Any) -> None:
+    """Change what a run's policy.json says of the policy, hashes included."""
+    folder = run / "checkpoints/latest"
+    data = {path.name: path.read_bytes() for path in folder.iterdir()}
+    saved = json.loads(data["policy.json"])
+    saved["policy"] |= changes
+    data["policy.json"] = json.dumps(saved).encode()
+    for name in ("policy.json", "manifest.json"):
+        (folder / name).write_bytes(data["policy.json"] if name == "policy.json" else rehashed(data))
+
+
+def config_changed(run: Path, key: str, value: object) -> None:
+    """Change a line of a run's config.toml; an env is changed in the checkpoint too."""
+    config, new = run / "config.toml", f"{key} = {json.dumps(value)}"
+    lines = [new if line.startswith(f"{key} = ") else line for line in config.read_text().splitlines()]
+    config.write_text("\n".join(lines))
+    if key == "env":
+        folder = run / "checkpoints/latest"
+        data = {path.name: path.read_bytes() for path in folder.iterdir()}
+        data["policy.json"] = json.dumps(json.loads(data["policy.json"]) | {"env": value}).encode()
+        (folder / "policy.json").write_bytes(data["policy.json"])
+        (folder / "manifest.json").write_bytes(rehashed(data))
+
+
+def traces(module: Path) -> set[str]:
+    return {kind for kind in ("imported", "called") if module.with_suffix(f".{kind}").exists()}
+
+
+def fresh(folder: Path, *arguments: object) -> Said:
+    """Type a command in a process that knows nothing of the tests' modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", OFFBEAT, *map(str, arguments)],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests have named in this process does not count here."""
+    monkeypatch.setattr(registry, "_ACCEPTED", set())
+
+
+# --- encoders -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["subprocess:call", "os:abort", "torch.nn:Linear", "offbeat.cli.main:run"])
+def test_loading_calls_nothing_that_a_policy_names_as_its_encoder(sound, tmp_path, place):
+    run = copied(sound, tmp_path)
+    policy_changed(run, encoder=place)
+    before, path = set(sys.modules), list(sys.path)
+    with pytest.raises(ConfigError, match=rf"would .*{place}.*trust_code=True.*encoder=MyEncoder.*SECURITY.md"):
+        load(run)
+    assert sys.path == path
+    assert set(sys.modules) == before
+
+
+@pytest.mark.parametrize("command", ["eval", "watch", "export", "push"])
+def test_no_command_imports_a_module_that_a_policy_names_as_its_encoder(sound, module, tmp_path, command):
+    run = copied(sound, tmp_path)
+    policy_changed(run, encoder=f"{module.stem}:call")
+    more = {"watch": ["--video", "a.gif"], "push": ["--repo", "a/b", "--dry-run"]}.get(command, [])
+    said = offbeat(command, run, *more)
+    assert said.code == 2, said
+    assert f"{module.stem}:call" in said.err
+    assert "--trust-code" in said.err
+    assert traces(module) == set()
+
+
+def test_an_encoder_that_is_given_is_used_whatever_the_policy_names(encoded):
+    with pytest.raises(ConfigError, match="'mine'"):
+        load(encoded)
+    first, again = load(encoded, encoder=Encoder), load(encoded, encoder=Encoder)
+    assert first.policy.spec.encoder == again.policy.spec.encoder == "mine"
+    other = load(encoded, encoder=type("Other", (Encoder,), {}))
+    assert other.policy.spec.encoder == "mine#2"
+    assert [policy([0.1, 0, 0, 0]) for policy in (first, other)] == [first([0.1, 0, 0, 0])] * 2
+
+
+def test_an_encoder_is_only_taken_for_a_policy_that_has_one_of_the_users(sound):
+    with pytest.raises(ConfigError, match="encoder is given, but"):
+        load(sound, encoder=Encoder)
+
+
+def test_an_encoder_of_a_module_that_was_imported_by_hand_must_be_a_class_of_modules(encoded, module, tmp_path):
+    run = copied(encoded, tmp_path)
+    policy_changed(run, encoder=f"{module.stem}:call")
+    registry.import_modules((module.stem,))
+    with pytest.raises(ConfigError, match=r"is not a class of torch modules\. It was not called"):
+        load(run)
+    policy_changed(run, encoder=f"{module.stem}:nn.Module.__subclasses__")
+    with pytest.raises(ConfigError, match=r"is not a class of torch modules\. It was not called"):
+        load(run)
+    (tmp_path / f"{module.stem}:x.py").write_text(MODULE)
+    policy_changed(run, encoder=f"{module.stem}:x:call")
+    with pytest.raises(ConfigError, match="is not there"):
+        load(run)
+    assert not (tmp_path / f"{module.stem}:x.imported").exists()
+    policy_changed(run, encoder=f"{module.stem}:Encoder")
+    assert load(run)([0.1, 0, 0, 0]) in (0, 1)
+    assert traces(module) == {"imported"}
+
+
+def test_trust_code_says_what_will_be_imported_before_it_is(encoded, module, tmp_path, capsys):
+    run = copied(encoded, tmp_path)
+    module.write_text("import sys\nsys.stderr.write('imported\\n')\n" + MODULE)
+    policy_changed(run, encoder=f"{module.stem}:Encoder")
+    load(run, trust_code=True)
+    trusting, imported = capsys.readouterr().err.splitlines()
+    assert trusting == f"offbeat: trusting {run}, which will import and call {module.stem}:Encoder as its encoder"
+    assert imported == "imported"
+
+
+# --- what a config names ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["resume", "eval", "watch", "push"])
+@pytest.mark.parametrize(("key", "value"), [("imports", ["{}"]), ("env", "{}:Env"), ("env", "{}:call")])
+def test_a_run_that_names_a_module_of_the_current_folder_is_refused(sound, module, tmp_path, command, key, value):
+    run = copied(sound, tmp_path)
+    config_changed(run, key, json.loads(json.dumps(value).replace("{}", module.stem)))
+    before = contents(run)
+    more = {"watch": ["--video", "a.gif"], "push": ["--repo", "a/b", "--dry-run"]}.get(command, [])
+    said = offbeat(command, run, *more)
+    assert said.code == 2, said
+    assert f"would import {module.stem}" in said.err
+    assert "--trust-code" in said.err
+    assert traces(module) == set()
+    assert contents(run) == before
+
+
+def test_resume_refuses_an_algorithm_and_an_encoder_of_the_current_folder(sound, module, tmp_path):
+    run = copied(sound, tmp_path)
+    config = run / "config.toml"
+    text = config.read_text()
+    config.write_text(text.replace('"ppo"', f'"{module.stem}:PPO"').replace("[ppo]", f'["{module.stem}:PPO"]'))
+    assert "as its algorithm" in offbeat("resume", run).err
+    config.write_text(text.replace('encoder = "auto"', f'encoder = "{module.stem}:call"'))
+    assert "as its encoder" in offbeat("resume", run).err
+    assert traces(module) == set()
+
+
+@pytest.mark.parametrize("place", ["subprocess:call", "os:abort", "pytest:main", "offbeat.cli.entry:main"])
+def test_an_env_that_is_a_function_of_something_installed_is_not_called(sound, tmp_path, place):
+    run = copied(sound, tmp_path)
+    config_changed(run, "env", place)
+    said = offbeat("eval", run)
+    assert said.code == 2, said
+    assert place in said.err
+    assert "--trust-code" in said.err
+
+
+def test_a_policy_that_names_an_env_of_a_module_is_not_scored_by_python_either(sound, module, tmp_path):
+    from offbeat.api.evaluate import score
+
+    run = copied(sound, tmp_path)
+    config_changed(run, "env", f"{module.stem}:Env")
+    policy = load(run)  # which makes no env
+    with pytest.raises(ConfigError, match="as its env"):
+        score(policy, episodes=1, seed=0)
+    assert traces(module) == set()
+
+
+def test_what_this_process_was_given_may_be_named_again(module, tmp_path):
+    run = small_run(tmp_path / "run", env=f"{module.stem}:call", stop_at=100, steps=1000).path
+    assert offbeat("eval", run, "--episodes", 1).code == 0
+    assert library.resume(run).exit_code == 0
+
+
+def test_in_another_process_ones_own_run_needs_the_flag_that_train_says(module, tmp_path):
+    arguments = f"train ppo {module.stem}:call --steps 300 --stop-at 100 --eval-every 0 --progress none --run-dir run"
+    said = fresh(tmp_path, *arguments.split(), "--set", "envs_per_actor=2", "minibatch_size=64")
+    assert said.code == 0, said.err
+    assert "next: offbeat resume run --trust-code\n" in said.out
+    refused = fresh(tmp_path, "resume", "run")
+    assert refused.code == 2
+    assert f"would import {module.stem}" in refused.err
+    named = fresh(tmp_path, "resume", "run", "--import", module.stem)
+    assert "is not a class of envs. It was not called" in named.err
+    trusted = fresh(tmp_path, "resume", "run", "--trust-code", "--progress", "none")
+    assert trusted.code == 0, trusted.err
+    assert trusted.err.startswith(f"offbeat: trusting run, which will import and call {module.stem}:call as its env\n")
+
+
+def test_import_allows_the_class_of_an_env_in_the_module_that_was_typed(module, tmp_path):
+    said = fresh(tmp_path, *f"train ppo {module.stem}:Env --steps 300 --eval-every 0 --run-dir run".split())
+    assert said.code == 0, said.err
+    assert fresh(tmp_path, "eval", "run", "--episodes", 1, "--import", module.stem).code == 0
+
+
+def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_dry_run(module, tmp_path):
+    spec = tmp_path / "spec.toml"
+    parts = 'algorithm = "ppo"\nseeds = [1]\n{}\n[settings]\nsteps = 1000\n{}'
+    for top, setting in [
+        (f'env = "CartPole-v1"\nimports = ["{module.stem}"]', ""),
+        (f'env = "{module.stem}:Env"', ""),
+        (f'envs = ["CartPole-v1", "{module.stem}:Env"]', ""),
+        ('env = "CartPole-v1"', f'encoder = "{module.stem}:call"'),
+        ('env = "CartPole-v1"', f'[search]\nmethod = "grid"\n[search.over]\nencoder = ["{module.stem}:call"]'),
+    ]:
+        spec.write_text(parts.format(top, setting))
+        said = offbeat("run", spec, "--dry-run")
+        assert said.code == 2, said
+        assert f"would import {module.stem}" in said.err
+    assert traces(module) == set()
+    spec.write_text(parts.format(f'env = "{module.stem}:Env"', ""))
+    assert offbeat("run", spec, "--dry-run", "--trust-code").code == 0
+
+
+# --- what is installed --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module", ["gymnasium", "gymnasium.envs.classic_control", "pytest", "offbeat.envs.testing.recall"]
+)
+def test_packages_are_installed(module):
+    assert is_installed(module)
+
+
+@pytest.mark.parametrize(
+    "module", ["subprocess", "os", "unittest.__main__", "tests", "tests.reference.run_envs", "", "a/b", ".x", "no_such"]
+)
+def test_pythons_own_modules_programs_and_those_of_the_current_folder_are_not(module, monkeypatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY))
+    assert not is_installed(module)
+
+
+def test_a_folder_that_says_that_it_is_an_editable_package_is_not_believed(tmp_path, monkeypatch):
+    (tmp_path / "evil.py").touch()
+    metadata = tmp_path / "evil-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (metadata / "direct_url.json").write_text('{"url": "file:///", "dir_info": {"editable": true}}')
+    (metadata / "top_level.txt").write_text("evil\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not is_installed("evil")
+
+
+def test_a_folder_in_site_packages_takes_part_but_one_without_init_does_not(tmp_path, monkeypatch):
+    for name in ("a_plugin_here", "a_folder_here"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "envs.py").touch()
+    (tmp_path / "a_plugin_here/__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    assert is_installed("a_plugin_here.envs")
+    assert not is_installed("a_folder_here.envs")
+
+
+def test_a_plugin_that_is_installed_registers_envs_without_a_flag(tmp_path, monkeypatch):
+    plugin = tmp_path / "a_plugin_for_envs"
+    plugin.mkdir()
+    text = 'import gymnasium\ngymnasium.register("plugin/Env-v0", "gymnasium.envs.classic_control:CartPoleEnv")\n'
+    (plugin / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    path = list(sys.path)
+    with registries_kept(plugin.name):
+        code = Code(env=f"{plugin.name}:plugin/Env-v0")
+        require(code, "the run")
+        assert flag_for(code) == ""
+        with pytest.raises(ConfigError, match="is not a class of envs"):
+            require(Code(env=f"{plugin.name}:gymnasium.register"), "the run")
+    assert sys.path == path
+
+
+# --- links --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["log.txt", "metrics.jsonl", "checkpoints/best", "return.png"])
+def test_a_run_with_links_that_lead_out_of_it_is_refused_before_anything_is_written(sound, tmp_path, name):
+    run = copied(sound, tmp_path)
+    target = tmp_path / "mine.txt"
+    target.write_text("mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(target)
+    for command in ("resume", "eval", "export"):
+        said = offbeat(command, run)
+        assert said.code == 2, said
+        assert "outside of the run" in said.err
+    assert target.read_text() == "mine"
+    assert offbeat("eval", run, "--episodes", 1, "--trust-code").code == 0
+
+
+def test_a_plot_does_not_replace_what_a_link_in_the_run_leads_to(sound, tmp_path):
+    run, target = copied(sound, tmp_path), tmp_path / "mine.txt"
+    target.write_text("mine")
+    (run / "return.png").symlink_to(target)
+    assert "is a link" in offbeat("plot", run).err
+    assert target.read_text() == "mine"
+
+
+def test_a_checkpoint_that_is_a_link_to_another_run_or_a_path_is_refused(sound, tmp_path):
+    run = copied(sound, tmp_path)
+    (run / "checkpoints/latest").unlink()
+    (run / "checkpoints/latest").symlink_to(sound / "checkpoints/latest")
+    assert "outside of the run" in offbeat("eval", run).err
+    assert "names no checkpoint" in offbeat("eval", sound, "--checkpoint", "../../x").err
+
+
+def test_a_pipe_in_a_run_is_refused_where_reading_it_would_wait_for_ever(sound, tmp_path):
+    run = copied(sound, tmp_path)
+    (run / "checkpoints/latest/weights.safetensors").unlink()
+    os.mkfifo(run / "checkpoints/latest/weights.safetensors")
+    assert "neither a file nor a folder" in offbeat("eval", run).err

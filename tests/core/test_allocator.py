@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+GLIBC = hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
+FAULTS = """
+import resource, sys
+import numpy as np
+from offbeat.core.allocator import keep_freed_memory
+
+if sys.argv[1] == "keeps":
+    print(keep_freed_memory())
+for _ in range(2):  # memory that is new, and then the same again
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        np.full(16_000_000, 1.0, np.float32)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+PAGES = 16_000_000 * 4 // os.sysconf("SC_PAGE_SIZE")
+
+
+def faults(how: str, **environment: str) -> list[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    command = [sys.executable, "-c", FAULTS, how]
+    done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(not GLIBC, reason="another C library than glibc is left as it is")
+def test_pages_of_freed_memory_are_not_mapped_anew():
+    kept, new, again = faults("keeps")
+    assert kept == "True"
+    assert int(new) < 1.5 * PAGES  # ten times the same pages
+    assert int(again) < PAGES / 10
+    assert int(faults("as it is")[1]) > 2 * int(new)  # so the trial can tell
+
+
+@pytest.mark.parametrize("name", ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"])
+def test_what_the_user_has_set_wins(name):
+    kept, _, again = faults("keeps", **{name: "131072"})
+    assert kept == "False"
+    assert not GLIBC or int(again) > PAGES / 10
+
+
+KEPT = """
+import numpy as np
+from offbeat.core.allocator import keep_freed_memory
+from offbeat.memory.arena import usable_memory
+
+def resident():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+keep_freed_memory()
+np.full(50_000_000, 1.0, np.float32)
+before = resident()
+usable_memory()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(not GLIBC, reason="another C library than glibc is left as it is")
+def test_memory_of_an_earlier_run_counts_as_free():
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 150_000  # of 200 MB

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Count, Natural, NonNegative, Positive, Share, build, describe, hints_of, read
+
+Colour = Literal["red", "blue"]
+
+
+@pytest.mark.parametrize(
+    ("given", "hint", "expected"),
+    [
+        ("7", int, 7),
+        (7, int, 7),
+        ("200_000", int, 200_000),
+        ("1e6", int, 1_000_000),
+        (3.0, int, 3),
+        ("-2", int, -2),
+        ("9007199254740993", int, 9007199254740993),
+        (9007199254740993, int, 9007199254740993),
+        ("3e-4", float, 3e-4),
+        (2, float, 2.0),
+        ("true", bool, True),
+        ("False", bool, False),
+        ("yes", bool, True),
+        ("NO", bool, False),
+        (True, bool, True),
+        ("red", Colour, "red"),
+        ("text", str, "text"),
+        ("64,64", tuple[int, ...], (64, 64)),
+        ("64", tuple[int, ...], (64,)),
+        ("", tuple[int, ...], ()),
+        ([64, 32], tuple[int, ...], (64, 32)),
+        ([], tuple[int, ...], ()),
+        ("a,b", tuple[str, ...], ("a", "b")),
+        ("none", Count | None, None),
+        (None, Count | None, None),
+        ("5", Count | None, 5),
+        ("0", Natural, 0),
+        ("1", Share, 1.0),
+        ("0", Share, 0.0),
+        ("1e-9", Positive, 1e-9),
+        ("0", NonNegative, 0.0),
+        ("0.5", Annotated[float, Bound(below=1)], 0.5),
+    ],
+)
+def test_values_are_read_as_the_hint_wants_them(given, hint, expected):
+    value = read("key", given, hint)
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint", "words"),
+    [
+        ("seven", int, "a whole number"),
+        ("2.5", int, "a whole number"),
+        (2.5, int, "a whole number"),
+        (True, int, "a whole number"),
+        ("", int, "a whole number"),
+        ([1], int, "a whole number"),
+        ("much", float, "a number"),
+        ("nan", float, "a number"),
+        ("inf", float, "a number"),
+        (False, float, "a number"),
+        pytest.param(10**400, float, "a number", id="beyond a float"),
+        ("maybe", bool, "true or false"),
+        (1, bool, "true or false"),
+        ("green", Colour, "one of red, blue"),
+        ([], Colour, "one of red, blue"),
+        (3, str, "text"),
+        ("64,x", tuple[int, ...], "a list with commas between, each a whole number"),
+        (64, tuple[int, ...], "a list with commas between, each a whole number"),
+        ("64,0", tuple[Count, ...], "a list with commas between, each a whole number at least 1"),
+        ("0", Count, "a whole number at least 1"),
+        ("-1", Natural, "a whole number at least 0"),
+        ("0", Positive, "a number more than 0"),
+        ("-1", NonNegative, "a number at least 0"),
+        ("1.5", Share, "a number at least 0 and at most 1"),
+        ("-0.1", Share, "a number at least 0 and at most 1"),
+        ("1", Annotated[float, Bound(below=1)], "a number less than 1"),
+        ("0", Count | None, "a whole number at least 1 or none"),
+        ("null", Count | None, "a whole number at least 1 or none"),
+    ],
+)
+def test_a_refusal_says_what_was_given_what_is_expected_and_what_to_type(given, hint, words):
+    with pytest.raises(ConfigError) as refused:
+        read("epochs", given, hint)
+    message = str(refused.value)
+    assert message.startswith(f"epochs is {given!r}, but {words}")
+    assert "--set epochs=VALUE" in message
+    assert refused.value.exit_code == 2
+
+
+@given(st.integers(-(10**30), 10**30))
+def test_whole_numbers_of_any_length_are_read_exactly(number):
+    assert read("seed", str(number), int) == number
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_survive_their_own_text(number):
+    assert read("key", repr(number), float) == number
+
+
+@dataclass(frozen=True)
+class Example:
+    length: Count
+    colour: Colour = "red"
+    rate: Positive | None = None
+
+
+def test_a_config_is_built_from_what_is_given_and_the_defaults():
+    assert build(Example, {"length": "3", "rate": "0.5"}, "here") == Example(3, "red", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "parts"),
+    [
+        ({"length": 1, "color": "red"}, ["unknown key 'color'", "Did you mean 'colour'?", "See here."]),
+        ({"length": 1, "zzz": 1}, ["unknown key 'zzz'", "See here."]),
+        ({"rate": 1.0}, ["here lacks length", "add the missing key"]),
+        ({"length": 0}, ["length is 0", "at least 1"]),
+    ],
+)
+def test_a_config_is_not_built_from_anything_else(values, parts):
+    with pytest.raises(ConfigError) as refused:
+        build(Example, values, "here")
+    assert all(part in str(refused.value) for part in parts)
+
+
+def test_every_hint_of_every_config_can_be_described():
+    from offbeat.algorithms.ppo import PPOConfig
+    from offbeat.config.tables import RunConfig, RuntimeConfig
+
+    hints: list[Any] = [hint for config in (RunConfig, RuntimeConfig, PPOConfig) for hint in hints_of(config).values()]
+    assert all(describe(hint) for hint in hints)

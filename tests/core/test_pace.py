@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from math import floor
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.pace_simulation import Event, Simulation
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.pace import OnPolicyPace, ReplayPace
+
+many = settings(max_examples=500, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+
+
+# --- on-policy ----------------------------------------------------------------------------------------------
+
+on_policy = st.builds(OnPolicyPace, unrolls_per_batch=st.integers(1, 5), max_lag=st.integers(0, 4))
+
+
+def simulate_on_policy(pace: OnPolicyPace, actors: int, seed: int, steps: int = 9) -> Simulation:
+    """Up to `steps` learning steps; actors may be fewer or more than the slots."""
+    return Simulation(
+        lambda ticket, _, learned: pace.may_act(ticket, learned),
+        lambda acted, learned: pace.may_learn(learned, acted),
+        actors,
+        steps * pace.unrolls_per_batch,
+        Random(seed),
+    )
+
+
+def batch_tickets(pace: OnPolicyPace, step: int) -> set[int]:
+    return {step * pace.unrolls_per_batch + i for i in range(pace.unrolls_per_batch)}
+
+
+def reading_and_writing(pace: OnPolicyPace, events: list[Event]) -> Iterator[tuple[Event, set[int], set[int]]]:
+    """After each event: the tickets whose slots still hold data to be learned, and those being written."""
+    kept: set[int] = set()
+    writing: set[int] = set()
+    for event in events:
+        if event.kind == "begin":
+            writing |= {event.number}
+        elif event.kind == "commit":
+            writing, kept = writing - {event.number}, kept | {event.number}
+        elif event.kind == "finish":
+            kept = kept - batch_tickets(pace, event.number)
+        yield event, kept, writing
+
+
+@many
+@given(on_policy, st.integers(1, 30), seeds)
+def test_somebody_can_always_move_until_everything_is_learned(pace, actors, seed):
+    run = simulate_on_policy(pace, actors, seed)
+    run.run()
+    assert (run.acted, run.learned) == (9 * pace.unrolls_per_batch, 9)
+
+
+@many
+@given(on_policy, st.integers(1, 30), seeds)
+def test_the_newest_weights_are_at_most_max_lag_old_at_first_use(pace, actors, seed):
+    for event in simulate_on_policy(pace, actors, seed).run():
+        if event.kind == "begin":
+            assert 0 <= event.number // pace.unrolls_per_batch - event.learned <= pace.max_lag
+
+
+@many
+@given(on_policy, st.integers(1, 30), seeds)
+def test_the_exact_weights_exist_and_are_kept_and_are_max_lag_old_once_there_are_so_many(pace, actors, seed):
+    for event in simulate_on_policy(pace, actors, seed).run():
+        if event.kind == "begin":
+            first_use = event.number // pace.unrolls_per_batch
+            version = pace.learned_before_act(event.number)
+            assert first_use - version == min(first_use, pace.max_lag)
+            assert event.learned - pace.versions < version <= event.learned
+
+
+@many
+@given(on_policy, st.integers(1, 30), seeds)
+def test_a_learning_step_begins_when_its_batch_and_all_before_it_are_committed(pace, actors, seed):
+    committed: set[int] = set()
+    for event in simulate_on_policy(pace, actors, seed).run():
+        if event.kind == "commit":
+            committed |= {event.number}
+        elif event.kind == "learn":
+            assert set(pace.tickets_of(event.number)) == batch_tickets(pace, event.number)
+            assert committed >= set(range((event.number + 1) * pace.unrolls_per_batch))
+
+
+@many
+@given(on_policy, st.integers(1, 30), seeds)
+def test_no_slot_is_written_before_what_it_holds_has_been_learned(pace, actors, seed):
+    for _, kept, writing in reading_and_writing(pace, simulate_on_policy(pace, actors, seed).run()):
+        slots = [pace.slot(ticket) for ticket in [*kept, *writing]]
+        assert len(set(slots)) == len(slots)
+        assert all(0 <= slot < pace.in_flight for slot in slots)
+
+
+@many
+@given(on_policy, st.integers(1, 30), seeds)
+def test_without_lag_acting_and_learning_take_turns(pace, actors, seed):
+    pace = OnPolicyPace(pace.unrolls_per_batch, max_lag=0)
+    learning = False
+    for event, _, writing in reading_and_writing(pace, simulate_on_policy(pace, actors, seed).run()):
+        learning = {"learn": True, "finish": False}.get(event.kind, learning)
+        assert not (learning and writing)
+        if event.kind == "begin":
+            assert event.learned == event.number // pace.unrolls_per_batch
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 3])
+@pytest.mark.parametrize("unrolls", [1, 3])
+def test_eager_actors_reach_the_lag_and_use_every_slot(unrolls, max_lag):
+    pace = OnPolicyPace(unrolls, max_lag)
+    run = simulate_on_policy(pace, pace.in_flight, seed=0)
+    run.speeds = [1e9] * pace.in_flight + [1e-9]
+    events = run.run()
+    begun = [event for event in events if event.kind == "begin"]
+    assert max(event.number // unrolls - event.learned for event in begun) == max_lag
+    assert max(len(kept | writing) for _, kept, writing in reading_and_writing(pace, events)) == pace.in_flight
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 3])
+def test_an_exact_straggler_asks_for_the_oldest_version_kept(max_lag):
+    pace = OnPolicyPace(2, max_lag)
+    run = simulate_on_policy(pace, actors=1, seed=0)
+    run.speeds = [1e-9, 1e9]
+    begun = [event for event in run.run() if event.kind == "begin"]
+    assert max(event.learned - pace.learned_before_act(event.number) for event in begun) == pace.versions - 1
+
+
+@many
+@given(on_policy, st.integers(1, 30), seeds, st.integers(0, 60))
+def test_a_pause_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace, actors, seed, moves):
+    run = simulate_on_policy(pace, actors, seed, steps=10**6)
+    for _ in range(moves):
+        run.move()
+    run.stop = held = pace.pause_ticket(run.learned)
+    begun = [event.number for event in run.run() if event.kind == "begin"]
+    assert sorted(begun) == list(range(held))
+    assert run.acted == held == run.learned * pace.unrolls_per_batch
+    assert not run.learning
+
+
+@given(on_policy, st.integers(0, 50))
+def test_a_pause_ticket_is_the_first_that_cannot_have_been_allowed(pace, learned):
+    held = pace.pause_ticket(learned)
+    assert not pace.may_act(held, learned)
+    assert pace.may_act(held - 1, learned)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0, 1), r"unrolls_per_batch is 0.*at least 1.*--set unrolls_per_batch=1"),
+        ((-3, 1), r"unrolls_per_batch is -3"),
+        ((1, -1), r"max_lag is -1.*--max-lag 0"),
+    ],
+)
+def test_on_policy_settings_that_cannot_work_are_refused_with_the_remedy(arguments, words):
+    with pytest.raises(ConfigError, match=words) as refusal:
+        OnPolicyPace(*arguments)
+    assert refusal.value.exit_code == 2
+
+
+# --- replay -------------------------------------------------------------------------------------------------
+
+ratios = st.sampled_from([Fraction(text) for text in ("1", "1/4", "0.37", "1/64", "3", "7/3", "0.05")])
+replay = st.builds(ReplayPace, utd_ratio=ratios, warmup=st.integers(1, 40), max_ahead=st.integers(0, 8))
+transitions = st.lists(st.integers(0, 12), min_size=1, max_size=30)
+
+
+def simulate_replay(pace: ReplayPace, counts: list[int], actors: int, seed: int) -> Simulation:
+    """Ticket k inserts counts[k] valid transitions, and learning step k takes it in."""
+    return Simulation(
+        lambda ticket, _acted, learned: pace.may_act(ticket, learned),
+        lambda acted, learned: learned < len(counts) and pace.may_learn(learned, acted),
+        actors,
+        len(counts),
+        Random(seed),
+    )
+
+
+def owed(pace: ReplayPace, counts: list[int], prefix: int) -> int:
+    """floor(r (M - W)) for the M valid transitions of a prefix, as the contract has it."""
+    return max(0, floor(pace.utd_ratio * (sum(counts[:prefix]) - pace.warmup)))
+
+
+@many
+@given(replay, transitions, st.integers(1, 12), seeds)
+def test_a_run_acts_all_its_tickets_and_takes_each_in(pace, counts, actors, seed):
+    run = simulate_replay(pace, counts, actors, seed)
+    run.run()
+    assert (run.acted, run.learned, run.learning) == (len(counts), len(counts), False)
+
+
+@many
+@given(replay, transitions)
+def test_each_learning_step_makes_as_many_updates_as_bring_the_sum_to_the_ratio(pace, counts):
+    made, valid = 0, 0
+    for step, count in enumerate(counts):
+        valid += count
+        due = pace.due(valid) - made
+        assert due >= 0
+        made += due
+        assert made == owed(pace, counts, step + 1)
+
+
+@many
+@given(replay, transitions, st.integers(1, 12), seeds)
+def test_the_learner_is_never_ahead_of_the_ratio(pace, counts, actors, seed):
+    for event in simulate_replay(pace, counts, actors, seed).run():
+        if event.kind == "finish":
+            made = owed(pace, counts, event.number + 1)  # by the end of this step
+            assert made <= owed(pace, counts, event.acted)
+
+
+@many
+@given(replay, transitions, st.integers(1, 12), seeds)
+def test_actors_are_never_more_than_max_ahead_tickets_ahead_of_the_ratio(pace, counts, actors, seed):
+    for event in simulate_replay(pace, counts, actors, seed).run():
+        if event.kind == "begin":
+            assert event.number <= event.acted + pace.max_ahead
+            made = owed(pace, counts, event.learned)
+            assert made >= owed(pace, counts, max(0, event.number - pace.max_ahead))
+
+
+@many
+@given(replay, transitions, seeds)
+def test_without_a_lead_acting_and_learning_take_turns(pace, counts, seed):
+    pace = ReplayPace(pace.utd_ratio, pace.warmup, max_ahead=0)
+    under_way = 0
+    for event in simulate_replay(pace, counts, actors=4, seed=seed).run():
+        under_way += 1 if event.kind in {"begin", "learn"} else -1
+        assert under_way <= 1
+        if event.kind == "begin":
+            assert (event.number, event.learned) == (event.acted, event.acted)
+
+
+@many
+@given(replay, st.integers(0, 30))
+def test_a_replay_is_held_at_the_first_ticket_that_cannot_have_been_allowed(pace, learned):
+    held = pace.pause_ticket(learned)
+    assert not pace.may_act(held, learned)
+    assert pace.may_act(held - 1, learned)
+
+
+@many
+@given(replay, transitions, st.integers(1, 12), seeds)
+def test_no_more_tickets_than_in_flight_are_under_way_or_not_yet_taken_in(pace, counts, actors, seed):
+    begun, most = 0, 0
+    for event in simulate_replay(pace, counts, actors, seed).run():
+        if event.kind == "begin":
+            begun += 1
+            most = max(most, begun - event.learned)
+    assert most <= pace.in_flight
+    assert pace.versions == pace.in_flight
+
+
+@pytest.mark.parametrize("max_ahead", [0, 1, 5])
+def test_eager_actors_use_the_whole_lead(max_ahead):
+    pace = ReplayPace(Fraction(1), warmup=3, max_ahead=max_ahead)
+    run = simulate_replay(pace, [1] * 30, actors=max_ahead + 1, seed=0)
+    run.speeds = [1e-9, *[1e9] * max_ahead, 1e9]
+    begun = [event for event in run.run() if event.kind == "begin"]
+    assert max(event.number - event.learned for event in begun) == max_ahead
+
+
+@given(ratios, st.integers(1, 10**6), st.integers(0, 10**12))
+def test_due_is_the_exact_floor_at_any_size(ratio, warmup, valid):
+    expected = floor(ratio * (valid - warmup)) if valid > warmup else 0
+    assert ReplayPace(ratio, warmup, 0).due(valid) == expected
+
+
+def test_due_does_not_round_down_as_a_float_would():
+    assert floor(0.29 * 100) == 28
+    assert ReplayPace(Fraction("0.29"), warmup=1, max_ahead=0).due(1 + 100) == 29
+
+
+@given(replay)
+def test_the_first_update_is_due_when_the_warmup_and_one_updates_worth_are_in(pace):
+    per_update = -(-pace.utd_ratio.denominator // pace.utd_ratio.numerator)
+    assert pace.due(pace.warmup + per_update - 1) == 0
+    assert pace.due(pace.warmup + per_update) >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((Fraction(0), 1, 0), r"utd_ratio is 0.*positive.*--set utd_ratio=1"),
+        ((Fraction(-1, 4), 1, 0), r"utd_ratio is -1/4"),
+        ((Fraction(1), 1, -1), r"max_ahead is -1.*--set max_ahead=0"),
+        ((Fraction(1), 99, 0, 100), r"warmup is 99.*needs 100.*--set warmup=100"),
+        ((Fraction(1), 0, 0), r"warmup is 0.*needs 1.*--set warmup=1"),
+    ],
+)
+def test_replay_settings_that_cannot_work_are_refused_with_the_remedy(arguments, words):
+    with pytest.raises(ConfigError, match=words) as refusal:
+        ReplayPace(*arguments)
+    assert refusal.value.exit_code == 2
+
+
+def test_settings_at_the_edge_are_accepted():
+    assert OnPolicyPace(unrolls_per_batch=1, max_lag=0).in_flight == 1
+    assert ReplayPace(Fraction(1), warmup=100, max_ahead=0, sample_needs=100).due(101) == 1
+
+
+@many
+@given(replay, st.integers(0, 60), st.integers(0, 60))
+def test_to_whoever_waits_a_replay_is_batches_of_one_ticket_with_a_lag_of_max_ahead(pace, ticket, learned):
+    """What is proven of gate, slots and versions for the one pace holds for the other."""
+    twin = OnPolicyPace(unrolls_per_batch=1, max_lag=pace.max_ahead)
+    assert pace.tickets_of(learned) == twin.tickets_of(learned)
+    assert pace.learned_before_act(ticket) == twin.learned_before_act(ticket)
+    assert pace.acted_before_learn(learned) == twin.acted_before_learn(learned)
+    assert pace.may_act(ticket, learned) == twin.may_act(ticket, learned)
+    assert pace.may_learn(learned, ticket) == twin.may_learn(learned, ticket)
+    assert pace.pause_ticket(learned) == twin.pause_ticket(learned)
+    assert (pace.in_flight, pace.versions) == (twin.in_flight, twin.versions)

@@ -1,0 +1,70 @@
+"""What EnvPool is asked for, which can be said without it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
+from offbeat.envs.adapters.envpool import Pool, _arguments, _own_limit
+from offbeat.envs.limits import NO_LIMITS, Limits
+from offbeat.envs.rows import empty_rows
+
+GAME = SimpleNamespace(use_fire_reset=True, frame_skip=4)
+
+
+def test_settings_of_games_get_the_names_that_envpool_has_for_them() -> None:
+    settings = EnvConfig(fire_reset=False, episodic_life=True, noop_max=5, max_frames=400)
+    assert _arguments("envpool:Pong-v5", GAME, settings) == {
+        "stack_num": 1,
+        "use_fire_reset": False,
+        "episodic_life": True,
+        "noop_max": 5,
+        "max_episode_steps": 100,
+    }
+    assert _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(reward_scale=2)) == {}
+
+
+def test_what_means_nothing_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="frame_skip is 2, which is not supported by envpool:Ant-v4"):
+        _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(frame_skip=2))
+    with pytest.raises(ConfigError, match="pass --set noop_max=1"):
+        _arguments("envpool:Pong-v5", GAME, EnvConfig(noop_max=0))
+
+
+UNLIMITED = 2**31 - 1
+
+
+def test_a_pool_without_a_limit_refuses_that_of_the_run_and_is_not_cut_by_an_evaluation() -> None:
+    with pytest.raises(ConfigError, match="max_episode_steps is 7, but EnvPool's CliffWalking-v1 has no time limit"):
+        _own_limit("envpool:CliffWalking-v1", UNLIMITED, Limits(run=7))
+    assert _own_limit("envpool:CliffWalking-v1", UNLIMITED, Limits(evaluation=7)) == (None, NO_LIMITS)
+    assert _own_limit("envpool:Ant-v4", 1000, Limits(run=7)) == (1000, Limits(run=7))
+    assert _own_limit("envpool:BabyAI-Unlock-v0", 0, Limits(run=7)) == (None, Limits(run=7)), "each level has its own"
+
+
+class EndlessPool:
+    """A stand-in for a pool that does not know the limit that it was given: it only counts."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    elapsed = 0
+
+    def recv(self) -> tuple[object, ...]:
+        self.elapsed += 1
+        flags = np.zeros(2, np.bool_)
+        elapsed = np.full(2, self.elapsed, np.int32)
+        return np.zeros((2, 1), np.float32), np.zeros(2, np.float32), flags, flags, {"elapsed_step": elapsed}
+
+
+def test_a_pool_that_plays_on_beyond_its_limit_fails_instead_of_giving_wrong_rows() -> None:
+    leaf = Leaf("observation", (1,), "float32")
+    spec = EnvSpec("envpool:Highway-v0", (leaf,), ActionSpec("discrete", (), nvec=(2,)), 2)
+    pool = Pool(spec, EndlessPool(), empty_rows([leaf], 2), 0, limit=3)
+    pool.recv(), pool.recv()
+    with pytest.raises(EnvFailed, match="column 0: max_episode_steps is 3, but EnvPool's Highway-v0 has no time limit"):
+        pool.recv()

@@ -1,0 +1,610 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors import safe_open
+from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
+
+from offbeat import checkpoint, files
+from offbeat.core.errors import ConfigError
+from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore, load
+
+# --- round trips --------------------------------------------------------------------------------------------
+
+dtypes = st.sampled_from(["float32", "float64", "int64", "int32", "uint8", "bool"])
+arrays = dtypes.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)))
+keys = st.text("abc/._ -", min_size=1, max_size=5)
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+states = st.recursive(
+    plain | arrays, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=12
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in value, type, dtype and bits."""
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(keys, states, max_size=4), st.dictionaries(keys, arrays, max_size=3))
+def test_what_is_saved_is_loaded_bit_for_bit(tmp_path_factory, state, weights):
+    store = store_in(tmp_path_factory.mktemp("run"))
+    saved = Checkpoint(weights, {"env": "E"}, state)
+    loaded = load(store.save(5, saved, ["latest"]))
+    assert same(state, loaded.state)
+    assert same(dict(sorted(weights.items())), dict(sorted(loaded.weights.items())))
+    assert loaded.policy == {"env": "E"}
+
+
+def test_random_generators_and_large_numbers_survive(tmp_path):
+    random = np.random.default_rng(3)
+    random.random(5)
+    state = {"random": random.bit_generator.state, "big": 2**127 + 1, "tiny": 5e-324}
+    loaded = load(store_in(tmp_path).save(1, Checkpoint({}, {}, state), []))
+    assert loaded.state == state
+    again = np.random.default_rng()
+    again.bit_generator.state = loaded.state["random"]
+    assert again.random() == random.random()
+
+
+def test_the_weights_file_has_no_metadata_so_equal_weights_are_equal_files(tmp_path):
+    weights = {"b": np.arange(3.0), "a": np.ones((2, 2), np.float32)}
+    first = store_in(tmp_path / "1").save(1, Checkpoint(weights, {}, {"counters": 1}), ["latest"])
+    other = store_in(tmp_path / "2").save(2, Checkpoint(dict(reversed(weights.items())), {}, None), ["best"])
+    files = [path / "weights.safetensors" for path in (first, other)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    with safe_open(files[0], "numpy") as file:
+        assert file.metadata() is None
+
+
+# --- links and pruning --------------------------------------------------------------------------------------
+
+
+def store_in(run: Path, kept: int = 3) -> CheckpointStore:
+    run.mkdir(exist_ok=True)
+    return CheckpointStore(run / "checkpoints", kept)
+
+
+def full(number: int) -> Checkpoint:
+    return Checkpoint({"w": np.full(4, number, np.float32)}, {"env": "E"}, {"number": number})
+
+
+def weights_alone() -> Checkpoint:
+    return Checkpoint({"w": np.zeros(4, np.float32)}, {"env": "E"}, None)
+
+
+def names(store: CheckpointStore) -> list[str]:
+    return sorted(path.name for path in store.path("latest").parent.iterdir())
+
+
+def test_the_best_and_the_newest_few_are_kept(tmp_path):
+    store = store_in(tmp_path, kept=2)
+    store.save(1, weights_alone(), ["best"])
+    for number in range(2, 9):
+        store.save(number, full(number), ["latest"])
+    assert names(store) == ["best", "latest", *(f"step-{n:012d}" for n in (1, 7, 8))]
+    assert load(store.path("latest")).state == {"number": 8}
+    assert load(store.path("best")).state is None
+
+
+def test_weights_alone_are_kept_while_they_are_the_best_and_take_no_place_of_others(tmp_path):
+    store = store_in(tmp_path, kept=2)
+    for number in range(1, 9):
+        store.save(number, full(number) if number % 2 else weights_alone(), ["latest" if number % 2 else "best"])
+    assert names(store) == ["best", "latest", *(f"step-{n:012d}" for n in (5, 7, 8))]
+    assert store.full() == [f"step-{n:012d}" for n in (5, 7)]
+
+
+def test_what_lies_beyond_the_point_that_a_run_goes_on_from_is_dropped_but_for_the_best(tmp_path):
+    store = store_in(tmp_path)
+    for number in (1, 2, 3):
+        store.save(number, full(number), ["latest"])
+    store.save(4, weights_alone(), ["best"])
+    store._link("latest", store.path("step-000000000001"))
+    store.drop_beyond(1)
+    assert names(store) == ["best", "latest", "step-000000000001", "step-000000000004"]
+
+
+def test_a_best_checkpoint_beyond_the_latest_takes_neither_the_replay_nor_the_place_of_another(tmp_path):
+    store = store_in(tmp_path, kept=2)
+    store.save(1, replayed(1), ["latest"])
+    store.save(9, replayed(9), ["best", "latest"])
+    store._link("latest", store.save(2, replayed(2), ["latest"]))
+    for number in (3, 4):
+        store.save(number, replayed(number), ["latest"])
+    assert store.full() == [f"step-{n:012d}" for n in (3, 4, 9)]
+    assert load(store.path("latest"), with_replay=True).replay is not None
+    assert load(store.path("best"), with_replay=True).replay_dropped
+
+
+def test_a_second_save_at_one_env_step_has_a_directory_of_its_own(tmp_path):
+    store = store_in(tmp_path)
+    for number in (1, 2, 3):
+        store.save(7, full(number), ["latest"])
+    store.save(8, full(8), ["latest"])
+    assert names(store) == ["latest", "step-000000000007-3", "step-000000000008"]
+    assert load(store.path("step-000000000007")).state == {"number": 3}
+
+
+def test_weights_of_an_earlier_process_are_not_taken_for_those_of_this_one(tmp_path):
+    store_in(tmp_path).save(7, weights_alone(), ["best"])
+    other = Checkpoint({"w": np.ones(4, np.float32)}, {"env": "E"}, None)
+    store = store_in(tmp_path)
+    store.save(7, other, ["best", "latest"])
+    assert same(load(store.path("best")).weights, other.weights)
+
+
+def test_weights_alone_never_take_the_place_of_a_full_checkpoint_of_that_step(tmp_path):
+    store = store_in(tmp_path)
+    store.save(1, full(1), ["latest"])
+    store.save(1, weights_alone(), ["best"])
+    assert load(store.path("latest")).state == load(store.path("best")).state == {"number": 1}
+
+
+def test_a_full_checkpoint_stands_beside_weights_alone_of_that_step(tmp_path):
+    store = store_in(tmp_path)
+    store.save(1, weights_alone(), ["best"])
+    store.save(1, full(1), ["latest"])
+    assert load(store.path("best")).state is None
+    assert load(store.path("latest")).state == {"number": 1}
+
+
+def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
+    store = store_in(tmp_path)
+    store.save(1, full(1), ["latest"])
+    left = tmp_path / "checkpoints" / ".writing-step-000000000002"
+    left.mkdir()
+    (left / "weights.safetensors").write_bytes(b"half")
+    store.save(2, full(2), ["latest"])
+    assert names(store) == ["latest", "step-000000000001", "step-000000000002"]
+    assert load(store.path("latest")).state == {"number": 2}
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path):
+    store = store_in(tmp_path)
+    store.save(7, full(7), ["latest"])
+    with pytest.raises(ConfigError, match="has no checkpoint 'best'; it has latest, step-000000000007"):
+        store.path("best")
+
+
+# --- damage -------------------------------------------------------------------------------------------------
+
+FILES = ["weights.safetensors", "policy.json", "state.json", "state.safetensors", "manifest.json"]
+
+
+@pytest.fixture(scope="module")
+def sound_run(tmp_path_factory) -> Path:
+    return small_run(tmp_path_factory.mktemp("sound") / "run", stop_at=500, steps=1000).path
+
+
+@pytest.fixture
+def run(sound_run, tmp_path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(sound_run, tmp_path / "run", symlinks=True))
+
+
+def flip_a_byte(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+DAMAGES = [flip_a_byte, cut_short, empty, Path.unlink]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_checkpoint_is_never_used_and_nothing_changes(run, file, damage, tmp_path):
+    damage(run / "checkpoints" / "latest" / file)
+    before = contents(tmp_path)
+    commands = [
+        ("resume", run),
+        ("eval", run, "--episodes", 1),
+        ("train", "ppo", "CartPole-v1", "--init-from", run, "--run-dir", tmp_path / "new"),
+    ]
+    for command in commands:
+        said = offbeat(*command)
+        assert said.code == 2
+        assert "is damaged" in said.err
+        assert file in said.err or file == "manifest.json"  # which may name another file by a wrong hash
+        assert "Traceback" not in said.err
+    assert contents(tmp_path) == before
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from(FILES), st.integers(0, 10**6), st.integers(1, 255))
+def test_no_changed_byte_changes_what_is_loaded(sound_run, tmp_path_factory, file, place, difference):
+    sound = sound_run / "checkpoints" / "latest"
+    checkpoint = Path(shutil.copytree(sound, tmp_path_factory.mktemp("changed") / "checkpoint"))
+    data = bytearray((checkpoint / file).read_bytes())
+    data[place % len(data)] ^= difference
+    (checkpoint / file).write_bytes(bytes(data))
+    try:
+        loaded = load(checkpoint)
+    except ConfigError:
+        return
+    assert file == "manifest.json"  # a space may have become another kind of space
+    assert same(vars(load(sound)), vars(loaded))
+
+
+def test_a_checkpoint_of_another_format_names_what_can_read_it(run):
+    file = run / "checkpoints" / "latest" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    file.write_text(json.dumps(manifest | {"format": 99}))
+    said = offbeat("resume", run)
+    assert said.code == 2
+    assert "format 99" in said.err
+    assert "use the version of offbeat that wrote it" in said.err
+
+
+def test_another_checkpoint_can_be_named_when_the_latest_is_damaged(tmp_path):
+    run = small_run(tmp_path / "run", checkpoint_every=500).path
+    flip_a_byte(run / "checkpoints" / "latest" / "weights.safetensors")
+    older = min((run / "checkpoints").glob("step-*")).name
+    assert offbeat("eval", run, "--episodes", 1).code == 2
+    assert offbeat("eval", run, "--episodes", 1, "--checkpoint", older).code == 0
+
+
+# --- the replay ---------------------------------------------------------------------------------------------
+
+REPLAY = "replay.safetensors"
+recorded = st.sampled_from([*"?BHILbhil", "float16", "float32", "float64"]).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
+)
+
+
+def with_gaps(array: np.ndarray) -> np.ndarray:
+    """The same values, at every other place of a larger array, in another order of axes."""
+    wide = np.zeros([2 * length for length in array.shape[::-1]], array.dtype)
+    every_other: Any = (*(slice(1, None, 2) for _ in wide.shape), ...)
+    view = wide[every_other].T
+    view[...] = array
+    return view
+
+
+def rings(number: int, rows: int = 50) -> dict[str, np.ndarray]:
+    return {
+        "0/observation": np.full((rows, 3), number, np.float32),
+        "0/valid": np.ones(rows, bool),
+        "0/behavior_version": np.arange(number, number + rows),
+    }
+
+
+def replayed(number: int, rows: int = 50) -> Checkpoint:
+    return Checkpoint({"w": np.full(4, number)}, {"env": "E"}, {"number": number}, rings(number, rows))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(keys, recorded, max_size=4), st.integers(8, 40), st.booleans())
+def test_a_replay_is_loaded_bit_for_bit_whatever_the_chunks_and_gaps(tmp_path_factory, replay, chunk_bytes, gaps):
+    store = store_in(tmp_path_factory.mktemp("run"))
+    given_ = {name: with_gaps(array) for name, array in replay.items()} if gaps else replay
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "CHUNK_BYTES", chunk_bytes)
+        path = store.save(5, Checkpoint({}, {}, {}, given_), ["latest"])
+    loaded = load(path, with_replay=True)
+    assert loaded.replay is not None
+    assert same(dict(sorted(replay.items())), dict(sorted(loaded.replay.items())))
+    assert not any(array.flags.writeable for array in loaded.replay.values())
+    assert all(array.flags.aligned for array in loaded.replay.values())
+    with safe_open(path / REPLAY, "numpy") as file:  # what others read of it
+        assert sorted(file.keys()) == sorted(replay)
+        assert all(same(array, file.get_tensor(name)) for name, array in replay.items())
+
+
+def test_what_is_hashed_is_what_is_written_though_somebody_writes_to_the_array_meanwhile(tmp_path, monkeypatch):
+    row = np.zeros(64, np.float32)
+
+    class Meddled:
+        """A digest; before it looks, an actor has gone on."""
+
+        def __init__(self, *given: bytes) -> None:
+            self._digest = real(*given)
+
+        def update(self, data: bytes) -> None:
+            row[:] += 1
+            self._digest.update(data)
+
+        def hexdigest(self) -> str:
+            return str(self._digest.hexdigest())
+
+    real = hashlib.sha256
+    with monkeypatch.context() as patched:
+        patched.setattr(hashlib, "sha256", Meddled)
+        saved = Checkpoint({}, {}, {}, {"row": row})
+        path = store_in(tmp_path).save(1, saved, ["latest"])
+    assert row[0] > 0
+    assert load(path, with_replay=True).replay is not None
+
+
+def test_only_who_asks_gets_the_replay(tmp_path):
+    path = store_in(tmp_path).save(1, replayed(1), ["latest"])
+    flip_a_byte(path / REPLAY)
+    loaded = load(path)
+    assert (loaded.state, loaded.replay, loaded.replay_dropped) == ({"number": 1}, None, False)
+
+
+def test_a_checkpoint_without_a_replay_says_that_it_had_none(tmp_path):
+    loaded = load(store_in(tmp_path).save(1, full(1), ["latest"]), with_replay=True)
+    assert (loaded.replay, loaded.replay_dropped) == (None, False)
+
+
+def test_a_checkpoint_from_before_there_were_replays_is_still_read(tmp_path):
+    path = store_in(tmp_path).save(1, full(1), ["latest"])
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["replay"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    loaded = load(path, with_replay=True)
+    assert (loaded.state, loaded.replay, loaded.replay_dropped) == ({"number": 1}, None, False)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_replay_is_never_loaded(tmp_path, damage):
+    path = store_in(tmp_path).save(1, replayed(1), ["latest"])
+    damage(path / REPLAY)
+    with pytest.raises(ConfigError, match=r"is damaged: replay\.safetensors"):
+        load(path, with_replay=True)
+
+
+def loaded_with_a_changed_byte(path: Path, file: str, place: int, difference: int) -> Checkpoint | None:
+    """What is loaded then, None where it is refused; the byte is put back."""
+    sound = (path / file).read_bytes()
+    changed = bytearray(sound)
+    changed[place % len(changed)] ^= difference
+    (path / file).write_bytes(changed)
+    try:
+        return load(path, with_replay=True)
+    except ConfigError:
+        return None
+    finally:
+        (path / file).write_bytes(sound)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from([*FILES, REPLAY]), st.integers(0, 10**6), st.integers(1, 255))
+def test_no_changed_byte_changes_what_is_loaded_with_a_replay(tmp_path_factory, file, place, difference):
+    path = store_in(tmp_path_factory.mktemp("run")).save(1, replayed(1, rows=3), [])
+    loaded = loaded_with_a_changed_byte(path, file, place, difference)
+    assert loaded is None or same(vars(load(path, with_replay=True)), vars(loaded))
+
+
+def test_no_changed_byte_of_a_manifest_hides_that_there_is_a_replay_or_was_one(tmp_path):
+    store = store_in(tmp_path)
+    dropped, newest = (store.save(number, replayed(number, rows=3), ["latest"]) for number in (1, 2))
+    for path in (dropped, newest):
+        expected = (path == newest, path == dropped)
+        for place in range(len((path / "manifest.json").read_bytes())):
+            loaded = loaded_with_a_changed_byte(path, "manifest.json", place, 1)
+            assert loaded is None or (loaded.replay is not None, loaded.replay_dropped) == expected
+
+
+def test_neither_saving_nor_loading_makes_a_copy(tmp_path):
+    wide = np.arange(2 * 8_000_000, dtype=np.float32).reshape(500, -1, 2)
+    replay: dict[str, np.ndarray] = {
+        "contiguous": wide,
+        "gaps": wide[:, :, 1],
+        "transposed": wide.T,
+        "bytes": wide.view(np.uint8),
+    }
+    store = store_in(tmp_path)
+    tracemalloc.start()
+    path = store.save(1, Checkpoint({}, {}, {}, replay), ["latest"])
+    loaded = load(path, with_replay=True).replay
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert loaded is not None
+    assert all(np.array_equal(replay[name], loaded[name]) for name in replay)
+    assert sum(array.nbytes for array in replay.values()) > 200_000_000
+    assert most < 5_000_000
+
+
+def test_a_loaded_replay_outlives_its_file(tmp_path):
+    store = store_in(tmp_path, kept=1)
+    loaded = load(store.save(1, replayed(1), ["latest"]), with_replay=True).replay
+    store.save(2, replayed(2), ["latest"])
+    assert not (tmp_path / "checkpoints" / "step-000000000001").exists()
+    assert loaded is not None
+    assert same(dict(sorted(rings(1).items())), dict(sorted(loaded.items())))
+
+
+def with_replays(store: CheckpointStore) -> list[int]:
+    """Those that have one, which all can be loaded; the others say that theirs was dropped."""
+    found = []
+    for name in store.full():
+        loaded = load(store.path(name), with_replay=True)
+        assert loaded.state == {"number": int(name.split("-")[1])}
+        assert loaded.replay_dropped == (loaded.replay is None)
+        if loaded.replay is not None:
+            assert same(dict(sorted(rings(loaded.state["number"]).items())), dict(sorted(loaded.replay.items())))
+            found.append(loaded.state["number"])
+    return found
+
+
+def test_only_the_newest_full_checkpoint_keeps_its_replay(tmp_path):
+    store = store_in(tmp_path, kept=3)
+    for number in range(1, 6):
+        store.save(number, replayed(number), ["best", "latest"] if number == 1 else ["latest"])
+        assert with_replays(store) == [number]
+        assert len(list(tmp_path.rglob(REPLAY))) == 1
+    assert store.full() == [f"step-{n:012d}" for n in (1, 3, 4, 5)]
+    assert load(store.path("best"), with_replay=True).replay_dropped
+
+
+def test_checkpoints_without_a_replay_take_none_away(tmp_path):
+    store = store_in(tmp_path)
+    store.save(1, replayed(1), ["latest"])
+    store.save(2, weights_alone(), ["best"])
+    store.save(3, full(3), ["latest"])
+    assert load(store.path("step-000000000001"), with_replay=True).replay is not None
+
+
+def test_the_same_step_saved_again_has_the_new_replay(tmp_path):
+    store = store_in(tmp_path)
+    store.save(1, weights_alone(), ["best"])
+    for _ in range(2):
+        store.save(1, replayed(1), ["latest"])
+        assert with_replays(store) == [1]
+
+
+@pytest.mark.parametrize("room", [0, 1000, 500_000, 1_000_000])
+def test_without_room_for_a_replay_the_last_one_stays(tmp_path, room):
+    store = store_in(tmp_path)
+    store.save(1, replayed(1), ["latest"])
+    before = contents(tmp_path)
+    with files_up_to(room), pytest.raises(OSError, match="too large"):
+        store.save(2, replayed(2, rows=50_000), ["latest"])
+    assert contents(tmp_path) == before
+    store.save(2, replayed(2), ["latest"])
+    assert with_replays(store) == [2]
+
+
+def test_an_older_replay_is_taken_away_where_nothing_can_be_written(tmp_path, monkeypatch):
+    store = store_in(tmp_path)
+    store.save(1, replayed(1), ["latest"])
+    prune = store._prune
+    monkeypatch.setattr(store, "_prune", lambda: None)
+    store.save(2, replayed(2), ["latest"])
+    with files_up_to(0):
+        prune()
+    assert with_replays(store) == [2]
+
+
+def test_a_replay_is_deleted_only_once_the_disk_has_the_manifest_that_says_so(tmp_path, monkeypatch):
+    store = store_in(tmp_path)
+    first = store.save(1, replayed(1), ["latest"])
+    sync = files.sync
+
+    def fail(path: Path) -> None:
+        if path == first:
+            raise OSError("no answer from the disk")
+        sync(path)
+
+    monkeypatch.setattr(checkpoint, "sync", fail)
+    store.save(2, replayed(2), ["latest"])
+    assert (first / REPLAY).exists()
+    assert with_replays(store) == [2]
+    monkeypatch.setattr(checkpoint, "sync", sync)
+    store.save(3, replayed(3), ["latest"])
+    assert with_replays(store) == [3]
+    assert not (first / REPLAY).exists()
+
+
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink"}
+"""What Python tells before it changes something on the disk."""
+
+
+def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]) -> bool:
+    """Save in a child that ends without a word before its so-manieth touch of the disk; return whether it got there."""
+    child = os.fork()
+    if not child:
+        try:
+            touches = count(1)
+
+            def touch(*_: object) -> None:
+                if next(touches) == moment:
+                    os._exit(9)
+
+            chunks, sync = checkpoint._chunks, files.sync
+
+            def touched_chunks(array: np.ndarray) -> Iterator[memoryview]:
+                for chunk in chunks(array):
+                    touch()
+                    yield chunk
+
+            def touched_sync(path: Path) -> None:
+                touch()
+                sync(path)
+
+            checkpoint._chunks, checkpoint.CHUNK_BYTES = touched_chunks, 200
+            setattr(checkpoint, "sync", touched_sync)  # noqa: B010 - it is not the module's own
+            sys.addaudithook(lambda event, _: touch() if event in CHANGES else None)
+            store.save(number, replayed(number), names)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in {0, 9}
+    return code == 9
+
+
+def test_a_save_killed_at_any_moment_leaves_whole_checkpoints_and_a_replay_to_go_on_with(tmp_path):
+    """Three are kept, of which the last save deletes one and takes a replay away from another."""
+    for moment in count(1):
+        store = store_in(tmp_path / str(moment), kept=3)
+        for number in range(1, 5):
+            store.save(number, replayed(number), ["latest"])
+        killed = killed_at(moment, store, 5, ["latest", "best"])
+        latest = load(store.path("latest"), with_replay=True)
+        assert latest.state is not None
+        assert latest.state["number"] in {4, 5}
+        assert latest.replay is not None
+        assert set(with_replays(store)) <= {4, 5}
+        for name in ("latest", "best"):
+            link = tmp_path / str(moment) / "checkpoints" / name
+            assert not link.is_symlink() or link.exists()
+        store.drop_beyond(latest.state["number"])  # as a run does that goes on from there
+        store.save(6, replayed(6), ["latest"])
+        assert with_replays(store) == [6]
+        assert len(list((tmp_path / str(moment)).rglob(REPLAY))) == 1
+        assert not list((tmp_path / str(moment) / "checkpoints").glob(".writing*"))
+        shutil.rmtree(tmp_path / str(moment))
+        if not killed:
+            break
+    assert moment > 60  # nothing was left out
+
+
+def test_latest_and_best_lead_to_a_whole_checkpoint_whenever_a_second_save_at_one_env_step_is_killed(tmp_path):
+    for moment in count(1):
+        store = store_in(tmp_path / str(moment))
+        store.save(5, replayed(5), ["best", "latest"])
+        killed = killed_at(moment, store, 5, ["best", "latest"])
+        for name in ("latest", "best"):
+            assert load(store.path(name), with_replay=True).state == {"number": 5}
+        assert load(store.path("latest"), with_replay=True).replay is not None
+        shutil.rmtree(tmp_path / str(moment))
+        if not killed:
+            break
+    assert moment > 40  # nothing was left out
+
+
+# --- what is best -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoint_every", [0, 256, 300])
+def test_the_best_checkpoint_is_the_best_by_evaluation(tmp_path, checkpoint_every):
+    run = small_run(tmp_path / "run", checkpoint_every=checkpoint_every, eval_every=256, eval_episodes=3, steps=3000)
+    lines = [line for line in lines_of(run.path) if line["evaluations"]]
+    best = max(line["eval_return_mean"] for line in lines)
+    first = next(line for line in lines if line["eval_return_mean"] == best)
+    policy = load(run.path / "checkpoints" / "best").policy
+    assert (policy["env_steps"], policy["learning_step"]) == (first["env_steps"], first["learning_step"])
+    assert lines[-1]["best_eval_return_mean"] == best
+    assert len({line["eval_return_mean"] for line in lines}) > 2

@@ -1,0 +1,159 @@
+"""What a run directory says is true and lies on the disk: when it is deleted, and when the disk is full, too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
+
+from offbeat import files, run_to_end
+from offbeat.api.run import Seldom
+from offbeat.config.resolve import resolve
+from offbeat.run_directory.checkpoint import load
+from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
+
+# --- on the disk --------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_needs_to_go_on_is_synced(tmp_path, monkeypatch):
+    synced, fsync = set(), os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    small_run(tmp_path / "new" / "run", steps=64)
+    run = tmp_path / "new" / "run"
+    assert {tmp_path, tmp_path / "new", run, run / "checkpoints", run / "metrics.jsonl"} <= synced
+    assert {run / ".config.toml.new", run / ".status.json.new"} <= synced  # before they were renamed
+    assert not list(run.glob(".*.new"))
+
+
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path):
+    (tmp_path / "file").write_text("old")
+    with files_up_to(2), pytest.raises(OSError, match="too large"):
+        files.replace_file(tmp_path / "file", b"new and long")
+    assert contents(tmp_path).keys() == {"file"}
+    assert (tmp_path / "file").read_text() == "old"
+
+
+# --- deleted ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"checkpoint_every": 64}, {"runtime": "processes", "actors": 2}, {"eval_every": 128, "eval_episodes": 10**6}],
+    ids=["serial", "about to save", "processes", "evaluating"],
+)
+def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, capsys, settings):
+    run = tmp_path / "run"
+
+    def delete(_line: dict[str, Any]) -> None:
+        shutil.rmtree(run, ignore_errors=True)
+
+    with pytest.raises(RunDirectoryGone, match="deleted or moved while the run went on") as gone:
+        small_run(run, steps=10_000, progress="lines", callbacks=[delete], **settings)
+    assert not getattr(gone.value, "__notes__", [])
+    assert "could not" not in capsys.readouterr().err
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("moment", ["write_status", "presence", "store"])
+def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_run_in_the_same_way(
+    tmp_path, monkeypatch, moment
+):
+    run, called = tmp_path / "run", getattr(RunDirectory, moment)
+
+    def delete_first(self: RunDirectory, *arguments: Any, **named: Any) -> Any:
+        shutil.rmtree(run, ignore_errors=True)
+        return called(self, *arguments, **named)
+
+    monkeypatch.setattr(RunDirectory, moment, delete_first)
+    with pytest.raises(RunDirectoryGone, match="deleted or moved while the run went on"):
+        small_run(run, steps=64)
+    assert not run.exists()
+
+
+def test_a_run_directory_that_is_replaced_by_another_counts_as_deleted(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
+    presence = directory.presence()
+    presence.require()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RunDirectoryGone):
+        presence.require(at_once=True)
+
+
+# --- a full disk --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [0, 1000, 6000])
+def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing_behind(tmp_path, room):
+    with files_up_to(room):
+        said = offbeat(*small_arguments(tmp_path / "mine" / "run", hidden_sizes=(64, 64)))
+    assert said.code == 2
+    assert "make room" in said.err
+    assert "Traceback" not in said.err
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_status_is_told_where_there_is_no_room_for_a_second_file(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
+    directory.write_status("running", "a reason that is longer than the other one", children={"actor": [1, 2, 3]})
+    (directory.path / ".status.json.new").mkdir()  # so that none can be written
+    directory.write_status("failed", "no room")
+    assert (status_of(directory.path)["state"], status_of(directory.path)["reason"]) == ("failed", "no room")
+
+
+def test_warnings_are_passed_on_once_a_minute_with_the_number_of_those_in_between(monkeypatch):
+    told: list[str] = []
+    warn = Seldom(told.append)
+    for _ in range(3):
+        warn("no room")
+    monkeypatch.setattr(run_to_end, "monotonic", lambda: float("inf"))
+    warn("still no room")
+    assert told == ["no room", "still no room; 2 more since the last warning"]
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A disk of 3 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this process may not mount a disk")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_run_on_a_disk_that_fills_warns_once_ends_as_failed_and_resumes_when_there_is_room(small_disk, capsys):
+    run, ballast = small_disk / "run", small_disk / "ballast"
+
+    def fill(line: dict[str, Any]) -> None:
+        if line["env_steps"] >= 256 and not ballast.exists():
+            try:
+                with ballast.open("wb") as file:
+                    while True:
+                        file.write(bytes(4096))
+                        file.flush()
+            except OSError:
+                return
+
+    with pytest.raises(Exception, match="could not be saved"):
+        small_run(run, progress="lines", callbacks=[fill], checkpoint_every=128, hidden_sizes=(64, 64))
+    told = capsys.readouterr().err
+    assert told.count("could not be written") == 1
+    assert status_of(run)["state"] == "failed"
+    assert load(run / "checkpoints" / "latest").state is not None
+    ballast.unlink()
+    assert offbeat("resume", run, "--progress", "none").code == 0

@@ -1,0 +1,148 @@
+"""Evaluations run in a supervised process: what fails there costs an evaluation, not the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from tests.reference.run_envs import Wave
+from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+
+from offbeat.runtime.evaluation import schedule as evaluations
+
+ENVS = ("tests.reference.evaluated_envs",)
+EVALUATED: dict[str, Any] = {"eval_every": 1024, "eval_episodes": 3, "imports": ENVS}
+PROCESSES: dict[str, Any] = EVALUATED | {"runtime": "processes", "actors": 2, "max_lag": 1}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def train(env: str, **settings: Any) -> Said:
+    return offbeat(*small_arguments(Path("run"), f"evaluated/{env}-v0", **settings))
+
+
+def last_line() -> dict[str, Any]:
+    return lines_of(Path("run"))[-1]
+
+
+@pytest.mark.parametrize("settings", [EVALUATED, PROCESSES], ids=["serial", "processes"])
+def test_an_env_that_ends_its_process_in_evaluations_does_not_end_the_run(settings):
+    said = train("ExitsInEvaluations", **settings, restart_budget=1)
+    assert said.code == 0, said.err
+    last = last_line()
+    assert last["evaluations"] == 0
+    assert last["evaluations_failed"] >= 1
+    assert last["actor_restarts"] == 0
+    assert "evaluation failed, and training goes on" in said.err
+    assert "ended with exit code 3" in said.err
+    assert not (Path("run") / "checkpoints" / "best").exists()
+
+
+def test_an_env_that_raises_in_an_evaluation_is_told_with_the_env_steps_that_it_took():
+    said = train("RaisesInEvaluations", **EVALUATED)
+    assert said.code == 0, said.err
+    assert "an evaluation failed after 12 env steps" in said.err  # 4 in each of 3 columns
+    assert "ZeroDivisionError: the wave has no length" in said.err
+
+
+def test_an_evaluation_whose_env_hangs_is_made_again():
+    said = train("HangsInOneEvaluation", **EVALUATED, step_timeout_s=2, reset_timeout_s=2)
+    assert said.code == 0, said.err
+    last = last_line()
+    assert (last["evaluations"], last["evaluations_failed"], last["evaluator_restarts"]) == (2, 0, 1)
+    assert "evaluator 0" in said.err
+    assert "did not return in time" in said.err
+
+
+def test_an_evaluator_that_is_killed_is_started_again(monkeypatch):
+    monkeypatch.setattr(evaluations, "NAP_S", 0.01)
+    killed: list[int] = []
+
+    def kill() -> None:
+        while not (pids := evaluators()):
+            time.sleep(0.01)
+        os.kill(pids[0], signal.SIGKILL)
+        killed.append(pids[0])
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    said = train("SlowInEvaluations", **EVALUATED)
+    killer.join(10)
+    assert said.code == 0, said.err
+    assert len(killed) == last_line()["evaluator_restarts"] == 1
+    assert last_line()["evaluations"] == 2
+    assert "was killed by SIGKILL" in said.err
+    assert "no longer exact" not in said.err
+
+
+def evaluators() -> list[int]:
+    if not Path("run/status.json").exists():
+        return []
+    return [process["pid"] for process in status_of(Path("run"))["processes"] if process["role"] == "evaluator"]
+
+
+def test_learning_goes_on_while_an_evaluation_takes_its_time():
+    def go() -> None:
+        while not any(line["env_steps"] >= 1900 for line in lines_of(Path("run"))):
+            time.sleep(0.01)
+        Path("GO").touch()
+
+    threading.Thread(target=go, daemon=True).start()
+    said = train("WaitsInEvaluations", **PROCESSES)
+    assert said.code == 0, said.err
+    first = next(line for line in lines_of(Path("run")) if line["evaluations"] == 1)
+    assert first["eval_env_steps"] < 1900 <= first["env_steps"]
+    assert last_line()["eval_env_steps"] == last_line()["env_steps"], "the end is evaluated too"
+
+
+def test_evaluations_that_would_take_too_much_of_the_time_are_left_out_but_the_last(monkeypatch):
+    monkeypatch.setattr(evaluations, "FREE_S", 0.0)
+    said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, eval_time_share=0.1)
+    assert said.code == 0, said.err
+    assert "some are left out, so that they take no more than 10 % of the time (eval_time_share)" in said.err
+    assert "evaluations took" in said.err
+    assert 1 <= last_line()["evaluations"] <= 3
+    assert last_line()["eval_env_steps"] == last_line()["env_steps"]
+
+
+def test_no_evaluation_is_left_out_with_lag_exact(monkeypatch):
+    monkeypatch.setattr(evaluations, "FREE_S", 0.0)
+    said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 512}, lag="exact", eval_time_share=0.01)
+    assert said.code == 0, said.err
+    assert last_line()["evaluations"] == 4
+
+
+def test_exact_runs_have_the_same_evaluations_and_the_same_best_in_every_runtime_and_evaluator(tmp_path):
+    settings: dict[str, Any] = {"lag": "exact", "max_lag": 1, "actors": 2, "eval_every": 512, "eval_episodes": 3}
+    runs = [
+        small_run(tmp_path / f"{runtime}-{evaluator}", **settings, runtime=runtime, evaluator=evaluator).path
+        for runtime, evaluator in [("serial", "inline"), ("serial", "process"), ("processes", "process")]
+    ]
+    told = [[(line["eval_env_steps"], line["eval_return_mean"]) for line in lines_of(run)] for run in runs]
+    assert told[0] == told[1] == told[2]
+    assert told[0][-1][1] is not None
+    assert weights_of(runs[0], "best") == weights_of(runs[1], "best") == weights_of(runs[2], "best")
+
+
+def test_an_env_that_cannot_be_sent_to_another_process_is_evaluated_in_the_process_of_the_learner():
+    def local(**_arguments: Any) -> Wave:
+        """Is found under no name."""
+        return Wave()
+
+    gym.register("evaluated/Local-v0", entry_point=local)
+    try:
+        said = train("Local", **EVALUATED)
+    finally:
+        del gym.registry["evaluated/Local-v0"]
+    assert said.code == 0, said.err
+    assert "evaluations run in the process of the learner, and are not supervised" in said.err
+    assert last_line()["evaluations"] == 2

@@ -1,0 +1,175 @@
+"""What is learned on a GPU lies in a buffer, which the training loop keeps and workers open. Here a CPU does so too."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.device_buffers import DEVICES, Opener, buffers_on
+from tests.reference.hogwild_runs import assert_whole, pools, workers_of
+from tests.reference.models import actor_critic, policy_spec
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import small_run, weights_of
+
+from offbeat.api.train import Run, resume
+from offbeat.memory.arena import ALIGNMENT, Slab, private_arena
+from offbeat.models.flat import FlatAdam, FlatParameters
+from offbeat.models.storage import PrivateStorage
+from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.hogwild.device_buffer import DeviceBuffer
+from offbeat.runtime.hogwild.shared_state import SharedStateShape, SharedStorage, write_initial
+
+
+@pytest.fixture(params=DEVICES)
+def device(request) -> Iterator[str]:
+    with buffers_on(request.param):
+        yield request.param
+
+
+# --- the buffer ----------------------------------------------------------------------------------------------
+
+SHAPES = st.tuples(st.lists(st.integers(1, 5), max_size=3).map(tuple), st.sampled_from(["float32", "float64"]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(SHAPES, min_size=1, max_size=6))
+def test_its_tensors_are_aligned_zeros_of_which_each_is_written_alone(shapes):
+    slabs: list[Slab] = [(f"tensor {number}", *each) for number, each in enumerate(shapes)]
+    tensors = DeviceBuffer(slabs, "cpu").tensors
+    assert list(tensors) == [name for name, _, _ in slabs]
+    for number, (name, shape, dtype) in enumerate(slabs):
+        tensor = tensors[name]
+        assert (tuple(tensor.shape), tensor.dtype) == (shape, getattr(torch, dtype))
+        assert tensor.data_ptr() % ALIGNMENT == 0
+        assert not tensor.any(), "nobody has written it"
+        tensor.fill_(number + 1)
+    for number, (name, _, _) in enumerate(slabs):
+        assert (tensors[name] == number + 1).all()
+
+
+SLABS: list[Slab] = [("a", (3, 5), "float32"), ("b", (), "float32"), ("c", (2,), "float64")]
+
+
+def test_processes_that_open_it_see_and_change_the_same_memory_and_a_killed_one_takes_nothing_along(device):
+    buffer = DeviceBuffer(SLABS, device)
+    buffer.tensors["a"].fill_(7)
+    openers = [Opener(buffer, SLABS) for _ in range(2)]
+    seen = [opener.added() for opener in openers]
+    for name, shape, dtype in SLABS:
+        start = 7 if name == "a" else 0
+        assert (buffer.tensors[name] == start + 2).all(), "both have added to it"
+        for each in seen:
+            assert (each[name].shape, each[name].dtype) == (shape, dtype)
+            assert set(each[name].ravel()) <= {start + 1, start + 2}
+    openers[0].kill()
+    assert (buffer.tensors["a"] == 9).all()
+    buffer.tensors["a"].fill_(1)
+    openers[1].kill()
+    assert (buffer.tensors["a"] == 1).all()
+
+
+# --- learning on it -----------------------------------------------------------------------------------------
+
+SPEC = policy_spec("box", hidden_sizes=(7, 5))
+
+
+def learner(storage: Any, device: str) -> tuple[FlatParameters, FlatAdam]:
+    flat = FlatParameters(actor_critic(SPEC).to(device), "group", storage)
+    return flat, FlatAdam(flat, 1e-5)
+
+
+def step(flat: FlatParameters, adam: FlatAdam, seed: int) -> None:
+    flat.gradients.copy_(torch.randn(flat.gradients.shape, generator=torch.Generator().manual_seed(seed)))
+    adam.step(0.01)
+
+
+def test_steps_on_it_have_the_bits_of_steps_on_memory_of_ones_own_and_can_be_taken_and_put_back(device):
+    made = PrivateStorage()
+    own = learner(made, device)
+    shape = SharedStateShape.of(made, workers=2, separate=False, share_moments=True, apart=True)
+    buffer = DeviceBuffer(shape.learned_slabs(), device)
+    arrays = {**private_arena(shape.slabs()), **buffer.tensors}
+    assert not {name for name, _, _ in shape.slabs()} & set(buffer.tensors), "it lies there alone"
+    write_initial(arrays, made)
+    onlooker = SharedStorage(shape, arrays)
+    begun = {name: array.copy() for name, array in onlooker.learned().items()}
+    one, two = (learner(SharedStorage(shape, arrays, worker), device) for worker in range(2))
+    for seed in range(12):
+        step(*(one, two)[seed % 2], seed)
+        step(*own, seed)
+    expected = {"values": own[0].values, **own[1].state_tensors()}
+    assert {f"group/{name}" for name in expected} == set(onlooker.learned())
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(onlooker.learned()[f"group/{name}"], tensor.cpu(), err_msg=name)
+        assert (begun[f"group/{name}"] != onlooker.learned()[f"group/{name}"]).any()
+    onlooker.load(begun)
+    for name, array in onlooker.learned().items():
+        np.testing.assert_array_equal(array, begun[name], err_msg=name)
+    assert float(one[1].state_tensors()["step"]) == 0
+
+
+# --- runs on it ---------------------------------------------------------------------------------------------
+
+
+def train(algorithm: str, path: Path, device: str, **more: Any) -> Run:
+    if algorithm == "sac":
+        return small_sac(path, "Pendulum-v1", device=device, **more)
+    return small_run(path, "CartPole-v1", algorithm=algorithm, device=device, **more)
+
+
+KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
+RUNS = [("ppo", {**KL, "hogwild": "shared"}), ("sac", {"steps": 300, "hogwild": "synced"})]
+
+
+@pytest.mark.parametrize(("algorithm", "more"), RUNS, ids=["ppo", "sac"])
+def test_one_worker_on_it_that_is_stopped_and_goes_on_has_done_what_serial_does(tmp_path, device, algorithm, more):
+    wanted = 2048 if algorithm == "ppo" else 300
+    stopped = train(algorithm, tmp_path / "run", device, **more, runtime="hogwild", workers=1, stop_at=wanted // 2)
+    assert stopped.state == "interrupted"
+    assert_whole(stopped.path)
+    half_way = weights_of(stopped.path)
+    resumed = resume(stopped.path)
+    assert resumed.state == "finished"
+    assert_whole(resumed.path)
+    assert weights_of(resumed.path) != half_way
+    more = {name: value for name, value in more.items() if name != "hogwild"}
+    serial = train(algorithm, tmp_path / "serial", device, **more)
+    for name in ("env_steps", "updates", "updates_refused"):
+        assert resumed.metrics[name] == serial.metrics[name]
+    if device == "cpu":  # on a GPU, kernels may sum in another order each time
+        assert weights_of(resumed.path) == weights_of(serial.path)
+
+
+def test_a_worker_that_is_killed_is_started_again_on_it_and_what_was_learned_is_still_there(tmp_path, device):
+    killed: list[int] = []
+
+    def kill(line: dict[str, Any]) -> None:
+        if line["updates"] > 50 and not killed:
+            (pool,) = begun
+            killed.append(pool._supervisor.processes[0].process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 2000, "utd_ratio": "1/4", "capacity": 6000}
+    with pools() as begun:
+        run = train("sac", tmp_path / "run", device, **layout, callbacks=[kill])
+    assert killed
+    assert begun[0]._parts.buffer is not None
+    assert run.state == "finished"
+    assert run.metrics["actor_restarts"] == 1
+    assert_whole(run.path)
+    saved = load(run.path / "checkpoints" / "latest")
+    assert saved.state is not None
+    steps = float(saved.state["learned"]["critic/step"])
+    # Of both workers, from the beginning; the one that was killed may have made an update that it had not counted yet.
+    assert 0 < steps <= run.metrics["updates"] + 1
+    if device == "cpu":
+        assert steps > 0.9 * run.metrics["updates"], "lost counts are rare"
+    assert len(workers_of(run.path)) == 2

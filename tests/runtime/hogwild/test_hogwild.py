@@ -1,0 +1,388 @@
+"""The lock-free runtime: one worker has the bits of serial, and several share one budget, one ratio and one run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
+from tests.reference.marks import more
+from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, sac_arguments, small_sac, updates_due
+from tests.reference.runs import (
+    Started,
+    contents,
+    is_alive,
+    lines_of,
+    offbeat,
+    small_arguments,
+    small_run,
+    weights_of,
+)
+
+from offbeat.api.load import policy_of
+from offbeat.api.train import Run, resume
+from offbeat.envs.make import make_envs
+from offbeat.models.spec import PolicySpec
+from offbeat.run_directory.checkpoint import load
+from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
+
+ON_A_REPLAY = ("sac", "dqn")
+
+
+def log_of(run: Run | Path) -> str:
+    return ((run.path if isinstance(run, Run) else run) / "log.txt").read_text()
+
+
+def stop_from(env_steps: int) -> Any:
+    return lambda line: "stop" if line["env_steps"] >= env_steps else None
+
+
+def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
+    if algorithm in ON_A_REPLAY:
+        return small_sac(path, env, algorithm=algorithm, **settings)
+    return small_run(path, env, algorithm=algorithm, **settings)
+
+
+# --- one worker ---------------------------------------------------------------------------------------------
+
+
+class Cell(NamedTuple):
+    algorithm: str
+    env: str
+    hogwild: str
+    moments: str
+    at_once: bool
+    """Whether it is stopped as by a signal, not at a number of env steps."""
+    more: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
+SEQUENCES = {"core": "gru", "core_size": 8, "batch_size": 24}
+KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
+CELLS = [
+    Cell("a2c", "Pendulum-v1", "synced", "per_worker", True),
+    Cell("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
+    Cell("sac", "Pendulum-v1", "shared", "shared", True, {"normalize_observations": True, "prioritized": True}),
+    Cell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
+    Cell("sac", "CartPole-v1", "synced", "shared", False, {**SEQUENCES, "prioritized": True}),
+]
+MORE_CELLS = [
+    Cell("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
+    Cell("ppo", "Pendulum-v1", "synced", "shared", False, {"unrolls_per_batch": 2}),
+    Cell("sac", "Pendulum-v1", "synced", "per_worker", False, {"policy_delay": 2, "n_step": 3}),
+    Cell("sac", "CartPole-v1", "synced", "shared", True, {"prioritized": True, "utd_ratio": "1/2"}),
+    Cell("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
+    Cell("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
+]
+CURIOUS: dict[str, Any] = {
+    "info_metrics": ("place", "success", "progress", "wind"),
+    "curriculum": ("wind 0:0 0.7:0.5",),
+    "imports": ("tests.reference.curious_envs",),
+}
+MORE_CELLS += [
+    Cell("a2c", "curious/Learning-v0", "synced", "shared", False, CURIOUS),
+    Cell("sac", "curious/Learning-v0", "shared", "shared", True, CURIOUS),
+]
+SHORT = {"a2c": 2048, "ppo": 2048, "sac": 300, "dqn": 300}
+LONG = {"a2c": 12_000, "ppo": 4096, "sac": 600, "dqn": 600}
+"""Env steps that take so long that the run is not over before it can be stopped."""
+COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused", "episodes", "episode_return_mean")
+
+
+@pytest.mark.parametrize("cell", [*CELLS, *more(*MORE_CELLS)], ids=lambda cell: "-".join(map(str, cell[:-1])))
+def test_one_worker_that_is_stopped_and_goes_on_has_the_bits_of_a_serial_run_that_went_through(tmp_path, cell):
+    steps = LONG[cell.algorithm] if cell.at_once else SHORT[cell.algorithm]
+    settings: dict[str, Any] = {"steps": steps, **cell.more}
+    serial = train(cell.algorithm, tmp_path / "serial", cell.env, **settings)
+    layout = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild, "hogwild_moments": cell.moments}
+    stop: dict[str, Any] = {"callbacks": [stop_from(100)]} if cell.at_once else {"stop_at": steps // 2}
+    stopped = train(cell.algorithm, tmp_path / "run", cell.env, **settings, **layout, **stop)
+    assert (stopped.state, stopped.exit_code) == ("interrupted", 0)
+    assert (100 if cell.at_once else steps // 2) <= stopped.metrics["env_steps"] < serial.metrics["env_steps"]
+    assert weights_of(stopped.path) != weights_of(serial.path)
+    assert_whole(stopped.path)
+    resumed = resume(stopped.path)
+    assert (resumed.state, resumed.exit_code) == ("finished", 0)
+    assert weights_of(resumed.path) == weights_of(serial.path)
+    for name in COUNTED:
+        assert resumed.metrics[name] == serial.metrics[name], name
+    assert "episodes under way go on where they were" in log_of(resumed)
+    assert ("the replay restored" in log_of(resumed)) == (cell.algorithm in ON_A_REPLAY)
+    assert {line["gradient_staleness_max"] for line in lines_of(resumed.path)} <= {None, 0}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_one_worker_that_goes_through_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(
+    tmp_path, algorithm
+):
+    often: dict[str, Any] = (
+        {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2} if algorithm == "sac" else {}
+    )
+    serial = train(algorithm, tmp_path / "serial", "Pendulum-v1", **often)
+    run = train(algorithm, tmp_path / "run", "Pendulum-v1", **often, runtime="hogwild", workers=1)
+    assert weights_of(run.path) == weights_of(serial.path)
+    last, expected = run.metrics, serial.metrics
+    assert last["eval_return_mean"] == expected["eval_return_mean"], "the last evaluation is of the same weights"
+    assert_whole(run.path)
+
+
+def test_without_its_replay_a_run_warms_up_again_and_the_ratio_counts_from_there(tmp_path):
+    ratio = Fraction(7, 3)
+    layout: dict[str, Any] = {"utd_ratio": "7/3", "save_replay": False, "runtime": "hogwild", "workers": 1}
+    stopped = small_sac(tmp_path / "run", **layout, stop_at=120)
+    assert_ratio_of_each(stopped.path, ratio)
+    assert not list(stopped.path.rglob("replay*"))
+    resumed = resume(stopped.path)
+    assert "the checkpoint has no replays: they warm up again, and the ratio counts from here" in log_of(resumed)
+    assert_ratio_of_each(resumed.path, ratio)
+    since = resumed.metrics["env_steps"] - stopped.metrics["env_steps"]
+    assert resumed.metrics["updates"] - stopped.metrics["updates"] == updates_due(ratio, SMALL_SAC["warmup"], since)
+    assert resumed.metrics["replay_size"] == since
+    (worker,) = workers_of(resumed.path)
+    assert (worker["done"]["valid"], worker["done"]["unheld"]) == (since, stopped.metrics["updates"])
+
+
+# --- several workers ----------------------------------------------------------------------------------------
+
+
+class Several(NamedTuple):
+    algorithm: str
+    workers: int
+    step: int
+    """Rows of a learning step."""
+    settings: dict[str, Any]
+
+
+OFTEN = {"eval_every": 200, "eval_episodes": 3, "checkpoint_every": 250}
+SEVERAL = [
+    Several("a2c", 2, 2 * 4 * 16, {"unrolls_per_batch": 2, "hogwild": "synced", "hogwild_moments": "per_worker"}),
+    Several("sac", 3, 4 * 2, {**OFTEN, "chunk_length": 4, "warmup": 100, "utd_ratio": "3/4", "steps": 1000}),
+]
+
+
+@pytest.fixture(scope="module", params=SEVERAL, ids=lambda several: f"{several.algorithm}-{several.workers}")
+def several(request, tmp_path_factory) -> tuple[Several, Run]:
+    case = request.param
+    path = tmp_path_factory.mktemp("several") / "run"
+    layout = {"runtime": "hogwild", "workers": case.workers, "capacity": 3000}
+    if case.algorithm == "a2c":
+        del layout["capacity"]
+    with pools() as begun:
+        run = train(case.algorithm, path, "CartPole-v1", **layout, **case.settings)
+        assert len(begun) == 1
+    assert not any(map(is_alive, pids_of(path)))
+    return case, run
+
+
+def test_one_budget_ends_the_run_and_is_overshot_by_less_than_a_learning_step_of_each_worker(several):
+    case, run = several
+    steps = load(run.path / "checkpoints" / "latest").policy["env_steps"]
+    wanted = 2048 if case.algorithm == "a2c" else 1000
+    assert run.state == "finished"
+    assert wanted <= steps == run.metrics["env_steps"] < wanted + case.workers * case.step
+    assert all(worker["done"]["env_steps"] > 0 for worker in workers_of(run.path)), "all took part"
+    assert len(workers_of(run.path)) == case.workers
+
+
+def test_every_line_counts_all_workers_and_nothing_ever_goes_back(several):
+    _, run = several
+    lines = lines_of(run.path)
+    for name in ("env_steps", "learning_step", "updates", "episodes", "wall_time_s"):
+        values = [line[name] for line in lines]
+        assert values == sorted(values), name
+    workers = workers_of(run.path)
+    last = lines[-1]
+    assert last["env_steps"] == sum(worker["done"]["env_steps"] for worker in workers)
+    assert last["learning_step"] == sum(worker["done"]["learning_steps"] for worker in workers)
+    assert last["updates"] == sum(worker["updates"] for worker in workers)
+    assert last["actor_restarts"] == last["updates_refused"] == last["acted_beyond"] == 0
+    assert last["episodes"] > 10
+    for line in lines:
+        lags = [line[f"gradient_staleness_{of}"] for of in ("min", "mean", "max")]
+        assert lags == [None] * 3 or 0 <= lags[0] <= lags[1] <= lags[2] <= last["updates"]
+    assert any(line["gradient_staleness_mean"] is not None for line in lines)
+
+
+def test_each_workers_state_is_of_the_end(several):
+    assert_whole(several[1].path)
+
+
+def test_workers_act_and_learn_from_episodes_of_their_own(several):
+    case, run = several
+    workers = workers_of(run.path)
+    following = [worker["actor"]["following"]["observation"] for worker in workers]
+    for one in range(case.workers):
+        for other in range(one):
+            assert not np.intersect1d(following[one], following[other]).size
+    if case.algorithm == "sac":
+        rows = load(run.path / "checkpoints" / "latest", with_replay=True).replay
+        assert rows is not None
+        seen = [
+            np.concatenate([rows[name].ravel() for name in rows if name.startswith(f"{worker}/") and "obs" in name])
+            for worker in range(case.workers)
+        ]
+        assert all(len(each) > 100 for each in seen)
+        for one in range(case.workers):
+            for other in range(one):
+                assert len(np.intersect1d(seen[one][seen[one] != 0], seen[other])) < 5
+
+
+def test_each_worker_holds_the_ratio_and_so_do_all_together_but_for_less_than_one_update_each(several):
+    case, run = several
+    if case.algorithm != "sac":
+        pytest.skip("the ratio is of a replay")
+    assert_ratio_of_each(run.path, Fraction(3, 4))
+    valid = sum(worker["done"]["valid"] for worker in workers_of(run.path))
+    assert valid == run.metrics["env_steps"] == run.metrics["replay_size"], "the replays hold all"
+    due = updates_due(Fraction(3, 4), 100, valid)
+    assert due - 3 < run.metrics["updates"] <= due
+
+
+def test_evaluations_are_of_a_snapshot_and_the_best_one_is_kept_as_it_was_evaluated(several):
+    case, run = several
+    if case.algorithm != "sac":
+        pytest.skip("it was not evaluated")
+    assert run.metrics["evaluations"] >= 3
+    best = load(run.path / "checkpoints" / "best")
+    policy = policy_of(PolicySpec.from_json(best.policy["policy"]), best.weights)
+    envs = make_envs("CartPole-v1", min(3, EVALUATION_ENVS), seed=0, role="evaluation")
+    result = evaluate(policy, envs, episodes=3, seed=0)
+    envs.close()
+    assert result.return_mean == run.metrics["best_eval_return_mean"]
+    assert offbeat("eval", run.path, "--episodes", 2).code == 0
+
+
+def test_workers_stopped_in_the_middle_are_saved_as_they_pause_and_go_on_with_their_episodes(tmp_path):
+    path = tmp_path / "run"
+    layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "chunk_length": 24, "normalize_observations": True}
+    layout |= {"steps": 10**6, "capacity": 400, "prioritized": True, "hogwild": "synced"}
+
+    def interrupt(line: dict[str, Any]) -> None:
+        if line["updates"] > wanted and not sent:
+            sent.append(line)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    wanted, sent = 100, []
+    stopped = small_sac(path, **layout, callbacks=[interrupt])
+    assert (stopped.state, stopped.exit_code, stopped.reason) == ("interrupted", 130, "stopped by SIGINT")
+    assert_whole(path)
+    assert_ratio_of_each(path, Fraction(1))
+    before = [worker["done"]["env_steps"] for worker in workers_of(path)]
+    resumed = resume(path, steps=stopped.metrics["env_steps"] + 100)
+    assert resumed.state == "finished"
+    assert "the replays of 2 workers restored; episodes under way go on where they were" in log_of(resumed)
+    assert_whole(path)
+    assert_ratio_of_each(path, Fraction(1))
+    assert sum(worker["done"]["env_steps"] for worker in workers_of(path)) == resumed.metrics["env_steps"]
+    assert all(now["done"]["env_steps"] >= then for now, then in zip(workers_of(path), before, strict=True))
+    state = load(path / "checkpoints" / "latest").state
+    assert state is not None
+    assert state["learner"]["algorithm"]["observations"]["count"] == resumed.metrics["env_steps"], "each row once"
+
+
+def test_a_worker_is_saved_as_it_pauses_however_long_its_learning_step_takes(tmp_path):
+    slow: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "unroll_length": 100, "envs_per_actor": 4}
+    layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 20_000}
+    run = small_run(tmp_path / "run", "runs/Unhurried-v0", **slow, **layout, callbacks=[stop_from(1)])
+    assert (run.state, run.reason) == ("interrupted", "stopped by a callback")
+    workers = workers_of(run.path)
+    assert sum(worker["done"]["env_steps"] for worker in workers) == run.metrics["env_steps"] > 0
+    for worker in workers:
+        assert worker["learner"]["algorithm"]["observations"]["count"] == worker["done"]["env_steps"]
+
+
+def test_no_transition_leads_into_another_episode_though_workers_are_stopped_without_snapshots(tmp_path):
+    path = tmp_path / "run"
+    layout: dict[str, Any] = {**LINKS, "runtime": "hogwild", "workers": 2, "capacity": 3000, "chunk_length": 4}
+    stopped = small_sac(path, "links/Linked-v0", **layout, stop_at=200)
+    resumed = resume(path)
+    assert "new ones begin, at a marked cut" in log_of(resumed)
+    assert linked_rows(path) == resumed.metrics["env_steps"] > stopped.metrics["env_steps"] >= 200
+
+
+# --- into and out of other runtimes -------------------------------------------------------------------------
+
+FROZEN: dict[str, Any] = {"learning_rate": 1e-30, "learning_rate_schedule": "constant"}
+
+
+def test_a_run_begins_with_the_weights_and_normalisers_of_one_in_another_runtime_and_is_begun_from_in_turn(tmp_path):
+    first = small_run(tmp_path / "first", runtime="processes", max_lag=1)
+    lock_free: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 200, **FROZEN}
+    second = small_run(tmp_path / "second", **lock_free, init_from=str(first.path))
+    third = small_run(tmp_path / "third", runtime="threads", steps=200, **FROZEN, init_from=str(second.path))
+    assert "weights and normalisers taken from" in log_of(second)
+    kept = [load(run.path / "checkpoints" / "latest") for run in (first, second, third)]
+    names = [name for name in kept[0].weights if name.startswith(("policy_", "critic_"))]
+    assert len(names) >= 6
+    for name in names:
+        np.testing.assert_array_equal(kept[1].weights[name], kept[0].weights[name], err_msg=name)
+        np.testing.assert_array_equal(kept[2].weights[name], kept[0].weights[name], err_msg=name)
+    counts = [each.state["learner"]["algorithm"]["observations"]["count"] for each in kept if each.state]
+    steps = [run.metrics["env_steps"] for run in (first, second, third)]
+    assert counts == [steps[0], steps[0] + steps[1], sum(steps)]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared")
+    small_run(folder / "free", steps=128, runtime="hogwild", workers=1)
+    small_run(folder / "bound", steps=128)
+    for name, before, after in (
+        ("more", "workers = 1", "workers = 2"),
+        ("alone", 'hogwild_moments = "none"', 'hogwild_moments = "per_worker"'),
+    ):
+        shutil.copytree(folder / "free", folder / name, symlinks=True)
+        text = (folder / name / "config.toml").read_text()
+        assert before in text
+        (folder / name / "config.toml").write_text(text.replace(before, after))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        *(
+            (f"free --runtime {other}", ["was in the hogwild runtime", f"cannot go on in {other}", "--init-from"])
+            for other in ("serial", "threads", "processes")
+        ),
+        ("bound --runtime hogwild", ["was in the serial runtime", "cannot go on in hogwild", "--init-from"]),
+        ("more", ["workers is 1 there and 2 here", "--init-from"]),
+        ("alone", ["hogwild_moments is none there and per_worker here", "--init-from"]),
+    ],
+)
+def test_a_run_cannot_leave_or_enter_the_runtime_nor_change_its_workers(prepared, monkeypatch, arguments, says):
+    monkeypatch.chdir(prepared)
+    before = contents(prepared)
+    said = offbeat("resume", *arguments.split(), "--steps", 500)
+    assert said.code == 2, said
+    assert [fragment for fragment in says if fragment not in said.err] == [], said
+    assert contents(prepared) == before
+
+
+def test_a_finished_run_goes_on_with_more_steps_to_the_bits_of_serial(prepared, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(prepared / "free", path, symlinks=True)
+    constant: dict[str, Any] = {"learning_rate_schedule": "constant", "clip_schedule": "constant"}
+    whole = small_run(tmp_path / "whole", steps=600, **constant)
+    first = small_run(tmp_path / "first", steps=300, **constant, runtime="hogwild", workers=1)
+    assert resume(first.path, steps=600).state == "finished"
+    assert weights_of(first.path) == weights_of(whole.path)
+
+
+# --- as typed -----------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_trains_lock_free_and_tells_of_its_workers(tmp_path):
+    path = tmp_path / "run"
+    arguments = small_arguments(path, steps=512, envs_per_actor=2)
+    said = Started([*arguments[:3], "--runtime", "hogwild", "--workers", "2", *arguments[3:]], tmp_path).end()
+    assert said.code == 0, said
+    assert "lock-free: 2 workers keep" in log_of(path)
+    assert len(pids_of(path)) in (0, 2)
+    assert sac_arguments(path)[1] == "sac"

@@ -1,0 +1,291 @@
+"""Everything that changes when an update is made is shared: another learner goes on where one stopped, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tests.reference.least_squares import LeastSquares, Problem
+
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.config.registry import algorithm_entry
+from offbeat.config.resolve import resolve
+from offbeat.core.types import Tree
+from offbeat.memory.arena import attach, private_arena
+from offbeat.memory.weights import Weights, weight_slabs
+from offbeat.metrics.timings import Timings
+from offbeat.models.published import published_layout
+from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.runtime.hogwild.shared_state import (
+    SharedStateShape,
+    SharedStorage,
+    WorkersBoard,
+    WorkerUpdateCounter,
+    board_slabs,
+    write_initial,
+)
+from offbeat.runtime.hogwild.worker_pool import LockFreeParts, build_lock_free
+from offbeat.runtime.saved_state import Done
+from offbeat.runtime.wiring import learner_of
+from offbeat.workers.actor import Actor, Unwatched
+from offbeat.workers.learner import Learned, Learner
+from offbeat.workers.replay_learner import ReplayLearner
+from offbeat.workers.updates import UpdateMetrics, Updates
+
+# --- learners that stand in for each other ------------------------------------------------------------------
+
+ON_POLICY: dict[str, Any] = {"envs_per_actor": 3, "unroll_length": 8, "hidden_sizes": (7,)}
+ON_A_REPLAY: dict[str, Any] = {
+    "envs_per_actor": 2, "chunk_length": 4, "warmup": 64, "batch_size": 16, "capacity": 400, "hidden_sizes": (7, 5),
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    algorithm: str
+    env: str
+    settings: dict[str, Any]
+    changed: set[str]
+    """Of what is shared: what must change, as far as the rest of this is not of one group's values and moments."""
+
+
+def adam(group: str) -> set[str]:
+    return {f"{group}/{name}" for name in ("values", "step", "exp_avg", "exp_avg_sq")}
+
+
+SOFT = adam("critic") | adam("policy") | adam("temperature") | {"ema_critics", "uniform"}
+CASES = [
+    Case("a2c", "CartPole-v1", {**ON_POLICY, "unrolls_per_batch": 2}, adam("actor_critic")),
+    Case(
+        "ppo",
+        "Pendulum-v1",
+        {**ON_POLICY, "epochs": 2, "minibatch_size": 8, "learning_rate_schedule": "kl", "kl_target": 1e-9},
+        adam("actor_critic") | {"learning_rate"},
+    ),
+    Case("sac", "Pendulum-v1", {**ON_A_REPLAY, "policy_delay": 3}, SOFT),
+    Case("sac", "CartPole-v1", ON_A_REPLAY, SOFT),
+    Case("dqn", "CartPole-v1", {**ON_A_REPLAY, "ema_every": 3}, adam("q") | {"ema_q", "epsilon", "updates"}),
+]
+cases = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.algorithm}-{case.env}")
+separately = pytest.mark.parametrize("hogwild", ["shared", "synced"])
+
+
+class Side(NamedTuple):
+    algorithm: Any
+    learner: Learner
+
+
+class Bench:
+    """One memory, that one actor writes, and learners that all learn from it."""
+
+    def __init__(self, parts: LockFreeParts) -> None:
+        self.parts, self.plan = parts, parts.plans[0]
+        self._config = parts.config.of_worker(0)
+        self._arrays = attach(parts.arenas[1].fd, self.plan.slabs())
+        self.actor: Actor = self.plan.actor(0, 0, Unwatched())
+        self.plan.start(self.actor, 0, None)
+
+    def shared(self, worker: int | None) -> Side:
+        """Return a worker's learner, or an onlooker, on a mapping of its own of what is shared."""
+        return self._side(self.storage(worker), self.plan.weights(self._arrays))
+
+    def storage(self, worker: int | None) -> SharedStorage:
+        shape = self.parts.shared_state
+        return SharedStorage(shape, attach(self.parts.arenas[0].fd, shape.slabs()), worker)
+
+    def private(self) -> Side:
+        """Return a learner that shares nothing but the rows."""
+        slabs = weight_slabs(published_layout(self.parts.policy).size, self.plan.pace.versions)
+        return self._side(PrivateStorage(), Weights(private_arena(slabs)))
+
+    def _side(self, storage: Storage, weights: Weights) -> Side:
+        entry = algorithm_entry(self._config.run.algorithm)
+        algorithm = entry.algorithm_class().for_run(self._config, self.parts.policy, "cpu", storage)
+        slots = self.plan.slots(self._arrays)
+        return Side(algorithm, learner_of(self._config, algorithm, slots, weights, Timings()))
+
+    def act(self, step: int) -> None:
+        """Act the tickets of a learning step, with what was published last by a worker."""
+        weights = self.plan.weights(self._arrays)
+        for ticket in self.plan.pace.tickets_of(step):
+            self.actor.act(ticket, step, weights.read(step), self.plan.slots(self._arrays).open(ticket))
+
+    def close(self) -> None:
+        self.actor.close()
+        self.parts.close()
+
+
+@contextmanager
+def bench(case: Case, **settings: Any) -> Iterator[Bench]:
+    flags = {**case.settings, **settings, "runtime": "hogwild", "workers": 2, "seed": 3}
+    made = Bench(build_lock_free(resolve(case.algorithm, case.env, flags=flags)))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+STEPS = 12
+"""Learning steps: on a replay, the warm-up of 64 / 2 transitions is over after the fourth."""
+
+
+def all_of(side: Side) -> Tree:
+    """Return all that a learner keeps from one update to the next, but for the normalisers."""
+    state = side.learner._updates.state()
+    moments = {f"{group}/{name}": array.copy() for group in state for name, array in state[group].items()}
+    weights = {name: array.copy() for name, array in side.algorithm.weights().items()}
+    rate = side.algorithm.state().get("learning_rate")
+    return {**weights, **moments, **({} if rate is None else {"learning_rate": np.array(rate)})}
+
+
+def assert_equal(ours: Tree, theirs: Tree) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def figures_of(learned: Learned) -> dict[str, float]:
+    """Return what a learning step reports, but for the ages of rows: those that were taken over count as new."""
+    return {name: value for name, value in learned.metrics.items() if not name.startswith("sample_age")}
+
+
+def stand_in(left: Side, right: Side, step: int) -> None:
+    """Let another worker go on at `step` with the memory of one that is no more."""
+    if isinstance(left.learner, ReplayLearner) and isinstance(right.learner, ReplayLearner):
+        right.learner.recover(step, left.learner.ratio_state, left.learner._made)
+    right.learner.publish(step)
+
+
+@cases
+@separately
+def test_another_worker_goes_on_with_what_was_learned_as_if_it_had_learned_it_itself(case, hogwild):
+    with bench(case, hogwild=hogwild) as made:
+        alone, first, second, onlooker = made.private(), made.shared(0), made.shared(1), made.shared(None)
+        shared_state = made.storage(None)
+        before = {name: array.copy() for name, array in shared_state.learned().items()}
+        alone.learner.publish(0)
+        first.learner.publish(0)
+        updates, now = 0, first
+        for step in range(STEPS):
+            if step in (STEPS // 2, STEPS - 2):
+                now, left = (second, first) if now is first else (first, second)
+                stand_in(left, now, step)
+            made.act(step)
+            expected, learned = (side.learner.learn(step, step / STEPS) for side in (alone, now))
+            assert_equal(all_of(onlooker), all_of(alone))
+            assert_equal(all_of(now), all_of(alone))
+            assert learned.updates == expected.updates
+            assert figures_of(learned) == figures_of(expected)
+            updates += learned.updates
+        changed = {name for name, array in shared_state.learned().items() if (array != before[name]).any()}
+    assert updates > STEPS / 2
+    assert changed == case.changed, "and of what is shared, all has changed"
+
+
+@cases
+@separately
+def test_with_moments_of_its_own_a_worker_shares_all_the_rest(case, hogwild):
+    with bench(case, hogwild=hogwild, hogwild_moments="per_worker") as made:
+        first, second, onlooker = made.shared(0), made.shared(1), made.shared(None)
+        first.learner.publish(0)
+        for step in range(STEPS - 1):
+            made.act(step)
+            first.learner.learn(step, step / STEPS)
+        untouched = all_of(made.private())
+        moments = {name for name in untouched if name.rpartition("/")[2] in ("step", "exp_avg", "exp_avg_sq")}
+        assert moments == {name for name in case.changed if not name.endswith("/values")} & moments != set()
+        stand_in(first, second, STEPS - 1)
+        for side in (second, onlooker):
+            for name, array in all_of(side).items():
+                wanted = untouched if name in moments else all_of(first)
+                np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+        assert not moments & set(made.storage(None).learned())
+        kept = {name: array for name, array in all_of(first).items() if name in moments}
+        made.act(STEPS - 1)
+        second.learner.learn(STEPS - 1, 1.0)
+        own = {name: array for name, array in all_of(second).items() if name.endswith("/step")}
+        assert all(0 < array < kept[name] for name, array in own.items())
+        assert_equal({name: array for name, array in all_of(first).items() if name in moments}, kept)
+
+
+# --- the lag ------------------------------------------------------------------------------------------------
+
+
+class Interrupted(LeastSquares):
+    """While it is differentiated, others make as many updates as it is told."""
+
+    def __init__(self, storage: Storage, board: WorkersBoard) -> None:
+        super().__init__(storage)
+        self._board, self.meanwhile = board, [0, 0]
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        self._board.updates[1:, 0] += self.meanwhile
+        return super().loss(minibatch)
+
+
+def interrupted(*, separate: bool) -> tuple[Interrupted, Updates, WorkersBoard]:
+    made = PrivateStorage()
+    Updates(LeastSquares(made).as_algorithm())
+    shape = SharedStateShape.of(made, workers=3, separate=separate, share_moments=True)
+    arrays = private_arena(shape.slabs())
+    write_initial(arrays, made)
+    board, storage = WorkersBoard(arrays, 3), SharedStorage(shape, arrays, 0)
+    algorithm = Interrupted(storage, board)
+    return algorithm, Updates(algorithm.as_algorithm(), WorkerUpdateCounter(board, 0, separate=storage.separate)), board
+
+
+def lag_of(updates: Updates, rate: float = 0.1) -> float:
+    figures = UpdateMetrics()
+    updates.apply(0, Problem().minibatch((0,)), {"line": rate}, figures)
+    told = figures.summed_up()
+    assert told["gradient_staleness_min"] == told["gradient_staleness_mean"] == told["gradient_staleness_max"]
+    return told["gradient_staleness_max"]
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_lag_is_what_others_did_between_a_workers_read_and_its_write(separate):
+    algorithm, updates, board = interrupted(separate=separate)
+    updates.pull()
+    assert lag_of(updates) == 0
+    for meanwhile in ([1, 0], [0, 4], [2, 3]):
+        algorithm.meanwhile = meanwhile
+        assert lag_of(updates) == sum(meanwhile)
+    assert board.updates[:, 0].tolist() == [4, 3, 7]
+    assert [WorkerUpdateCounter(board, worker, separate=separate).others() for worker in range(3)] == [10, 11, 7]
+    algorithm.meanwhile = [0, 0]
+    board.updates[2, 0] += 5  # between two updates
+    assert lag_of(updates) == (5 if separate else 0), "a copy was read before them"
+    assert lag_of(updates) == 0, "and is renewed by its own update"
+    board.updates[2, 0] += 5
+    updates.pull()
+    assert lag_of(updates) == 0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_refused_update_is_counted_as_one_and_as_refused(separate):
+    algorithm, updates, board = interrupted(separate=separate)
+    figures = UpdateMetrics()
+    for number, spoilt in enumerate([False, True, True, False]):
+        minibatch = dict(Problem().minibatch((0,)))
+        minibatch["y"] = minibatch["y"] * (np.nan if spoilt else 1)
+        updates.apply(number, minibatch, {"line": 0.1}, figures)
+    assert board.updates[0, :2].tolist() == [4, 2]
+    assert np.isfinite(algorithm.flat.master.numpy()).all()
+
+
+# --- the board ----------------------------------------------------------------------------------------------
+
+
+def test_the_board_adds_up_what_workers_have_done_each_at_one_moment():
+    board = WorkersBoard(private_arena(board_slabs(3)), 3)
+    board.reset()
+    assert board.env_steps == 0 > board.limit[0], "nobody may begin yet"
+    assert board.done(1) == Done()
+    board.finish(0, Done(3, 30, 1, 29, 7))
+    board.finish(2, Done(5, 2**40, 0, 2**40, 2**39))
+    assert board.env_steps == 30 + 2**40
+    assert [int(step[0]) for step in board.next] == [3, 0, 5]
+    assert board.done(0) == Done(3, 30, 1, 29, 7)

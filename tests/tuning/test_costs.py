@@ -1,0 +1,92 @@
+"""What is measured alone is the right work, and clocks are read as they should be."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+from tests.reference.runs import begun
+
+from offbeat.envs.make import make_envs
+from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.tuning.costs import Cost, Meter, PlayedBack, Stepping, act_cost, learn_cost, limits
+
+
+def test_what_computes_takes_its_cpu_time_and_what_waits_takes_its_time_on_the_clock():
+    assert Cost(cpu=10, wall=11).time == 10
+    assert Cost(cpu=10, wall=90).time == 10
+    assert Cost(cpu=10, wall=90, waits=True).time == 90
+    assert Cost(cpu=20, wall=11).time == 11, "two threads, side by side"
+
+
+def test_a_meter_tells_sleeping_from_computing():
+    sleeping, computing, none = Meter(), Meter(), Cost(0, 0)
+    for _ in range(20):
+        with sleeping:
+            time.sleep(0.002)
+    assert sleeping.per(20, none).waits
+    assert sleeping.per(20, none).wall > 2000
+    with computing:
+        sum(number * number for number in range(300_000))
+    assert not computing.per(1, none).waits
+
+
+def test_reading_the_clocks_is_taken_off_but_never_more_than_there_was():
+    meter = Meter()
+    meter.cpu, meter.wall, meter._entered = 1.0, 2.0, 4
+    cost = meter.per(10, Cost(cpu=50_000, wall=100_000))
+    assert cost.cpu == pytest.approx(80_000)
+    assert cost.wall == pytest.approx(160_000)
+    assert meter.per(10, Cost(cpu=1e9, wall=1e9))[:2] == (0, 0)
+
+
+def test_envs_are_stepped_in_all_their_groups():
+    parts, _ = begun("CartPole-v1", envs_per_actor=4, env_groups=2)
+    policy = NumpyPolicy(parts.policy)
+    policy.load(parts.weights.read(0))
+    with closing(make_envs("CartPole-v1", 4, seed=0, groups=2, role="measure")) as envs:
+        stepping = Stepping(envs, policy, seed=0)
+        before = stepping._observation["observation"].copy()
+        assert stepping.cost(0.0).cpu > 0
+        assert (stepping._observation["observation"] != before).any(axis=1).all(), "every column has moved"
+
+
+def test_a_recorded_unroll_is_played_back_row_by_row_again_and_again():
+    parts, acting = begun("CartPole-v1")
+    acting.wait(1)
+    slot = {name: array.copy() for name, array in parts.slots.open(0).items()}
+    envs = PlayedBack(parts.env, slot)
+    assert (envs.reset()["observation"] == slot["observation"][0]).all()
+    length = len(slot["reward"]) - 1
+    for row in [*range(length), 0, 1]:
+        outcome = envs.recv()
+        assert (outcome.observation["observation"] == slot["observation"][row + 1]).all()
+        assert (outcome.reward == slot["reward"][row]).all()
+        assert (outcome.valid == slot["valid"][row]).all()
+
+
+def test_measuring_acting_leaves_the_recorded_unroll_as_it_was():
+    parts, acting = begun("CartPole-v1")
+    acting.wait(1)
+    slot = parts.slots.open(0)
+    before = {name: array.copy() for name, array in slot.items()}
+    assert act_cost(parts.policy, parts.env, slot, parts.weights.read(0) + 1, 0.01).cpu > 0
+    assert all((slot[name] == array).all() for name, array in before.items())
+
+
+def test_learning_is_measured_from_the_same_weights_each_time():
+    parts, acting = begun("CartPole-v1")
+    acting.wait(1)
+    before = {name: array.copy() for name, array in parts.algorithm.weights().items()}
+    assert learn_cost(parts, 0, 0.05).cpu > 0
+    after = parts.algorithm.weights()
+    assert all(np.array_equal(after[name], array) for name, array in before.items())
+
+
+def test_each_bound_lies_where_its_costs_say():
+    assert limits(40, 32, 8, actors=1, cores=2) == pytest.approx(
+        {"machine": 50_000, "actors": 31_250, "learner": 125_000}
+    )
+    assert limits(40, 32, 8, actors=4, cores=2)["actors"] == pytest.approx(125_000)
