@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import limit
-from offbeat.runtime.wiring import Parts, acting_of, build
+from offbeat.runtime.assembly import Parts, acting_of, build
 
 Settings = dict[str, Any]
 SMALL_NETWORK: Settings = {"hidden_sizes": (64, 64), "activation": "tanh", "recompute_advantages": False}

@@ -19,8 +19,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.published import published_layout
+from offbeat.runtime.assembly import build
 from offbeat.runtime.serial import SerialActing
-from offbeat.runtime.wiring import build
 
 SMALL = PPOConfig(
     hidden_sizes=(6, 5), epochs=2, minibatch_size=13, learning_rate=0.01, learning_rate_schedule="constant"

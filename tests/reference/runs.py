@@ -26,8 +26,8 @@ from offbeat.config.tables import RunConfig, RuntimeConfig
 from offbeat.core.fields import hints_of
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
+from offbeat.runtime.assembly import Parts, acting_of, build
 from offbeat.runtime.serial import SerialActing
-from offbeat.runtime.wiring import Parts, acting_of, build
 
 REPOSITORY = Path(__file__).parents[2]
 

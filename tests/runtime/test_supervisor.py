@@ -20,8 +20,8 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Tree
 from offbeat.runtime.acting import Acting
+from offbeat.runtime.assembly import Parts, acting_of, build
 from offbeat.runtime.child import Child
-from offbeat.runtime.wiring import Parts, acting_of, build
 
 ENVS = ("tests.reference.run_envs",)
 LENGTH = 10

@@ -17,7 +17,7 @@ from offbeat.core.types import Tree
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.run_directory.checkpoint import load
-from offbeat.runtime.wiring import build
+from offbeat.runtime.assembly import build
 
 CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
 WAITING, CUE = "curious/Waiting-v0", "curious/WaitingCue-v0"

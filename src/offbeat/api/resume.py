@@ -15,9 +15,9 @@ from offbeat.core.types import ActionSpec, Leaf
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
-    from offbeat.api.run import AnyParts
     from offbeat.core.types import Tree
     from offbeat.run_directory.checkpoint import Checkpoint
+    from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop
 
 # --- what is checked first ----------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def extended(config: Config, run: Path, env_steps: int, steps: int | None) -> Co
     return config.with_run(steps=wanted, stop_at=None, time=None)
 
 
-def require_fit(saved: Checkpoint, parts: AnyParts, run: Path) -> None:
+def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
     """Refuse a checkpoint whose policy or other arrays are not those that these settings make.
 
     Raises:
@@ -194,13 +194,13 @@ class Continuation:
     state: dict[str, Any]
     replay: Tree | None
 
-    def start(self, parts: AnyParts, loop: TrainingLoop) -> str:
+    def start(self, parts: Parts, loop: TrainingLoop) -> str:
         """Restore the parts, and let acting begin; return what there is to say of it."""
         from offbeat.runtime.saved_state import misfits_refused
 
         replay, self.replay = self.replay, None
         with misfits_refused(self.run):
-            self._require_like(parts)
+            parts.require_like(self.state)
             parts.algorithm.load_weights(self.saved.weights)
             continued, memory = loop.restore(self.state, replay)
         del replay
@@ -215,19 +215,6 @@ class Continuation:
         dropped = "only the newest checkpoint keeps its replay" if self.saved.replay_dropped else ""
         details = "; ".join(filter(None, (restored, memory, dropped, episodes)))
         return f"resumed at {loop.counters.env_steps} env steps: {details}{_kernels(self.state)}"
-
-    def _require_like(self, parts: AnyParts) -> None:
-        """Refuse a learner's state that is not like that of these parts.
-
-        Raises:
-            ConfigError: with what differs.
-        """
-        from offbeat.runtime.saved_state import require_like
-
-        if (learner := getattr(parts, "learner", None)) is not None:
-            made = learner.state()
-            for part in ("algorithm", "adam"):
-                require_like(self.state["learner"][part], made[part], f"learner, {part}")
 
 
 def _kernels(state: dict[str, Any]) -> str:

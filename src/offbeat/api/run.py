@@ -26,12 +26,9 @@ if TYPE_CHECKING:
     from offbeat.metrics.sinks import Line, Sink
     from offbeat.runtime.callbacks import Callback
     from offbeat.runtime.child import Child
-    from offbeat.runtime.hogwild.worker_pool import LockFreeParts
-    from offbeat.runtime.loop_context import Ending, Watchers
+    from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop
-    from offbeat.runtime.wiring import Parts
-
-    AnyParts = Parts | LockFreeParts
+    from offbeat.runtime.watchers import Ending
 
 WARN_EVERY_S = 60.0
 """Seconds between warnings that something could not be written."""
@@ -54,12 +51,12 @@ class Run:
 class RunContext:
     """A run that is ready to go: its parts, where it is kept, who is told of it, and how it begins."""
 
-    parts: AnyParts
+    parts: Parts
     directory: RunDirectory
     progress: Progress
     callbacks: Sequence[Callback]
     signals: StopSignals
-    start: Callable[[AnyParts, TrainingLoop], str]
+    start: Callable[[Parts, TrainingLoop], str]
     """Puts the parts into the state that the run goes on from, and lets acting begin; returns a message."""
     commit: Callable[[], None]
     """Changes what the run directory says of the run. Called once acting has begun, so that a refusal changes nothing.
@@ -109,7 +106,7 @@ def run_to_end(context: RunContext) -> Run:
 
 def _stopped_early(context: RunContext) -> Ending:
     """End a run that was stopped before its actors had begun."""
-    from offbeat.runtime.loop_context import Ending
+    from offbeat.runtime.watchers import Ending
 
     context.signals.disarm()
     if context.begun:
@@ -139,7 +136,7 @@ def _broken_off(context: RunContext, error: BaseException) -> None:
 
 def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
     """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
-    from offbeat.runtime.loop_context import Ending
+    from offbeat.runtime.watchers import Ending
 
     with ExitStack() as closing:
         closing.callback(context.progress.close, "")
@@ -285,8 +282,10 @@ def _joined(
     """Make actors or workers, and the training loop; leave to `closing` what must be closed at last."""
     from offbeat.metrics.memory import Memory
     from offbeat.metrics.recorder import Recorder
-    from offbeat.runtime.loop_context import Watchers
-    from offbeat.runtime.wiring import topology_of
+    from offbeat.runtime.assembly import topology_of
+    from offbeat.runtime.runtimes import runtime_of
+    from offbeat.runtime.supervisor import Reporting
+    from offbeat.runtime.watchers import Watchers
 
     parts, directory, config = context.parts, context.directory, context.config
     role = "worker" if config.runtime.runtime == "hogwild" else "actor"
@@ -317,37 +316,14 @@ def _joined(
         context.signals,
         context.callbacks,
     )
-    loop = _loop_for(closing, parts, context.learned, watchers, partial(show, role))
+    reporting = Reporting(context.notify, partial(show, role))
+    loop = runtime_of(config).loop(parts, context.learned, watchers, reporting, closing)
     closing.callback(loop.end_evaluations)
     return loop
 
 
-def _loop_for(
-    closing: ExitStack,
-    parts: AnyParts,
-    learned: int,
-    watchers: Watchers,
-    show: Callable[[Sequence[Child]], None],
-) -> TrainingLoop:
-    """Make the training loop that suits the parts, and who acts or works for it."""
-    from offbeat.runtime.hogwild.worker_pool import LockFreeParts, WorkerPool
-
-    if isinstance(parts, LockFreeParts):
-        from offbeat.runtime.hogwild.loop import HogwildLoop
-
-        pool = WorkerPool(parts, watchers.notify, show)
-        closing.callback(pool.close)
-        return HogwildLoop(parts, pool, watchers)
-    from offbeat.runtime.paced import PacedLoop
-    from offbeat.runtime.wiring import acting_of
-
-    acting = acting_of(parts, learned, watchers.notify, show)
-    closing.callback(acting.close)
-    return PacedLoop(parts, acting, watchers)
-
-
 def _about(context: RunContext) -> About:
-    from offbeat.runtime.wiring import device_of
+    from offbeat.runtime.assembly import device_of
 
     config = context.config
     return About(

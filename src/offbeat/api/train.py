@@ -34,9 +34,9 @@ from offbeat.runtime.signals import StopSignals
 from offbeat.tracking.tracker import require_package
 
 if TYPE_CHECKING:
-    from offbeat.api.run import AnyParts
     from offbeat.run_directory.checkpoint import Checkpoint
     from offbeat.runtime.callbacks import Callback
+    from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop
 
 ProgressKind = Literal["dashboard", "lines", "none"]
@@ -190,23 +190,20 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
         return with_measured_topology(config, view.message)
 
 
-def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:
+def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     """Check what can be checked before any work starts, and make the learner's side, or what workers share."""
     import_modules(config.run.imports)
     caller.remember_thread_counts()
     limit(config.blas_threads)
     keep_freed_memory()
     with notifying_if_slow(f"trying {config.run.env}", view.message):
-        if config.runtime.runtime == "hogwild":
-            from offbeat.runtime.hogwild.worker_pool import build_lock_free
+        from offbeat.runtime.runtimes import runtime_of
 
-            return build_lock_free(config, view.message)
-        from offbeat.runtime.wiring import build
-
-        return build(config, view.message)
+        parts: Parts = runtime_of(config).build(config, view.message)
+        return parts
 
 
-def _initial(config: Config, parts: AnyParts) -> tuple[Checkpoint, dict[str, Any]] | None:
+def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] | None:
     """Return the checkpoint that `--init-from` names, if it was given."""
     if config.run.init_from is None:
         return None
@@ -216,7 +213,7 @@ def _initial(config: Config, parts: AnyParts) -> tuple[Checkpoint, dict[str, Any
     return saved, state
 
 
-def _start(parts: AnyParts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
+def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
     from offbeat.algorithms.analytic import autograd_notice
     from offbeat.runtime.saved_state import misfits_refused

@@ -122,7 +122,7 @@ def require_sound(trials: list[Trial]) -> None:
     Raises:
         ConfigError: an env does not work, or does not suit the settings; a run to begin from or a GPU is not there.
     """
-    from offbeat.runtime.wiring import device_of
+    from offbeat.runtime.assembly import device_of
 
     envs = {trial.env: preflight(trial.env) for trial in trials}
     for trial in trials:

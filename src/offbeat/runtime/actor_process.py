@@ -5,43 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import limit_blas, niceness, place, turn
-from offbeat.envs import sending
+from offbeat.core.threads import niceness, turn
 from offbeat.memory.arena import attach
-from offbeat.runtime.acting import Plan, Snapshot
+from offbeat.runtime.board import Bell
 from offbeat.runtime.child import Report
-from offbeat.runtime.gate import ActorGate, Bell, Board
+from offbeat.runtime.gate import ActorGate, PaceBoard
+from offbeat.runtime.launch import LaunchSpec, prepare_process
+from offbeat.runtime.links import GateLink
+from offbeat.runtime.plan import Plan, Snapshot
 
 NICER = 10
 """Than the learner, which is nearly always let on a core at once then (docs/concepts/performance.md)."""
 
 
-@dataclass(frozen=True)
-class LaunchSpec:
+@dataclass(frozen=True, kw_only=True)
+class ActorLaunch(LaunchSpec):
     """What an actor process is given at its start."""
 
-    index: int
     plan: Plan
     origin: int
     """The ticket at which its episodes begin."""
-    attempt: int
-    """How often this actor has died of late."""
     snapshot: Snapshot
     progress: float
-    """How far the training has come."""
-    env: bytes
-    """From `sending.package`."""
-    parent: int
-    cores: set[int]
-    """Where it may run, unless `actor_cores` says otherwise: the learner may have been pinned since."""
+    """Of the training, 0 to 1."""
     arena: int
     """File descriptors, which it has inherited under the same numbers."""
-    own_bell: int
     learners_bell: int
 
 
-def _niceness(launch: LaunchSpec) -> int | None:
+def _niceness(launch: ActorLaunch) -> int | None:
     """Return how nice to be, None for as it is.
 
     Where actors can fill all cores, the learner would wait for a core again and again, and then they for the learner.
@@ -54,28 +46,24 @@ def _niceness(launch: LaunchSpec) -> int | None:
     return min(19, niceness() + NICER) if crowded else None
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
+def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> None:
     """Be an actor until the gate closes."""
     plan, runtime = launch.plan, launch.plan.runtime
-    place(turn(runtime.actor_cores, launch.index) or launch.cores, _niceness(launch))
-    limit_blas(plan.actor_threads)
-    keep_freed_memory()
-    sending.unpack(launch.env)
+    prepare_process(launch, turn(runtime.actor_cores, launch.index), _niceness(launch))
     arrays = attach(launch.arena, plan.slabs())
-    board = Board(arrays, runtime.actors)
+    board = PaceBoard(arrays, runtime.actors)
     gate = ActorGate(board, plan.pace, runtime, launch.index, Bell(launch.own_bell, -1), Bell(-1, launch.learners_bell))
     gate.enter(resets=True)  # making envs may take as long as beginning episodes
     actor = plan.actor(launch.index, launch.origin, gate, launch.attempt)
     gate.leave()
     actor.timings.merge(board.spent(launch.index))  # the time of a process that died is not forgotten
+
+    def report_pause() -> None:
+        connection.send(Report("paused", (gate.open_ticket, actor.snapshot())))
+
     try:
         plan.start(actor, launch.origin, launch.snapshot, launch.progress)
         connection.send(Report("ready", None))
-        actor.work(
-            gate,
-            plan.slots(arrays),
-            plan.weights(arrays),
-            on_pause=lambda: connection.send(Report("paused", (gate.open_ticket, actor.snapshot()))),
-        )
+        actor.work(GateLink(gate, plan.memory(arrays), report_pause))
     finally:
         actor.close()

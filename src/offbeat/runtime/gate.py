@@ -4,7 +4,7 @@ Both sides read a board of counters, each of which has one writer, and sleep on 
 says no. No lock is shared, so nobody can die holding one. A counter is set before the bell is rung, and the bell is
 emptied before the counters are read again, so no ring is lost.
 
-    actor:    version = gate.start(ticket); act; gate.commit(ticket)
+    actor:    version = gate.wait(ticket); act; gate.commit(ticket)
     learner:  gate.wait(tickets); learn; gate.finish(step)
 
 An actor checks the pace itself. It never runs ahead of what the learner allows, and the learner never waits for it
@@ -13,14 +13,11 @@ longer than the pace says.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 import numpy as np
+from numpy.typing import NDArray
 
 from offbeat.config.tables import RuntimeConfig
 from offbeat.core.errors import Closed
@@ -28,81 +25,49 @@ from offbeat.core.pace import Pace
 from offbeat.core.types import Tree
 from offbeat.memory.arena import Slab
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.deadline import ROW, Deadline, WorkerDeadline
+from offbeat.runtime import board
+from offbeat.runtime.board import LINE, NAP_S, Bell
+from offbeat.runtime.deadline import WorkerDeadline
 
-NAP_S = 0.1
-"""No sleep is longer: who sleeps reads the counters again this often, and the learner looks after its actors."""
 NO_PAUSE = np.iinfo(np.int64).max
 SECONDS = ("act", "env", "wait/actor")
 """What an actor's time goes into, as the board keeps it."""
 
 
-class Bell:
-    """Wakes one sleeper. It may be rung by several, and before anybody sleeps."""
-
-    def __init__(self, reader: int, writer: int) -> None:
-        """Take over the ends of a pipe; -1 for an end that this side does not use."""
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    def make(cls) -> Bell:
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        return cls(reader, writer)
-
-    def ring(self) -> None:
-        # A full pipe wakes as well as a new byte does, and a reader that has died is found out elsewhere.
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(self.writer, b"!")
-
-    def sleep(self, seconds: float) -> None:
-        """Return when the bell has been rung, at the latest after `seconds`."""
-        sleeper = select.poll()
-        sleeper.register(self.reader, select.POLLIN)
-        if sleeper.poll(1000 * seconds):
-            with contextlib.suppress(BlockingIOError):
-                os.read(self.reader, 65536)
-
-    def close(self) -> None:
-        for end in (self.reader, self.writer):
-            if end >= 0:
-                os.close(end)
-
-
 def board_slabs(actors: int) -> list[Slab]:
-    """Return what the board's arena consists of: every counter on a cache line of its own."""
-    names = ("learned", "pause", "closed")
-    per_actor = (("next", (1,), "int64"), ("deadline", (ROW,), "float64"), ("seconds", (len(SECONDS) + 1,), "float64"))
+    """Return what the board's arena consists of."""
     return [
-        *((f"board/{name}", (1,), "int64") for name in names),
-        *((f"board/{actor}/{name}", shape, dtype) for actor in range(actors) for name, shape, dtype in per_actor),
+        *board.board_slabs(actors),
+        *((f"board/{name}", (LINE,), "int64") for name in ("learned", "pause")),
+        ("board/next", (actors, LINE), "int64"),
+        ("board/seconds", (actors, LINE), "float64"),
     ]
 
 
-class Board:
-    """Counters, each with one writer. They are aligned words: a reader sees the old value or the new one."""
+class PaceBoard(board.Board):
+    """Counters of actors and one learner."""
 
     def __init__(self, arrays: Tree, actors: int) -> None:
         """Address the arrays of an arena that holds `board_slabs`."""
-        self.actors = actors
+        super().__init__(arrays, actors)
         self.learned = arrays["board/learned"]
         """Learning steps finished. Written by the learner, like pause and closed."""
         self.pause = arrays["board/pause"]
         """No ticket from here on may begin."""
-        self.closed = arrays["board/closed"]
-        self.next = [arrays[f"board/{actor}/next"] for actor in range(actors)]
-        """Each actor's first ticket that is not committed. Written by that actor, like what follows."""
-        self.deadlines = [Deadline(arrays[f"board/{actor}/deadline"]) for actor in range(actors)]
-        """By when each actor must be heard of."""
-        self.seconds = [arrays[f"board/{actor}/seconds"] for actor in range(actors)]
-        """Seconds by `SECONDS`, then the longest call of an env; renewed at each commit."""
+        self._next = list(arrays["board/next"])
+        self.seconds = arrays["board/seconds"][:, : len(SECONDS) + 1]
+        """Seconds by `SECONDS`, then the longest call of an env; written by each actor at each commit."""
+
+    @property
+    def next(self) -> Sequence[NDArray[np.int64]]:
+        """Each actor's first ticket that is not committed. Written by that actor."""
+        return self._next
 
     def reset(self, origin: int, learned: int) -> None:
         """Before anybody has started: let tickets below `origin` count as committed, and `learned` steps as done."""
         self.pause[0], self.learned[0] = NO_PAUSE, learned
-        for actor in range(self.actors):
-            self.next[actor][0] = first_ticket(actor, self.actors, origin)
+        for actor in range(self.workers):
+            self.next[actor][0] = first_ticket(actor, self.workers, origin)
 
     @property
     def acted(self) -> int:
@@ -111,8 +76,8 @@ class Board:
 
     def committed(self, first: int) -> int:
         """Return how many tickets from `first` on are committed, those behind a gap included."""
-        begun = (int(self.next[actor][0]) - first_ticket(actor, self.actors, first) for actor in range(self.actors))
-        return sum(max(0, tickets) // self.actors for tickets in begun)
+        begun = (int(self.next[actor][0]) - first_ticket(actor, self.workers, first) for actor in range(self.workers))
+        return sum(max(0, tickets) // self.workers for tickets in begun)
 
     def spent(self, actor: int) -> dict[str, float]:
         """Return an actor's seconds by name."""
@@ -132,7 +97,9 @@ def first_ticket(actor: int, actors: int, origin: int) -> int:
 class ActorGate(WorkerDeadline):
     """One actor's side; it is also the actor's deadline."""
 
-    def __init__(self, board: Board, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell) -> None:
+    def __init__(
+        self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell
+    ) -> None:
         super().__init__(board.closed, board.deadlines[actor], runtime)
         self._board, self._pace, self._actor = board, pace, actor
         self._own, self._learners = own, learners
@@ -142,10 +109,6 @@ class ActorGate(WorkerDeadline):
     def open_ticket(self) -> int:
         """This actor's first ticket that is not committed: one to begin, or to take again."""
         return int(self._board.next[self._actor][0])
-
-    def tickets(self) -> Iterator[int]:
-        """Yield this actor's tickets, from the open one on."""
-        return count(self.open_ticket, self._board.actors)
 
     def start(self, ticket: int, on_pause: Callable[[], None]) -> int:
         """Wait until `ticket` may begin, and return the version of the weights to act it with.
@@ -184,17 +147,17 @@ class ActorGate(WorkerDeadline):
         for place, name in enumerate(SECONDS):
             row[place] = timings.seconds[name]
         row[-1] = longest_stall
-        board.next[self._actor][0] = ticket + board.actors
+        board.next[self._actor][0] = ticket + board.workers
         self._learners.ring()
 
 
 class LearnerGate:
     """The learner's side. It alone moves `learned`, sets the pause, and closes."""
 
-    def __init__(self, board: Board, pace: Pace, timings: Timings) -> None:
+    def __init__(self, board: PaceBoard, pace: Pace, timings: Timings) -> None:
         self._board, self._pace, self._timings = board, pace, timings
         self.own = Bell.make()
-        self.actors = [Bell.make() for _ in range(board.actors)]
+        self.actors = [Bell.make() for _ in range(board.workers)]
 
     def wait(self, tickets: int, watch: Callable[[], None]) -> None:
         """Wait until tickets 0 .. tickets-1 are committed; `watch` is called meanwhile, and may raise."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from offbeat.core.types import Tree
-from offbeat.metrics.timings import Timings
-from offbeat.runtime.acting import Plan
-from offbeat.runtime.gate import Board, LearnerGate
+from offbeat.runtime.gate import LearnerGate, PaceBoard
+from offbeat.runtime.parts import PacedParts
 
 
 class GatedActing(ABC):
     """The part of `Acting` that only asks the gate."""
 
-    def __init__(self, plan: Plan, arrays: Tree, learned: int, timings: Timings) -> None:
-        self.plan, self.origin = plan, plan.pace.tickets_of(learned).start
-        self.board = Board(arrays, plan.runtime.actors)
+    def __init__(self, parts: PacedParts, learned: int) -> None:
+        self.plan, self.memory = parts.plan, parts.memory
+        self.origin = parts.plan.pace.tickets_of(learned).start
+        self.board = PaceBoard(parts.arrays, parts.plan.runtime.actors)
         self.board.reset(self.origin, learned)
-        self.gate = LearnerGate(self.board, plan.pace, timings)
+        self.gate = LearnerGate(self.board, parts.plan.pace, parts.timings)
 
     @abstractmethod
     def watch(self) -> None:
@@ -45,7 +44,7 @@ class GatedActing(ABC):
         return self.gate.slots_filled(step)
 
     def spent(self) -> list[Mapping[str, float]]:
-        return [self.board.spent(actor) for actor in range(self.board.actors)]
+        return [self.board.spent(actor) for actor in range(self.board.workers)]
 
     @property
     def longest_stall(self) -> float:

@@ -6,24 +6,28 @@ know, look around. What needs quiescence, a checkpoint or a stop, sets the pause
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
 
+from offbeat.config.tables import Config
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.loop_context import Ending, Watchers
+from offbeat.runtime.assembly import build_paced
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop, crosses
-from offbeat.runtime.wiring import Parts
+from offbeat.runtime.watchers import Ending, Watchers
 from offbeat.workers.learner import Learned
 
 
 class PacedLoop(TrainingLoop):
     """See the module's docstring."""
 
-    def __init__(self, parts: Parts, acting: Acting, watchers: Watchers) -> None:
+    def __init__(self, parts: PacedParts, acting: Acting, watchers: Watchers) -> None:
         super().__init__(parts, watchers)
         self._parts, self._acting = parts, acting
         self._pause: int | None = None
@@ -41,9 +45,9 @@ class PacedLoop(TrainingLoop):
     def run(self) -> None:
         while self.ending is None:
             step = self.learned
-            self._acting.wait(self._parts.pace.acted_before_learn(step))
+            self._acting.wait(self._parts.plan.pace.acted_before_learn(step))
             filled = self._acting.slots_filled(step)
-            self._before_learning(self._parts.learner.valid_rows(step))
+            self._before_learning(self._parts.learner.feed.valid_rows(step))
             learned = self._parts.learner.learn(step, self.training_progress)
             self._acting.finish(step + 1)
             self._after_learning(learned, filled)
@@ -68,7 +72,7 @@ class PacedLoop(TrainingLoop):
         self._stop = self._stop or self._wanted_stop(after)
         checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self._saving.is_due
         if self._pause is None and (self._stop or checkpoint or after >= self._run.steps):
-            self._pause = self._parts.pace.pause_ticket(self.learned)
+            self._pause = self._parts.plan.pace.pause_ticket(self.learned)
             self._acting.pause_at(self._pause)
         self._in_step = True
 
@@ -99,7 +103,7 @@ class PacedLoop(TrainingLoop):
     @property
     def _quiescent(self) -> bool:
         """Whether every ticket that may begin has been learned from."""
-        return self._parts.pace.tickets_of(self.learned).start == self._pause
+        return self._parts.plan.pace.tickets_of(self.learned).start == self._pause
 
     def _count(self, learned: Learned) -> Counters:
         counters = self.counters
@@ -139,12 +143,12 @@ class PacedLoop(TrainingLoop):
         super().salvage()
 
     def _acted_beyond(self) -> int:
-        acted, committed = self._acting.acted, self._parts.pace.acted_before_learn
+        acted, committed = self._acting.acted, self._parts.plan.pace.acted_before_learn
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
-        return sum(self._parts.learner.valid_rows(step) for step in beyond)
+        return sum(self._parts.learner.feed.valid_rows(step) for step in beyond)
 
     def _checkpoint_arrays(self) -> Tree | None:
-        return self._parts.learner.checkpoint_arrays()
+        return self._parts.learner.feed.checkpoint_arrays()
 
     def _state(self) -> dict[str, Any]:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
@@ -161,10 +165,44 @@ class PacedLoop(TrainingLoop):
 
     def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self._parts.learner.restore(state["learner"])
-        memory = self._parts.learner.attach(arrays, self.learned)
+        memory = self._parts.learner.feed.attach(arrays, self.learned)
         for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
             self._parts.weights.open(int(version))[:] = vector
             self._parts.weights.commit(int(version), state["progress"][version])
         continued = None not in state["actors"]
         self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
         return continued, memory
+
+
+@dataclass(frozen=True)
+class PacedRuntime:
+    """A runtime with one learner, whose actors act as the pace allows."""
+
+    acting: Callable[[PacedParts, int, Reporting], Acting]
+    """Makes the actors' side of a run, which acts from the first ticket on that learning step `learned` takes in.
+    Raises ConfigError where the env cannot be made, or cannot be sent to another process."""
+    shared: bool = False
+    """Whether actors are in other processes."""
+
+    def build(self, config: Config, notify: Callable[[str], None]) -> PacedParts:
+        """Make the learner's side of a run. Raises as `build_paced` does."""
+        return build_paced(config, notify, shared=self.shared)
+
+    def loop(
+        self, parts: PacedParts, learned: int, watchers: Watchers, reporting: Reporting, closing: ExitStack
+    ) -> TrainingLoop:
+        """Make the actors, and the loop that waits for them and learns.
+
+        Args:
+            parts: from `build`.
+            learned: learning steps that are finished; the first ticket keys the episodes that begin there.
+            watchers: of the run.
+            reporting: who is told of actor processes.
+            closing: what ends the actors is left to it.
+
+        Raises:
+            ConfigError: the env cannot be made, or cannot be sent to another process.
+        """
+        acting = self.acting(parts, learned, reporting)
+        closing.callback(acting.close)
+        return PacedLoop(parts, acting, watchers)

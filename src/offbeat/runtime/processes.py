@@ -7,36 +7,29 @@ only where a policy acts in torch; with a plain MLP it starts in a fraction of a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from offbeat.core.threads import usable_core_numbers
 from offbeat.envs import sending
-from offbeat.memory.arena import SharedArena
-from offbeat.metrics.timings import Timings
-from offbeat.runtime.acting import Plan, Snapshot
-from offbeat.runtime.actor_process import LaunchSpec
+from offbeat.runtime.actor_process import ActorLaunch
 from offbeat.runtime.child import Child, start_child
 from offbeat.runtime.gated import GatedActing
-from offbeat.runtime.supervisor import Notify, Supervisor
+from offbeat.runtime.paced import PacedRuntime
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.supervisor import Reporting, Supervisor
 
 
 class ProcessActing(GatedActing):
     """One process an actor."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        arena: SharedArena,
-        learned: int,
-        timings: Timings,
-        news: Notify,
-        show: Callable[[Sequence[Child]], None],
-    ) -> None:
-        self._env = sending.package(plan.run.env, plan.run.imports)  # first, as it may refuse
-        super().__init__(plan, arena.arrays, learned, timings)
-        self._arena, self._cores, self._weights = arena, usable_core_numbers(), plan.weights(arena.arrays)
+    def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
+        assert parts.arena is not None
+        self._env = sending.package(parts.plan.run.env, parts.plan.run.imports)  # first, as it may refuse
+        super().__init__(parts, learned)
+        self._arena, self._cores = parts.arena, usable_core_numbers()
         self._supervisor = Supervisor(
-            self._start, self.board, plan.runtime, news, show, role="actor", work="ticket", exact=True
+            self._start, self.board, parts.plan.runtime, reporting, role="actor", work="ticket", exact=True
         )
 
     @property
@@ -47,16 +40,25 @@ class ProcessActing(GatedActing):
         self._supervisor.start(self.origin, snapshots)
 
     def _start(self, index: int, origin: int, snapshot: Snapshot, attempt: int) -> Child:
-        own_bell, learners_bell = self.gate.actors[index].reader, self.gate.own.writer
-        inherited = (self._arena.fd, own_bell, learners_bell)
-        progress = self._weights.progress(self._weights.newest)
-        launch = LaunchSpec(
-            index, self.plan, origin, attempt, snapshot, progress, self._env, os.getpid(), self._cores, *inherited
+        launch = ActorLaunch(
+            index=index,
+            attempt=attempt,
+            env=self._env,
+            parent=os.getpid(),
+            cores=self._cores,
+            threads=self.plan.actor_threads,
+            own_bell=self.gate.actors[index].reader,
+            plan=self.plan,
+            origin=origin,
+            snapshot=snapshot,
+            progress=self.memory.progress,
+            arena=self._arena.fd,
+            learners_bell=self.gate.own.writer,
         )
         return start_child(
             "offbeat.runtime.actor_process",
             launch,
-            inherited,
+            (launch.arena, launch.own_bell, launch.learners_bell),
             index=index,
             threads=self.plan.actor_threads,
             notify=self.gate.own.ring,
@@ -72,3 +74,6 @@ class ProcessActing(GatedActing):
         self.gate.close()
         self._supervisor.close()
         self.gate.discard()
+
+
+RUNTIME = PacedRuntime(ProcessActing, shared=True)

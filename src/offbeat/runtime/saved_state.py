@@ -19,6 +19,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Share, build, in_short, read
 from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.recorder import Counters
+from offbeat.workers.feed import Ratio
 
 
 class Done(NamedTuple):
@@ -32,6 +33,15 @@ class Done(NamedTuple):
     """Transitions since then: the ratio is held on these."""
     unheld: int = 0
     """Updates that were made before then: the ratio is not held on these."""
+
+    @property
+    def ratio(self) -> Ratio:
+        """What its replay's ratio is held on."""
+        return Ratio(self.origin, self.valid, self.unheld)
+
+    def with_ratio(self, ratio: Ratio) -> Done:
+        """Return the same with another ratio."""
+        return self._replace(**ratio._asdict())
 
 
 _Done = make_dataclass("_Done", [(name, Counter) for name in Done._fields])

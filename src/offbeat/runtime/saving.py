@@ -10,7 +10,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
 from offbeat.run_directory.checkpoint import Checkpoint, load
-from offbeat.runtime.loop_context import LoopParts, Watchers
+from offbeat.runtime.parts import Parts
+from offbeat.runtime.watchers import Watchers
 
 SCORE = "eval_return_mean"
 """In policy.json of a best checkpoint: the mean return that made it the best."""
@@ -28,7 +29,7 @@ class _Evaluated(NamedTuple):
 class Saving:
     """Writes the checkpoints of a run. A full disk costs a checkpoint, not the run: the last one is intact."""
 
-    def __init__(self, run_parts: LoopParts, watchers: Watchers) -> None:
+    def __init__(self, run_parts: Parts, watchers: Watchers) -> None:
         run = run_parts.config.run
         self._run_parts, self._directory, self._warn = run_parts, watchers.directory, watchers.warn
         self._store = watchers.directory.store(run.checkpoints_kept)

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import NamedTuple, Protocol
 
 from offbeat.config.tables import RuntimeConfig
 from offbeat.core.errors import ChildTraceback, RunFailed
-from offbeat.runtime.acting import Snapshot
+from offbeat.runtime.board import NAP_S, Board
 from offbeat.runtime.child import Child
-from offbeat.runtime.deadline import Deadline, Span, StallWatch, start_timeout
-from offbeat.runtime.gate import NAP_S
+from offbeat.runtime.deadline import Span, StallWatch, start_timeout
+from offbeat.runtime.plan import Snapshot
 
 ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
 """Seconds that a child gets to end by itself when nothing is wanted of it any more: in a call of its envs, and else."""
@@ -29,25 +27,20 @@ RESTART_BUDGET = 5
 RESTART_WINDOW_S = 600.0
 
 
-class Board(Protocol):
-    """What the supervisor sees of its children."""
-
-    @property
-    def next(self) -> Sequence[NDArray[Any]]:
-        """Each child's first piece of work that is not done: [1], a ticket, or a learning step."""
-        ...
-
-    @property
-    def deadlines(self) -> Sequence[Deadline]:
-        """By when each child must be heard of."""
-        ...
-
-
 class Notify(Protocol):
     """Tells the user, and the log."""
 
     def __call__(self, text: str, details: str = "", /) -> None:
         """Show `text`; `details` go into the log alone."""
+
+
+class Reporting(NamedTuple):
+    """Who is told of the processes of a run."""
+
+    notify: Notify
+    """Tells the user of a restart."""
+    show: Callable[[Sequence[Child]], None]
+    """Is given the processes whenever they have changed."""
 
 
 class Supervisor:
@@ -58,8 +51,7 @@ class Supervisor:
         start: Callable[[int, int, Snapshot, int], Child],
         board: Board,
         runtime: RuntimeConfig,
-        notify: Notify,
-        show: Callable[[Sequence[Child]], None],
+        reporting: Reporting,
         *,
         role: str,
         work: str,
@@ -72,8 +64,7 @@ class Supervisor:
                 number of its recent deaths: what follows from a seed must not happen again and again.
             board: says which ticket a child has open, and by when its envs must answer.
             runtime: the settings.
-            notify: tells the user.
-            show: is given the processes whenever they have changed.
+            reporting: who is told of restarts, and of the processes.
             role: what a child is called.
             work: what one piece of its work is called.
             exact: whether the result of the run depends on what a child has lost.
@@ -82,7 +73,7 @@ class Supervisor:
         self.restarts = 0
         self._start, self._board, self._runtime = start, board, runtime
         self._role, self._work, self._exact = role, work, exact
-        self._notify, self._show = notify, show
+        self._notify, self._show = reporting
         self._stalls = StallWatch(board.deadlines)
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)

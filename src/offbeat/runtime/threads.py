@@ -12,12 +12,13 @@ from time import monotonic
 
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
 from offbeat.core.threads import place, turn
-from offbeat.core.types import Tree
-from offbeat.metrics.timings import Timings
-from offbeat.runtime.acting import Plan, Snapshot
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
+from offbeat.runtime.links import GateLink
+from offbeat.runtime.paced import PacedRuntime
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.plan import Snapshot
 from offbeat.workers.actor import Actor
 
 CLOSE_S = 2.0
@@ -27,11 +28,10 @@ CLOSE_S = 2.0
 class ThreadActing(GatedActing):
     """One thread an actor."""
 
-    def __init__(self, plan: Plan, arrays: Tree, learned: int, timings: Timings) -> None:
-        super().__init__(plan, arrays, learned, timings)
+    def __init__(self, parts: PacedParts, learned: int) -> None:
+        super().__init__(parts, learned)
         self.restarts = 0
-        actors = range(plan.runtime.actors)
-        self._slots, self._weights = plan.slots(arrays), plan.weights(arrays)
+        plan, actors = parts.plan, range(parts.plan.runtime.actors)
         self._gates = [
             ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.actors[index], self.gate.own)
             for index in actors
@@ -47,7 +47,7 @@ class ThreadActing(GatedActing):
         """actor -> what ended it."""
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
-        progress = self._weights.progress(self._weights.newest)
+        progress = self.memory.progress
         for actor, snapshot in zip(self._actors, snapshots, strict=True):
             thread = threading.Thread(
                 target=self._run, args=(actor, snapshot, progress), name=f"offbeat actor {actor.index}", daemon=True
@@ -61,7 +61,7 @@ class ThreadActing(GatedActing):
         try:
             place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
             self.plan.start(actor, self.origin, snapshot, progress)
-            actor.work(gate, self._slots, self._weights, on_pause=lambda: None)
+            actor.work(GateLink(gate, self.memory))
         except Closed:
             return
         except BaseException as error:  # noqa: BLE001 - the learner raises it
@@ -74,7 +74,7 @@ class ThreadActing(GatedActing):
             kind = EnvFailed if isinstance(error, EnvFailed) else RunFailed
             said = str(error) if isinstance(error, OffbeatError) else f"{type(error).__name__}: {error}"
             raise with_notes_of(kind(f"actor {index}: {said}"), error) from error
-        for actor in range(self.board.actors):
+        for actor in range(self.board.workers):
             if self._stalls.stands_still(actor):
                 raise RunFailed(
                     f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: pass "
@@ -95,3 +95,6 @@ class ThreadActing(GatedActing):
                 actor.close()
         if not hanging:  # else one still uses its envs, and would ring a bell
             self.gate.discard()
+
+
+RUNTIME = PacedRuntime(lambda parts, learned, _reporting: ThreadActing(parts, learned))

@@ -23,9 +23,11 @@ from offbeat.metrics.timings import Timings
 from offbeat.runtime.callbacks import answer_of
 from offbeat.runtime.evaluation.evaluators import make_evaluator
 from offbeat.runtime.evaluation.schedule import Evaluations
-from offbeat.runtime.loop_context import Ending, LoopParts, Watchers
+from offbeat.runtime.parts import Parts
 from offbeat.runtime.saving import Saving
+from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.time_limits import TimeLimitWarning
+from offbeat.runtime.watchers import Ending, Watchers
 
 LINE_EVERY_S = 10.0
 """Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
@@ -40,7 +42,7 @@ class _EvaluationStopped(Exception):
 class TrainingLoop(ABC):
     """See the module's docstring."""
 
-    def __init__(self, run_parts: LoopParts, watchers: Watchers) -> None:
+    def __init__(self, run_parts: Parts, watchers: Watchers) -> None:
         self._run_parts, self._run = run_parts, run_parts.config.run
         self._recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._callbacks, self._notify = watchers.signals, watchers.callbacks, watchers.notify
@@ -65,11 +67,11 @@ class TrainingLoop(ABC):
         exact = config.runtime.lag == "exact"
         beside = not exact and config.runtime.runtime != "serial" and usable_cores() > 1
         beside &= config.run.evaluator == "process"
-        notify, show = watchers.notify, watchers.show_evaluator
+        notify, reporting = watchers.notify, Reporting(watchers.notify, watchers.show_evaluator)
         return Evaluations(
             config.run,
             self._run_parts.policy,
-            partial(make_evaluator, config, self._run_parts.policy, notify, show, beside=beside),
+            partial(make_evaluator, config, self._run_parts.policy, reporting, beside=beside),
             watchers.recorder,
             self._saving,
             notify,

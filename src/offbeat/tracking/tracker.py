@@ -16,8 +16,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
+from offbeat.runtime.board import NAP_S
 from offbeat.runtime.child import Child, start_child
-from offbeat.runtime.gate import NAP_S
 from offbeat.tracking.follower import RING, STATES
 from offbeat.tracking.services import BEGIN_S, LaunchSpec
 

@@ -22,11 +22,13 @@ from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
 from offbeat.models.policies import make_policy
-from offbeat.runtime.acting import Plan
+from offbeat.runtime.assembly import build_paced
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.plan import PolicyPlan
 from offbeat.runtime.supervisor import RESTART_BUDGET
-from offbeat.runtime.wiring import Parts, build
 from offbeat.tuning.costs import Cost, PlayedBack, Stepping, act_cost, learn_cost, limits
 from offbeat.workers.actor import Actor
+from offbeat.workers.columns import PolicyColumns
 
 NEAR_ENOUGH = 0.95
 """Of layouts that reach this share of the best rate, the one with the fewest threads and actors is taken."""
@@ -98,7 +100,7 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = lambd
         return config, ""
     limit(config.blas_threads)
     keep_freed_memory()
-    parts = build(config)
+    parts = build_paced(config, lambda _text: None, shared=False)
     try:
         options = _measure(parts, notify)
     finally:
@@ -138,12 +140,12 @@ def _reason(runtime: RuntimeConfig, option: Option, cores: int) -> str:
 # --- measuring ----------------------------------------------------------------------------------------------
 
 
-def _measure(parts: Parts, notify: Callable[[str], None]) -> list[Option]:
+def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Option]:
     """Measure every layout that comes into question."""
     cores, runtime = usable_cores(), parts.config.runtime
     parts.learner.publish(0)
     weights = parts.weights.read(0).copy()
-    _record(parts, weights)
+    _record(parts)
     updates = parts.learner.learn(0, 0.0).updates  # the first step of all takes longer than those that follow
     learn = learn_cost(parts, 0, LEARN_S)
     options = [
@@ -155,17 +157,17 @@ def _measure(parts: Parts, notify: Callable[[str], None]) -> list[Option]:
     return options
 
 
-def _record(parts: Parts, weights: F32) -> None:
+def _record(parts: PacedParts) -> None:
     """Fill batch 0 by acting on random rows: real envs would take as long as they like."""
     policy = make_policy(parts.policy)
-    envs = PlayedBack(parts.env, _random_slot(parts.plan, parts.env))
-    actor = Actor(0, parts.config.run.seed, envs, policy)
+    envs = PlayedBack(parts.env, _random_slot(parts.plan.policy, parts.env))
+    actor = Actor(0, parts.config.run.seed, [PolicyColumns(envs, policy)])
     actor.start(0)
-    for ticket in parts.pace.tickets_of(0):
-        actor.act(ticket, 0, weights, parts.slots.open(ticket))
+    for ticket in parts.plan.pace.tickets_of(0):
+        actor.act(parts.memory.work(ticket, version=0))
 
 
-def _random_slot(plan: Plan, env: EnvSpec) -> Tree:
+def _random_slot(plan: PolicyPlan, env: EnvSpec) -> Tree:
     """Return an unroll in which no episode ends; [T + 1, N, ...] by field name."""
     random, lead = stream(0, "measure"), (plan.memory.length + 1, env.columns)
     slot = {
@@ -178,7 +180,9 @@ def _random_slot(plan: Plan, env: EnvSpec) -> Tree:
     return slot
 
 
-def _acting_costs(parts: Parts, envs: _EnvCosts, weights: F32, cores: int) -> Iterator[tuple[int, tuple[Cost, Cost]]]:
+def _acting_costs(
+    parts: PacedParts, envs: _EnvCosts, weights: F32, cores: int
+) -> Iterator[tuple[int, tuple[Cost, Cost]]]:
     """Yield numbers of actors, from the most down, with the costs of env and acting.
 
     Where envs compute, more actors than cores win nothing; where they wait for something, they do.
@@ -193,7 +197,7 @@ def _acting_costs(parts: Parts, envs: _EnvCosts, weights: F32, cores: int) -> It
 class _EnvCosts:
     """Measures envs for more and more columns, as long as there is time; then the last cost stands for the others."""
 
-    def __init__(self, parts: Parts, weights: F32, notify: Callable[[str], None]) -> None:
+    def __init__(self, parts: PacedParts, weights: F32, notify: Callable[[str], None]) -> None:
         self._config, self._notify = parts.config, notify
         budget = parts.config.runtime.restart_budget
         self._budget = RESTART_BUDGET if budget is None else budget
@@ -242,12 +246,12 @@ class _EnvCosts:
             return stepping.cost(STEPS_S)
 
 
-def _act_cost(parts: Parts, weights: F32, columns: int) -> Cost:
+def _act_cost(parts: PacedParts, weights: F32, columns: int) -> Cost:
     env = replace(parts.env, columns=columns)
-    return act_cost(parts.policy, env, _random_slot(parts.plan, env), weights, ACT_S)
+    return act_cost(parts.policy, env, _random_slot(parts.plan.policy, env), weights, ACT_S)
 
 
-def _with_threads(parts: Parts, options: list[Option], cores: int) -> Iterator[Option]:
+def _with_threads(parts: PacedParts, options: list[Option], cores: int) -> Iterator[Option]:
     """Yield layouts with more threads for the learner, where it is what bounds the speed while cores are idle."""
     max_lag, threads = parts.config.runtime.max_lag, 2
     best = choose(options, cores, max_lag)

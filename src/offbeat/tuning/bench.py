@@ -26,10 +26,13 @@ from offbeat.metrics.bottleneck import Topology, gain_max, lock_free_gain_max
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
+from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.gate import NO_PAUSE
-from offbeat.runtime.hogwild.worker_pool import WorkerPool, build_lock_free
-from offbeat.runtime.supervisor import Notify
-from offbeat.runtime.wiring import Parts, acting_of, build, topology_of
+from offbeat.runtime.hogwild.parts import build_lock_free
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.runtimes import acting_of, runtime_of
+from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.tuning.costs import Cost, Stepping, act_cost, learn_cost, limits
 
 SECONDS = 2.0
@@ -83,7 +86,7 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     limit(config.blas_threads)
     keep_freed_memory()
     lock_free = _lock_free_sps(config, seconds, notify) if config.runtime.runtime == "hogwild" else None
-    parts = build(config if lock_free is None else config.of_worker(0))
+    parts = _built(config if lock_free is None else config.of_worker(0))
     try:
         speed = _speed(parts, seconds, notify, learns=True)
         costs, threads = _costs(parts, speed.last_step), parts.threads
@@ -91,6 +94,15 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
         parts.close()
     speed = speed if lock_free is None else replace(speed, sps=lock_free)
     return results(topology_of(config, threads), costs, speed)
+
+
+def _silent(_news: object) -> None:
+    """Tell nobody."""
+
+
+def _built(config: Config) -> PacedParts:
+    parts: PacedParts = runtime_of(config).build(config, _silent)
+    return parts
 
 
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
@@ -103,7 +115,7 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
         raise ConfigError("act_only is given, but the workers of the hogwild runtime learn too: pass another --runtime")
     limit(config.blas_threads)
     keep_freed_memory()
-    parts = build(config)
+    parts = _built(config)
     try:
         return _speed(parts, seconds, notify, learns=False).sps
     finally:
@@ -126,14 +138,17 @@ class _Step:
     """Moment of `perf_counter()`."""
 
 
-def _speed(parts: Parts, seconds: float, notify: Notify, *, learns: bool) -> Speed:
+def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -> Speed:
     """Run without checkpoints, evaluation and metrics; the start-up and a warm-up of a tenth are left out."""
-    acting = acting_of(parts, 0, notify, lambda _processes: None)
+    acting = acting_of(parts, 0, Reporting(notify, _silent))
     try:
         _publish(parts, 0, learns=learns)
         acting.start([None] * parts.config.runtime.actors)
         steps = (_learned if learns else _sampled)(parts, acting)
-        warm = [*_until_learning(steps, learns=learns), *_go_on(steps, seconds / 10, at_least=parts.pace.versions + 1)]
+        warm = [
+            *_until_learning(steps, learns=learns),
+            *_go_on(steps, seconds / 10, at_least=parts.plan.pace.versions + 1),
+        ]
         timed = _go_on(steps, seconds, at_least=1)
     finally:
         acting.close()
@@ -147,8 +162,8 @@ def _speed(parts: Parts, seconds: float, notify: Notify, *, learns: bool) -> Spe
 
 def _lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
-    parts = build_lock_free(config)
-    pool, board = WorkerPool(parts, notify, lambda _processes: None), parts.board
+    parts = build_lock_free(config, _silent)
+    pool, board = WorkerPool(parts, Reporting(notify, _silent)), parts.board
     try:
         pool.start([None] * board.workers)
         pool.go_on(NO_PAUSE)
@@ -170,7 +185,7 @@ def _watch_for(pool: WorkerPool, seconds: float) -> None:
         pool.heard.clear()
 
 
-def _publish(parts: Parts, version: int, *, learns: bool) -> None:
+def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:
     """Publish the policy; where nobody learns, let it act all the same, not draw actions as before any update."""
     parts.learner.publish(version)
     flag = published_layout(parts.policy).views(parts.weights.read(version)).get("uniform")
@@ -191,21 +206,21 @@ def _go_on(steps: Iterator[_Step], seconds: float, *, at_least: int) -> list[_St
     return taken
 
 
-def _learned(parts: Parts, acting: Acting) -> Iterator[_Step]:
+def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Take learning steps. One counts as finished only when the next is asked for: its batch stays whole till then."""
     for step in count():
-        acting.wait(parts.pace.acted_before_learn(step))
+        acting.wait(parts.plan.pace.acted_before_learn(step))
         learned = parts.learner.learn(step, 0.0)
         lags = (learned.metrics["policy_lag_mean"], learned.metrics["policy_lag_max"])
         yield _Step(step, learned.env_steps, learned.updates, *lags, perf_counter())
         acting.finish(step + 1)
 
 
-def _sampled(parts: Parts, acting: Acting) -> Iterator[_Step]:
+def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Let every batch count as learned from as soon as it is there, and the weights stay as they are."""
     for step in count():
-        acting.wait(parts.pace.acted_before_learn(step))
-        env_steps = parts.learner.valid_rows(step)
+        acting.wait(parts.plan.pace.acted_before_learn(step))
+        env_steps = parts.learner.feed.valid_rows(step)
         _publish(parts, step + 1, learns=False)
         yield _Step(step, env_steps, 0, 0.0, 0.0, perf_counter())
         acting.finish(step + 1)
@@ -214,7 +229,7 @@ def _sampled(parts: Parts, acting: Acting) -> Iterator[_Step]:
 # --- what each part costs alone -----------------------------------------------------------------------------
 
 
-def _costs(parts: Parts, step: int) -> Costs:
+def _costs(parts: PacedParts, step: int) -> Costs:
     """Measure each part alone, with the weights that are published after `step` and the data of its batch."""
     run, runtime = parts.config.run, parts.config.runtime
     policy, weights = make_policy(parts.policy), parts.weights.read(step + 1).copy()
@@ -240,11 +255,11 @@ def _costs(parts: Parts, step: int) -> Costs:
     return Costs(env, act, learn, learn_wall=median(learn.wall for _, _, learn in rounds))
 
 
-def _newest_with_decisions(parts: Parts, step: int) -> int:
+def _newest_with_decisions(parts: PacedParts, step: int) -> int:
     """Return the newest ticket, up to those of `step`, that is not reset rows alone."""
     return next(
         ticket
-        for ticket in count(parts.pace.tickets_of(step).start, -1)
+        for ticket in count(parts.plan.pace.tickets_of(step).start, -1)
         if parts.slots.open(ticket)["valid"][:-1].any()
     )
 

@@ -21,8 +21,10 @@ from offbeat.envs.contract import Advanced, Envs, Outcome
 from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
-from offbeat.runtime.wiring import Parts
+from offbeat.runtime.parts import PacedParts
 from offbeat.workers.actor import Actor
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.link import PolicyWork, Work
 
 WAITS = 3.0
 """What takes so many times its CPU time waits, if it gave up its core by itself, or the machine is busy, if not."""
@@ -165,13 +167,14 @@ def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.f
     """Act unrolls, at least two, on envs that only play back `slot`: choosing, recording and counting are left."""
     slot = {name: array.copy() for name, array in slot.items()}
     env_steps = int(slot["valid"][:-1].sum())
-    actor = Actor(0, 0, PlayedBack(env, slot), make_policy(policy))
+    actor = Actor(0, 0, [PolicyColumns(PlayedBack(env, slot), make_policy(policy))])
+    work = Work.of_one(0, 0, PolicyWork(weights, slot))
     actor.start(0)
-    actor.act(0, 0, weights, slot)
+    actor.act(work)
     meter, unrolls, until = Meter(), 0, perf_counter() + seconds
     while not unrolls or perf_counter() < until:
         with meter:
-            actor.act(0, 0, weights, slot)
+            actor.act(work)
         unrolls += 1
     return meter.per(unrolls * env_steps, read_clocks())
 
@@ -179,7 +182,7 @@ def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.f
 # --- learning -----------------------------------------------------------------------------------------------
 
 
-def learn_cost(parts: Parts, step: int, seconds: float) -> Cost:
+def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
     """Learn from the batch of `step` again and again, at least once, each time from the same weights.
 
     Otherwise the policy would drift away from the one that acted, and an algorithm that stops early when it does

@@ -21,7 +21,7 @@ from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FAILURES
 from offbeat.models.stacks import Stacks
-from offbeat.workers.actor import Unwatched, Watch
+from offbeat.workers.columns import Unwatched, Watch
 
 Returned = TypeVar("Returned")
 

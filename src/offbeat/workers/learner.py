@@ -1,6 +1,7 @@
 """The learner: turns what a learning step takes in into updates, and publishes what came of them.
 
-`UnrollLearner` learns from batches of unrolls; `ReplayLearner` (replay_learner.py) from a replay.
+`UnrollLearner` learns from batches of unrolls; `ReplayLearner` (replay_learner.py) from a replay. Where the data comes
+from is the feed's business (feed.py).
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from numpy.typing import NDArray
 
 from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
 from offbeat.core.seeding import stream
-from offbeat.core.types import Tree
-from offbeat.memory.unrolls import Unrolls
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-from offbeat.workers.staging import Staging
+from offbeat.workers.feed import Feed, Taken
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 
 
@@ -44,27 +43,33 @@ class Learned:
 
 
 class Learner(ABC):
-    """What every learner has: an algorithm, its optimizers, and weights to publish."""
+    """What every learner has: an algorithm, its optimizers, a feed, and weights to publish."""
 
     def __init__(
         self,
         algorithm: Algorithm,
+        feed: Feed,
         weights: Weights,
         *,
         seed: int,
-        device: str,
         timings: Timings,
         counter: UpdateCounter | None = None,
     ) -> None:
-        self._weights, self._seed, self._timings = weights, seed, timings
-        self._staging, self._updates = Staging(device), Updates(algorithm, counter)
-        self._algorithm = algorithm
+        """Prepare to learn.
+
+        Args:
+            algorithm: what is learned.
+            feed: gives what each learning step takes in.
+            weights: where versions are published.
+            seed: of the run.
+            timings: what the time goes into.
+            counter: of all learners, where others change the same parameters.
+        """
+        self.feed = feed
+        self._algorithm, self._weights, self._seed, self._timings = algorithm, weights, seed, timings
+        self._updates = Updates(algorithm, counter)
         self.progress = 0.0
         """What the version that was published last carries: the training's progress in the step that made it."""
-
-    @abstractmethod
-    def valid_rows(self, step: int) -> int:
-        """Return the valid rows in the committed tickets of `step`: what it adds to env_steps."""
 
     @abstractmethod
     def learn(self, step: int, progress: float) -> Learned:
@@ -80,18 +85,12 @@ class Learner(ABC):
         self._updates.pull()
         self._algorithm.write_published(self._weights.open(version))
         self._weights.commit(version, progress)
-
-    def checkpoint_arrays(self) -> Tree | None:
-        """Return what a checkpoint keeps of the memory, as views of it; None where nothing needs to be kept."""
-        return None
-
-    def attach(self, arrays: Tree | None, step: int) -> str:  # noqa: ARG002
-        """Go on at `step` with the checkpoint's `arrays`; return what there is to say of it, '' for nothing."""
-        return ""
+        self.feed.published(version)
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the weights."""
-        return {"algorithm": self._algorithm.state(), "adam": self._updates.state(), "progress": self.progress}
+        own = {"algorithm": self._algorithm.state(), "adam": self._updates.state(), "progress": self.progress}
+        return {**own, **self.feed.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over `state()`."""
@@ -102,6 +101,7 @@ class Learner(ABC):
         """Take over what in `state()` is this learner's alone, where others learn the same parameters."""
         self._updates.restore(state["adam"])
         self.progress = state["progress"]
+        self.feed.restore(state)
 
 
 class UnrollLearner(Learner):
@@ -109,30 +109,12 @@ class UnrollLearner(Learner):
 
     _algorithm: OnPolicyAlgorithm
 
-    def __init__(
-        self,
-        algorithm: OnPolicyAlgorithm,
-        unrolls: Unrolls,
-        weights: Weights,
-        *,
-        seed: int,
-        device: str,
-        timings: Timings,
-        counter: UpdateCounter | None = None,
-    ) -> None:
-        super().__init__(algorithm, weights, seed=seed, device=device, timings=timings, counter=counter)
-        self._unrolls = unrolls
-
-    def valid_rows(self, step: int) -> int:
-        return int(self._unrolls.batch(step)["valid"][:-1].sum())
-
     def learn(self, step: int, progress: float) -> Learned:
         begun = clock()
-        arrays = self._unrolls.batch(step)
         rates = self._algorithm.start(progress)
-        staged = self._staging.tensors(arrays)
+        taken = self.feed.take(step)
         loaded = clock()
-        batch = self._algorithm.prepare(staged)
+        batch = self._algorithm.prepare(taken.batch)
         prepared = clock()
         update_metrics, updates = UpdateMetrics(), 0
         for minibatch in self._algorithm.minibatches(batch, stream(self._seed, "learn", step)):
@@ -147,27 +129,23 @@ class UnrollLearner(Learner):
         self._timings.add("learn/publish", clock() - updated)
         self._timings.add("learn", clock() - begun)
         metrics = {**update_metrics.summed_up(), **metrics, "learning_rate": max(rates.values())}
-        rows = {name: arrays[name][:-1] for name in SUMMED_UP if name in arrays}
-        return summary(rows, step - arrays["behavior_version"], updates, update_metrics.refused, metrics)
+        return summary(taken, step, updates, update_metrics.refused, metrics)
 
     def rehearse(self, step: int) -> float:
         return self.learn(step, 0.0).env_steps
 
 
-SUMMED_UP = ("valid", "episode_return", "episode_length", "info")
-"""Fields whose rows `summary` needs, the last where there is one."""
-
-
-def summary(rows: Tree, lag: NDArray[np.int64], updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
-    """Return what a learning step did.
+def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
+    """Return what learning step `step` did.
 
     Args:
-        rows: what it took in, [T, B] by field.
-        lag: learning steps that lie between acting and this step, by unroll.
+        taken: what it took in.
+        step: which it is.
         updates: those that were made, refused ones included.
         refused: those that were not applied.
         metrics: what the updates reported.
     """
+    rows, lag = taken.rows, step - taken.versions
     ended = rows["episode_length"] > 0
     lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
     return Learned(

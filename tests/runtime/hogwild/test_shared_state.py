@@ -19,6 +19,7 @@ from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
+from offbeat.runtime.assembly import learner_of
 from offbeat.runtime.hogwild.shared_state import (
     SharedStateShape,
     SharedStorage,
@@ -29,7 +30,6 @@ from offbeat.runtime.hogwild.shared_state import (
 )
 from offbeat.runtime.hogwild.worker_pool import LockFreeParts, build_lock_free
 from offbeat.runtime.saved_state import Done
-from offbeat.runtime.wiring import learner_of
 from offbeat.workers.actor import Actor, Unwatched
 from offbeat.workers.learner import Learned, Learner
 from offbeat.workers.replay_learner import ReplayLearner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple, Protocol
 
@@ -18,13 +18,13 @@ from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.runtime.acting import Snapshot
 from offbeat.runtime.actor_process import NICER
+from offbeat.runtime.board import NAP_S, Bell
 from offbeat.runtime.child import Child, Report, start_child
-from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoard, LaunchSpec, board_slabs
+from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoard, EvaluatorLaunch, board_slabs
 from offbeat.runtime.evaluation.plan import EvaluationPlan
-from offbeat.runtime.gate import NAP_S, Bell
-from offbeat.runtime.supervisor import Notify, Supervisor
+from offbeat.runtime.plan import Snapshot
+from offbeat.runtime.supervisor import Reporting, Supervisor
 from offbeat.workers.evaluator import Evaluation
 
 
@@ -92,8 +92,7 @@ class ProcessEvaluator:
         self,
         plan: EvaluationPlan,
         config: Config,
-        notify: Notify,
-        show: Callable[[Sequence[Child]], None],
+        reporting: Reporting,
         *,
         beside: bool,
     ) -> None:
@@ -102,8 +101,7 @@ class ProcessEvaluator:
         Args:
             plan: of the evaluations.
             config: of the run.
-            notify: tells the user what has happened.
-            show: is given the process, whenever it has changed.
+            reporting: who is told of restarts, and of the process.
             beside: whether it evaluates while the learner learns, and is therefore nicer.
 
         Raises:
@@ -117,7 +115,7 @@ class ProcessEvaluator:
         self._board = EvaluatorBoard(self._arena.arrays)
         self._bell, self._own_bell = Bell.make(), Bell.make()
         self._supervisor = Supervisor(
-            self._launched, self._board, config.runtime, notify, show, role="evaluator", work="evaluation", exact=False
+            self._launched, self._board, config.runtime, reporting, role="evaluator", work="evaluation", exact=False
         )
         self._results: list[Evaluated] = []
         self._begun = 0.0
@@ -134,24 +132,25 @@ class ProcessEvaluator:
         self._bell.ring()
 
     def _launched(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
-        inherited = (self._arena.fd, self._bell.reader)
         raised = any((child.process.returncode or 0) > 0 for child in self._supervisor.processes)
-        launch = LaunchSpec(
-            self._plan,
-            self._config.runtime,
-            attempt if raised else 0,
-            int(self._board.next[0][0]),
-            self._config.blas_threads,
-            self._nice,
-            self._env,
-            os.getpid(),
-            self._cores,
-            *inherited,
+        launch = EvaluatorLaunch(
+            index=index,
+            attempt=attempt if raised else 0,
+            env=self._env,
+            parent=os.getpid(),
+            cores=self._cores,
+            threads=self._config.blas_threads,
+            own_bell=self._bell.reader,
+            plan=self._plan,
+            runtime=self._config.runtime,
+            number=int(self._board.next[0][0]),
+            nice=self._nice,
+            arena=self._arena.fd,
         )
         return start_child(
             "offbeat.runtime.evaluation.evaluator_process",
             launch,
-            inherited,
+            (launch.arena, launch.own_bell),
             index=index,
             threads=self._config.blas_threads,
             heard=self._heard,
@@ -192,8 +191,7 @@ class ProcessEvaluator:
 def make_evaluator(
     config: Config,
     policy: PolicySpec,
-    notify: Notify,
-    show: Callable[[Sequence[Child]], None],
+    reporting: Reporting,
     *,
     beside: bool,
 ) -> Evaluator:
@@ -202,7 +200,7 @@ def make_evaluator(
     if config.run.evaluator == "inline":
         return InlineEvaluator(plan)
     try:
-        return ProcessEvaluator(plan, config, notify, show, beside=beside)
+        return ProcessEvaluator(plan, config, reporting, beside=beside)
     except ConfigError as error:
-        notify(f"evaluations run in the process of the learner, and are not supervised: {error}")
+        reporting.notify(f"evaluations run in the process of the learner, and are not supervised: {error}")
         return InlineEvaluator(plan)

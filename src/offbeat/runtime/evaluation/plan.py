@@ -9,7 +9,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.tables import RunConfig
 from offbeat.core.types import Policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.actor import Unwatched, Watch
+from offbeat.workers.columns import Unwatched, Watch
 from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
 

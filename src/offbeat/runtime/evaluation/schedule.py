@@ -16,8 +16,8 @@ from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector
 from offbeat.models.spec import PolicySpec
+from offbeat.runtime.board import NAP_S
 from offbeat.runtime.evaluation.evaluators import Evaluator, Result
-from offbeat.runtime.gate import NAP_S
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.supervisor import Notify
 

@@ -7,20 +7,23 @@ in together, which is the end of the run or the next checkpoint; or at once, for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from offbeat.core.errors import ConfigError
+from offbeat.config.tables import Config
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
-from offbeat.runtime.hogwild.worker_pool import LockFreeParts, WorkerPool
+from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
+from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State, WorkerReport
-from offbeat.runtime.loop_context import Ending, Watchers
-from offbeat.runtime.saved_state import Done, require_like
+from offbeat.runtime.saved_state import Done
+from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
+from offbeat.runtime.watchers import Ending, Watchers
 
 DRAIN_S = 5.0
 """Seconds that workers get to pause where one of them has failed for good."""
@@ -181,7 +184,6 @@ class HogwildLoop(TrainingLoop):
         return {**counts, "learner": state and state.learner, "actor": state and state.actor}
 
     def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        self._require_like(state)
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
@@ -191,19 +193,6 @@ class HogwildLoop(TrainingLoop):
         self._pool.start(states)
         continued = all(each is not None and each.actor is not None for each in states)
         return continued, self._in_words(states, arrays)
-
-    def _require_like(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state of other sizes than these workers have.
-
-        Raises:
-            ConfigError: with what differs.
-        """
-        storage = self._parts.storage
-        require_like(state["learned"], storage.learned(), "learned")
-        require_like(state["statistics"], storage.records(), "statistics")
-        require_like(state["learner"]["algorithm"], self._parts.algorithm.state(), "learner, algorithm")
-        if len(state["workers"]) != self._board.workers:
-            raise ConfigError(f"the state is of {len(state['workers'])} workers, the run has {self._board.workers}")
 
     def _restored(self, worker: int, saved: Mapping[str, Any], saved_arrays: Tree | None) -> State | None:
         """Put the rows of a worker's replay to where it will find them, and return what else it goes on from.
@@ -231,3 +220,27 @@ class HogwildLoop(TrainingLoop):
             replays = "the checkpoint has no replays: they warm up again, and the ratio counts from here"
         died = f"{lost} of {many} workers had died: they begin anew where they were" if lost else ""
         return "; ".join(filter(None, (replays if self._parts.has_replay else "", died)))
+
+
+class HogwildRuntime:
+    """Workers that act and learn by turns, on shared parameters."""
+
+    def build(self, config: Config, notify: Callable[[str], None]) -> LockFreeParts:
+        """Make what workers share. Raises as `build_lock_free` does."""
+        return build_lock_free(config, notify)
+
+    def loop(
+        self,
+        parts: LockFreeParts,
+        learned: int,  # noqa: ARG002 - the board says it
+        watchers: Watchers,
+        reporting: Reporting,
+        closing: ExitStack,
+    ) -> TrainingLoop:
+        """Make the workers, and the loop that waits for them: see `runtimes.Runtime`."""
+        pool = WorkerPool(parts, reporting)
+        closing.callback(pool.close)
+        return HogwildLoop(parts, pool, watchers)
+
+
+RUNTIME = HogwildRuntime()

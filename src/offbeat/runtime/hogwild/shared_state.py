@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from offbeat.memory.arena import Slab
 from offbeat.memory.records import F64, Records, record_slabs
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.deadline import Deadline
+from offbeat.runtime import board
 from offbeat.runtime.saved_state import Done
 
 Arrays = dict[str, Any]
@@ -211,29 +211,25 @@ def _packed(count: float, mean: Array, squares: Array) -> NDArray[np.float64]:
 def board_slabs(workers: int) -> list[Slab]:
     """Return what the board's arena consists of: every counter on a cache line of its own."""
     return [
-        ("board/closed", (8,), "int64"),
-        ("board/limit", (8,), "int64"),
-        ("board/updates", (workers, 8), "int64"),
-        ("board/deadline", (workers, 8), "float64"),
+        *board.board_slabs(workers),
+        ("board/limit", (board.LINE,), "int64"),
+        ("board/updates", (workers, board.LINE), "int64"),
         *record_slabs("board/done", workers, len(Done._fields)),
     ]
 
 
-class WorkersBoard:
-    """Counters, each with one writer. They are aligned words: a reader sees the old value or the new one."""
+class WorkersBoard(board.Board):
+    """Counters of lock-free workers."""
 
     def __init__(self, arrays: Tree, workers: int) -> None:
         """Address the arrays of an arena that holds `board_slabs`."""
-        self.workers = workers
-        self.closed = arrays["board/closed"]
-        """Not 0 once nothing is wanted any more. Written by the training loop, like the limit."""
+        super().__init__(arrays, workers)
         self.limit = arrays["board/limit"]
-        """No worker begins a learning step while all have taken in so many env steps together, or more."""
+        """No worker begins a learning step while all have taken in so many env steps together, or more. Written by
+        the training loop, like `closed`."""
         self.updates = arrays["board/updates"]
         """[W, :2]: each worker's updates, and those of them that were refused. Written by that worker."""
         self._done = Records("board/done", arrays)
-        self.deadlines = [Deadline(row) for row in arrays["board/deadline"]]
-        """By when each worker must be heard of."""
 
     def reset(self) -> None:
         """Before any worker has started: let none begin a learning step."""
@@ -253,7 +249,7 @@ class WorkersBoard:
         return sum(self.done(worker).env_steps for worker in range(self.workers))
 
     @property
-    def next(self) -> list[NDArray[np.int64]]:
+    def next(self) -> Sequence[NDArray[np.int64]]:
         """Each worker's first learning step that is not finished."""
         return [np.array([self.done(worker).learning_steps]) for worker in range(self.workers)]
 
@@ -262,11 +258,11 @@ class WorkerUpdateCounter:
     """A worker's view of everybody's updates."""
 
     def __init__(
-        self, board: WorkersBoard, worker: int, *, separate: bool, renew: Callable[[], None] = lambda: None
+        self, counters: WorkersBoard, worker: int, *, separate: bool, renew: Callable[[], None] = lambda: None
     ) -> None:
         """Count for a worker; `renew` sets a new deadline for it: each update is a piece of work of its own."""
         self.separate, self._renew = separate, renew
-        self._updates, self._own = board.updates[:, 0], board.updates[worker]
+        self._updates, self._own = counters.updates[:, 0], counters.updates[worker]
 
     def others(self) -> int:
         """Return how many updates the others have made."""

@@ -15,17 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.tables import Config, RuntimeConfig
-from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import Closed
-from offbeat.core.threads import limit, place, turn
+from offbeat.core.threads import limit, turn
 from offbeat.core.types import Tree
-from offbeat.envs import sending
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.acting import Plan, Snapshot
+from offbeat.runtime.assembly import device_of, learner_of
+from offbeat.runtime.board import NAP_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
-from offbeat.runtime.gate import NAP_S, Bell
 from offbeat.runtime.hogwild.device_buffer import open_buffer
 from offbeat.runtime.hogwild.shared_state import (
     Arrays,
@@ -34,10 +32,11 @@ from offbeat.runtime.hogwild.shared_state import (
     WorkersBoard,
     WorkerUpdateCounter,
 )
-from offbeat.runtime.wiring import device_of, learner_of
+from offbeat.runtime.launch import LaunchSpec, prepare_process
+from offbeat.runtime.links import TurnsLink
+from offbeat.runtime.plan import Plan, Snapshot
 from offbeat.workers.actor import Actor
-from offbeat.workers.learner import Learned, Learner
-from offbeat.workers.replay_learner import ReplayLearner
+from offbeat.workers.learner import Learned
 
 REPORT_EVERY_S = 0.2
 """Seconds between reports of what was learned, at least."""
@@ -68,11 +67,10 @@ class WorkerReport(NamedTuple):
     """Seconds of the longest call of an env so far."""
 
 
-@dataclass(frozen=True)
-class LaunchSpec:
+@dataclass(frozen=True, kw_only=True)
+class WorkerLaunch(LaunchSpec):
     """What a worker process is given at its start."""
 
-    index: int
     config: Config
     """Its own: see `Config.of_worker`."""
     runtime: RuntimeConfig
@@ -81,30 +79,20 @@ class LaunchSpec:
     """Env steps of the whole run: what schedules run over."""
     plan: Plan
     shared_state: SharedStateShape
-    attempt: int
-    """How often this worker has died of late."""
     state: State | None
     """What it goes on from; None where it begins, or follows one that died."""
-    env: bytes
-    """From `sending.package`."""
     algorithm: type[Any]
     """Its class."""
-    parent: int
-    cores: set[int]
-    """Where it may run, unless `actor_cores` says otherwise."""
     arenas: tuple[int, int]
     """File descriptors, which it has inherited under the same numbers: of the shared state, and of its own memory."""
     buffer: bytes | None
     """What it opens the buffer with that holds what is learned; None where the shared state holds that too."""
-    own_bell: int
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
+def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> None:
     """Be a worker until everything is closed."""
-    place(turn(launch.runtime.actor_cores, launch.index) or launch.cores, launch.runtime.actor_nice)
-    sending.unpack(launch.env)
-    limit(launch.config.blas_threads)
-    keep_freed_memory()
+    prepare_process(launch, turn(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
+    limit(launch.threads)
     worker = Worker(launch, connection)
     try:
         worker.start(launch.state)
@@ -116,7 +104,7 @@ def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None
 class Worker:
     """One worker: an actor, a learner, and the loop that lets them take turns."""
 
-    def __init__(self, launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
+    def __init__(self, launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> None:
         plan, index = launch.plan, launch.index
         shared_state = _attached(launch)
         arrays = attach(launch.arenas[1], plan.slabs())
@@ -125,23 +113,21 @@ class Worker:
         self._bell = Bell(launch.own_bell, -1)
         self._deadline = WorkerDeadline(self._board.closed, self._board.deadlines[index], launch.runtime)
         storage = SharedStorage(launch.shared_state, shared_state, index)
-        self._algorithm = launch.algorithm.for_run(launch.config, plan.policy, device_of(launch.config), storage)
-        self._slots, self._weights, self._timings = plan.slots(arrays), plan.weights(arrays), Timings()
+        self._algorithm = launch.algorithm.for_run(launch.config, plan.policy.policy, device_of(launch.config), storage)
         counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)
-        self._learner: Learner = learner_of(
-            launch.config, self._algorithm, self._slots, self._weights, self._timings, counter
-        )
+        memory, self._timings = plan.memory(arrays), Timings()
+        self._learner = learner_of(launch.config, self._algorithm, *memory.policies[0], self._timings, counter)
         self._done = self._board.done(index)
+        self._link = TurnsLink(plan.pace, memory, self._done.learning_steps)
         self._actor = self._make_actor(lives=not storage.separate)
-        self._pending, self._reported_at = _PendingReport(len(plan.env.info)), clock()
+        self._pending, self._reported_at = _PendingReport(len(plan.policy.env.info)), clock()
 
     def _make_actor(self, *, lives: bool) -> Actor:
         """Make the actor; where it acts with what all learners change, it takes the newest for each decision."""
         plan = self._launch.plan
         renew = self._algorithm.write_published if lives else None
-        first = plan.pace.tickets_of(self._done.learning_steps).start
         self._deadline.enter(resets=True)  # making envs may take as long as beginning episodes
-        actor = plan.actor(0, first, self._deadline, self._launch.attempt, renew)
+        actor = plan.actor(0, self._link.origin, self._deadline, self._launch.attempt, renew)
         self._deadline.leave()
         return actor
 
@@ -149,29 +135,23 @@ class Worker:
 
     def start(self, state: State | None) -> None:
         """Begin, go on from a state, or follow a worker that died: its replay and its counts are still there."""
-        step = self._done.learning_steps
-        if state is not None:
-            self._restore(state)
-        elif isinstance(self._learner, ReplayLearner):
-            made = int(self._board.updates[self._launch.index, 0])
-            self._learner.recover(step, (self._done.origin, self._done.valid, made - self._done.unheld), made)
-        if isinstance(self._learner, ReplayLearner):
-            self._pending.metrics.append({"replay_size": float(self._learner.size)})  # it may pause before it learns
+        step, feed = self._done.learning_steps, self._learner.feed
+        if state is None:
+            feed.recover(step, self._done.ratio, self._made)
+        else:
+            self._learner.restore_own(state.learner)  # what is shared, and the statistics, are there already
+            feed.reattach(state.learner, state.priorities, self._done.ratio, self._made, step)
+            self._count_from_here()
+        self._pending.metrics.append(feed.sizes())  # it may pause before it learns
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
         self._learner.publish(step, progress)
-        first = self._launch.plan.pace.tickets_of(step).start
-        self._launch.plan.start(self._actor, first, state.actor if state else None, progress)
+        self._launch.plan.start(self._actor, self._link.origin, state.actor if state else None, progress)
         self._report("ready", None)
 
-    def _restore(self, state: State) -> None:
-        self._learner.restore_own(state.learner)  # what is shared, and the statistics, are there already
-        if isinstance(self._learner, ReplayLearner):
-            if state.learner["replay"] is None:
-                self._learner.attach(None, self._done.learning_steps)
-            else:
-                made = int(self._board.updates[self._launch.index, 0])
-                self._learner.find(state.priorities, made - self._done.unheld, made)
-            self._count_from_here()
+    @property
+    def _made(self) -> int:
+        """Updates that this worker has made, with those of the processes that died in its place."""
+        return int(self._board.updates[self._launch.index, 0])
 
     # --- the loop -------------------------------------------------------------------------------------------
 
@@ -187,11 +167,13 @@ class Worker:
                 self._pause(boundary)
                 continue
             step = self._done.learning_steps
-            for ticket in self._launch.plan.pace.tickets_of(step):
-                weights, progress = self._weights.read(step), self._weights.progress(step)
-                self._actor.act(ticket, step, weights, self._slots.open(ticket), progress)
+            while self._link.may_act:
+                work = self._link.next()
+                self._actor.act(work)
+                self._link.commit(work, self._actor.timings, self._actor.longest_stall)
             learned = self._learner.learn(step, min(1.0, begun / self._launch.steps))
             self._count(learned)
+            self._link.learned = step + 1
             if clock() > self._reported_at + REPORT_EVERY_S:
                 self._report_progress()
 
@@ -203,10 +185,7 @@ class Worker:
 
     def _count_from_here(self) -> None:
         """Let the board know what is done, the replay's counts with it."""
-        if isinstance(self._learner, ReplayLearner):
-            made = int(self._board.updates[self._launch.index, 0])
-            origin, valid, due = self._learner.ratio_state
-            self._done = self._done._replace(origin=origin, valid=valid, unheld=made - due)
+        self._done = self._done.with_ratio(self._learner.feed.ratio(self._made))
         self._board.finish(self._launch.index, self._done)
 
     def _pause(self, boundary: int) -> None:
@@ -226,7 +205,7 @@ class Worker:
         self._deadline.renew()
 
     def _state(self) -> State:
-        learner, arrays = self._learner.state(), self._learner.checkpoint_arrays() or {}
+        learner, arrays = self._learner.state(), self._learner.feed.checkpoint_arrays() or {}
         if self._launch.shared_state.share_moments:
             learner["adam"] = {}  # they are saved once, with all that is shared
         priorities = {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}
@@ -242,7 +221,7 @@ class Worker:
         timings.merge(self._actor.timings.seconds)
         self._timings.seconds.clear()
         self._actor.timings.seconds.clear()
-        pending, self._pending = self._pending, _PendingReport(len(self._launch.plan.env.info))
+        pending, self._pending = self._pending, _PendingReport(len(self._launch.plan.policy.env.info))
         self._connection.send(
             Report(
                 "progress",
@@ -265,7 +244,7 @@ class Worker:
         self._algorithm.close()
 
 
-def _attached(launch: LaunchSpec) -> Arrays:
+def _attached(launch: WorkerLaunch) -> Arrays:
     """Return all that is shared."""
     shape = launch.shared_state
     arena = attach(launch.arenas[0], shape.slabs())

@@ -1,17 +1,13 @@
-"""What a training loop is given: the parts of the run, and who watches it; and how it ends."""
+"""Who watches a run, and how it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from offbeat.config.tables import Config
-from offbeat.core.types import EnvSpec, Tree
 from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder
-from offbeat.metrics.timings import Timings
-from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.runtime.callbacks import Callback
 from offbeat.runtime.child import Child
@@ -43,25 +39,3 @@ class Watchers(NamedTuple):
     """Is given the evaluator's process, whenever it has changed."""
     signals: StopSignals
     callbacks: Sequence[Callback] = ()
-
-
-class LoopParts(Protocol):
-    """What a training loop needs to know of the parts of a run."""
-
-    @property
-    def config(self) -> Config: ...
-
-    @property
-    def env(self) -> EnvSpec: ...
-
-    @property
-    def policy(self) -> PolicySpec: ...
-
-    def snapshot(self) -> Tree:
-        """Return all that has been learned so far, as a checkpoint keeps it; copy what is to last."""
-        ...
-
-    @property
-    def timings(self) -> Timings:
-        """Of this process."""
-        ...

@@ -1,0 +1,142 @@
+"""From a config to the parts of a run: read it from top to bottom.
+
+    config -> env -> policy -> algorithm -> plan -> arrays -> feed -> learner
+
+The runtime's own module makes the rest: actors or workers, and the loop that waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from offbeat.algorithms.base import Algorithm
+from offbeat.config.registry import algorithm_entry
+from offbeat.config.tables import Config
+from offbeat.core.errors import ConfigError
+from offbeat.core.threads import usable_cores
+from offbeat.core.types import NO_DECISION, EnvSpec, env_fields
+from offbeat.envs.check import preflight
+from offbeat.memory.arena import SharedArena, private_arena, require_memory
+from offbeat.memory.weights import Weights
+from offbeat.metrics.bottleneck import Topology
+from offbeat.metrics.timings import Timings
+from offbeat.models.spec import PolicySpec
+from offbeat.models.storage import Storage
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.plan import DEFAULT, Plan, PolicyPlan
+from offbeat.workers.feed import Feed, ReplayFeed, UnrollFeed
+from offbeat.workers.learner import Learner, UnrollLearner
+from offbeat.workers.link import Slots
+from offbeat.workers.replay_learner import ReplayLearner
+from offbeat.workers.staging import Staging
+from offbeat.workers.updates import UpdateCounter
+
+
+def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) -> PacedParts:
+    """Make the learner's side of a run with one learner, after a few steps in the env, which show whether it works.
+
+    Args:
+        config: all settings.
+        notify: is given how much memory will be taken, where that is much.
+        shared: whether other processes are to see what actors and learner share.
+
+    Raises:
+        ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
+    """
+    env = env_of(config)
+    policy = config.settings.policy_spec(env)
+    algorithm = algorithm_of(config, policy)
+    plan = plan_of(config, env, policy, algorithm, config.actor_threads)
+    own = plan.policy
+    require_memory(plan.slabs(), own.memory.purpose, own.memory.remedy)
+    if news := own.memory.describe(own.fields):
+        notify(news)
+    arena = SharedArena(plan.slabs()) if shared else None
+    arrays = arena.arrays if arena else private_arena(plan.slabs())
+    memory, timings = plan.memory(arrays), Timings()
+    slots, weights = memory.policies[0]
+    return PacedParts(
+        config=config,
+        env=env,
+        policy=policy,
+        algorithm=algorithm,
+        timings=timings,
+        plan=plan,
+        arrays=arrays,
+        arena=arena,
+        memory=memory,
+        learner=learner_of(config, algorithm, slots, weights, timings),
+    )
+
+
+def env_of(config: Config) -> EnvSpec:
+    """Return what the envs of an actor look like, after a few steps in one.
+
+    Raises:
+        ConfigError: it cannot be made or stepped, or the algorithm cannot learn from it.
+    """
+    env = replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
+    if env.no_decision and config.settings.learns_from == "replay":
+        raise ConfigError(
+            f"{env.id} has {NO_DECISION} in its infos, moments in which there is nothing to decide, but a replay "
+            f"cannot go on over these: run offbeat train ppo {env.id}, or step through them in the env itself"
+        )
+    return env
+
+
+def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = None) -> Algorithm:
+    """Make the algorithm of a run; what it learns lies in `storage`, or in this process."""
+    made: Algorithm = (
+        algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
+    )
+    return made
+
+
+def device_of(config: Config) -> str:
+    """Return the torch device of the learner.
+
+    Raises:
+        ConfigError: a GPU was asked for and there is none.
+    """
+    import torch
+
+    if config.runtime.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no CUDA GPU here: pass --device cpu")
+    return "cuda" if config.runtime.device == "cuda" else "cpu"
+
+
+def plan_of(config: Config, env: EnvSpec, policy: PolicySpec, algorithm: Algorithm, actor_threads: int) -> Plan:
+    """Return what actors are made from: one policy in all columns."""
+    fields = (*env_fields(env), *algorithm.fields())
+    only = PolicyPlan(DEFAULT, env, policy, fields, config.memory)
+    return Plan(config.run, config.env, config.runtime, (only,), actor_threads)
+
+
+def learner_of(
+    config: Config,
+    algorithm: Any,
+    slots: Slots,
+    weights: Weights,
+    timings: Timings,
+    counter: UpdateCounter | None = None,
+) -> Learner:
+    """Make the learner that suits what is remembered; `counter` where others learn the same parameters."""
+    learner = ReplayLearner if config.settings.learns_from == "replay" else UnrollLearner
+    return learner(algorithm, feed_of(config, slots), weights, seed=config.run.seed, timings=timings, counter=counter)
+
+
+def feed_of(config: Config, slots: Any) -> Feed:
+    """Make the feed that suits what is remembered."""
+    settings, staging = config.settings, Staging(device_of(config))
+    if settings.learns_from == "replay":
+        return ReplayFeed(settings.replay(slots), config.memory.pace, staging, saved=settings.save_replay)
+    return UnrollFeed(slots, staging)
+
+
+def topology_of(config: Config, threads: int) -> Topology:
+    """Return who works in a run, and on what; `threads` are the learner's."""
+    runtime, ahead = config.runtime, config.memory.pace.versions - 1
+    actors = config.workers if runtime.runtime == "hogwild" else runtime.actors
+    return Topology(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lag_flag)
