@@ -17,7 +17,9 @@ from typing import Any
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
 from offbeat.config.resolve import resolve
 from offbeat.core.threads import limit
-from offbeat.runtime.assembly import Parts, acting_of, build
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.runtimes import acting_of, build
+from offbeat.runtime.supervisor import Reporting
 
 Settings = dict[str, Any]
 SMALL_NETWORK: Settings = {"hidden_sizes": (64, 64), "activation": "tanh", "recompute_advantages": False}
@@ -41,22 +43,22 @@ WORKS: dict[str, Settings] = {
 PAIRS = 40
 
 
-def make(work: Settings, *, analytic: bool) -> Parts:
+def make(work: Settings, *, analytic: bool) -> PacedParts:
     """Return parts with one batch acted, whose learner takes the wanted path."""
     settings = {key: value for key, value in work.items() if key != "env"}
-    parts = build(resolve("ppo", work["env"], flags=settings))
+    parts: PacedParts = build(resolve("ppo", work["env"], flags=settings))
     algorithm: Any = parts.algorithm
     if not analytic:
         algorithm._analytic = None  # noqa: SLF001  (users have no switch: the quicker path is taken by itself)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.learner.publish(0)
-    with closing(acting_of(parts, 0, print, lambda _processes: None)) as acting:
+    with closing(acting_of(parts, 0, Reporting(print, lambda _processes: None))) as acting:
         acting.start([None])
         acting.wait(parts.pace.acted_before_learn(0))
     return parts
 
 
-def update_us(parts: Parts) -> float:
+def update_us(parts: PacedParts) -> float:
     """Return the CPU microseconds per update of one learning step, its preparation included."""
     begun = process_time()
     learned = parts.learner.learn(0, 0.0)

@@ -24,7 +24,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.store import Replay
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.gate import ActorGate, Board, LearnerGate, board_slabs
+from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs
 
 FIELDS = [
     Field("observation", (4,), "float32"),
@@ -44,7 +44,8 @@ def act(gate: ActorGate, rings: Rings, seed: int) -> None:
     observation, _ = envs.reset(seed=seed)
     ended = np.zeros(COLUMNS, bool)
     try:
-        for ticket in gate.tickets():
+        while True:
+            ticket = gate.open_ticket
             gate.start(ticket, on_pause=lambda: None)  # waits, if the pace says so
             slot = rings.open(ticket)
             for row in range(LENGTH):
@@ -102,7 +103,7 @@ def main() -> None:
     shape = RingShape(pace, given.actors, COLUMNS, LENGTH, capacity=5_000)
     rings = shape.slots(FIELDS, private_arena(shape.slabs(FIELDS)))
     replay = Replay(rings, batch_size=64, n_step=1, gamma=0.99)
-    board = Board(private_arena(board_slabs(given.actors)), given.actors)
+    board = PaceBoard(private_arena(board_slabs(given.actors)), given.actors)
     board.reset(origin=0, learned=0)
     gate = LearnerGate(board, pace, Timings())
     threads = [

@@ -19,7 +19,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.published import published_layout
-from offbeat.runtime.assembly import build
+from offbeat.runtime.runtimes import build
 from offbeat.runtime.serial import SerialActing
 
 SMALL = PPOConfig(
@@ -181,7 +181,7 @@ def test_without_lag_the_first_ratio_is_1(env):
     assignments = {"normalize_observations": "true", "minibatch_size": "64", "learning_rate": "0.01"}
     parts = build(resolve("ppo", env, flags={"envs_per_actor": 4, "unroll_length": 32}, assignments=assignments))
     parts.learner.publish(0)
-    acting = SerialActing(parts.plan, parts.arrays, 0)
+    acting = SerialActing(parts, 0)
     acting.start([None])
     for step in range(4):
         acting.finish(step)

@@ -31,6 +31,8 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_policy import TorchPolicy
 from offbeat.workers.actor import Actor
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.link import PolicyWork, Work
 
 COLUMNS, LENGTH = 3, 5
 NETWORK: dict[str, Any] = {
@@ -191,12 +193,12 @@ def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core,
     algorithm.write_published(vector)
     shape, fields = config.memory(RuntimeConfig(envs_per_actor=COLUMNS)), (*env_fields(envs.spec), *algorithm.fields())
     rings = shape.slots(fields, private_arena(shape.slabs(fields)))
-    actor = Actor(0, 0, envs, policy)
+    actor = Actor(0, 0, [PolicyColumns(envs, policy)])
     actor.start(0)
     for ticket in range(18):
         if ticket == 15:
             actor.start(ticket, cut=True)
-        actor.act(ticket, 0, vector, rings.open(ticket))
+        actor.act(Work.of_one(ticket, 0, PolicyWork(vector, rings.open(ticket))))
     assert not rings.ticket(0)["initial_state"].any()
     resets = 0
     for ticket in range(17):

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+import offbeat.runtime.gate
 from offbeat.config.tables import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
@@ -29,8 +30,8 @@ from offbeat.memory.arena import SharedArena, Slab, attach, private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.runtime import gate as gates
-from offbeat.runtime.gate import ActorGate, Bell, Board, LearnerGate, board_slabs
+from offbeat.runtime.board import Bell
+from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs
 
 FIELDS = [Field("mark", (), "int64"), Field("behavior_version", (), "int64", per="unroll")]
 SIZE = 5
@@ -93,7 +94,8 @@ class Player:
     def play(self, gate: ActorGate) -> None:
         """Act ticket after ticket until the gate closes."""
         try:
-            for ticket in gate.tickets():
+            while True:
+                ticket = gate.open_ticket
                 version = gate.start(ticket, self._count_pause)
                 self._arrays["seen/begun"][self._index] = ticket
                 self._act(ticket, version)
@@ -116,7 +118,7 @@ class Player:
 class Pupil:
     """The learner; it has published version 0. It raises AssertionError at whatever should not be."""
 
-    def __init__(self, layout: Layout, arrays: Tree, board: Board, gate: LearnerGate, pause: Pause) -> None:
+    def __init__(self, layout: Layout, arrays: Tree, board: PaceBoard, gate: LearnerGate, pause: Pause) -> None:
         self._layout, self._pace, self._arrays, self._board, self._gate = layout, layout.pace, arrays, board, gate
         self._unrolls, self._weights, self._pause = Unrolls(FIELDS, layout.pace, arrays), Weights(arrays), pause
         self.learned = 0
@@ -299,11 +301,11 @@ class Simulation:
         """Actors that have died."""
         self.arrays = private_arena(layout.slabs())
         self.schedule = Schedule(random, deaths)
-        board = Board(self.arrays, layout.actors)
+        board = PaceBoard(self.arrays, layout.actors)
         board.reset(0, 0)
         for name in ("learned", "pause", "closed"):
             setattr(board, name, Watched(getattr(board, name), self.schedule))
-        board.next = [Watched(array, self.schedule) for array in board.next]  # type: ignore[misc]
+        board._next = [Watched(array, self.schedule) for array in board.next]  # type: ignore[misc]
         self.board = board
         self.gate = LearnerGate(board, layout.pace, Timings())
         self.gate.discard()
@@ -364,7 +366,7 @@ class Threads:
         self._failures: list[BaseException] = []
 
     def start(self, index: int) -> None:
-        board = Board(self._arena.arrays, self._layout.actors)
+        board = PaceBoard(self._arena.arrays, self._layout.actors)
         own, learners = self._gate.actors[index], self._gate.own
         gate = ActorGate(board, self._layout.pace, self._layout.runtime, index, own, learners)
         player = Player(self._layout, self._arena.arrays, index, pauses(self._seconds, index))
@@ -436,9 +438,9 @@ def main() -> None:
     what = json.loads(sys.argv[1])
     layout, index = Layout(**what["layout"]), what["index"]
     arena, own, learners = what["fds"]
-    gates.NAP_S = PATIENCE_S
+    offbeat.runtime.gate.NAP_S = PATIENCE_S  # type: ignore[attr-defined]
     arrays = attach(arena, layout.slabs())
     gate = ActorGate(
-        Board(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own, -1), Bell(-1, learners)
+        PaceBoard(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own, -1), Bell(-1, learners)
     )
     Player(layout, arrays, index, pauses(what["seconds"], index)).play(gate)

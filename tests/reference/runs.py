@@ -26,8 +26,10 @@ from offbeat.config.tables import RunConfig, RuntimeConfig
 from offbeat.core.fields import hints_of
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics
-from offbeat.runtime.assembly import Parts, acting_of, build
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.serial import SerialActing
+from offbeat.runtime.supervisor import Reporting
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -69,17 +71,17 @@ def small_arguments(path: Path, env: str = "CartPole-v1", **settings: Any) -> li
     return ["train", "ppo", env, *imports, "--run-dir", str(path), "--progress", "lines", "--set", *pairs]
 
 
-def begun(env: str, **settings: Any) -> tuple[Parts, SerialActing]:
+def begun(env: str, **settings: Any) -> tuple[PacedParts, SerialActing]:
     """Return both sides of such a run, in serial, with version 0 published and every actor begun."""
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
-    acting = acting_of(parts, 0, notify=print, show=print)
+    acting = acting_of(parts, 0, Reporting(notify=print, show=print))
     assert isinstance(acting, SerialActing)
     parts.learner.publish(0)
     acting.start([None] * parts.config.runtime.actors)
     return parts, acting
 
 
-def unrolls_of(parts: Parts) -> Unrolls:
+def unrolls_of(parts: PacedParts) -> Unrolls:
     """Return the memory of a run that is on-policy."""
     assert isinstance(parts.slots, Unrolls)
     return parts.slots

@@ -18,8 +18,10 @@ from offbeat.core.types import FRAME_AGE, Array, Tree
 from offbeat.envs.testing.pixels import CELLS
 from offbeat.memory.replay.sequences import SequenceReplay
 from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.unrolls import Unrolls
 from offbeat.models.policies import make_policy
 from offbeat.models.spec import PolicySpec
+from offbeat.workers.feed import UnrollFeed
 from offbeat.workers.learner import Learned, UnrollLearner
 
 
@@ -159,15 +161,19 @@ def telling_rows(feature: str) -> Iterator[Seen]:
         seen.rows += len(rows.reward)
 
     def learn_and_check(self: UnrollLearner, step: int, progress: float) -> Learned:
-        check(_transitions(self._unrolls.batch(step)))
+        check(_transitions(_unrolls(self).batch(step)))
         spec: PolicySpec = self._algorithm._spec  # type: ignore[attr-defined]
         if spec.recurrent:
             _check_states(self, step, spec)
         return learn(self, step, progress)
 
+    def _unrolls(learner: UnrollLearner) -> Unrolls:
+        assert isinstance(learner.feed, UnrollFeed)
+        return learner.feed._unrolls
+
     def _check_states(self: UnrollLearner, step: int, spec: PolicySpec) -> None:
-        tickets = self._unrolls._pace.tickets_of(step)  # as many as actors
-        slots = [self._unrolls.open(ticket) for ticket in tickets]
+        tickets = _unrolls(self)._pace.tickets_of(step)  # as many as actors
+        slots = [_unrolls(self).open(ticket) for ticket in tickets]
         weights = [self._weights.read(int(slot["behavior_version"][0])) for slot in slots]
         seen.states(spec, slots, range(len(tickets)), weights)
 

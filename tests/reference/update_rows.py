@@ -24,7 +24,9 @@ from offbeat.models.numpy_policy import ActingPolicy
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
+from offbeat.workers.feed import UnrollFeed
 from offbeat.workers.learner import UnrollLearner
+from offbeat.workers.staging import Staging
 
 UNROLL_LENGTH = 6
 COLUMNS = 3
@@ -78,7 +80,7 @@ def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0,
     ]
     arrays = private_arena(slabs)
     unrolls, weights = Unrolls(fields, pace, arrays), Weights(arrays)
-    learner = UnrollLearner(algorithm, unrolls, weights, seed=5, device="cpu", timings=Timings())
+    learner = UnrollLearner(algorithm, UnrollFeed(unrolls, Staging("cpu")), weights, seed=5, timings=Timings())
     perturb(algorithm, 0.3)
     learner.publish(0)
     return Bench(algorithm, policy, unrolls, weights, learner, pace)

@@ -21,8 +21,8 @@ from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena
 from offbeat.metrics.timings import Timings
-from offbeat.runtime import gate as gates
-from offbeat.runtime.gate import ActorGate, Bell, Board, LearnerGate, board_slabs, first_ticket
+from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs, first_ticket
 
 STEPS = 8
 PACE = OnPolicyPace(2, 0)
@@ -110,7 +110,7 @@ class Stage(NamedTuple):
 
     pool: ActorPool
     pupil: Pupil
-    board: Board
+    board: PaceBoard
     gate: LearnerGate
     arena: SharedArena
 
@@ -134,7 +134,7 @@ def pool_kind(request) -> type[ActorPool]:
 @pytest.fixture
 def stages(monkeypatch) -> Iterator[list[Stage]]:
     """What a test begins is put here, and ended after it. Nobody wakes up by himself: bells alone do it."""
-    monkeypatch.setattr(gates, "NAP_S", PATIENCE_S)
+    monkeypatch.setattr("offbeat.runtime.gate.NAP_S", PATIENCE_S)
     begun: list[Stage] = []
     yield begun
     for stage in begun:
@@ -148,7 +148,7 @@ def begin(stages: list[Stage], kind: type[ActorPool], layout: Layout, seconds: f
     """Start all actors; a pause takes `seconds` on average."""
     arena = SharedArena(layout.slabs())
     arena.arrays["seen/begun"][:] = -1
-    board = Board(arena.arrays, layout.actors)
+    board = PaceBoard(arena.arrays, layout.actors)
     board.reset(0, 0)
     gate = LearnerGate(board, layout.pace, Timings())
     pupil = Pupil(layout, arena.arrays, board, gate, pauses(seconds, -1))
@@ -275,8 +275,8 @@ def test_closing_a_bell_gives_back_both_ends(bell):
 # --- the board ----------------------------------------------------------------------------------------------
 
 
-def board_of(actors: int, origin: int = 0, learned: int = 0) -> Board:
-    board = Board(private_arena(board_slabs(actors)), actors)
+def board_of(actors: int, origin: int = 0, learned: int = 0) -> PaceBoard:
+    board = PaceBoard(private_arena(board_slabs(actors)), actors)
     board.reset(origin, learned)
     return board
 
@@ -322,14 +322,14 @@ def test_a_ticket_begins_with_the_newest_weights_or_exactly_those_that_it_was_pr
     layout = Layout(1, 2, 1, lag=lag)
     board = board_of(1, origin=3, learned=3)
     gate = ActorGate(board, layout.pace, layout.runtime, 0, Bell(-1, -1), Bell(-1, -1))
-    assert next(iter(gate.tickets())) == 3
+    assert gate.open_ticket == 3
     assert gate.start(3, nothing) == version
 
 
 # --- time ---------------------------------------------------------------------------------------------------
 
 
-def gate_of(board: Board, **settings: float) -> ActorGate:
+def gate_of(board: PaceBoard, **settings: float) -> ActorGate:
     runtime = RuntimeConfig(runtime="threads", **settings)  # type: ignore[arg-type]
     return ActorGate(board, PACE, runtime, 0, Bell(-1, -1), Bell(-1, -1))
 
@@ -351,7 +351,7 @@ def test_an_actor_that_waits_at_the_gate_sets_new_deadlines():
 
     class Napping(Bell):
         def sleep(self, seconds: float) -> None:
-            assert seconds <= gates.NAP_S
+            assert seconds <= NAP_S
             moments.append(board.deadlines[0].moment)
             time.sleep(0.001)
             board.pause[0] = len(moments) // 3  # ended at the third nap

@@ -20,8 +20,10 @@ from offbeat.config.resolve import resolve
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Tree
 from offbeat.runtime.acting import Acting
-from offbeat.runtime.assembly import Parts, acting_of, build
 from offbeat.runtime.child import Child
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.runtimes import acting_of, build
+from offbeat.runtime.supervisor import Reporting
 
 ENVS = ("tests.reference.run_envs",)
 LENGTH = 10
@@ -34,10 +36,10 @@ class Scene:
     def __init__(self, env: str = "runs/Numbered-v0", **settings: Any) -> None:
         flags = {**SMALL, "runtime": "processes", "imports": ENVS, "normalize_observations": False, **settings}
         import_modules(flags["imports"])
-        self.parts: Parts = build(resolve("ppo", env, flags=flags))
+        self.parts: PacedParts = build(resolve("ppo", env, flags=flags))
         self.said: list[str] = []
         self.pids: list[int] = []
-        self.acting: Acting = acting_of(self.parts, 0, self._say, self._show)
+        self.acting: Acting = acting_of(self.parts, 0, Reporting(self._say, self._show))
 
     def _say(self, text: str, _details: str = "") -> None:
         self.said.append(text)

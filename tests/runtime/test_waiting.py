@@ -17,7 +17,7 @@ from offbeat.core.types import Tree
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.run_directory.checkpoint import load
-from offbeat.runtime.assembly import build
+from offbeat.runtime.runtimes import build
 
 CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
 WAITING, CUE = "curious/Waiting-v0", "curious/WaitingCue-v0"
@@ -95,8 +95,8 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     slot["observation"][: len(ages), :, 0] = torch.from_numpy(ages.astype(np.float32))[:, None]
     slot["observation"][..., 1] = 0.5
     slot["valid"][:] = True
-    prepared = parts.algorithm.prepare(slot)  # type: ignore[attr-defined]
-    values = parts.algorithm._values(prepared)  # type: ignore[attr-defined]
+    prepared = parts.algorithm.prepare(slot)
+    values = parts.algorithm._values(prepared)
     return np.asarray(values.detach().numpy()[: len(ages), 0])
 
 

@@ -13,7 +13,8 @@ from tests.reference.runs import SMALL, unrolls_of
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.bottleneck import Topology
-from offbeat.runtime.assembly import build, topology_of
+from offbeat.runtime.assembly import topology_of
+from offbeat.runtime.runtimes import build
 from offbeat.tuning import bench as measure
 from offbeat.tuning.bench import Costs, Speed, layout_limit_sps, results
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 
 import numpy as np
@@ -23,7 +21,9 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
-from offbeat.workers.actor import Actor, Watch
+from offbeat.workers.actor import Actor
+from offbeat.workers.columns import PolicyColumns, Watch
+from offbeat.workers.link import Memory, PolicyWork, Work
 
 WANDERER = env_zoo.zoo_id(env_zoo.Wanderer)
 DICTS = env_zoo.zoo_id(env_zoo.DictObservations)
@@ -42,7 +42,8 @@ class Stage:
         policy = PolicySpec(spec.observation, spec.action, (8,), "tanh", kind, normalize=True)
         self.policy = NumpyPolicy(policy)
         self.vector = random_vector(policy, np.random.default_rng(0))
-        self.actor = Actor(0, seed, self.envs, self.policy, watch)
+        self.columns = PolicyColumns(self.envs, self.policy)
+        self.actor = Actor(0, seed, [self.columns], watch)
 
     def slot(self) -> Tree:
         return {**empty_slot(self.envs.spec), "behavior_log_prob": np.zeros((LENGTH + 1, COLUMNS), np.float32)}
@@ -50,7 +51,7 @@ class Stage:
     def act(self, *tickets: int, version: int = 3) -> list[Tree]:
         slots = [self.slot() for _ in tickets]
         for ticket, slot in zip(tickets, slots, strict=True):
-            self.actor.act(ticket, version, self.vector, slot)
+            self.actor.act(Work.of_one(ticket, version, PolicyWork(self.vector, slot)))
         return slots
 
     def begin_and_act(self, *tickets: int) -> list[Tree]:
@@ -153,7 +154,7 @@ def test_the_random_stream_is_that_of_the_ticket_whatever_went_before():
 
 def _renew(stage: Stage) -> None:
     """Give the policy to a new actor, whose envs have not been stepped."""
-    stage.actor = Actor(0, 0, make_envs(WANDERER, COLUMNS, seed=0), stage.policy)
+    stage.actor = Actor(0, 0, [PolicyColumns(make_envs(WANDERER, COLUMNS, seed=0), stage.policy)])
 
 
 @pytest.mark.parametrize("env", [WANDERER, DICTS, "Pendulum-v1"])
@@ -190,11 +191,11 @@ def test_what_is_learned_from_is_clipped_and_ends_with_a_life_and_returns_are_th
     game, tickets = "SpaceInvadersNoFrameskip-v4", range(60)
     settings = EnvConfig(reward_scale=0.5, max_frames=1200).completed(game)
     envs = make_envs(game, COLUMNS, seed=0, settings=settings)
-    actor = Actor(0, 0, envs, AtRandom(envs.spec.action), learned=settings.learned)
+    actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action), settings.learned)])
     actor.start(0)
     slots = [{**empty_slot(envs.spec), "episode_length": np.full((LENGTH + 1, COLUMNS), 9)} for _ in tickets]
     for ticket, slot in zip(tickets, slots, strict=True):
-        actor.act(ticket, 3, np.zeros(0, np.float32), slot)
+        actor.act(Work.of_one(ticket, 3, PolicyWork(np.zeros(0, np.float32), slot)))
     rows = whole(slots)
     raw = make_envs(game, COLUMNS, seed=0, settings=settings)
     raw.reset()
@@ -231,23 +232,12 @@ def long_slot(spec: EnvSpec, length: int) -> Tree:
 @pytest.mark.parametrize("spread", [0, 10_000])
 def test_the_return_of_a_very_long_episode_is_right_within_one_in_a_million(spread):
     envs = make_envs(env_zoo.zoo_id(env_zoo.Payday), 1, seed=0)
-    actor = Actor(0, 0, envs, AtRandom(envs.spec.action))
+    actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action))])
     actor.start(0, spread)
     slot = long_slot(envs.spec, env_zoo.Payday.length)
-    actor.act(0, 0, np.zeros(0, np.float32), slot)
+    actor.act(Work.of_one(0, 0, PolicyWork(np.zeros(0, np.float32), slot)))
     ended = slot["episode_length"] > 0
     np.testing.assert_allclose(slot["episode_return"][ended], [0.1 * env_zoo.Payday.length], rtol=1e-6)
-
-
-def test_an_actor_restores_the_returns_of_an_older_checkpoint_which_are_float32():
-    stage, other = Stage("CartPole-v1"), Stage("CartPole-v1")
-    stage.begin_and_act(0, 1)
-    state = stage.actor.snapshot()
-    assert state is not None
-    other.begin_and_act(7)
-    other.actor.restore({**state, "returns": state["returns"].astype(np.float32)})
-    for slot, twin in zip(other.act(*range(2, 12)), stage.act(*range(2, 12)), strict=True):
-        assert_same(slot, twin)
 
 
 # --- snapshots ----------------------------------------------------------------------------------------------
@@ -274,7 +264,7 @@ def test_envs_without_snapshots_say_so():
     stage.begin_and_act(0)
     assert stage.actor.snapshot() is None
     with pytest.raises(TypeError, match="Wanderer"):
-        stage.actor.restore({})
+        stage.actor.restore({"policies": [{}], "cut": False})
 
 
 # --- beginning at other moments of the episodes ---------------------------------------------------------------
@@ -358,34 +348,28 @@ def test_the_longest_call_of_the_envs_is_kept():
 # --- ticket after ticket ------------------------------------------------------------------------------------
 
 
-class OneTicketEach:
-    """A gate that lets two tickets through, and then closes."""
+class TwoTickets:
+    """A link with two tickets, 3 and 5, which then closes."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
         self.committed: list[int] = []
 
-    def tickets(self) -> Iterable[int]:
-        return itertools.count(3, 2)
-
-    def start(self, ticket: int, on_pause: Callable[[], None]) -> int:
+    def next(self) -> Work:
         if len(self.committed) == 2:
-            on_pause()
             raise Closed
-        return ticket // 4
+        ticket = 3 + 2 * len(self.committed)
+        return self._memory.work(ticket, version=ticket // 4)
 
-    def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None:
+    def commit(self, work: Work, timings: Timings, longest_stall: float) -> None:
         assert timings.seconds["act"] > 0
         assert timings.seconds["wait/actor"] >= 0
         assert longest_stall > 0
-        self.committed.append(ticket)
-
-    def enter(self, *, resets: bool) -> None: ...
-
-    def leave(self) -> None: ...
+        self.committed.append(work.ticket)
 
 
-def test_work_acts_each_ticket_with_the_version_that_the_gate_names_until_it_closes():
-    stage, gate = Stage(WANDERER), OneTicketEach()
+def test_an_actor_acts_each_ticket_with_the_version_that_its_link_names_until_it_closes():
+    stage = Stage(WANDERER)
     pace, length = OnPolicyPace(4, 1), LENGTH
     fields = [*env_fields(stage.envs.spec), Field("behavior_log_prob", (), "float32")]
     shape = UnrollShape(pace, length, COLUMNS)
@@ -395,10 +379,10 @@ def test_work_acts_each_ticket_with_the_version_that_the_gate_names_until_it_clo
         weights.open(version)[:] = stage.vector * (1 + version)
         weights.commit(version)
     stage.actor.start(0)
-    rests: list[bool] = []
+    link = TwoTickets(Memory([(unrolls, weights)]))
     with pytest.raises(Closed):
-        stage.actor.work(gate, unrolls, weights, on_pause=lambda: rests.append(True))
-    assert (gate.committed, rests) == ([3, 5], [True])
+        stage.actor.work(link)
+    assert link.committed == [3, 5]
     assert [set(unrolls.open(ticket)["behavior_version"].tolist()) for ticket in (3, 5)] == [{0}, {1}]
     twin = Stage(WANDERER)
     [first] = twin.begin_and_act(3)
@@ -407,3 +391,31 @@ def test_work_acts_each_ticket_with_the_version_that_the_gate_names_until_it_clo
     for ticket, slot in ((3, first), (5, second)):
         np.testing.assert_array_equal(unrolls.open(ticket)["observation"], slot["observation"])
         np.testing.assert_array_equal(unrolls.open(ticket)["action"][:length], slot["action"][:length])
+
+
+def test_an_actor_of_two_policies_writes_the_rows_that_an_actor_of_each_would_write():
+    """Rows of the first do not depend on the second; the second has random streams of its own."""
+    both, alone = Stage("Pendulum-v1"), Stage("Pendulum-v1")
+    second = Stage("CartPole-v1")
+    actor = Actor(0, 0, [both.columns, second.columns])
+    actor.start(0)
+    alone.actor.start(0)
+    slots = [(both.slot(), second.slot()) for _ in range(6)]
+    for ticket, (ours, theirs) in enumerate(slots):
+        parts = (PolicyWork(both.vector, ours), PolicyWork(second.vector, theirs))
+        actor.act(Work(ticket, 3, 0.0, parts))
+    for (ours, theirs), expected in zip(slots, alone.act(*range(6)), strict=True):
+        for name, array in expected.items():
+            np.testing.assert_array_equal(ours[name], array, err_msg=name)
+        assert theirs["valid"][:-1].any()
+    replayed = actor.snapshot()
+    assert replayed is not None
+    assert len(replayed["policies"]) == 2
+    follow = [(both.slot(), second.slot()) for _ in range(2)]
+    for side, (ours, theirs) in enumerate(follow):
+        if side:
+            actor.restore(replayed)
+        actor.act(Work(6, 3, 0.0, (PolicyWork(both.vector, ours), PolicyWork(second.vector, theirs))))
+    for place in (0, 1):
+        for name, array in follow[0][place].items():
+            np.testing.assert_array_equal(array, follow[1][place][name], err_msg=name)

@@ -22,8 +22,10 @@ from offbeat.memory.replay.store import Replay, Samples
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
+from offbeat.workers.feed import ReplayFeed
 from offbeat.workers.learner import Learned
 from offbeat.workers.replay_learner import ReplayLearner
+from offbeat.workers.staging import Staging
 
 COLUMNS, LENGTH = 3, 2
 ENV = EnvSpec("Test-v0", (Leaf("observation", (4,), "float32"),), ActionSpec("discrete", (), nvec=(3,)), COLUMNS)
@@ -63,10 +65,8 @@ class Bench:
             replay = config.replay(self.rings)
         assert isinstance(replay, Heard)
         self.replay = replay
-        shared: dict[str, Any] = {"seed": 5, "device": "cpu", "timings": Timings()}
-        self.learner = ReplayLearner(
-            self.algorithm, replay, self.pace, self.weights, saves_replay=config.save_replay, **shared
-        )
+        feed = ReplayFeed(replay, self.pace, Staging("cpu"), saved=config.save_replay)
+        self.learner = ReplayLearner(self.algorithm, feed, self.weights, seed=5, timings=Timings())
         self.learner.publish(0)
 
     def fill(self, ticket: int, *, lag: int = 0, valid: Array | bool = True, reward: float | None = None) -> Tree:
@@ -112,7 +112,7 @@ def test_each_ticket_brings_the_updates_that_its_transitions_make_due(ratio, war
         valid = random.random((LENGTH, COLUMNS)) < random.choice([0, 0.6, 1])
         learned = bench.learn(ticket, valid=valid)
         transitions += int(valid.sum())
-        assert learned.env_steps == int(valid.sum()) == bench.learner.valid_rows(ticket)
+        assert learned.env_steps == int(valid.sum()) == bench.learner.feed.valid_rows(ticket)
         assert learned.updates == updates_due(ratio, warmup, transitions) - made
         made += learned.updates
         assert len(bench.replay.samples) == made, "an update is a sample"
@@ -279,10 +279,10 @@ def test_without_priorities_nothing_is_fed_back():
 def gone_on(bench: Bench, *, with_replay: bool, step: int) -> tuple[Bench, str]:
     """Return another that goes on from where this one is, as a resumed run does."""
     other = Bench(bench.config, bench.max_ahead, bench.ratio)
-    kept = bench.learner.checkpoint_arrays()
+    kept = bench.learner.feed.checkpoint_arrays()
     other.algorithm.load_weights(bench.algorithm.weights())
     other.learner.restore(bench.learner.state())
-    said = other.learner.attach(kept if with_replay else None, step)
+    said = other.learner.feed.attach(kept if with_replay else None, step)
     for version, vector in bench.weights.versions().items():
         other.weights.open(version)[:] = vector
         other.weights.commit(version)
@@ -322,7 +322,7 @@ def test_what_is_kept_is_nothing_where_the_replay_is_not_to_be_saved():
     for saved in (True, False):
         bench = Bench(replace(SMALL, save_replay=saved))
         bench.learn(0)
-        assert (bench.learner.checkpoint_arrays() is not None) == saved
+        assert (bench.learner.feed.checkpoint_arrays() is not None) == saved
 
 
 def test_a_rehearsed_update_takes_the_work_of_as_many_env_steps_as_make_one_due():

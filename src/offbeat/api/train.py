@@ -197,9 +197,9 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     limit(config.blas_threads)
     keep_freed_memory()
     with notifying_if_slow(f"trying {config.run.env}", view.message):
-        from offbeat.runtime.runtimes import runtime_of
+        from offbeat.runtime.runtimes import build
 
-        parts: Parts = runtime_of(config).build(config, view.message)
+        parts: Parts = build(config, view.message)
         return parts
 
 

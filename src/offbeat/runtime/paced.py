@@ -45,7 +45,7 @@ class PacedLoop(TrainingLoop):
     def run(self) -> None:
         while self.ending is None:
             step = self.learned
-            self._acting.wait(self._parts.plan.pace.acted_before_learn(step))
+            self._acting.wait(self._parts.pace.acted_before_learn(step))
             filled = self._acting.slots_filled(step)
             self._before_learning(self._parts.learner.feed.valid_rows(step))
             learned = self._parts.learner.learn(step, self.training_progress)
@@ -72,7 +72,7 @@ class PacedLoop(TrainingLoop):
         self._stop = self._stop or self._wanted_stop(after)
         checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self._saving.is_due
         if self._pause is None and (self._stop or checkpoint or after >= self._run.steps):
-            self._pause = self._parts.plan.pace.pause_ticket(self.learned)
+            self._pause = self._parts.pace.pause_ticket(self.learned)
             self._acting.pause_at(self._pause)
         self._in_step = True
 
@@ -103,7 +103,7 @@ class PacedLoop(TrainingLoop):
     @property
     def _quiescent(self) -> bool:
         """Whether every ticket that may begin has been learned from."""
-        return self._parts.plan.pace.tickets_of(self.learned).start == self._pause
+        return self._parts.pace.tickets_of(self.learned).start == self._pause
 
     def _count(self, learned: Learned) -> Counters:
         counters = self.counters
@@ -143,7 +143,7 @@ class PacedLoop(TrainingLoop):
         super().salvage()
 
     def _acted_beyond(self) -> int:
-        acted, committed = self._acting.acted, self._parts.plan.pace.acted_before_learn
+        acted, committed = self._acting.acted, self._parts.pace.acted_before_learn
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
         return sum(self._parts.learner.feed.valid_rows(step) for step in beyond)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from offbeat.algorithms.base import Algorithm
 from offbeat.config.tables import Config
+from offbeat.core.pace import Pace
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.memory.arena import SharedArena
 from offbeat.memory.weights import Weights
@@ -65,6 +66,11 @@ class PacedParts(Parts):
     memory: Memory
     """Slots and weights on these arrays."""
     learner: Learner
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of all policies."""
+        return self.plan.pace
 
     @property
     def slots(self) -> Slots:

@@ -61,6 +61,11 @@ def runtime_of(config: Config) -> Runtime:
     return runtime
 
 
+def build(config: Config, notify: Callable[[str], None] = lambda _news: None) -> Any:
+    """Make the parts of a run in its runtime: see `Runtime.build`."""
+    return runtime_of(config).build(config, notify)
+
+
 def acting_of(parts: PacedParts, learned: int, reporting: Reporting) -> Acting:
     """Make only the actors' side of a run with one learner: see `PacedRuntime.acting`."""
     acting: Acting = import_module(MODULES[parts.config.runtime.runtime]).RUNTIME.acting(parts, learned, reporting)

@@ -163,7 +163,7 @@ def _record(parts: PacedParts) -> None:
     envs = PlayedBack(parts.env, _random_slot(parts.plan.policy, parts.env))
     actor = Actor(0, parts.config.run.seed, [PolicyColumns(envs, policy)])
     actor.start(0)
-    for ticket in parts.plan.pace.tickets_of(0):
+    for ticket in parts.pace.tickets_of(0):
         actor.act(parts.memory.work(ticket, version=0))
 
 

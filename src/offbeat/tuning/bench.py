@@ -31,7 +31,7 @@ from offbeat.runtime.gate import NO_PAUSE
 from offbeat.runtime.hogwild.parts import build_lock_free
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.runtimes import acting_of, runtime_of
+from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.tuning.costs import Cost, Stepping, act_cost, learn_cost, limits
 
@@ -86,7 +86,7 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     limit(config.blas_threads)
     keep_freed_memory()
     lock_free = _lock_free_sps(config, seconds, notify) if config.runtime.runtime == "hogwild" else None
-    parts = _built(config if lock_free is None else config.of_worker(0))
+    parts: PacedParts = build(config if lock_free is None else config.of_worker(0))
     try:
         speed = _speed(parts, seconds, notify, learns=True)
         costs, threads = _costs(parts, speed.last_step), parts.threads
@@ -100,11 +100,6 @@ def _silent(_news: object) -> None:
     """Tell nobody."""
 
 
-def _built(config: Config) -> PacedParts:
-    parts: PacedParts = runtime_of(config).build(config, _silent)
-    return parts
-
-
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of the actors, where nobody learns.
 
@@ -115,7 +110,7 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
         raise ConfigError("act_only is given, but the workers of the hogwild runtime learn too: pass another --runtime")
     limit(config.blas_threads)
     keep_freed_memory()
-    parts = _built(config)
+    parts: PacedParts = build(config)
     try:
         return _speed(parts, seconds, notify, learns=False).sps
     finally:
@@ -147,7 +142,7 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
         steps = (_learned if learns else _sampled)(parts, acting)
         warm = [
             *_until_learning(steps, learns=learns),
-            *_go_on(steps, seconds / 10, at_least=parts.plan.pace.versions + 1),
+            *_go_on(steps, seconds / 10, at_least=parts.pace.versions + 1),
         ]
         timed = _go_on(steps, seconds, at_least=1)
     finally:
@@ -209,7 +204,7 @@ def _go_on(steps: Iterator[_Step], seconds: float, *, at_least: int) -> list[_St
 def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Take learning steps. One counts as finished only when the next is asked for: its batch stays whole till then."""
     for step in count():
-        acting.wait(parts.plan.pace.acted_before_learn(step))
+        acting.wait(parts.pace.acted_before_learn(step))
         learned = parts.learner.learn(step, 0.0)
         lags = (learned.metrics["policy_lag_mean"], learned.metrics["policy_lag_max"])
         yield _Step(step, learned.env_steps, learned.updates, *lags, perf_counter())
@@ -219,7 +214,7 @@ def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
 def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Let every batch count as learned from as soon as it is there, and the weights stay as they are."""
     for step in count():
-        acting.wait(parts.plan.pace.acted_before_learn(step))
+        acting.wait(parts.pace.acted_before_learn(step))
         env_steps = parts.learner.feed.valid_rows(step)
         _publish(parts, step + 1, learns=False)
         yield _Step(step, env_steps, 0, 0.0, 0.0, perf_counter())
@@ -259,7 +254,7 @@ def _newest_with_decisions(parts: PacedParts, step: int) -> int:
     """Return the newest ticket, up to those of `step`, that is not reset rows alone."""
     return next(
         ticket
-        for ticket in count(parts.plan.pace.tickets_of(step).start, -1)
+        for ticket in count(parts.pace.tickets_of(step).start, -1)
         if parts.slots.open(ticket)["valid"][:-1].any()
     )
 

@@ -25,6 +25,8 @@ from offbeat.memory.replay.sequences import SequenceReplay
 from offbeat.memory.replay.store import Replay
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.workers.actor import Actor
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.link import PolicyWork, Work
 
 SEED, NO_WEIGHTS = 3, np.zeros(0, np.float32)
 seeds = st.integers(0, 2**32 - 1)
@@ -79,13 +81,14 @@ def test_an_unrolls_rows_are_seen_by_the_learner_as_by_the_actor(stack, columns,
     fields = env_fields(envs[0].spec)
     slots = shape.slots(fields, private_arena(shape.slabs(fields)))
     for actor in range(unrolls):
-        actors.append(Actor(actor, SEED, envs[actor], spies[actor]))
+        actors.append(Actor(actor, SEED, [PolicyColumns(envs[actor], spies[actor])]))
         actors[-1].start(0)
     frames: list[Array] = []
     valid: list[Array] = []
     for step in range(8 // length + 2):
         for place, writer in enumerate(actors):
-            writer.act(step * unrolls + place, step, NO_WEIGHTS, slots.open(step * unrolls + place))
+            ticket = step * unrolls + place
+            writer.act(Work.of_one(ticket, step, PolicyWork(NO_WEIGHTS, slots.open(ticket))))
         batch = slots.batch(step)
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
         [leaf] = envs[0].spec.observation
@@ -114,7 +117,9 @@ class Replayed:
         self.leaf = envs[0].spec.observation[0]
         self.fields = [*env_fields(envs[0].spec), *more]
         self.rings = self.new_rings()
-        self.actors = [Actor(index, SEED, envs[index], self.spies[index]) for index in range(shape.actors)]
+        self.actors = [
+            Actor(index, SEED, [PolicyColumns(envs[index], self.spies[index])]) for index in range(shape.actors)
+        ]
         for actor in self.actors:
             actor.start(0)
         self.acted = 0
@@ -130,7 +135,7 @@ class Replayed:
         """Let actors be as far ahead as the pace allows: they write all that they may write."""
         while self.acted < prefix + self.shape.pace.max_ahead:
             slot = self.rings.open(self.acted)
-            self.actors[self.acted % self.shape.actors].act(self.acted, 0, NO_WEIGHTS, slot)
+            self.actors[self.acted % self.shape.actors].act(Work.of_one(self.acted, 0, PolicyWork(NO_WEIGHTS, slot)))
             self.acted += 1
 
     def seen(self, ticket: int, row: int, column: int) -> Array:

@@ -20,6 +20,7 @@ from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.assembly import learner_of
+from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
 from offbeat.runtime.hogwild.shared_state import (
     SharedStateShape,
     SharedStorage,
@@ -28,11 +29,10 @@ from offbeat.runtime.hogwild.shared_state import (
     board_slabs,
     write_initial,
 )
-from offbeat.runtime.hogwild.worker_pool import LockFreeParts, build_lock_free
 from offbeat.runtime.saved_state import Done
-from offbeat.workers.actor import Actor, Unwatched
+from offbeat.workers.actor import Actor
+from offbeat.workers.columns import Unwatched
 from offbeat.workers.learner import Learned, Learner
-from offbeat.workers.replay_learner import ReplayLearner
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 # --- learners that stand in for each other ------------------------------------------------------------------
@@ -84,12 +84,13 @@ class Bench:
         self.parts, self.plan = parts, parts.plans[0]
         self._config = parts.config.of_worker(0)
         self._arrays = attach(parts.arenas[1].fd, self.plan.slabs())
+        self._memory = self.plan.memory(self._arrays)
         self.actor: Actor = self.plan.actor(0, 0, Unwatched())
         self.plan.start(self.actor, 0, None)
 
     def shared(self, worker: int | None) -> Side:
         """Return a worker's learner, or an onlooker, on a mapping of its own of what is shared."""
-        return self._side(self.storage(worker), self.plan.weights(self._arrays))
+        return self._side(self.storage(worker), self._memory.policies[0][1])
 
     def storage(self, worker: int | None) -> SharedStorage:
         shape = self.parts.shared_state
@@ -103,14 +104,13 @@ class Bench:
     def _side(self, storage: Storage, weights: Weights) -> Side:
         entry = algorithm_entry(self._config.run.algorithm)
         algorithm = entry.algorithm_class().for_run(self._config, self.parts.policy, "cpu", storage)
-        slots = self.plan.slots(self._arrays)
+        slots, _ = self._memory.policies[0]
         return Side(algorithm, learner_of(self._config, algorithm, slots, weights, Timings()))
 
     def act(self, step: int) -> None:
         """Act the tickets of a learning step, with what was published last by a worker."""
-        weights = self.plan.weights(self._arrays)
         for ticket in self.plan.pace.tickets_of(step):
-            self.actor.act(ticket, step, weights.read(step), self.plan.slots(self._arrays).open(ticket))
+            self.actor.act(self._memory.work(ticket, step))
 
     def close(self) -> None:
         self.actor.close()
@@ -120,7 +120,7 @@ class Bench:
 @contextmanager
 def bench(case: Case, **settings: Any) -> Iterator[Bench]:
     flags = {**case.settings, **settings, "runtime": "hogwild", "workers": 2, "seed": 3}
-    made = Bench(build_lock_free(resolve(case.algorithm, case.env, flags=flags)))
+    made = Bench(build_lock_free(resolve(case.algorithm, case.env, flags=flags), print))
     try:
         yield made
     finally:
@@ -153,8 +153,8 @@ def figures_of(learned: Learned) -> dict[str, float]:
 
 def stand_in(left: Side, right: Side, step: int) -> None:
     """Let another worker go on at `step` with the memory of one that is no more."""
-    if isinstance(left.learner, ReplayLearner) and isinstance(right.learner, ReplayLearner):
-        right.learner.recover(step, left.learner.ratio_state, left.learner._made)
+    made = getattr(left.learner.feed, "made", 0)
+    right.learner.feed.recover(step, left.learner.feed.ratio(made), made)
     right.learner.publish(step)
 
 
