@@ -21,11 +21,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
+from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Field, Tree
-from offbeat.memory.arena import SharedArena, Slab, attach, private_arena
+from offbeat.memory.arena import SharedArena, attach, private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings

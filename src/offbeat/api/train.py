@@ -21,8 +21,8 @@ from offbeat.api.resume import (
 )
 from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
+from offbeat.config.config import Config
 from offbeat.config.registry import import_modules, place_of
-from offbeat.config.tables import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
@@ -197,7 +197,7 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> AnyParts:
     limit(config.blas_threads)
     keep_freed_memory()
     with notifying_if_slow(f"trying {config.run.env}", view.message):
-        if config.runtime.runtime == "hogwild":
+        if config.runtime.entry.workers_learn:
             from offbeat.runtime.hogwild.worker_pool import build_lock_free
 
             return build_lock_free(config, view.message)

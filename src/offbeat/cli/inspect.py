@@ -62,7 +62,7 @@ class List:
 
             print("\n".join(f"{name}  {entry.summary}".rstrip() for name, entry in ALGORITHMS.items()))
         else:
-            from offbeat.config.resolve import preset_names
+            from offbeat.config.preset_files import preset_names
 
             print("\n".join(preset_names()))
         return 0

@@ -22,11 +22,11 @@ from time import monotonic
 
 import numpy as np
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
+from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import Pace
 from offbeat.core.types import Tree
-from offbeat.memory.arena import Slab
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.deadline import ROW, Deadline, WorkerDeadline
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.metrics.progress import Progress
 from offbeat.metrics.recorder import Recorder

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ChildTraceback, RunFailed
 from offbeat.runtime.acting import Snapshot
 from offbeat.runtime.child import Child

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offbeat.algorithms.base import Algorithm
+from offbeat.algorithms.base import Algorithm, policy_of
+from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.config.config import Config
 from offbeat.config.registry import algorithm_entry
-from offbeat.config.tables import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.memory_shape import Slots
 from offbeat.core.pace import Pace
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import NO_DECISION, EnvSpec, Tree, env_fields
@@ -28,7 +30,6 @@ from offbeat.runtime.processes import ProcessActing
 from offbeat.runtime.serial import SerialActing
 from offbeat.runtime.supervisor import Notify
 from offbeat.runtime.threads import ThreadActing
-from offbeat.workers.actor import Slots
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner
 from offbeat.workers.updates import UpdateCounter
@@ -81,14 +82,14 @@ def build(config: Config, notify: Callable[[str], None] = lambda _text: None) ->
     """
     runtime, memory = config.runtime, config.memory
     env = env_of(config)
-    policy = config.settings.policy_spec(env)
+    policy = policy_of(config.settings, env)
     algorithm = algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config))
     fields = (*env_fields(env), *algorithm.fields())
     plan = Plan(config.run, config.env, runtime, env, policy, fields, memory, config.actor_threads)
     require_memory(plan.slabs(), memory.purpose, memory.remedy)
     if news := memory.describe(fields):
         notify(news)
-    arena = SharedArena(plan.slabs()) if runtime.runtime == "processes" else None
+    arena = SharedArena(plan.slabs()) if runtime.entry.in_processes else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     slots, weights, timings = plan.slots(arrays), plan.weights(arrays), Timings()
     learner = learner_of(config, algorithm, slots, weights, timings)
@@ -117,10 +118,10 @@ def learner_of(
     shared: dict[str, Any] = {
         "seed": config.run.seed, "device": device_of(config), "timings": timings, "counter": counter,
     }  # fmt: skip
-    settings = config.settings
-    if settings.learns_from == "replay":
+    if config.settings.learns_from == "replay":
+        settings = config.settings_as(ReplayConfig)
         shared["saves_replay"] = settings.save_replay
-        return ReplayLearner(algorithm, settings.replay(slots), config.memory.pace, weights, **shared)
+        return ReplayLearner(algorithm, settings.replay(slots), settings.memory(config.runtime).pace, weights, **shared)
     return UnrollLearner(algorithm, slots, weights, **shared)
 
 
@@ -138,16 +139,15 @@ def acting_of(parts: Parts, learned: int, notify: Notify, show: Callable[[Sequen
     """
     if parts.arena is not None:
         return ProcessActing(parts.plan, parts.arena, learned, parts.timings, notify, show)
-    if parts.config.runtime.runtime == "threads":
+    if parts.config.runtime.entry.overlaps:
         return ThreadActing(parts.plan, parts.arrays, learned, parts.timings)
     return SerialActing(parts.plan, parts.arrays, learned)
 
 
 def topology_of(config: Config, threads: int) -> Topology:
     """Return who works in a run, and on what; `threads` are the learner's."""
-    runtime, ahead = config.runtime, config.memory.pace.versions - 1
-    actors = config.workers if runtime.runtime == "hogwild" else runtime.actors
-    return Topology(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lag_flag)
+    ahead = config.memory.pace.versions - 1
+    return Topology(config.runtime.entry, config.actors, threads, usable_cores(), ahead, config.settings.lag_flag)
 
 
 def device_of(config: Config) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.memory_shape import Slots
 from offbeat.core.seeding import stream
 from offbeat.core.types import FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome, Snapshots
@@ -29,14 +30,6 @@ class Watch(Protocol):
 
     def leave(self) -> None:
         """It has returned."""
-
-
-class Slots(Protocol):
-    """What an actor writes to: unrolls or a replay."""
-
-    def open(self, ticket: int) -> Tree:
-        """Return the arrays of a ticket, [T + 1, N, ...] per step and [N, ...] per unroll, by field."""
-        ...
 
 
 class Gate(Watch, Protocol):

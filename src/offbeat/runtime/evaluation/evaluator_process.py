@@ -7,13 +7,14 @@ from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any, NamedTuple
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import Closed
+from offbeat.core.memory_shape import Slab
 from offbeat.core.threads import limit, limit_blas, place
 from offbeat.core.types import Tree
 from offbeat.envs import sending
-from offbeat.memory.arena import Slab, attach
+from offbeat.memory.arena import attach
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec

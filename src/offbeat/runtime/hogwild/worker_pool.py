@@ -9,9 +9,10 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from offbeat.algorithms.base import Algorithm
+from offbeat.algorithms.base import Algorithm, policy_of
+from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.config.config import Config
 from offbeat.config.registry import algorithm_entry
-from offbeat.config.tables import Config
 from offbeat.core.threads import usable_core_numbers
 from offbeat.core.types import EnvSpec, Tree, env_fields
 from offbeat.envs import sending
@@ -77,12 +78,12 @@ class LockFreeParts:
     @property
     def has_replay(self) -> bool:
         """Whether workers learn from replays."""
-        return bool(self.config.settings.learns_from == "replay")
+        return self.config.settings.learns_from == "replay"
 
     @property
     def saves_replay(self) -> bool:
         """Whether checkpoints keep them."""
-        return self.has_replay and bool(self.config.settings.save_replay)
+        return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
     def replay_rows(self, worker: int, done: Done) -> Tree:
         """Return views of the rows that a worker's replay can sample when it has done so much."""
@@ -108,7 +109,7 @@ def build_lock_free(config: Config, news: Callable[[str], None] = lambda _text: 
     """
     runtime, device = config.runtime, device_of(config)
     env = env_of(config)
-    policy = config.settings.policy_spec(env)
+    policy = policy_of(config.settings, env)
     make = partial(algorithm_entry(config.run.algorithm).algorithm_class().for_run, config.of_worker(0), policy, device)
     made = PrivateStorage()
     first = make(made)
