@@ -24,7 +24,7 @@ class RuntimeEntry:
     module: str
     """Where it is built; imported only when it is used."""
     summary: str = ""
-    """A few words for `offbeat train --help`."""
+    """A line for `offbeat list runtimes`."""
     overlaps: bool = False
     """Whether actors act while the learner learns."""
     workers_learn: bool = False

@@ -304,9 +304,13 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
     return config(**{name: read(name, value, hints[name], remedy) for name, value in values.items()})
 
 
-@cache
 def field_docstrings(config: type) -> dict[str, str]:
     """Return the docstring under each field of a dataclass, those of base classes included, each on one line."""
+    return _field_docstrings(config)
+
+
+@cache
+def _field_docstrings(config: Any) -> dict[str, str]:
     notes: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
         try:
