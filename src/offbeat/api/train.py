@@ -129,8 +129,8 @@ def resume(
     Args:
         run: its directory.
         steps: env steps to go on to; None: those that it was begun with.
-        runtime: serial, threads or processes; None: the one that it was in. With lag exact the bits are the same.
-            A run in hogwild goes on in hogwild, and no other does.
+        runtime: the name of a runtime; None: the one that it was in. With lag exact the bits are the same. A run in
+            hogwild goes on in hogwild, and no other does.
         callbacks: as for `train`.
         progress: as for `train`.
         trust_code: import whatever the run names: for one's own runs. Otherwise only what is installed as a package,
