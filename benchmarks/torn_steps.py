@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, write_json
-from offbeat.memory.arena import SharedArena, Slab, attach
+from offbeat.core.memory_shape import Slab
+from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.runtime.child import Report, start_child

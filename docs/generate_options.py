@@ -5,9 +5,7 @@ python docs/generate_options.py
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -18,8 +16,9 @@ from tyro.conf import Positional, UseAppendAction
 from offbeat.cli.main import COMMANDS
 from offbeat.config.env import EnvConfig
 from offbeat.config.registry import ALGORITHMS
-from offbeat.config.tables import RunConfig, RuntimeConfig
-from offbeat.core.fields import describe, hints_of
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.fields import describe, field_docstrings, hints_of
 
 PAGE = Path(__file__).parent / "reference/options.md"
 
@@ -98,17 +97,28 @@ def _flag_table(name: str, command: type[Any]) -> Iterator[str]:
     hints, notes = get_type_hints(command, include_extras=True), field_docstrings(command)
     for item in fields(command):
         usage, again = _usage(item, hints[item.name])
+        note = _help(hints[item.name]) or notes[item.name]
         default = {"none": "", "false": ""}.get(_default(item), _default(item))
-        yield _row(f"`{usage}`", default, notes[item.name] + (" Repeatable." if again else ""))
+        yield _row(f"`{usage}`", default, note + (" Repeatable." if again else ""))
 
 
 def _usage(item: Field[Any], hint: Any) -> tuple[str, bool]:
     """Return how an argument is typed, such as '--steps N' or 'ENV', and whether it may be repeated."""
-    marks = getattr(hint, "__metadata__", ())
-    named = {key: value for mark in marks for key, value in getattr(mark, "__dict__", {}).items() if value}
+    marks, named = getattr(hint, "__metadata__", ()), _named(hint)
     value = named.get("metavar") or _value(hint.__origin__ if marks else hint)
     flag = f"--{named.get('name', item.name).replace('_', '-')}"
     return value if Positional in marks else f"{flag} {value}".rstrip(), UseAppendAction in marks
+
+
+def _help(hint: Any) -> str:
+    """Return the help that is declared with an argument's type; '' where there is none."""
+    return str(_named(hint).get("help", ""))
+
+
+def _named(hint: Any) -> dict[str, Any]:
+    """Return what tyro's marks of an argument say."""
+    marks = getattr(hint, "__metadata__", ())
+    return {key: value for mark in marks for key, value in getattr(mark, "__dict__", {}).items() if value}
 
 
 def _value(kind: Any) -> str:
@@ -121,18 +131,6 @@ def _value(kind: Any) -> str:
 
 
 # --- both ---------------------------------------------------------------------------------------------------
-
-
-def field_docstrings(config: type[Any]) -> dict[str, str]:
-    """Return the docstring under each field, those of base classes included."""
-    notes: dict[str, str] = {}
-    for cls in reversed(config.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, note in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(note, ast.Expr):
-                notes[field.target.id] = " ".join(ast.literal_eval(note.value).split())
-    return notes
 
 
 def _summary(cls: type[Any]) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from offbeat.config.tables import ONLY, RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 
 Mishap = Literal[
     "none",
@@ -207,7 +208,8 @@ class Plan:
     def _timeouts(self) -> list[str]:
         known = {field.name for field in fields(RuntimeConfig)}
         wanted = TIMEOUTS_S | (STALL_TIMEOUTS_S if self.mishap.startswith("SIGSTOP") else {})
-        here = {key: s for key, s in wanted.items() if key in known and self.runtime in ONLY.get(key, (self.runtime,))}
+        known -= {*OPTIONAL_KEYS} - {*runtime_entry(self.runtime).supports}
+        here = {key: s for key, s in wanted.items() if key in known}
         return [f"{key}={seconds}" for key, seconds in here.items()]
 
     def _pace(self) -> list[str]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offbeat.api.load import LoadedPolicy, load
     from offbeat.api.train import Run, resume, train
-    from offbeat.config.registry import register_algorithm, register_encoder
+    from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
+    from offbeat.config.runtimes import RuntimeEntry
     from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
     from offbeat.envs.make import register_env
     from offbeat.exporting.export import export
@@ -26,11 +27,13 @@ __all__ = [
     "OffbeatError",
     "Run",
     "RunFailed",
+    "RuntimeEntry",
     "export",
     "load",
     "register_algorithm",
     "register_encoder",
     "register_env",
+    "register_runtime",
     "resume",
     "train",
 ]
@@ -45,6 +48,8 @@ _HOMES = {
     "register_algorithm": "offbeat.config.registry",
     "register_encoder": "offbeat.config.registry",
     "register_env": "offbeat.envs.make",
+    "register_runtime": "offbeat.config.registry",
+    "RuntimeEntry": "offbeat.config.runtimes",
     "Run": "offbeat.api.train",
     "resume": "offbeat.api.train",
     "train": "offbeat.api.train",

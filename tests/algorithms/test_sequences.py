@@ -16,9 +16,10 @@ from tests.reference.sequences import DQNTwin, SACTwin
 
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
+from offbeat.algorithms.off_policy import ReplayConfig
 from offbeat.algorithms.sac import CRITIC, POLICY, SAC, SACConfig
 from offbeat.config.resolve import resolve
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.choices import draw_choices
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
@@ -222,7 +223,7 @@ def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core,
 @pytest.mark.parametrize("algorithm", ["sac", "dqn"])
 def test_with_a_core_tickets_are_sequences_of_16_rows_after_as_many_of_burn_in(algorithm):
     plain = resolve(algorithm, "CartPole-v1", preset=None, assignments={"core": "gru", "chunk_length": "none"})
-    settings = replace(plain.settings, batch_size=64, n_step=1)
+    settings = replace(plain.settings_as(ReplayConfig), batch_size=64, n_step=1)
     assert (settings.ticket_length, settings.rows_before) == (16, 16)
     assert replace(settings, chunk_length=8).rows_before == 8
     assert replace(settings, burn_in=0).rows_before == 0

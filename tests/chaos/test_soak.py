@@ -6,8 +6,8 @@ import benchmarks.soak.envs  # noqa: F401 - registers what is trained on
 import pytest
 from benchmarks.soak.plan import BEHAVIOURS, KINDS, MISHAPS, SIZES, Plan, draw
 
+from offbeat.config.config import Config
 from offbeat.config.resolve import parse_assignments, resolve
-from offbeat.config.tables import Config
 
 PLANS = [draw(1, index) for index in range(500)]
 

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.config.config import Config
+from offbeat.config.preset_files import preset_names
 from offbeat.config.registry import ALGORITHMS, algorithm_entry
-from offbeat.config.resolve import load, parse_assignments, preset_names, resolve
-from offbeat.config.tables import Config
+from offbeat.config.resolve import load, parse_assignments, resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
 
@@ -26,18 +28,22 @@ def preset_text(name: str) -> str:
 
 def test_defaults_then_preset_then_flags_and_assignments():
     plain = resolve("ppo", "Acrobot-v1")
-    assert (plain.run.preset, plain.settings.epochs, plain.runtime.unroll_length) == (None, 4, 32)
+    assert (plain.run.preset, plain.settings_as(PPOConfig).epochs, plain.runtime.unroll_length) == (None, 4, 32)
     preset = resolve("ppo", "CartPole-v1")
     assert preset.run.preset == "ppo-cartpole-v1"
-    assert preset.settings.gamma == 0.98
+    assert preset.settings_as(PPOConfig).gamma == 0.98
     given = resolve("ppo", "CartPole-v1", flags={"steps": 5000}, assignments={"gamma": "0.5", "unroll_length": "64"})
-    assert (given.run.steps, given.settings.gamma, given.runtime.unroll_length) == (5000, 0.5, 64)
-    assert given.settings.epochs == preset.settings.epochs
+    assert (given.run.steps, given.settings_as(PPOConfig).gamma, given.runtime.unroll_length) == (5000, 0.5, 64)
+    assert given.settings_as(PPOConfig).epochs == preset.settings_as(PPOConfig).epochs
 
 
 def test_a_preset_can_be_used_for_another_env():
     config = resolve("ppo", "Acrobot-v1", preset="ppo-cartpole-v1")
-    assert (config.run.env, config.run.preset, config.settings.gamma) == ("Acrobot-v1", "ppo-cartpole-v1", 0.98)
+    assert (config.run.env, config.run.preset, config.settings_as(PPOConfig).gamma) == (
+        "Acrobot-v1",
+        "ppo-cartpole-v1",
+        0.98,
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,10 @@ def test_another_runtime_keeps_the_layout_and_drops_what_means_nothing_there():
 
 
 def test_there_is_no_other_runtime():
-    with pytest.raises(ConfigError, match=r"runtime is 'threds', but one of serial, threads, processes"):
+    with pytest.raises(
+        ConfigError,
+        match=r"unknown runtime 'threds'. Did you mean 'threads'\? There are serial, threads, processes, hogwild",
+    ):
         resolve("ppo", "CartPole-v1").in_runtime("threds")
 
 
@@ -265,7 +274,7 @@ def test_every_number_of_a_preset_has_its_unit_or_source_beside_it_and_the_file_
 
 def test_a_preset_of_another_algorithm_is_refused(monkeypatch, tmp_path):
     (tmp_path / "mine.toml").write_text("[a2c]\ngamma = 0.5\n")
-    monkeypatch.setattr("offbeat.config.resolve._presets", lambda: tmp_path)
-    monkeypatch.setattr("offbeat.config.resolve.ALGORITHMS", {"ppo": None, "a2c": None})
+    monkeypatch.setattr("offbeat.config.preset_files._presets", lambda: tmp_path)
+    monkeypatch.setattr("offbeat.config.preset_files.ALGORITHMS", {"ppo": None, "a2c": None})
     with pytest.raises(ConfigError, match="preset 'mine' is for a2c, not ppo: run offbeat train a2c"):
         resolve("ppo", "CartPole-v1", preset="mine")

@@ -20,6 +20,7 @@ from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.api.train import Run, resume, train
 from offbeat.config import registry
 from offbeat.config import resolve as configs
+from offbeat.config.env import EnvConfig
 from offbeat.config.registry import encoder_factory, find, place_of, register_algorithm, register_encoder
 from offbeat.core.errors import ConfigError
 
@@ -139,6 +140,10 @@ class Unset(DQN):
     config_class = None  # type: ignore[assignment]
 
 
+class Foreign(DQN):
+    config_class = EnvConfig  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -150,6 +155,7 @@ class Unset(DQN):
         (("My Algorithm", CarefulDQN), "'My Algorithm' names no algorithm.*'my_algorithm'"),
         (("careful", "my_module"), "'my_module' does not say where the algorithm is: write 'my_module:MyClass'"),
         (("careful", Unset), "Unset has config_class None.*`config_class = MyConfig`"),
+        (("careful", Foreign), "Foreign has config_class .*EnvConfig.* extends ReplayConfig or OnPolicyConfig"),
         (("careful", make_pole), "make_pole.*but a class is expected"),
     ],
 )

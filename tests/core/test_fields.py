@@ -136,7 +136,8 @@ def test_a_config_is_not_built_from_anything_else(values, parts):
 
 def test_every_hint_of_every_config_can_be_described():
     from offbeat.algorithms.ppo import PPOConfig
-    from offbeat.config.tables import RunConfig, RuntimeConfig
+    from offbeat.config.run_config import RunConfig
+    from offbeat.config.runtime_config import RuntimeConfig
 
     hints: list[Any] = [hint for config in (RunConfig, RuntimeConfig, PPOConfig) for hint in hints_of(config).values()]
     assert all(describe(hint) for hint in hints)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.reference.specs import TINY, grid, spec_text
 
+from offbeat.algorithms.on_policy import OnPolicyConfig
 from offbeat.cli import main
 from offbeat.cli.train import Train
 from offbeat.core.errors import ConfigError
@@ -22,7 +23,7 @@ def spec(**changes: Any) -> Spec:
 
 def test_a_trial_is_a_setting_on_one_env():
     trials = trials_of(spec(env=None, envs=["CartPole-v1", "Acrobot-v1"], search=grid(gamma=[0.9, 0.8])))
-    told = [(trial.name, trial.env, trial.values, trial.config.settings.gamma) for trial in trials]
+    told = [(trial.name, trial.env, trial.values, trial.config.settings_as(OnPolicyConfig).gamma) for trial in trials]
     assert told == [
         ("trial-000", "CartPole-v1", {"gamma": 0.9}, 0.9),
         ("trial-001", "Acrobot-v1", {"gamma": 0.9}, 0.9),

@@ -24,6 +24,7 @@ from tests.reference.runs import offbeat, small_run
 from torch import nn
 
 import offbeat as package
+from offbeat.algorithms.base import policy_of
 from offbeat.api.load import LoadedPolicy, Trained
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import algorithm_entry
@@ -63,7 +64,7 @@ IN_ONNX = ["plain", "trees", "actions in a dict", "masked tree", "mask in infos"
 def loaded(algorithm: str, env_id: str, settings: dict[str, Any], env_config: EnvConfig = UNSET) -> LoadedPolicy:
     """A policy with random weights, which acts differently on different observations."""
     config = algorithm_entry(algorithm).config_class()
-    spec = config(**{"hidden_sizes": (8,), **settings}).policy_spec(preflight(env_id, env_config))
+    spec = policy_of(config(**{"hidden_sizes": (8,), **settings}), preflight(env_id, env_config))
     policy, random = make_policy(spec), np.random.default_rng(1)
     vector = random_vector(spec, random)
     for view in published_layout(spec).views(vector).values():

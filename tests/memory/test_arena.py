@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Array
 from offbeat.memory import arena as arena_module
 from offbeat.memory.arena import (
     ALIGNMENT,
     SharedArena,
-    Slab,
     arena_bytes,
     private_arena,
     require_memory,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.bottleneck import BottleneckReport, Topology, gain_max, judge
 
 LABELS = {
@@ -25,10 +26,11 @@ def bottleneck(
     actors_wait: float = 0.0,
     learner_waits: float = 0.0,
     aside: float = 0.0,
+    runtime: str = "processes",
     **layout: Any,
 ) -> BottleneckReport:
     """Of ten seconds, and `aside` seconds of evaluation and checkpoints, of a layout on two cores."""
-    usual = {"runtime": "processes", "actors": 1, "learner_threads": 1, "cores": 2, "max_lag": 1}
+    usual = {"actors": 1, "learner_threads": 1, "cores": 2, "max_lag": 1}
     spent = {
         "act": 0.25 * acting,
         "env": 0.75 * acting,
@@ -40,7 +42,7 @@ def bottleneck(
         "wait/actor": actors_wait,
         "wait/learner": learner_waits,
     }
-    return judge(spent, 10.0 + aside, Topology(**{**usual, **layout}))
+    return judge(spent, 10.0 + aside, Topology(**{"runtime": RUNTIMES[runtime], **usual, **layout}))
 
 
 # --- worked numbers -----------------------------------------------------------------------------------------
@@ -154,8 +156,8 @@ def test_the_gain_is_bounded_by_the_actors_by_the_learner_and_by_the_cores(actor
 
 
 def test_a_period_in_which_nothing_was_timed_has_a_bottleneck():
-    assert judge({}, 0.0, Topology("processes", 2, 1, 4, 1)).gain_max == 1.0
-    assert judge({}, 0.0, Topology("serial", 1, 1, 4, 0)).gain_max == 1.0
+    assert judge({}, 0.0, Topology(RUNTIMES["processes"], 2, 1, 4, 1)).gain_max == 1.0
+    assert judge({}, 0.0, Topology(RUNTIMES["serial"], 1, 1, 4, 0)).gain_max == 1.0
 
 
 # --- whatever the numbers -----------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from offbeat.config.runtimes import RUNTIMES
 from offbeat.metrics.dashboard import Dashboard, make_progress
 from offbeat.metrics.progress import About, Lines, Rates, Silent, Status, topology_of
 from offbeat.metrics.screen import History, Screen, sparkline
 from offbeat.metrics.timings import Timings
 
-ABOUT = About("ppo", "CartPole-v1", "processes", 4, 16, "max_lag 1", "cpu", Path("runs/ppo-CartPole-v1"))
+ABOUT = About("ppo", "CartPole-v1", RUNTIMES["processes"], 4, 16, "max_lag 1", "cpu", Path("runs/ppo-CartPole-v1"))
 
 
 class Clock:
@@ -170,7 +171,7 @@ def test_restarts_are_red_once_there_are_any(restarts, red):
 
 
 def test_serial_has_no_waits_but_a_sentence():
-    shown = picture(80, status(10, bottleneck="serial: a word"), about=replace(ABOUT, runtime="serial"))
+    shown = picture(80, status(10, bottleneck="serial: a word"), about=replace(ABOUT, runtime=RUNTIMES["serial"]))
     assert "serial: a word" in shown
     assert "who waits" not in shown
 

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.bottleneck import Topology
 from offbeat.metrics.recorder import METRICS, Counters, Recorder
 from offbeat.metrics.sinks import Line
 from offbeat.metrics.timings import Timings
 
-PROCESSES = Topology("processes", actors=2, learner_threads=1, cores=4, max_lag=1)
+PROCESSES = Topology(RUNTIMES["processes"], actors=2, learner_threads=1, cores=4, max_lag=1)
 
 
 class Kept:
@@ -240,7 +241,7 @@ def test_shares_of_waiting_and_the_bottleneck_are_those_of_the_period():
 
 
 def test_serial_has_a_bottleneck_but_no_shares_of_waiting():
-    recorder, timings = Recorder([], Topology("serial", 1, 1, 4, 0)), Timings()
+    recorder, timings = Recorder([], Topology(RUNTIMES["serial"], 1, 1, 4, 0)), Timings()
     timings.merge({"act": 0.25, "learn": 0.75})
     line = recorder.line(at(2), timings)
     assert (line["actor_wait_fraction"], line["learner_wait_fraction"]) == (None, None)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
-from offbeat.memory.arena import Slab
+from offbeat.core.memory_shape import Slab
 from offbeat.runtime.child import Report, start_child
 from offbeat.runtime.hogwild import parts as lock_free_parts
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, open_buffer

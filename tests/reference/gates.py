@@ -22,11 +22,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 import offbeat.runtime.gate
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
+from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Field, Tree
-from offbeat.memory.arena import SharedArena, Slab, attach, private_arena
+from offbeat.memory.arena import SharedArena, attach, private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
@@ -305,7 +306,7 @@ class Simulation:
         board.reset(0, 0)
         for name in ("learned", "pause", "closed"):
             setattr(board, name, Watched(getattr(board, name), self.schedule))
-        board._next = [Watched(array, self.schedule) for array in board.next]  # type: ignore[misc]
+        board._next = [Watched(array, self.schedule) for array in board.next]
         self.board = board
         self.gate = LearnerGate(board, layout.pace, Timings())
         self.gate.discard()

@@ -13,6 +13,7 @@ import numpy as np
 from tests.reference.replay_runs import updates_due
 from tests.reference.runs import status_of
 
+from offbeat.algorithms.off_policy import ReplayConfig
 from offbeat.config.resolve import load as load_config
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
@@ -83,13 +84,14 @@ def assert_ratio_of_each(run: Path, ratio: Fraction, spare: int = 0) -> None:
         spare: updates that a worker may have made beside that, for a learning step that was broken off.
     """
     config, workers = load_config(run / "config.toml"), workers_of(run)
-    warmups = [config.of_worker(index).settings.warmup for index in range(len(workers))]
-    assert sum(warmups) == config.settings.warmup
+    whole = config.settings_as(ReplayConfig).warmup
+    warmups = [config.of_worker(index).settings_as(ReplayConfig).warmup for index in range(len(workers))]
+    assert sum(warmups) == whole
     for worker, warmup in zip(workers, warmups, strict=True):
         done = worker["done"]
         assert 0 <= worker["updates"] - done["unheld"] - updates_due(ratio, warmup, done["valid"]) <= spare
     if all(worker["done"]["valid"] >= warmup for worker, warmup in zip(workers, warmups, strict=True)):
         valid = sum(worker["done"]["valid"] for worker in workers)
         held = sum(worker["updates"] - worker["done"]["unheld"] for worker in workers)
-        due = updates_due(ratio, config.settings.warmup, valid)
+        due = updates_due(ratio, whole, valid)
         assert due - len(workers) < held <= due + spare * len(workers)

@@ -10,12 +10,13 @@ from typing import Any
 import gymnasium as gym
 
 from offbeat.config import registry
+from offbeat.config.runtimes import RUNTIMES
 
 
 @contextmanager
 def registries_kept(*modules: str) -> Iterator[None]:
     """Put back what was registered before, and forget the modules that register something when they are imported."""
-    registries: list[dict[str, Any]] = [registry.ALGORITHMS, registry.ENCODERS, gym.registry]
+    registries: list[dict[str, Any]] = [registry.ALGORITHMS, registry.ENCODERS, RUNTIMES, gym.registry]
     kept = [dict(names) for names in registries]
     for module in modules:
         sys.modules.pop(module, None)

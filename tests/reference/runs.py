@@ -22,7 +22,8 @@ from offbeat.api.train import Run, train
 from offbeat.cli import main
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
-from offbeat.config.tables import RunConfig, RuntimeConfig
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.fields import hints_of
 from offbeat.memory.unrolls import Unrolls
 from offbeat.metrics.sinks import read_metrics

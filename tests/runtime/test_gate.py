@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.gates import PATIENCE_S, ActorPool, Layout, Processes, Pupil, Simulation, Threads, pauses
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena

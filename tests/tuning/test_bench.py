@@ -11,6 +11,7 @@ from tests.reference.env_zoo import Wanderer
 from tests.reference.runs import SMALL, unrolls_of
 
 from offbeat.config.resolve import resolve
+from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import RunFailed
 from offbeat.metrics.bottleneck import Topology
 from offbeat.runtime.assembly import topology_of
@@ -40,7 +41,8 @@ gym.register("measure/Tires-v0", TIRES)
 
 
 def layout_with(**changes: Any) -> Topology:
-    return replace(Topology("processes", actors=1, learner_threads=1, cores=2, max_lag=1), **changes)
+    runtime = runtime_entry(changes.pop("runtime", "processes"))
+    return replace(Topology(runtime, actors=1, learner_threads=1, cores=2, max_lag=1), **changes)
 
 
 def small(**settings: Any) -> Any:

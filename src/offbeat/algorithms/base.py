@@ -13,8 +13,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from offbeat.core.types import Array, Field, Tree
+from offbeat.config.settings import AlgorithmSettings
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Array, EnvSpec, Field, Tree
 from offbeat.models.flat import FlatParameters
+from offbeat.models.spec import PolicySpec
+
+
+def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
+    """Return the policy that an algorithm's settings make for an env.
+
+    Raises:
+        ConfigError: the env does not suit the settings, or what they make is no `PolicySpec`.
+    """
+    spec = settings.policy_spec(env)
+    if not isinstance(spec, PolicySpec):
+        raise ConfigError(f"{type(settings).__qualname__}.policy_spec returned {spec!r}, but a PolicySpec is expected")
+    return spec
 
 
 class LossResult(NamedTuple):

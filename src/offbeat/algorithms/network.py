@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offbeat.config.registry import encoder_factory
+from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count
 from offbeat.core.types import EnvSpec
@@ -13,7 +14,7 @@ from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
 
 
 @dataclass(frozen=True)
-class NetworkConfig:
+class NetworkConfig(AlgorithmSettings):
     """From observations to what an algorithm's heads see."""
 
     encoder: str = "auto"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -17,7 +17,8 @@ from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
 from offbeat.algorithms.sequences import Network, sequence_errors, transitions_of, walk
 from offbeat.algorithms.statistics import Statistics
-from offbeat.config.tables import Config, RuntimeConfig
+from offbeat.config.config import Config
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
@@ -81,24 +82,18 @@ class ReplayConfig(NetworkConfig):
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "replay"
     splits_updates: ClassVar[bool] = True
-    """Whether an update is shared out between threads by the algorithm itself; BLAS then has one thread."""
     lag_flag: ClassVar[str] = "max_ahead"
-    """What is set to let actors be further ahead."""
     topology_keys: ClassVar[tuple[str, ...]] = (
         *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
     )
-    """Keys that a resume may not change: what is kept of the replay, and of the ratio, belongs to them."""
-    unsupported_keys: ClassVar[dict[str, str]] = {
+    """What is kept of the replay, and of the ratio, belongs to them."""
+    unsupported_keys: ClassVar[Mapping[str, str]] = {
         "unroll_length": "pass --set chunk_length=N, the env steps of a ticket",
         "unrolls_per_batch": "pass --set batch_size=N, the transitions that an update sees",
         "max_lag": "pass --set max_ahead=N, the tickets that actors may be ahead of the updates",
         "split": "pass --actors N --envs-per-actor N, and --set learner_threads=N",
         "decorrelate": "leave it out: a replay mixes the moments of all episodes",
     }
-    """Keys of [runtime] that are not supported here -> what to pass in their place."""
-
-    not_lock_free: ClassVar[str] = ""
-    """Why it cannot run in the hogwild runtime; '' where it can."""
 
     def __post_init__(self) -> None:
         if self.utd_ratio is not None and self.steps_per_update is not None:
@@ -116,6 +111,19 @@ class ReplayConfig(NetworkConfig):
                     f"{key} is {getattr(self, key):g}, which has no effect while prioritized is false: leave it out, "
                     "or pass --set prioritized=true"
                 )
+
+    @classmethod
+    def suited(cls, table: Mapping[str, object], given: Collection[str], runtime: RuntimeConfig) -> dict[str, object]:
+        """Return the values that suit the user's: one ratio, and `max_ahead` such that all actors can act at once."""
+        values, entry = dict(table), runtime.entry
+        ratios = {"utd_ratio", "steps_per_update"}
+        if len(left := ratios.difference(given)) == 1:  # the one that is given replaces that of a preset
+            values.pop(left.pop(), None)
+        if not entry.workers_learn:
+            values.setdefault("max_ahead", runtime.actors - (not entry.overlaps))
+        elif "max_ahead" not in given:
+            values.pop("max_ahead", None)
+        return values
 
     @property
     def updates_per_env_step(self) -> Fraction:
@@ -188,7 +196,7 @@ class ReplayConfig(NetworkConfig):
         Raises:
             ConfigError: with the arithmetic and the remedy.
         """
-        if runtime.runtime == "hogwild":
+        if runtime.entry.workers_learn:
             self._check_shares(runtime)
             return
         shape = self.memory(runtime)
@@ -211,8 +219,8 @@ class ReplayConfig(NetworkConfig):
         least, each = self.batch_size * workers, self.warmup // workers
         if self.max_ahead:
             raise ConfigError(
-                f"max_ahead is {self.max_ahead}, which is not supported by the hogwild runtime: each worker acts and "
-                "learns by turns. Leave it out"
+                f"max_ahead is {self.max_ahead}, which is not supported by the {runtime.runtime} runtime: each worker "
+                "acts and learns by turns. Leave it out"
             )
         if each < self.batch_size:
             raise ConfigError(
@@ -236,6 +244,8 @@ Settings = TypeVar("Settings", bound=ReplayConfig)
 class OffPolicy(Checkpointed, Generic[Settings]):
     """All of `types.ReplayAlgorithm` but `start`, `priorities` and what an algorithm makes in `_make`."""
 
+    config_class: type[Settings]
+    """The class of its settings."""
     groups: Mapping[str, ParameterGroup]
     stages: tuple[Stage, ...]
     threads: int = 0
@@ -270,7 +280,8 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
         """Make the algorithm of a run."""
-        return cls(config.settings, spec, seed=config.run.seed, device=device, storage=storage)
+        settings = config.settings_as(cls.config_class)
+        return cls(settings, spec, seed=config.run.seed, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
         return [Field(STATE, (self._spec.state_size,), "float32", per="unroll")] if self._spec.recurrent else []

@@ -38,7 +38,8 @@ from offbeat.algorithms.rows import (
     valid_rows,
 )
 from offbeat.algorithms.statistics import Statistics
-from offbeat.config.tables import Config, RuntimeConfig
+from offbeat.config.config import Config
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import NonNegative, Positive, Share
 from offbeat.core.pace import OnPolicyPace
@@ -110,20 +111,6 @@ class OnPolicyConfig(NetworkConfig):
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
-    splits_updates: ClassVar[bool] = False
-    """Whether an update is shared out between threads by the algorithm itself."""
-    lag_flag: ClassVar[str] = "--max-lag"
-    """What is typed to let actors be further ahead."""
-    topology_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of this table that a resume may not change."""
-    unsupported_keys: ClassVar[dict[str, str]] = {}
-    """Keys of [runtime] that it does not support."""
-    not_lock_free: ClassVar[str] = ""
-    """Why it cannot run in the hogwild runtime; '' where it can."""
-
-    def of_worker(self, index: int, workers: int) -> Self:  # noqa: ARG002
-        """Return the settings of one worker of a lock-free run: nothing in them is shared out."""
-        return self
 
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002 - their fields say it
         """Return the unrolls that a run holds, and the pace on them; `history` is for algorithms on a replay.
@@ -133,10 +120,6 @@ class OnPolicyConfig(NetworkConfig):
         """
         pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag)
         return UnrollShape(pace, runtime.unroll_length, runtime.envs_per_actor)
-
-    def warnings(self, steps: int) -> str:  # noqa: ARG002
-        """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
-        return ""
 
     def check(self, runtime: RuntimeConfig) -> None:
         """Refuse settings that cannot work together.
@@ -198,6 +181,9 @@ Settings = TypeVar("Settings", bound=OnPolicyConfig)
 class OnPolicy(Checkpointed, Generic[Settings]):
     """See the module's docstring. One parameter group, one stage."""
 
+    config_class: type[Settings]
+    """The class of its settings."""
+
     def __init__(
         self,
         config: Settings,
@@ -244,7 +230,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
         """Make the algorithm of a run."""
         corrected = config.runtime.max_lag > 0
-        return cls(config.settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
+        settings = config.settings_as(cls.config_class)
+        return cls(settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
     def _numpy_gradients(self, *, shared: bool) -> NumpyGradients | None:
         """Return the quicker path through the losses of this very class, where there is one."""

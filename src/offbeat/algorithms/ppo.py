@@ -21,7 +21,7 @@ from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.algorithms.numpy_gradients import F32, Metrics, Rows
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled
 from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, no_decision_in, valid_rows
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss

@@ -24,7 +24,7 @@ from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup
 from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
 from offbeat.algorithms.sac_gradients import SACGradients
 from offbeat.algorithms.sequences import Network
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, NonNegative, Positive
 from offbeat.core.types import Array, EnvSpec
@@ -307,8 +307,8 @@ class SAC(OffPolicy[SACConfig]):
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
         """Make the algorithm of a run."""
-        threads = config.threads
-        algorithm = cls(config.settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
+        settings, threads = config.settings_as(cls.config_class), config.threads
+        algorithm = cls(settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
         if config.runtime.learner_threads not in (None, algorithm.threads):
             raise ConfigError(
                 f"learner_threads is {config.runtime.learner_threads}, but an update of SAC is shared out on a CPU and "

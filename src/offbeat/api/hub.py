@@ -16,12 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from offbeat import __version__, checkpoint
+from offbeat import __version__
 from offbeat.api.load import LoadedPolicy, require_hub
 from offbeat.config.env import family_of
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import plot_runs
+from offbeat.run_directory import checkpoint
 from offbeat.run_directory.checkpoint import Checkpoint
 from offbeat.run_directory.directory import RunDirectory
 

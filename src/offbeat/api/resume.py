@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbeat.config.tables import ONLY, Config
+from offbeat.config.config import Config
+from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import stage, sync
 from offbeat.core.threads import blas_kernels
@@ -96,7 +97,7 @@ def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
     return {(name, array.shape) for name, array in weights.items()}
 
 
-_MAY_DIFFER = {"runtime", *ONLY} - {"workers", "hogwild_moments"}
+_MAY_DIFFER = {"runtime", *OPTIONAL_KEYS} - {"workers", "hogwild_moments"}
 """Settings of the runtime that no part of a checkpoint belongs to."""
 
 
@@ -107,7 +108,7 @@ def require_same_kind(state: dict[str, Any], runtime: str) -> None:
         ConfigError: each worker of a lock-free run has a part of it.
     """
     before = state["runtime"]["runtime"]
-    if (before == "hogwild") != (runtime == "hogwild"):
+    if runtime_entry(before).workers_learn != runtime_entry(runtime).workers_learn:
         raise ConfigError(
             f"the run was in the {before} runtime, and cannot go on in {runtime}: of a lock-free run, each worker has "
             "a part. Begin a new run from this one's weights with --init-from"

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.core.caller_state import may_be_nicer
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import place
@@ -288,7 +288,7 @@ def _joined(
     from offbeat.runtime.watchers import Watchers
 
     parts, directory, config = context.parts, context.directory, context.config
-    role = "worker" if config.runtime.runtime == "hogwild" else "actor"
+    role = config.runtime.entry.role
 
     memory, roles = Memory(), {role: list[int](), "evaluator": []}
 
@@ -329,8 +329,8 @@ def _about(context: RunContext) -> About:
     return About(
         algorithm=config.run.algorithm,
         env=config.run.env,
-        runtime=config.runtime.runtime,
-        actors=config.workers if config.runtime.runtime == "hogwild" else config.runtime.actors,
+        runtime=config.runtime.entry,
+        actors=config.actors,
         envs_per_actor=config.runtime.envs_per_actor,
         lag_label=_lag_label(config),
         device=device_of(config),
@@ -341,6 +341,6 @@ def _about(context: RunContext) -> About:
 
 def _lag_label(config: Config) -> str:
     """Say how far the sides may be apart."""
-    if config.runtime.runtime == "hogwild":
+    if config.runtime.entry.workers_learn:
         return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
     return f"{config.settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"

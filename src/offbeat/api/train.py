@@ -21,8 +21,8 @@ from offbeat.api.resume import (
 )
 from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
+from offbeat.config.config import Config
 from offbeat.config.registry import import_modules, place_of
-from offbeat.config.tables import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError

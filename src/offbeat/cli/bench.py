@@ -15,7 +15,7 @@ from offbeat.cli.train import RunArguments
 from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from offbeat.config.tables import Config
+    from offbeat.config.config import Config
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Bench(RunArguments):
             print(reason)
         with stdout_aside(), busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
             result = self._measured(config)
-        print(json.dumps(result) if self.json else _table(result, lock_free=config.runtime.runtime == "hogwild"))
+        print(json.dumps(result) if self.json else _table(result, lock_free=config.runtime.entry.workers_learn))
         return 0
 
     def _measured(self, config: Config) -> dict[str, Any]:

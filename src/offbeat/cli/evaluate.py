@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
-from offbeat.cli.trusting import Imports
+from offbeat.cli.trusting import RunImports, TrustCode
 from offbeat.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,10 +38,8 @@ class Eval:
     """Env steps after which the evaluation ends, all its envs together."""
     json: bool = False
     """Print one JSON object and nothing else."""
-    imports: Imports = ()
-    """Python module to import first, which may register what the run names; of the current folder too."""
-    trust_code: bool = False
-    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
+    imports: RunImports = ()
+    trust_code: TrustCode = False
 
     def run(self) -> int:
         from offbeat.api.evaluate import score
@@ -130,10 +128,8 @@ class Watch:
     """latest, best or step-<12 digits>."""
     max_steps: int = 27_000
     """Env steps after which the episode is cut."""
-    imports: Imports = ()
-    """Python module to import first, which may register what the run names; of the current folder too."""
-    trust_code: bool = False
-    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
+    imports: RunImports = ()
+    trust_code: TrustCode = False
 
     def run(self) -> int:
         from offbeat.api.watch import watch

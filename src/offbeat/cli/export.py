@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
-from offbeat.cli.trusting import Imports
+from offbeat.cli.trusting import RunImports, TrustCode
 
 if TYPE_CHECKING:
     from offbeat.exporting.export import Exported
@@ -31,10 +31,8 @@ class Export:
     """latest, best or step-<12 digits>."""
     out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     """Where to write. Default: policy.onnx or policy.pt in the run directory; of the hub, in the current folder."""
-    imports: Imports = ()
-    """Python module to import first, which may register what the run names; of the current folder too."""
-    trust_code: bool = False
-    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
+    imports: RunImports = ()
+    trust_code: TrustCode = False
 
     def run(self) -> int:
         from offbeat.api.load import HUB

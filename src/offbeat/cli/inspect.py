@@ -44,7 +44,7 @@ class Check:
 class List:
     """List what can be named: offbeat list envs."""
 
-    what: Positional[Literal["envs", "algorithms", "presets"]]
+    what: Positional[Literal["envs", "algorithms", "runtimes", "presets"]]
     """Which names."""
     imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
     """Python module to import first; what it registers is listed too."""
@@ -61,8 +61,12 @@ class List:
             from offbeat.config.registry import ALGORITHMS
 
             print("\n".join(f"{name}  {entry.summary}".rstrip() for name, entry in ALGORITHMS.items()))
+        elif self.what == "runtimes":
+            from offbeat.config.runtimes import RUNTIMES
+
+            print("\n".join(f"{name}  {entry.summary}".rstrip() for name, entry in RUNTIMES.items()))
         else:
-            from offbeat.config.resolve import preset_names
+            from offbeat.config.preset_files import preset_names
 
             print("\n".join(preset_names()))
         return 0

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
 from offbeat.cli.evaluate import at_least
-from offbeat.cli.trusting import Imports
+from offbeat.cli.trusting import RunImports, TrustCode
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,8 @@ class Push:
     """Make the repository private, if it is made."""
     dry_run: bool = False
     """Write the folder, and say what would be pushed."""
-    imports: Imports = ()
-    """Python module to import first, which may register what the run names; of the current folder too."""
-    trust_code: bool = False
-    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
+    imports: RunImports = ()
+    trust_code: TrustCode = False
 
     def run(self) -> int:
         from offbeat.api.evaluate import score

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from offbeat.cli.busy import busy
-from offbeat.cli.train import Number, Progress
+from offbeat.cli.train import PROGRESS, ProgressKind
 from offbeat.cli.trusting import Imports
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class RunSpec:
     """Print every run that would start, and start none."""
     dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Where the experiment is kept. Default: experiments/ and the name of the spec."""
-    jobs: Number = None
+    jobs: Annotated[str | None, arg(metavar="N", help_behavior_hint="")] = None
     """Sessions that run side by side. Default: as many as the cores suffice for."""
-    progress: Progress = None
+    progress: Annotated[ProgressKind, arg(metavar=PROGRESS, help_behavior_hint="")] = None
     """Default: a line for each session that runs, redrawn in place on a terminal."""
     imports: Imports = ()
     """Python module to import first, which may register what the spec names; of the current folder too."""

@@ -10,23 +10,29 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from offbeat.cli.aside import stdout_aside
 from offbeat.cli.busy import busy
-from offbeat.cli.trusting import Imports
-from offbeat.core.fields import FLAGS
+from offbeat.cli.flags import argument, flags_of, with_flags
+from offbeat.cli.trusting import Imports, RunImports, TrustCode
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 
 if TYPE_CHECKING:
     from offbeat.api.train import Run
-    from offbeat.config.tables import Config
+    from offbeat.config.config import Config
 
-Number = Annotated[str | None, arg(metavar="N", help_behavior_hint="")]
+Steps = Annotated[
+    str | None,
+    argument(RunConfig, "steps", "Env steps to go on to; without it, those that the run was begun with."),
+]
+Runtime = Annotated[str | None, argument(RuntimeConfig, "runtime", "Go on in another runtime than it was begun in.")]
+ProgressKind = Literal["dashboard", "lines", "none"] | None
+PROGRESS = "dashboard|lines|none"
 Progress = Annotated[
-    Literal["dashboard", "lines", "none"] | None, arg(metavar="dashboard|lines|none", help_behavior_hint="")
+    ProgressKind,
+    arg(metavar=PROGRESS, help="Default: the dashboard on a terminal, lines elsewhere.", help_behavior_hint=""),
 ]
 
 
-Runtime = Annotated[str | None, arg(metavar="serial|threads|processes|hogwild", help_behavior_hint="")]
-
-
-@dataclass(frozen=True)
+@with_flags(RunConfig, RuntimeConfig, after="preset")
 class RunArguments:
     """What `train` and `bench` share: everything that makes a config."""
 
@@ -36,34 +42,8 @@ class RunArguments:
     """Gymnasium id, or envpool:ID; `offbeat list envs` shows them. One of your own: my_module:MyEnv."""
     preset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
     """Preset to begin from; without it, the one for ALGO and ENV, if there is one."""
-    steps: Number = None
-    """Env steps to learn from."""
-    stop_at: Number = None
-    """Stop after this many env steps, with a checkpoint; schedules still run over --steps."""
-    time: Annotated[str | None, arg(metavar="SECONDS", help_behavior_hint="")] = None
-    """Stop after this many seconds, with a checkpoint."""
-    seed: Number = None
-    """Keys every random stream."""
-    runtime: Runtime = None
-    """One thread for all, actors in threads or processes beside the learner, or workers that learn lock-free."""
-    actors: Number = None
-    """Workers that step envs."""
-    workers: Annotated[str | None, arg(metavar="W", help_behavior_hint="")] = None
-    """Processes that act and learn (hogwild)."""
-    envs_per_actor: Number = None
-    """Envs of each actor."""
-    max_lag: Annotated[str | None, arg(metavar="D", help_behavior_hint="")] = None
-    """Learning steps that the weights which act may be behind those which learn."""
-    lag: Annotated[str | None, arg(metavar="bounded|exact", help_behavior_hint="")] = None
-    """Act with the newest weights, or with those of exactly D learning steps ago."""
-    device: Annotated[str | None, arg(metavar="auto|cpu|cuda", help_behavior_hint="")] = None
-    """Where the learner's tensors live."""
-    eval_every: Annotated[str | None, arg(metavar="STEPS", help_behavior_hint="")] = None
-    """Env steps between evaluations; 0 for none."""
-    init_from: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Begin with the weights of another run."""
     imports: Imports = ()
-    """Python module to import first; it may register envs, algorithms and encoders."""
+    """Python module to import first; it may register envs, algorithms, encoders and runtimes."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
     """Any setting; docs/reference/options.md lists them."""
 
@@ -76,7 +56,7 @@ class RunArguments:
 
     def _flags(self) -> dict[str, Any]:
         """Return the flags that were given, by config key."""
-        given = {name: getattr(self, name) for name in FLAGS}
+        given = {name: getattr(self, name) for name in (*flags_of(RunConfig), *flags_of(RuntimeConfig))}
         flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return flags | ({"imports": self.imports} if self.imports else {})
 
@@ -88,7 +68,6 @@ class Train(RunArguments):
     run_dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Where the run is kept; must not exist yet. Default: a new directory under runs/."""
     progress: Progress = None
-    """Default: the dashboard on a terminal, lines elsewhere."""
 
     def run(self) -> int:
         with busy("starting", shown=self.progress != "none"):
@@ -106,16 +85,11 @@ class Resume:
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
-    steps: Number = None
-    """Env steps to go on to; without it, those that the run was begun with."""
+    steps: Steps = None
     runtime: Runtime = None
-    """Go on in another runtime than it was begun in."""
     progress: Progress = None
-    """Default: the dashboard on a terminal, lines elsewhere."""
-    imports: Imports = ()
-    """Python module to import first, which may register what the run names; of the current folder too."""
-    trust_code: bool = False
-    """Import and call whatever code the run names: only for runs of your own, or after reading it."""
+    imports: RunImports = ()
+    trust_code: TrustCode = False
 
     def run(self) -> int:
         from offbeat.api.train import resume

@@ -11,13 +11,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.config.runtimes import OPTIONAL_KEYS, RUNTIMES, RuntimeEntry
+from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError, suggestion, unknown, with_traceback_of
 from offbeat.core.threads import forbid_spinning
 
@@ -49,7 +52,7 @@ class AlgorithmEntry:
             raise ConfigError(f"{self.algorithm} is {algorithm!r}, but a class is expected, such as offbeat's DQN")
         return algorithm
 
-    def config_class(self) -> type[Any]:
+    def config_class(self) -> type[AlgorithmSettings]:
         """Return the class of its settings.
 
         Raises:
@@ -57,7 +60,7 @@ class AlgorithmEntry:
         """
         algorithm = self.algorithm_class()
         config = getattr(algorithm, "config_class", None)
-        if not (isinstance(config, type) and is_dataclass(config) and hasattr(config, "learns_from")):
+        if not (isinstance(config, type) and is_dataclass(config) and issubclass(config, AlgorithmSettings)):
             raise ConfigError(
                 f"{algorithm.__qualname__} has config_class {config!r}, but the class of its settings is expected: "
                 "write `config_class = MyConfig` in it, a frozen dataclass that extends ReplayConfig or OnPolicyConfig"
@@ -127,6 +130,33 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
         return AlgorithmEntry(name)
     own = "for one of your own pass --import my_module, which registers it, or my_module:MyAlgorithm"
     raise unknown("algorithm", name, ALGORITHMS, f"`offbeat list algorithms` shows them; {own}.")
+
+
+# --- runtimes -----------------------------------------------------------------------------------------------
+
+
+def register_runtime(name: str, entry: RuntimeEntry) -> None:
+    """Give a runtime of your own a name, by which `--runtime` chooses it.
+
+    Args:
+        name: of small letters, digits and _.
+        entry: where it is built, which keys of [runtime] it supports, and what it does at the same time.
+
+    Raises:
+        ConfigError: there is one of that name, or the entry names keys that are none of [runtime].
+    """
+    if not isinstance(entry, RuntimeEntry):
+        raise ConfigError(f"the runtime {name} is {entry!r}, but a RuntimeEntry is expected: see config/runtimes.py")
+    taken = RUNTIMES[name].module if name in RUNTIMES else None
+    _require_free("runtime", name, entry.module, taken)
+    for key in entry.supports:
+        if key not in OPTIONAL_KEYS:
+            raise unknown("key", key, OPTIONAL_KEYS, f"The runtime {name} can support {', '.join(OPTIONAL_KEYS)}.")
+    keys = [field.name for field in fields(RuntimeConfig) if field.name not in ("runtime", *OPTIONAL_KEYS)]
+    for key in entry.refuses:
+        if key not in keys:
+            raise unknown("key", key, keys, f"The runtime {name} can refuse {', '.join(keys)}.")
+    RUNTIMES[name] = replace(entry, name=name)
 
 
 # --- encoders -----------------------------------------------------------------------------------------------

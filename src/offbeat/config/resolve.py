@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from offbeat.config.env import EnvConfig, family_of
+from offbeat.config.config import Config
+from offbeat.config.env import EnvConfig
+from offbeat.config.preset_files import preset_tables
 from offbeat.config.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
-from offbeat.config.tables import ONLY, TAKES_TURNS, Config, RunConfig, RuntimeConfig, _takes_turns
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig, refused_key
+from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
+from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.trust import code_of, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, hints_of, read
 from offbeat.core.threads import usable_cores
+
+OPTIONS = "docs/reference/options.md"
+"""Where all keys are listed."""
 
 
 def load(path: Path) -> Config:
@@ -94,10 +101,11 @@ def resolve(
     if not isinstance(env, str):
         raise ConfigError(f"env is {env!r}, but the id of an env is expected, such as 'CartPole-v1': register yours")
     _check_run_flags(flags or {})
-    given_imports = {**(assignments or {}), **(flags or {})}.get("imports", ())
-    import_modules(read("imports", given_imports, hints_of(RunConfig)["imports"]))
+    typed = {**(assignments or {}), **(flags or {})}
+    import_modules(read("imports", typed.get("imports", ()), hints_of(RunConfig)["imports"]))
     algorithm_entry(algorithm)
-    tables = _preset_tables(algorithm, env, preset)
+    runtime_entry(read("runtime", typed.get("runtime", RuntimeConfig.runtime), hints_of(RuntimeConfig)["runtime"]))
+    tables = preset_tables(algorithm, env, preset)
     settings_class = _settings_class(algorithm)
     homes = {
         **dict.fromkeys(hints_of(settings_class), algorithm),
@@ -111,24 +119,18 @@ def resolve(
     for source in (flags or {}, assignments or {}):
         for key, value in source.items():
             if key not in homes:
-                raise unknown(
-                    "key", key, homes, "`offbeat train --help` lists flags; docs/reference/options.md lists keys."
-                )
+                raise unknown("key", key, homes, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
             if key in given:
                 raise ConfigError(f"{key} is given twice, by a flag and by --set: keep one of them")
             given.add(key)
             tables.setdefault(homes[key], {})[key] = value
     tables["run"].update(algorithm=algorithm, env=env)
-    tables.setdefault("runtime", {})
-    _refuse_unused(settings_class, algorithm, given)
-    _leave_out_other_runtimes(tables["runtime"], given)
-    if tables["runtime"].get("runtime") == "hogwild":
-        _suit_hogwild(tables["runtime"], tables.setdefault(algorithm, {}), given)
-    elif settings_class.learns_from == "replay":
-        _suit_replay(tables["runtime"], tables.setdefault(algorithm, {}), given)
-    else:
-        _suit_runtime(tables["runtime"], given)
-    return _from_tables(tables, "docs/reference/options.md")
+    runtime, settings = tables.setdefault("runtime", {}), tables.setdefault(algorithm, {})
+    _refuse_unsupported(settings_class, algorithm, given)
+    _suit_runtime(runtime, settings_class, given)
+    laid_out = build(RuntimeConfig, runtime, f"{OPTIONS}, table [runtime]")
+    tables[algorithm] = settings_class.suited(settings, given, laid_out)
+    return _from_tables(tables, OPTIONS)
 
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:
@@ -145,7 +147,7 @@ def setting_names() -> set[str]:
     return {name for table in tables for name in hints_of(table)}
 
 
-def _settings_class(algorithm: str) -> type[Any]:
+def _settings_class(algorithm: str) -> type[AlgorithmSettings]:
     """Return the class of an algorithm's settings.
 
     Raises:
@@ -161,60 +163,40 @@ def _settings_class(algorithm: str) -> type[Any]:
     return settings
 
 
-def _refuse_unused(settings: type[Any], algorithm: str, given: set[str]) -> None:
-    """Refuse keys that the algorithm has no use for, though they say what is the default anyway."""
+def _refuse_unsupported(settings: type[AlgorithmSettings], algorithm: str, given: set[str]) -> None:
+    """Refuse keys that the algorithm does not support, though they say what is the default anyway."""
     for key, instead in settings.unsupported_keys.items():
         if key in given:
             raise ConfigError(f"{key} is given, which is not supported by {algorithm}: {instead}")
 
 
-def _leave_out_other_runtimes(runtime: dict[str, Any], given: set[str]) -> None:
-    """Leave out of a preset what the chosen runtime does not support; what was typed is refused."""
-    name = runtime.get("runtime", "serial")
-    for key, runtimes in ONLY.items():
-        if key not in given and name not in runtimes:
-            runtime.pop(key, None)
+def _suit_runtime(table: dict[str, Any], settings: type[AlgorithmSettings], given: set[str]) -> None:
+    """Leave out of a preset what the chosen runtime does not support, and fill in the defaults that depend on it.
 
-
-def _suit_hogwild(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:
-    """Leave out of a preset what lock-free workers do not support; what was typed is refused.
-
-    The number of workers is told in the config: elsewhere there may be more cores.
-    """
-    for key, why in TAKES_TURNS.items():
-        if key in given:
-            raise _takes_turns(key, runtime[key], why)
-        runtime.pop(key, None)
-    if "max_ahead" not in given:
-        settings.pop("max_ahead", None)
-    _suit_ratio(settings, given)
-    runtime.setdefault("workers", usable_cores())
-
-
-def _suit_replay(runtime: dict[str, Any], settings: dict[str, Any], given: set[str]) -> None:
-    """Let all actors act at once, also beside the learner."""
-    _suit_ratio(settings, given)
-    actors = read("actors", runtime.get("actors", 1), hints_of(RuntimeConfig)["actors"])
-    settings.setdefault("max_ahead", actors - (runtime.get("runtime", "serial") == "serial"))
-
-
-def _suit_ratio(settings: dict[str, Any], given: set[str]) -> None:
-    """Let a ratio that is given take the place of the preset's."""
-    ratios = given & {"utd_ratio", "steps_per_update"}
-    if len(ratios) == 1:
-        (other,) = {"utd_ratio", "steps_per_update"} - ratios
-        settings.pop(other, None)
-
-
-def _suit_runtime(table: dict[str, Any], given: set[str]) -> None:
-    """Fill in the defaults that depend on the runtime: some lag to overlap in, and a measured split.
+    The number of workers stands in the config: elsewhere there may be more cores.
 
     Raises:
-        ConfigError: a split is to be measured, and is given.
+        ConfigError: the runtime refuses a key that is given, or a split is to be measured and is given.
     """
-    if table.get("runtime", "serial") == "serial":
-        return
-    table.setdefault("max_lag", 1)
+    entry = runtime_entry(table.get("runtime", RuntimeConfig.runtime))
+    for key in OPTIONAL_KEYS:
+        if key not in given and key not in entry.supports:
+            table.pop(key, None)
+    for key in entry.refuses:
+        if key in given:
+            raise refused_key(key, table[key], entry)
+        table.pop(key, None)
+    if entry.workers_learn:
+        table.setdefault("workers", usable_cores())
+    keys = {"max_lag", "split"} - settings.unsupported_keys.keys() - entry.refuses.keys()
+    if entry.overlaps and "max_lag" in keys:
+        table.setdefault("max_lag", entry.default_max_lag)
+    if entry.overlaps and "split" in keys:
+        _suit_split(table, given)
+
+
+def _suit_split(table: dict[str, Any], given: set[str]) -> None:
+    """Let the split be measured where the user has not laid it out."""
     if given >= {"actors", "split"} and table["split"] == "measured":
         raise ConfigError(
             "split is measured, which chooses the number of actors, but actors is given too: leave out one or the other"
@@ -238,36 +220,3 @@ def parse_assignments(items: list[str]) -> dict[str, str]:
             raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): keep one of them")
         assignments[key] = value
     return assignments
-
-
-# --- presets ------------------------------------------------------------------------------------------------
-
-
-def preset_names() -> list[str]:
-    """Return the names of the presets that come with offbeat."""
-    return sorted(p.name.removesuffix(".toml") for p in _presets().iterdir() if p.name.endswith(".toml"))
-
-
-def _presets() -> Any:
-    return resources.files("offbeat") / "config" / "presets"
-
-
-def _preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dict[str, Any]]:
-    name = preset or _preset_for(algorithm, env)
-    if name is None:
-        return {"run": {}}
-    if name not in preset_names():
-        raise unknown("preset", name, preset_names(), "`offbeat list presets` shows them.")
-    tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
-    for table in ALGORITHMS:
-        if table in tables and table != algorithm:
-            raise ConfigError(f"preset {name!r} is for {table}, not {algorithm}: run offbeat train {table} {env}")
-    tables.setdefault("run", {})["preset"] = name
-    return tables
-
-
-def _preset_for(algorithm: str, env: str) -> str | None:
-    """Return the name of the preset for an algorithm and an env, or for the family of the env; None for none."""
-    own, family = env.lower().replace("/", "-").replace(":", "-"), family_of(env)
-    names = (f"{algorithm}-{which}" for which in (own, family) if which)
-    return next((name for name in names if name in preset_names()), None)

@@ -7,7 +7,10 @@ the same form. Files that somebody else may have written are read in the same wa
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from fractions import Fraction
@@ -109,16 +112,22 @@ Ratio = Annotated[Fraction, Bound(above=0)]
 """A positive number that is kept exactly as it is written: 1/4, or 0.37."""
 
 
-FLAGS = (
-    *("steps", "stop_at", "time", "seed", "runtime", "actors", "workers", "envs_per_actor"),
-    *("max_lag", "lag", "device", "eval_every", "init_from"),
-)
-"""Keys that have a flag of their own on the command line; every key can be given by --set."""
+@dataclass(frozen=True)
+class Flag:
+    """Marks, in an `Annotated`, a key with a flag of its own on the command line; any key can be given by --set."""
+
+    metavar: str = "N"
+    """What stands for the value in the help."""
 
 
-def spelled(name: str) -> str:
+def flag_of(hint: Any) -> Flag | None:
+    """Return the flag of a field by its hint; None where it has none."""
+    return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Flag)), None)
+
+
+def spelled(name: str, hint: Any) -> str:
     """Say how a key is typed."""
-    return f"--{name.replace('_', '-')} VALUE" if name in FLAGS else f"--set {name}=VALUE"
+    return f"--{name.replace('_', '-')} VALUE" if flag_of(hint) else f"--set {name}=VALUE"
 
 
 def hints_of(config: type) -> dict[str, Any]:
@@ -163,7 +172,7 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
     try:
         return _read(value, hint)
     except (ValueError, TypeError, OverflowError):
-        remedy = remedy or f"pass {spelled(name)} with such a value"
+        remedy = remedy or f"pass {spelled(name, hint)} with such a value"
         raise ConfigError(f"{name} is {in_short(value)}, but {describe(hint)} is expected: {remedy}") from None
 
 
@@ -293,6 +302,26 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: add the missing key")
     return config(**{name: read(name, value, hints[name], remedy) for name, value in values.items()})
+
+
+def field_docstrings(config: type) -> dict[str, str]:
+    """Return the docstring under each field of a dataclass, those of base classes included, each on one line."""
+    return _field_docstrings(config)
+
+
+@cache
+def _field_docstrings(config: Any) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    for cls in reversed(config.__mro__[:-1]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        except OSError:  # its source is not there
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, note in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(note, ast.Expr):
+                notes[field.target.id] = " ".join(ast.literal_eval(note.value).split())
+    return notes
 
 
 def required(config: type) -> list[Any]:

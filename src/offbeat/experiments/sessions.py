@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.config.trust import code_of, flag_for
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
@@ -159,6 +159,4 @@ def cores_of(config: Config) -> int:
     runtime = config.runtime
     if runtime.split == "measured":  # then it is the session that chooses
         return usable_cores()
-    learning = config.workers * config.threads
-    busy = learning if runtime.runtime in ("serial", "hogwild") else runtime.actors + learning
-    return min(usable_cores(), busy)
+    return min(usable_cores(), runtime.entry.busy_cores(runtime.actors, config.workers * config.threads))

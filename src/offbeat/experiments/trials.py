@@ -10,10 +10,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
+from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
-from offbeat.config.tables import Config, RunConfig, RuntimeConfig
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
 from offbeat.envs.check import preflight

@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from offbeat.core.allocator import return_freed_memory
 from offbeat.core.errors import ConfigError
+from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
 
 ALIGNMENT = 64
 """Bytes: a cache line, so that no two arrays share one."""
-
-Slab = tuple[str, tuple[int, ...], str]
-"""Name, shape and dtype of one array."""
 
 
 def arena_bytes(slabs: Iterable[Slab]) -> int:

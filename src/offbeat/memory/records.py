@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
-from offbeat.memory.arena import Slab
 
 F64 = NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import HISTORY, Array, Field, Tree
-from offbeat.memory.arena import Slab
 
 PREFIX = "unrolls/"
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from offbeat.config.runtimes import RuntimeEntry
+
 Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
 """What bounds the speed; 'machine': all cores are busy; 'balance': both sides are, and a core is idle."""
 
@@ -34,8 +36,7 @@ _LABELS: dict[Bound, str] = {
 class Topology:
     """Who works, and on what."""
 
-    runtime: str
-    """serial, threads, processes or hogwild."""
+    runtime: RuntimeEntry
     actors: int
     """Or workers, which act and learn."""
     learner_threads: int
@@ -69,10 +70,10 @@ def judge(spent: Mapping[str, float], wall_s: float, topology: Topology) -> Bott
     less; that much is taken off their waits, so that their share is told too low rather than too high.
     """
     acting, learning = spent.get("act", 0.0) + spent.get("env", 0.0), spent.get("learn", 0.0)
-    if topology.runtime == "serial":
+    if topology.runtime.runs_in_order:
         return _judge_serial(acting, learning, topology)
     aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
-    if topology.runtime == "hogwild":
+    if topology.runtime.workers_learn:
         return _judge_hogwild(acting, learning, wall_s - aside, topology)
     waited = max(0.0, spent.get("wait/actor", 0.0) - topology.actors * aside)
     seen = _Seen(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
+from offbeat.config.runtimes import RuntimeEntry
 from offbeat.metrics.text import compact, duration, figure, share
 from offbeat.metrics.timings import Timings
 
@@ -21,7 +22,7 @@ class About:
 
     algorithm: str
     env: str
-    runtime: str
+    runtime: RuntimeEntry
     actors: int
     envs_per_actor: int
     lag_label: str
@@ -233,10 +234,9 @@ def title_of(about: About) -> str:
 
 def topology_of(about: About) -> str:
     """How it trains, in a few words."""
-    role = "worker" if about.runtime == "hogwild" else "actor"
-    actors = f"{about.actors} {role}{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
+    actors = f"{about.actors} {about.runtime.role}{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
     lag = about.lag_label + (" (exact)" if about.lag == "exact" else "")
-    return f"{about.runtime}, {actors}, {lag}, {about.device}"
+    return f"{about.runtime.name}, {actors}, {lag}, {about.device}"
 
 
 def lag_of(status: Status) -> str:

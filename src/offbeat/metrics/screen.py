@@ -190,10 +190,10 @@ class TimeTree:
 
 def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
     """Say who waits for whom: the shares, which serial does not have, and the sentence below."""
-    if about.runtime == "hogwild":
+    if about.runtime.workers_learn:
         yield Text()
         yield _restarts(status)
-    elif about.runtime != "serial":
+    elif not about.runtime.runs_in_order:
         yield Text()
         yield _waits(status, roomy=width >= _ROOMY)
     elif status.bottleneck:

@@ -16,9 +16,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, TextIO
 
+from offbeat.config.config import Config
 from offbeat.config.registry import accept, is_accepted
 from offbeat.config.resolve import load, load_run, read_tables
-from offbeat.config.tables import Config, RunConfig
+from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import HOW, Code, code_of, require
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import in_short

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from offbeat.algorithms.base import Algorithm
+from offbeat.algorithms.base import Algorithm, policy_of
+from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.config.config import Config
 from offbeat.config.registry import algorithm_entry
-from offbeat.config.tables import Config
 from offbeat.core.errors import ConfigError
+from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import NO_DECISION, EnvSpec, env_fields
 from offbeat.envs.check import preflight
@@ -28,7 +30,6 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import DEFAULT, Plan, PolicyPlan
 from offbeat.workers.feed import Feed, ReplayFeed, UnrollFeed
 from offbeat.workers.learner import Learner, UnrollLearner
-from offbeat.workers.link import Slots
 from offbeat.workers.replay_learner import ReplayLearner
 from offbeat.workers.staging import Staging
 from offbeat.workers.updates import UpdateCounter
@@ -46,7 +47,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     env = env_of(config)
-    policy = config.settings.policy_spec(env)
+    policy = policy_of(config.settings, env)
     algorithm = algorithm_of(config, policy)
     plan = plan_of(config, env, policy, algorithm, config.actor_threads)
     own = plan.policy
@@ -129,14 +130,15 @@ def learner_of(
 
 def feed_of(config: Config, slots: Any) -> Feed:
     """Make the feed that suits what is remembered."""
-    settings, staging = config.settings, Staging(device_of(config))
-    if settings.learns_from == "replay":
-        return ReplayFeed(settings.replay(slots), config.memory.pace, staging, saved=settings.save_replay)
+    staging = Staging(device_of(config))
+    if config.settings.learns_from == "replay":
+        settings = config.settings_as(ReplayConfig)
+        pace = settings.memory(config.runtime).pace
+        return ReplayFeed(settings.replay(slots), pace, staging, saved=settings.save_replay)
     return UnrollFeed(slots, staging)
 
 
 def topology_of(config: Config, threads: int) -> Topology:
     """Return who works in a run, and on what; `threads` are the learner's."""
-    runtime, ahead = config.runtime, config.memory.pace.versions - 1
-    actors = config.workers if runtime.runtime == "hogwild" else runtime.actors
-    return Topology(runtime.runtime, actors, threads, usable_cores(), ahead, config.settings.lag_flag)
+    ahead = config.memory.pace.versions - 1
+    return Topology(config.runtime.entry, config.actors, threads, usable_cores(), ahead, config.settings.lag_flag)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
-from offbeat.memory.arena import Slab
 from offbeat.runtime.deadline import ROW, Deadline
 
 NAP_S = 0.1

@@ -16,7 +16,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 
 STEP_TIMEOUT_S = 60.0

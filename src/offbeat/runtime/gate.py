@@ -19,11 +19,11 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
+from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import Pace
 from offbeat.core.types import Tree
-from offbeat.memory.arena import Slab
 from offbeat.metrics.timings import Timings
 from offbeat.runtime import board
 from offbeat.runtime.board import LINE, NAP_S, Bell

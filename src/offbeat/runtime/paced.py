@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting

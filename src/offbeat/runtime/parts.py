@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from offbeat.algorithms.base import Algorithm
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
+from offbeat.core.memory_shape import Slots
 from offbeat.core.pace import Pace
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.memory.arena import SharedArena
@@ -17,7 +18,7 @@ from offbeat.models.spec import PolicySpec
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.saved_state import require_like
 from offbeat.workers.learner import Learner
-from offbeat.workers.link import Memory, Slots
+from offbeat.workers.link import Memory
 
 
 @dataclass(frozen=True, kw_only=True)

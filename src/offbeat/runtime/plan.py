@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from offbeat.config.env import EnvConfig
-from offbeat.config.tables import RunConfig, RuntimeConfig
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig
+from offbeat.core.memory_shape import MemoryShape, Slab, Slots
 from offbeat.core.pace import Pace
 from offbeat.core.types import EnvSpec, Field, Tree
 from offbeat.envs.make import make_envs
-from offbeat.memory.arena import Slab
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.live_policy import LivePolicy, Renew
 from offbeat.models.policies import make_policy
@@ -20,50 +20,12 @@ from offbeat.models.spec import PolicySpec
 from offbeat.runtime.gate import board_slabs, first_ticket
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns, Watch
-from offbeat.workers.link import Memory, Slots
+from offbeat.workers.link import Memory
 
 Snapshot = dict[str, Any] | None
 """The state of an actor's envs and episodes; None where new episodes are to begin."""
 DEFAULT = "default"
 """Name of the policy of a run that has only one; its arrays and files are not prefixed."""
-
-
-class MemoryShape(Protocol):
-    """What a run remembers, as plain data: unrolls, or a replay."""
-
-    @property
-    def pace(self) -> Pace: ...
-
-    @property
-    def length(self) -> int:
-        """Env steps of one column in a ticket, T."""
-        ...
-
-    def slabs(self, fields: Sequence[Field]) -> list[Slab]:
-        """Return what its arena consists of."""
-        ...
-
-    def slots(self, fields: Sequence[Field], arrays: Tree) -> Slots:
-        """Return what actors write to, on such an arena."""
-        ...
-
-    def is_cut(self, ticket: int) -> bool:
-        """Whether new episodes that begin at `ticket` follow rows of others, which must not run on into them."""
-        ...
-
-    @property
-    def purpose(self) -> str:
-        """What needs its memory, with the arithmetic: a phrase that goes on with how much."""
-        ...
-
-    @property
-    def remedy(self) -> str:
-        """What to pass to need less."""
-        ...
-
-    def describe(self, fields: Sequence[Field]) -> str:
-        """Say how much memory it takes, if that is worth a word."""
-        ...
 
 
 @dataclass(frozen=True)

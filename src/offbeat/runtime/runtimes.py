@@ -7,19 +7,12 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any, Protocol
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Watchers
-
-MODULES = {
-    "serial": "offbeat.runtime.serial",
-    "threads": "offbeat.runtime.threads",
-    "processes": "offbeat.runtime.processes",
-    "hogwild": "offbeat.runtime.hogwild.loop",
-}
 
 
 class Runtime(Protocol):
@@ -57,7 +50,7 @@ class Runtime(Protocol):
 
 def runtime_of(config: Config) -> Runtime:
     """Return the runtime that a config names."""
-    runtime: Runtime = import_module(MODULES[config.runtime.runtime]).RUNTIME
+    runtime: Runtime = import_module(config.runtime.entry.module).RUNTIME
     return runtime
 
 
@@ -68,5 +61,5 @@ def build(config: Config, notify: Callable[[str], None] = lambda _news: None) ->
 
 def acting_of(parts: PacedParts, learned: int, reporting: Reporting) -> Acting:
     """Make only the actors' side of a run with one learner: see `PacedRuntime.acting`."""
-    acting: Acting = import_module(MODULES[parts.config.runtime.runtime]).RUNTIME.acting(parts, learned, reporting)
+    acting: Acting = import_module(parts.config.runtime.entry.module).RUNTIME.acting(parts, learned, reporting)
     return acting

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Share, build, in_short, read
 from offbeat.metrics.bottleneck import BottleneckReport
@@ -71,7 +72,7 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
     if not isinstance(state["learner"].get("algorithm"), dict):
         raise _wrong(where, "learner", state["learner"])
     _require_recorder(state["recorder"], f"{where}, recorder")
-    if layout["runtime"] == "hogwild":
+    if runtime_entry(layout["runtime"]).workers_learn:
         _require_workers(state, counted, where)
     else:
         _require_versions(state, counted.learning_step, where)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ChildTraceback, RunFailed
 from offbeat.runtime.board import NAP_S, Board
 from offbeat.runtime.child import Child

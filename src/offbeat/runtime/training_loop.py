@@ -65,7 +65,7 @@ class TrainingLoop(ABC):
     def _make_evaluations(self, watchers: Watchers) -> Evaluations:
         config = self._run_parts.config
         exact = config.runtime.lag == "exact"
-        beside = not exact and config.runtime.runtime != "serial" and usable_cores() > 1
+        beside = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
         beside &= config.run.evaluator == "process"
         notify, reporting = watchers.notify, Reporting(watchers.notify, watchers.show_evaluator)
         return Evaluations(

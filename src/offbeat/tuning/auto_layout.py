@@ -13,7 +13,8 @@ from time import perf_counter
 
 import numpy as np
 
-from offbeat.config.tables import Config, RuntimeConfig
+from offbeat.config.config import Config
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
 from offbeat.core.seeding import stream

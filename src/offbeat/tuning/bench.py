@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.threads import limit, limit_blas
@@ -85,7 +85,7 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     """
     limit(config.blas_threads)
     keep_freed_memory()
-    lock_free = _lock_free_sps(config, seconds, notify) if config.runtime.runtime == "hogwild" else None
+    lock_free = _lock_free_sps(config, seconds, notify) if config.runtime.entry.workers_learn else None
     parts: PacedParts = build(config if lock_free is None else config.of_worker(0))
     try:
         speed = _speed(parts, seconds, notify, learns=True)
@@ -106,8 +106,11 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
     Raises:
         ConfigError: everybody who acts learns too.
     """
-    if config.runtime.runtime == "hogwild":
-        raise ConfigError("act_only is given, but the workers of the hogwild runtime learn too: pass another --runtime")
+    if config.runtime.entry.workers_learn:
+        raise ConfigError(
+            f"act_only is given, but the workers of the {config.runtime.runtime} runtime learn too: pass another "
+            "--runtime"
+        )
     limit(config.blas_threads)
     keep_freed_memory()
     parts: PacedParts = build(config)
@@ -261,7 +264,7 @@ def _newest_with_decisions(parts: PacedParts, step: int) -> int:
 
 def _as_actor(config: Config, measure: Callable[[float], Cost], seconds: float) -> Cost:
     """Measure with as many threads as an actor may use."""
-    if config.runtime.runtime != "processes":
+    if not config.runtime.entry.in_processes:
         return measure(seconds)
     limit_blas(config.actor_threads)
     try:
@@ -281,9 +284,9 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
     """
     layout_limit, bound = layout_limit_sps(topology, costs)
     cores, limit_sps, serial = topology.cores, 1e6 * topology.cores / costs.total, costs.acting + costs.learn_wall
-    actors = cores if topology.runtime == "serial" else topology.actors
+    actors = cores if topology.runtime.runs_in_order else topology.actors
     gain = gain_max(costs.acting, costs.learn_wall, actors, cores, topology.learner_threads)
-    if topology.runtime == "hogwild":
+    if topology.runtime.workers_learn:
         gain = lock_free_gain_max(topology)
     if speed.sps > TOO_GOOD * layout_limit:
         raise RunFailed(
@@ -316,9 +319,9 @@ def layout_limit_sps(topology: Topology, costs: Costs) -> tuple[float, str]:
     With max_lag or max_ahead 0 the sides take turns, so the bound is the lag, and the limit lies out of reach.
     """
     acting, learning = costs.acting, costs.learn / topology.learner_threads
-    if topology.runtime == "serial":
+    if topology.runtime.runs_in_order:
         return 1e6 / (acting + learning), "actors" if acting > learning else "learner"
-    if topology.runtime == "hogwild":
+    if topology.runtime.workers_learn:
         of_workers = 1e6 * topology.actors / (acting + costs.learn_wall)
         of_cores = 1e6 * topology.cores / costs.total
         return min(of_workers, of_cores), "workers" if of_workers < of_cores else "cores"

@@ -15,17 +15,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.memory_shape import Slots
 from offbeat.core.types import Tree
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-
-
-class Slots(Protocol):
-    """What an actor writes to: unrolls or a replay."""
-
-    def open(self, ticket: int) -> Tree:
-        """Return the arrays of a ticket, [T + 1, N, ...] per step and [N, ...] per unroll, by field."""
-        ...
 
 
 class PolicyWork(NamedTuple):

@@ -20,7 +20,8 @@ from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
 
 from offbeat.api.train import Run, resume
-from offbeat.memory.arena import ALIGNMENT, Slab, private_arena
+from offbeat.core.memory_shape import Slab
+from offbeat.memory.arena import ALIGNMENT, private_arena
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.storage import PrivateStorage
 from offbeat.run_directory.checkpoint import load

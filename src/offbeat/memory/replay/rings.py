@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import ReplayPace
 from offbeat.core.types import INFO_MASK, Array, Field, Tree
-from offbeat.memory.arena import Slab, arena_bytes
+from offbeat.memory.arena import arena_bytes
 
 PREFIX = "replay/"
 

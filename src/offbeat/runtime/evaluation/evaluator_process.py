@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.tables import RuntimeConfig
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
+from offbeat.core.memory_shape import Slab
 from offbeat.core.threads import limit
 from offbeat.core.types import Tree
-from offbeat.memory.arena import Slab, attach
+from offbeat.memory.arena import attach
 from offbeat.models.policies import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError, EnvFailed, RunFailed, in_words
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending

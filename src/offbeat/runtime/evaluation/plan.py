@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from offbeat.config.env import EnvConfig
-from offbeat.config.tables import RunConfig
+from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.columns import Unwatched, Watch

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from offbeat.config.tables import RunConfig
+from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector

@@ -13,7 +13,8 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 from torch import Tensor
 
-from offbeat.memory.arena import Slab, arena_bytes, places
+from offbeat.core.memory_shape import Slab
+from offbeat.memory.arena import arena_bytes, places
 
 
 def lies_apart(device: str) -> bool:

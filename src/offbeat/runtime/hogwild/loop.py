@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.config.tables import Config
+from offbeat.config.config import Config
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from offbeat.config.tables import Config
+from offbeat.algorithms.base import policy_of
+from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
@@ -55,12 +57,12 @@ class LockFreeParts(Parts):
     @property
     def has_replay(self) -> bool:
         """Whether workers learn from replays."""
-        return bool(self.config.settings.learns_from == "replay")
+        return self.config.settings.learns_from == "replay"
 
     @property
     def saves_replay(self) -> bool:
         """Whether checkpoints keep them."""
-        return self.has_replay and bool(self.config.settings.save_replay)
+        return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
     def replay_rows(self, worker: int, done: Done) -> Tree:
         """Return views of the rows that a worker's replay can sample when it has done so much."""
@@ -85,7 +87,7 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     env = env_of(config)
-    policy = config.settings.policy_spec(env)
+    policy = policy_of(config.settings, env)
     of_workers = [config.of_worker(worker) for worker in range(config.workers)]
     made = PrivateStorage()
     first = algorithm_of(of_workers[0], policy, made)

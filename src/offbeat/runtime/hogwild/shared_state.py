@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Array, Tree
-from offbeat.memory.arena import Slab
 from offbeat.memory.records import F64, Records, record_slabs
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage

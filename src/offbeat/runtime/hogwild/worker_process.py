@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.tables import Config, RuntimeConfig
+from offbeat.config.config import Config
+from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.threads import limit, turn
 from offbeat.core.types import Tree

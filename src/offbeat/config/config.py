@@ -1,0 +1,185 @@
+"""What a run is made of: frozen tables, [run], [env], [runtime] and the algorithm's own, in TOML and out.
+
+Values come from the defaults, then the preset, then flags and `--set`; each is read and checked by `fields.py`.
+`Config` checks what one table cannot know alone. Everything is decided here, before any work starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.run_config import RunConfig
+from offbeat.config.runtime_config import RuntimeConfig, require_supported
+from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
+from offbeat.config.settings import AlgorithmSettings
+from offbeat.core.errors import ConfigError
+from offbeat.core.files import replace_file
+from offbeat.core.threads import usable_cores
+
+if TYPE_CHECKING:  # it loads NumPy
+    from offbeat.core.memory_shape import MemoryShape
+
+S = TypeVar("S", bound=AlgorithmSettings)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole of a run's settings. `settings` is the algorithm's own config."""
+
+    run: RunConfig
+    runtime: RuntimeConfig
+    settings: AlgorithmSettings
+    env: EnvConfig = UNSET
+
+    def __post_init__(self) -> None:
+        runtime = self.runtime
+        require_supported(runtime)
+        self._require_use(runtime)
+        self._require_lock_free()
+        if runtime.envs_per_actor % runtime.env_groups:
+            raise ConfigError(
+                f"env_groups is {runtime.env_groups}, which does not divide envs_per_actor="
+                f"{runtime.envs_per_actor}: pass --set env_groups=1, or a divisor"
+            )
+        self.settings.check(runtime)
+
+    def _require_lock_free(self) -> None:
+        """Refuse a runtime whose workers learn where the algorithm cannot run in it."""
+        entry = self.runtime.entry
+        if entry.workers_learn and (reason := self.settings.not_lock_free):
+            raise ConfigError(
+                f"runtime is {entry.name}, but {self.run.algorithm} cannot run lock-free: {reason}. Pass another "
+                "--runtime, or another algorithm"
+            )
+
+    def _require_use(self, runtime: RuntimeConfig) -> None:
+        """Refuse settings of the runtime that the algorithm has no use for."""
+        unused = RuntimeConfig()
+        for key, instead in self.settings.unsupported_keys.items():
+            if getattr(runtime, key) != getattr(unused, key):
+                raise ConfigError(
+                    f"{key} is {getattr(runtime, key)}, which is not supported by {self.run.algorithm}: {instead}"
+                )
+
+    @property
+    def memory(self) -> MemoryShape:
+        """The shape of what the run remembers, and the pace on it; of a run whose workers learn, that of each."""
+        if self.runtime.entry.workers_learn:
+            return self.of_worker(0).memory
+        return self.settings.memory(self.runtime, (self.env.frame_stack or 1) - 1)
+
+    @property
+    def workers(self) -> int:
+        """Workers that learn; 1 where there is one learner."""
+        if not self.runtime.entry.workers_learn:
+            return 1
+        return self.runtime.workers or usable_cores()
+
+    @property
+    def actors(self) -> int:
+        """Those who act: actors, or workers that learn too."""
+        return self.workers if self.runtime.entry.workers_learn else self.runtime.actors
+
+    @property
+    def columns(self) -> int:
+        """Envs of the whole run."""
+        return self.actors * self.runtime.envs_per_actor
+
+    def of_worker(self, index: int) -> Config:
+        """Return what one worker of a lock-free run does: a serial run with its share of what is counted in total.
+
+        Its seed keys its envs and its samples; the first worker has that of the run, so that one worker alone gives
+        the bits of the serial runtime. The initial weights are everybody's, and keyed by the seed of the run.
+        """
+        from offbeat.core.seeding import derive_seed  # here, as it loads NumPy
+
+        serial = self.in_runtime("serial").runtime
+        seed = self.run.seed if index == 0 else derive_seed(self.run.seed, "worker", index)
+        return Config(
+            replace(self.run, seed=seed),
+            replace(serial, learner_threads=self.threads),
+            self.settings.of_worker(index, self.workers),
+            self.env,
+        )
+
+    @property
+    def threads(self) -> int:
+        """Threads of the learner, or of each worker."""
+        splits = self.settings.splits_updates and not self.runtime.entry.workers_learn
+        return self.runtime.learner_threads or (min(2, usable_cores()) if splits else 1)
+
+    @property
+    def blas_threads(self) -> int:
+        """Threads that torch and BLAS may use in the learner: 1 where the algorithm shares its work out itself."""
+        return 1 if self.settings.splits_updates else self.threads
+
+    @property
+    def actor_threads(self) -> int:
+        """Threads that BLAS may use in an actor process: in exact as in serial, where acting shares the learner's."""
+        return self.blas_threads if self.runtime.lag == "exact" else self.runtime.actor_threads or 1
+
+    def topology(self) -> dict[str, object]:
+        """Return the settings that a checkpoint's state belongs to, by key."""
+        tables = self.tables()
+        own = tables[self.run.algorithm]
+        return {**tables["runtime"], **{key: own[key] for key in self.settings.topology_keys}}
+
+    def tables(self) -> dict[str, dict[str, object]]:
+        """Return the tables as they stand in config.toml."""
+        tables = {
+            "run": asdict(self.run),
+            "env": asdict(self.env),
+            "runtime": asdict(self.runtime),
+            self.run.algorithm: asdict(self.settings),
+        }
+        return {name: {key: _in_toml(value) for key, value in table.items()} for name, table in tables.items()}
+
+    def save(self, path: Path) -> None:
+        """Write config.toml; a file that is there is replaced in one step."""
+        replace_file(path, self.as_toml())
+
+    def as_toml(self) -> bytes:
+        """Return the content of config.toml."""
+        import tomli_w
+
+        return tomli_w.dumps(self.tables()).encode()
+
+    def with_run(self, **changes: Any) -> Config:
+        """Return a copy with changed fields of [run]."""
+        return replace(self, run=replace(self.run, **changes))
+
+    def in_runtime(self, runtime: str) -> Config:
+        """Return a copy for another runtime, without the settings that are not supported there.
+
+        Raises:
+            ConfigError: there is no such runtime.
+        """
+        entry = runtime_entry(runtime)
+        kept: dict[str, Any] = {
+            key: getattr(self.runtime, key) if key in entry.supports else None for key in OPTIONAL_KEYS
+        }
+        return replace(self, runtime=replace(self.runtime, runtime=entry.name, **kept))
+
+    def settings_as(self, kind: type[S]) -> S:
+        """Return the algorithm's settings as those of a class.
+
+        Raises:
+            ConfigError: they are of another.
+        """
+        if not isinstance(self.settings, kind):
+            raise ConfigError(
+                f"the settings of {self.run.algorithm} are {type(self.settings).__qualname__}, but a class that "
+                f"extends {kind.__qualname__} is expected: write `config_class = MyConfig` in the algorithm"
+            )
+        return self.settings
+
+
+def _in_toml(value: object) -> object:
+    """Return a value as config.toml has it: there is no null in TOML, and no fraction."""
+    if value is None:
+        return "none"
+    return str(value) if isinstance(value, Fraction) else value

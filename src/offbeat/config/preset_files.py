@@ -1,0 +1,47 @@
+"""The presets that come with offbeat: the files in presets/, and which of them applies."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from offbeat.config.env import family_of
+from offbeat.config.registry import ALGORITHMS
+from offbeat.core.errors import ConfigError, unknown
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets that come with offbeat."""
+    return sorted(p.name.removesuffix(".toml") for p in _presets().iterdir() if p.name.endswith(".toml"))
+
+
+def _presets() -> Traversable:
+    return resources.files("offbeat") / "config" / "presets"
+
+
+def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dict[str, Any]]:
+    """Return the tables of a preset: of the one that is named, or of that for the algorithm and the env, if any.
+
+    Raises:
+        ConfigError: there is none of that name, or it is for another algorithm.
+    """
+    name = preset or _preset_for(algorithm, env)
+    if name is None:
+        return {"run": {}}
+    if name not in preset_names():
+        raise unknown("preset", name, preset_names(), "`offbeat list presets` shows them.")
+    tables: dict[str, dict[str, Any]] = tomllib.loads((_presets() / f"{name}.toml").read_text())
+    for table in ALGORITHMS:
+        if table in tables and table != algorithm:
+            raise ConfigError(f"preset {name!r} is for {table}, not {algorithm}: run offbeat train {table} {env}")
+    tables.setdefault("run", {})["preset"] = name
+    return tables
+
+
+def _preset_for(algorithm: str, env: str) -> str | None:
+    """Return the name of the preset for an algorithm and an env, or for the family of the env; None for none."""
+    own, family = env.lower().replace("/", "-").replace(":", "-"), family_of(env)
+    names = (f"{algorithm}-{which}" for which in (own, family) if which)
+    return next((name for name in names if name in preset_names()), None)
