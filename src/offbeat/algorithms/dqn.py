@@ -136,7 +136,7 @@ class DQN(OffPolicy[DQNConfig]):
         choosing = choosing if allowed is None else masked(choosing, allowed)
         return losses.q_targets(minibatch["reward"], minibatch["discount"], following, choosing)
 
-    def _follow(self) -> None:
+    def _follow(self, _result: LossResult) -> None:
         """Let what comes after an update come: the ema network and epsilon."""
         self._flags["epsilon"].fill_(self._epsilon)
         made = int(self._made) + 1
@@ -148,6 +148,6 @@ class DQN(OffPolicy[DQNConfig]):
         """Return by how much the values missed their targets, [M], before they learned from them."""
         return self._told(self._errors, minibatch)
 
-    def _arrays(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Tensor]:
         ema = {f"ema_{name}": view for name, view in self._policy.layout.views(self._ema).items()}
         return {**self._policy.arrays(), **ema, **self._flags, "updates": self._made}

@@ -425,7 +425,7 @@ class SAC(OffPolicy[SACConfig]):
         self._errors = (values - targets).abs().mean(dim=0)
         return LossResult(loss, {"critic_loss": loss.detach(), "q_mean": values.mean()})
 
-    def _follow(self) -> None:
+    def _follow(self, _result: LossResult) -> None:
         self._ema.lerp_(self._critics.values, self._config.ema_rate)
 
     def _policy_loss(self, minibatch: Minibatch) -> LossResult:
@@ -439,7 +439,7 @@ class SAC(OffPolicy[SACConfig]):
         self._entropy = result.metrics["entropy"]
         return result
 
-    def _end_uniform_start(self) -> None:
+    def _end_uniform_start(self, _result: LossResult) -> None:
         self._uniform.zero_()
 
     def _temperature_loss(self, minibatch: Minibatch) -> LossResult:
@@ -472,7 +472,7 @@ class SAC(OffPolicy[SACConfig]):
 
     # --- what is kept -----------------------------------------------------------------------------------------
 
-    def _arrays(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Tensor]:
         ema = self._critics.layout.views(self._ema)
         return {
             **self._policy.arrays(),

@@ -1,99 +1,114 @@
-"""An actor-critic's loss and its gradient by hand, in NumPy, for plain MLPs on a CPU: the results of autograd, sooner.
+"""Analytic gradients of an actor-critic's loss in NumPy, for plain MLPs on a CPU: the results of autograd, faster.
 
-An algorithm takes this path by itself where it applies; ``tests/algorithms/test_numpy_gradients.py`` holds it to
-autograd. The derivatives, with A the advantage, M the rows, d the derivative of the mean loss:
+``tests/fastpath/test_actor_critic.py`` compares them with autograd. The derivatives, with A the advantage, M the rows,
+d the derivative of the mean loss:
 
     policy gradient     d / d log pi = -A / M
     categorical         d log pi(a) / d logits = onehot(a) - p          d H / d logits = -p (log p + H)
     Gaussian            d log pi / d mean = z / sigma                   d log pi / d log sigma = z^2 - 1
     value loss          d / d V = (V - target) / M
 
-An algorithm may have another policy or value loss: it passes functions that return the loss and the first or the
-last of these (``ppo_numpy.py``); the networks and distributions in between are the same for all.
+A subclass may have another policy or value loss (``ppo.py``): its methods return the loss and the first or the last of
+these. The networks and distributions in between are the same for all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.models.flat import FlatParameters
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.on_policy import GROUP, OnPolicy
 from offbeat.models.numpy_mlp import NumpyMLP
-from offbeat.models.spec import PolicySpec
 
 F32 = NDArray[np.float32]
 Rows = Mapping[str, NDArray[Any]]
 """A minibatch: name -> [M, ...]."""
 Metrics = Mapping[str, Tensor | float]
-PolicyLoss = Callable[[F32, F32, Rows], tuple[float, F32, Metrics]]
-"""(log_prob [M], advantages [M], minibatch) -> (mean loss, its derivative by log_prob [M], metrics to report)."""
-ValueLoss = Callable[[F32, Rows], tuple[float, F32]]
-"""(values [M], minibatch) -> (mean loss, its derivative by the values [M])."""
+Owner = TypeVar("Owner", bound=OnPolicy[Any])
 
 
-class Coefficients(NamedTuple):
-    """What the parts of the loss are weighed with."""
+class ActorCriticFastPath(Generic[Owner]):
+    """Reads values and writes gradients through views of the flat buffers, in place of `OnPolicy.loss` and autograd."""
 
-    value_coef: float
-    entropy_coef: float
-    normalize_advantages: bool
-
-
-def applies(spec: PolicySpec, parameters: FlatParameters, *, shared: bool, exploration: str) -> bool:
-    """Whether these settings have their derivatives above."""
-    box = spec.action.kind == "box" and spec.distribution == "gaussian"
-    simple = spec.plain and (box or (spec.action.kind == "discrete" and spec.mask is None))
-    return simple and not shared and exploration == "entropy" and parameters.values.device.type == "cpu"
-
-
-class NumpyGradients:
-    """Reads values and writes gradients through views of the flat buffers."""
-
-    def __init__(self, spec: PolicySpec, parameters: FlatParameters, weigh: Coefficients) -> None:
+    def __init__(self, algorithm: Owner) -> None:
+        """Read and write the parameters of an algorithm for which `applies` is true."""
+        spec, parameters = algorithm.spec, algorithm.groups[GROUP].parameters
         values: dict[str, F32] = parameters.layout.views(parameters.values.detach().numpy())
+        self.algorithm = algorithm
+        self._flat_gradients = parameters.gradients
         self._gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
         self._policy = NumpyMLP(spec.layer_names(), values, spec.activation)
         critic = [name.replace("policy", "critic") for name in spec.layer_names()]
         self._critic = NumpyMLP(critic, values, spec.activation)
         self._head: _Head = _Categorical() if spec.action.kind == "discrete" else _Gaussian(values, self._gradients)
-        self._weigh = weigh
 
-    def values(self, observation: F32) -> F32:
-        """Return the critic's values, [M]."""
-        return self._critic.forward(observation)[:, 0].copy()
+    @staticmethod
+    def applies(algorithm: OnPolicy[Any]) -> bool:
+        """Whether the derivatives above are those of the settings, the policy and the device of an algorithm."""
+        config, spec = algorithm.config, algorithm.spec
+        box = spec.action.kind == "box" and spec.distribution == "gaussian"
+        simple = spec.plain and (box or (spec.action.kind == "discrete" and spec.mask is None))
+        on_cpu = algorithm.groups[GROUP].parameters.values.device.type == "cpu"
+        return simple and not config.shares_trunk(spec) and config.exploration == "entropy" and on_cpu
 
-    def log_prob(self, observation: F32, action: NDArray[Any]) -> F32:
-        """Return the policy's log-probabilities of recorded actions, [M]."""
-        return self._head.log_prob(self._policy.forward(observation), action)
+    def values(self, observation: Tensor) -> Tensor:
+        """Return the critic's values, [M], of observations [M, inputs]."""
+        return torch.from_numpy(self._critic.forward(observation.numpy())[:, 0].copy())
 
-    def write(
-        self, minibatch: Mapping[str, Tensor], policy_loss: PolicyLoss, value_loss: ValueLoss
-    ) -> tuple[float, Metrics]:
-        """Write all gradients of the loss over a minibatch; return the loss and the metrics to report."""
+    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
+        """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
+        return torch.from_numpy(self._head.log_prob(self._policy.forward(observation.numpy()), action.numpy()))
+
+    def gradients(self, minibatch: Minibatch) -> LossResult:
+        """Write all gradients of the loss over a minibatch; return the loss, and the metrics to report."""
+        if "rows" in minibatch:
+            return self._by_autograd(minibatch)
+        config = self.algorithm.config
         rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses what is not finite
-            of_policy, entropy, metrics = self._write_policy(rows, policy_loss)
-            of_values = self._write_critic(rows, value_loss)
-        loss = of_policy + self._weigh.value_coef * of_values - self._weigh.entropy_coef * entropy
-        return loss, {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy, **metrics}
+            of_policy, entropy, metrics = self._write_policy(rows)
+            of_values = self._write_critic(rows)
+        loss = of_policy + config.value_coef * of_values - config.entropy_coef * entropy
+        return LossResult(loss, {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy, **metrics})
 
-    def _write_policy(self, rows: Rows, policy_loss: PolicyLoss) -> tuple[float, float, Metrics]:
+    def _by_autograd(self, minibatch: Minibatch) -> LossResult:
+        """Do the same where the critic alone learns of some rows, for which the derivatives above do not hold."""
+        self._flat_gradients.zero_()
+        result = self.algorithm.loss(minibatch)
+        assert isinstance(result.loss, Tensor)
+        result.loss.backward()  # type: ignore[no-untyped-call]
+        return result._replace(loss=result.loss.detach())
+
+    def _write_policy(self, rows: Rows) -> tuple[float, float, Metrics]:
+        config = self.algorithm.config
         log_prob = self._head.log_prob(self._policy.forward(rows["observation"]), rows["action"])
-        advantages = _normalized(rows["advantage"]) if self._weigh.normalize_advantages else rows["advantage"]
-        loss, d_log_prob, metrics = policy_loss(log_prob, advantages, rows)
-        d_output, entropy = self._head.backward(d_log_prob, self._weigh.entropy_coef)
+        advantages = _normalized(rows["advantage"]) if config.normalize_advantages else rows["advantage"]
+        loss, d_log_prob, metrics = self.policy_loss(log_prob, advantages, rows)
+        d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
         self._policy.backward(d_output, self._gradients)
         return loss, entropy, metrics
 
-    def _write_critic(self, rows: Rows, value_loss: ValueLoss) -> float:
-        loss, d_values = value_loss(self._critic.forward(rows["observation"])[:, 0], rows)
-        self._critic.backward(d_values[:, None] * np.float32(self._weigh.value_coef), self._gradients)
+    def _write_critic(self, rows: Rows) -> float:
+        loss, d_values = self.value_loss(self._critic.forward(rows["observation"])[:, 0], rows)
+        self._critic.backward(d_values[:, None] * np.float32(self.algorithm.config.value_coef), self._gradients)
         return loss
+
+    # --- the losses of the algorithm and their derivatives --------------------------------------------------
+
+    def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:  # noqa: ARG002
+        """Return the mean of `OnPolicy.policy_loss`, its derivative by log_prob [M], and metrics to report."""
+        return *policy_gradient_loss(log_prob, advantages), {}
+
+    def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
+        """Return the mean of `OnPolicy.value_loss` and its derivative by the values [M]."""
+        return squared_value_loss(values, rows["value_target"])
 
 
 def policy_gradient_loss(log_prob: F32, advantages: F32) -> tuple[float, F32]:
