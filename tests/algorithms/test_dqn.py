@@ -20,7 +20,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -41,8 +41,8 @@ def update(algorithm: DQN, seed: int = 0, progress: float = 0.0) -> dict[str, fl
     return figures.summed_up()
 
 
-def published(algorithm: DQN) -> NumpyPolicy:
-    policy = NumpyPolicy(algorithm._spec)
+def published(algorithm: DQN) -> ActingPolicy:
+    policy = make_policy(algorithm._spec)
     vector = np.full(published_layout(algorithm._spec).size, np.nan, np.float32)
     algorithm.write_published(vector)
     policy.load(vector)

@@ -20,7 +20,7 @@ from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
 from offbeat.models.flat import FlatParameters
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.updates import UpdateMetrics, Updates
@@ -270,8 +270,8 @@ def test_without_normalisation_nothing_that_comes_in_changes_anything():
 # --- what is published and kept -----------------------------------------------------------------------------
 
 
-def published(algorithm: SAC) -> NumpyPolicy:
-    policy = NumpyPolicy(algorithm._spec)
+def published(algorithm: SAC) -> ActingPolicy:
+    policy = make_policy(algorithm._spec)
     vector = np.full(published_layout(algorithm._spec).size, np.nan, np.float32)
     algorithm.write_published(vector)
     policy.load(vector)

@@ -12,8 +12,8 @@ from tests.reference.models import policy_spec, random_observation, random_vecto
 from offbeat.core.types import Leaf
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
-from offbeat.models.numpy_policy import NumpyPolicy
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import ActingPolicy, make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.policy_network import Remembered
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec
@@ -120,7 +120,7 @@ def test_a_core_without_a_state_is_refused():
 
 
 def test_a_plain_spec_acts_in_numpy():
-    assert isinstance(make_policy(policy_spec("discrete")), NumpyPolicy)
+    assert isinstance(make_policy(policy_spec("discrete")), ActingPolicy)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.reference import sac_gradients as twin
 from torch import Tensor
 
-from offbeat.algorithms.sac_gradients import SACGradients
+from offbeat.fastpath.sac_gradients import SACGradients
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models import linear
 from offbeat.models.critics import Critics
@@ -24,7 +24,7 @@ from offbeat.models.linear import NumpyProducts, OneDNNProducts
 from offbeat.models.policy_network import Body
 from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import Activation, PolicySpec
-from offbeat.models.two_threads import TwoThreadExecutor
+from offbeat.fastpath.two_threads import TwoThreadExecutor
 
 ALPHA = 0.3
 KERNELS = [NumpyProducts(), OneDNNProducts()] if linear.onednn_works() else [NumpyProducts()]
