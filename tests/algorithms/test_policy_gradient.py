@@ -142,7 +142,7 @@ def behavior_and_target_log_prob(side: Bench, batch: Tree) -> tuple[torch.Tensor
     valid = torch.from_numpy(batch["valid"][:-1])
     observation = torch.from_numpy(batch["observation"][:-1])[valid]
     with torch.no_grad():
-        distribution, _ = side.algorithm._model.both(observation)
+        distribution, _ = side.algorithm.model.both(observation)
         target = distribution.log_prob(torch.from_numpy(batch["action"][:-1])[valid])
     return torch.from_numpy(batch["behavior_log_prob"][:-1])[valid], target
 
@@ -167,7 +167,7 @@ def test_the_ratio_that_is_reported_is_the_one_that_vtrace_weighs_by(small):
 def test_rounding_alone_clips_no_row(small):
     algorithm = bench(small, max_lag=1).algorithm
     just_above = torch.tensor([0.0, 1e-6, 5e-6, 1e-2])
-    assert float(algorithm._ratio_metrics(just_above)["clip_fraction"]) == 0.25
+    assert float(algorithm.ratio_metrics(just_above)["clip_fraction"]) == 0.25
 
 
 # --- settings -----------------------------------------------------------------------------------------------

@@ -135,13 +135,13 @@ def assert_as_autograd(
     for group in (networks.policy, networks.critics):
         for view in group.layout.views(group.gradients).values():
             view.fill_(torch.nan)  # all of them are to be written
-    loss, metrics = fast.critic(minibatch)
+    loss, metrics, _ = fast.critic(minibatch)
     assert loss == pytest.approx(expected.critic_loss, rel=1e-5, abs=1e-5)
     assert metrics["critic_loss"] == loss
     assert_near(networks.critics.gradients, expected.critic_gradient, floor)
     assert_near(fast.errors(), expected.errors, floor)
 
-    loss, metrics = fast.policy(minibatch)
+    loss, metrics, _ = fast.policy(minibatch)
     assert loss == pytest.approx(expected.policy_loss, rel=1e-5, abs=1e-5)
     assert metrics["policy_loss"] == loss
     assert metrics["entropy"] == pytest.approx(-float(expected.log_prob.mean()), rel=1e-5, abs=1e-5)
@@ -288,7 +288,7 @@ def test_changed_parameters_and_temperatures_are_seen(networks):
         values.mul_(1.2)
     assert_as_autograd(networks, fast, minibatch, Expected(networks, minibatch))
     alpha[0] = 2.0
-    (critic, _), (policy, metrics) = fast.critic(minibatch), fast.policy(minibatch)
+    (critic, *_), (policy, metrics, _) = fast.critic(minibatch), fast.policy(minibatch)
     assert critic != pytest.approx(Expected(networks, minibatch).critic_loss)
     at_first = Expected(networks, minibatch).policy_loss
     assert policy == pytest.approx(at_first - (2.0 - ALPHA) * float(metrics["entropy"]), rel=1e-5)

@@ -30,8 +30,8 @@ class CarefulDQN(DQN):
     _config: CarefulConfig
 
     def _loss(self, minibatch: Minibatch) -> LossResult:
-        loss, metrics = super()._loss(minibatch)
-        return LossResult(loss, {**metrics, "doubt": self._config.doubt})
+        result = super()._loss(minibatch)
+        return LossResult(result.loss, {**result.metrics, "doubt": self._config.doubt})
 
     @torch.no_grad()
     def _targets(self, minibatch: Minibatch) -> Tensor:

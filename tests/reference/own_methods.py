@@ -10,7 +10,7 @@ from offbeat.algorithms.impala import IMPALA
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
 
-ON_POLICY = ("_loss", "_policy_loss", "_value_loss", "_exploration_loss", "_estimate", "minibatches")
+ON_POLICY = ("loss", "policy_loss", "value_loss", "exploration_loss", "estimate", "minibatches", "ratio_metrics")
 METHODS: dict[type[Any], tuple[str, ...]] = {
     PPO: ON_POLICY,
     A2C: ON_POLICY,

@@ -64,7 +64,7 @@ def by_autograd(algorithm: SAC) -> SAC:
 def perturb(algorithm: SAC, scale: float, seed: int = 0) -> None:
     """Move all that is learned, so that the ema critics differ from the critics."""
     generator = torch.Generator().manual_seed(seed)
-    for name, view in algorithm._arrays().items():
+    for name, view in algorithm.arrays().items():
         if name != "uniform":
             view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
 

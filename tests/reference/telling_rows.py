@@ -160,7 +160,7 @@ def telling_rows(feature: str) -> Iterator[Seen]:
 
     def learn_and_check(self: UnrollLearner, step: int, progress: float) -> Learned:
         check(_transitions(self._unrolls.batch(step)))
-        spec: PolicySpec = self._algorithm._spec  # type: ignore[attr-defined]
+        spec: PolicySpec = self._algorithm.spec  # type: ignore[attr-defined]
         if spec.recurrent:
             _check_states(self, step, spec)
         return learn(self, step, progress)

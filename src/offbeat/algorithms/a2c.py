@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from offbeat.algorithms.analytic import analytic_gradients
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
 from offbeat.core.fields import NonNegative, Positive, Share
 
@@ -29,7 +28,6 @@ class A2CConfig(OnPolicyConfig):
     """Weight of the exploration bonus, see `exploration`."""
 
 
-@analytic_gradients
 class A2C(OnPolicy[A2CConfig]):
     """See the module's docstring: all of it is in the base class."""
 

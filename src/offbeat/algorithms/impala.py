@@ -17,7 +17,6 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from offbeat.algorithms.analytic import analytic_gradients
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
 from offbeat.core.fields import NonNegative, Positive, Share
@@ -49,11 +48,10 @@ class IMPALAConfig(OnPolicyConfig):
     )
 
 
-@analytic_gradients
 class IMPALA(OnPolicy[IMPALAConfig]):
     """See the module's docstring."""
 
     config_class = IMPALAConfig
 
-    def _estimate(self, batch: Batch, values: Tensor) -> Targets:
+    def estimate(self, batch: Batch, values: Tensor) -> Targets:
         return self._vtrace(batch, values)

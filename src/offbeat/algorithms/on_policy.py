@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.algorithms import numpy_gradients
-from offbeat.algorithms.analytic import has_analytic_gradients
+from offbeat.algorithms import fast_paths
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network import NetworkConfig
-from offbeat.algorithms.numpy_gradients import F32, Coefficients, Metrics, NumpyGradients, Rows
 from offbeat.algorithms.rows import (
     encoded_leaves,
     encoded_of,
@@ -193,6 +191,23 @@ class OnPolicyConfig(NetworkConfig):
 
 
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
+Metrics = Mapping[str, Tensor | float]
+
+
+class FastPath(Protocol):
+    """What a fast path of an on-policy algorithm computes (`fast_paths.register`)."""
+
+    def values(self, observation: Tensor) -> Tensor:
+        """Return the critic's values, [M], of observations [M, inputs]."""
+        ...
+
+    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
+        """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
+        ...
+
+    def gradients(self, minibatch: Minibatch) -> LossResult:
+        """Write all gradients of `OnPolicy.loss` over a minibatch, and return what `loss` returns."""
+        ...
 
 
 class OnPolicy(Checkpointed, Generic[Settings]):
@@ -218,26 +233,25 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             device: where the learner's tensors live.
             storage: where what is learned lies; None: in this process.
         """
-        self._config, self._spec, self._corrected = config, spec, corrected
+        self.config, self.spec, self._corrected = config, spec, corrected
         storage = storage or PrivateStorage()
-        self._register(storage)
+        self.register(storage)
         generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
         shared = config.shares_trunk(spec)
-        self._model = ActorCritic(spec, shared=shared, log_std_init=config.log_std_init, generator=generator).to(device)
-        self._flat = FlatParameters(self._model, GROUP, storage)
+        self.model = ActorCritic(spec, shared=shared, log_std_init=config.log_std_init, generator=generator).to(device)
+        self._flat = FlatParameters(self.model, GROUP, storage)
         self._layout = published_layout(spec)
         self._policy_size = BufferLayout.of(parameter_shapes(spec)).size
         self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
-        self._analytic = self._numpy_gradients(shared=shared)
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
             GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
         }
-        self.stages: tuple[Stage, ...] = (
-            Stage("actor_critic", GROUP, self._loss, self._gradients if self._analytic else None),
-        )
+        self._fast: FastPath | None = fast_paths.fast_path_of(self)
+        gradients = self._fast.gradients if self._fast else None
+        self.stages: tuple[Stage, ...] = (Stage("actor_critic", GROUP, self.loss, gradients),)
 
-    def _register(self, storage: Storage) -> None:
+    def register(self, storage: Storage) -> None:
         """Make what an algorithm learns or counts beside the model; what is learned goes to `storage`."""
 
     @classmethod
@@ -246,28 +260,18 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         corrected = config.runtime.max_lag > 0
         return cls(config.settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
-    def _numpy_gradients(self, *, shared: bool) -> NumpyGradients | None:
-        """Return the quicker path through the losses of this very class, where there is one."""
-        if not has_analytic_gradients(type(self)):
-            return None
-        config = self._config
-        weigh = Coefficients(config.value_coef, config.entropy_coef, config.normalize_advantages)
-        if not numpy_gradients.applies(self._spec, self._flat, shared=shared, exploration=config.exploration):
-            return None
-        return NumpyGradients(self._spec, self._flat, weigh)
-
     def fields(self) -> list[Field]:
         remembered = [
-            Field("initial_state", (self._spec.state_size,), "float32", per="unroll"),
+            Field("initial_state", (self.spec.state_size,), "float32", per="unroll"),
             Field("no_decision", (), "bool"),
         ]
-        return [Field("behavior_log_prob", (), "float32"), *(remembered if self._spec.recurrent else [])]
+        return [Field("behavior_log_prob", (), "float32"), *(remembered if self.spec.recurrent else [])]
 
     def start(self, progress: float) -> dict[str, float]:
-        return {GROUP: self._rate_at(progress)}
+        return {GROUP: self.learning_rate(progress)}
 
-    def _rate_at(self, progress: float) -> float:
-        return scheduled(self._config.learning_rate, self._config.learning_rate_schedule, progress)
+    def learning_rate(self, progress: float) -> float:
+        return scheduled(self.config.learning_rate, self.config.learning_rate_schedule, progress)
 
     # --- targets --------------------------------------------------------------------------------------------
 
@@ -275,20 +279,20 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def prepare(self, batch: Batch) -> Batch:
         """Add normalised observations [T + 1, B, inputs], what else the network needs of them, and targets [T, B]."""
         rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
-        if self._spec.mask:
-            rows["mask"] = batch[self._spec.mask][:-1]
-        raw = flatten_tensors(self._spec.vectors, batch)
+        if self.spec.mask:
+            rows["mask"] = batch[self.spec.mask][:-1]
+        raw = flatten_tensors(self.spec.vectors, batch)
         observation = self._statistics.normalized(raw)
         behavior = batch["behavior_log_prob"][:-1]
         prepared = {
             **rows,
-            **encoded_leaves(self._spec, batch),
+            **encoded_leaves(self.spec, batch),
             "raw_observation": raw,
             "observation": observation,
             "behavior_log_prob": behavior,
             "proximal_log_prob": behavior,
         }
-        if self._spec.recurrent:
+        if self.spec.recurrent:
             prepared |= {"initial_state": batch["initial_state"], "resets": ~(batch["valid"] | batch["no_decision"])}
         no_decision = no_decision_rows(rows["terminated"], rows["truncated"], rows["valid"])
         if no_decision.any():
@@ -303,25 +307,24 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def _log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the current policy's log-probabilities of the recorded actions, [T, B], and values as `_values`."""
         shape, action = batch["reward"].shape, batch["action"]
-        if self._analytic:
-            observation = batch["observation"][:-1].flatten(0, 1).numpy()
-            log_prob = self._analytic.log_prob(observation, action.flatten(0, 1).numpy())
-            return torch.from_numpy(log_prob).reshape(shape), self._values(batch)
+        if self._fast:
+            log_prob = self._fast.log_prob(batch["observation"][:-1].flatten(0, 1), action.flatten(0, 1))
+            return log_prob.reshape(shape), self._values(batch)
         actions, masks = padded(action), padded(batch["mask"]) if "mask" in batch else None
         log_probs, values = [], []
-        for rows in pieces(self._spec, batch):
+        for rows in pieces(self.spec, batch):
             mask = None if masks is None else masks[rows]
-            distribution, of_rows = self._model.both(*seen(self._spec, batch, rows), mask=mask)
+            distribution, of_rows = self.model.both(*seen(self.spec, batch, rows), mask=mask)
             log_probs.append(distribution.log_prob(actions[rows]))
             values.append(of_rows)
         return torch.cat(log_probs)[: shape.numel()].reshape(shape), self._in_units_of_reward(batch, values)
 
     def _values(self, batch: Batch) -> Tensor:
         """Return the critic's values in units of reward, [T + 1, B]."""
-        if self._analytic:
-            values = [torch.from_numpy(self._analytic.values(batch["observation"].flatten(0, 1).numpy()))]
+        if self._fast:
+            values = [self._fast.values(batch["observation"].flatten(0, 1))]
         else:
-            values = [self._model.value(*seen(self._spec, batch, rows)) for rows in pieces(self._spec, batch)]
+            values = [self.model.value(*seen(self.spec, batch, rows)) for rows in pieces(self.spec, batch)]
         return self._in_units_of_reward(batch, values)
 
     def _in_units_of_reward(self, batch: Batch, values: list[Tensor]) -> Tensor:
@@ -332,7 +335,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     def _targets(self, batch: Batch, values: Tensor | None = None) -> dict[str, Tensor]:
         """Return advantages, values and value targets, [T, B]; values in units of the normalised return."""
         values = self._values(batch) if values is None else values
-        targets = self._estimate(batch, values)
+        targets = self.estimate(batch, values)
         return_std = self._statistics.return_std
         return {
             "advantage": targets.advantages,
@@ -340,14 +343,14 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             "proximal_value": values[:-1] / return_std,
         }
 
-    def _estimate(self, batch: Batch, values: Tensor) -> Targets:
+    def estimate(self, batch: Batch, values: Tensor) -> Targets:
         return self._vtrace(batch, values) if self._corrected else self._gae(batch, values)
 
     def _gae(self, batch: Batch, values: Tensor) -> Targets:
-        return generalized_advantages(*_rows(batch, values), self._config.gamma, self._config.gae_lambda)
+        return generalized_advantages(*_rows(batch, values), self.config.gamma, self.config.gae_lambda)
 
     def _vtrace(self, batch: Batch, values: Tensor) -> Targets:
-        config = self._config
+        config = self.config
         log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
         rows = _rows(batch, values)
         return vtrace(log_ratio, *rows, config.gamma, config.gae_lambda, config.rho_clip, config.c_clip)
@@ -361,26 +364,26 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             yield (
                 batch
                 if self._in_one_pass(batch["valid"])
-                else minibatch_of_rows(self._spec, batch, valid, no_decision_in(batch))
+                else minibatch_of_rows(self.spec, batch, valid, no_decision_in(batch))
             )
 
     def _in_one_pass(self, valid: Tensor) -> bool:  # noqa: ARG002
         """Whether one pass of the batch, [T, B], through the network gives the targets and the loss.
 
-        It does where a batch is one update; by hand, two are quicker.
+        It does where a batch is one update; with a fast path, two passes are faster.
         """
-        return self._analytic is None
+        return self._fast is None
 
     def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
         """Return the action distribution of a minibatch's M rows; and values, of rows without a decision too."""
-        encoded = encoded_of(self._spec, minibatch)
-        if not self._spec.recurrent:
-            return self._model.both(
+        encoded = encoded_of(self.spec, minibatch)
+        if not self.spec.recurrent:
+            return self.model.both(
                 minibatch["observation"], encoded, rows=minibatch.get("rows"), mask=minibatch.get("mask")
             )
         remembered, rows = Remembered(minibatch["initial_state"], minibatch["resets"]), minibatch["rows"]
         mask = minibatch.get("mask")
-        distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
+        distribution, values = self.model.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
         return distribution, values[minibatch["valued"]]
 
     def _evaluated_whole(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
@@ -391,7 +394,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         shape, valid = batch["reward"].shape, valid_rows(batch)
         everything = slice(0, batch["observation"].shape[:2].numel())
         mask = batch["mask"].flatten(0, 1)[valid] if "mask" in batch else None
-        distribution, values = self._model.both(*seen(self._spec, batch, everything), rows=valid, mask=mask)
+        distribution, values = self.model.both(*seen(self.spec, batch, everything), rows=valid, mask=mask)
         if self._corrected:
             log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
             proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
@@ -401,8 +404,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         valued = valid if no_decision is None else torch.cat((valid, no_decision))
         return distribution, values[valued], targets_of(batch, valid, valued)
 
-    def _loss(self, minibatch: Minibatch) -> LossResult:
-        config = self._config
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        config = self.config
         if "advantage" in minibatch:
             distribution, values = self._evaluated(minibatch)
         else:
@@ -410,45 +413,26 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
         if config.normalize_advantages:
             advantages = normalized(advantages)
-        policy_loss, metrics = self._policy_loss(log_prob, advantages, minibatch)
-        value_loss = self._value_loss(values, minibatch)
+        policy_loss, metrics = self.policy_loss(log_prob, advantages, minibatch)
+        value_loss = self.value_loss(values, minibatch)
         entropy = distribution.entropy().mean()
-        loss = policy_loss + config.value_coef * value_loss + self._exploration_loss(distribution, entropy)
+        loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **metrics})
 
-    def _exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
-        coef = self._config.entropy_coef
-        if self._config.exploration == "symmetric_kl" and isinstance(distribution, Categorical):
+    def exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
+        coef = self.config.entropy_coef
+        if self.config.exploration == "symmetric_kl" and isinstance(distribution, Categorical):
             return coef * distribution.symmetric_kl_to_uniform().mean()
         return -coef * entropy if coef else 0.0
 
-    def _gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write the gradients of `_loss`: the analytic ones, unless there are rows of which the critic alone learns."""
-        assert self._analytic is not None
-        if "rows" in minibatch:
-            self._flat.gradients.zero_()
-            loss, metrics = self._loss(minibatch)
-            assert isinstance(loss, Tensor)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return LossResult(loss.detach(), metrics)
-        return LossResult(*self._analytic.write(minibatch, self._analytic_policy_loss, self._analytic_value_loss))
-
-    # What an algorithm may replace: both losses. Those of NumPy are of classes that have analytic gradients.
-
-    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Metrics]:  # noqa: ARG002
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Metrics]:  # noqa: ARG002
         """Return the mean loss of the policy, and metrics to report."""
         return policy_gradient_loss(log_prob, advantages).mean(), {}
 
-    def _value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
+    def value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
         """Return the mean loss of the values."""
         return squared_value_loss(values, minibatch["value_target"]).mean()
-
-    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:  # noqa: ARG002
-        return *numpy_gradients.policy_gradient_loss(log_prob, advantages), {}
-
-    def _analytic_value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
-        return numpy_gradients.squared_value_loss(values, rows["value_target"])
 
     # --- after the updates ----------------------------------------------------------------------------------
 
@@ -461,15 +445,15 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         metrics = {
             "explained_variance": explained_variance(batch["proximal_value"][valid], targets),
             "effective_sample_size": effective_sample_size(log_ratio),
-            **self._ratio_metrics(log_ratio),
+            **self.ratio_metrics(log_ratio),
         }
         self._statistics.update(batch["raw_observation"][:-1][valid], targets * self._statistics.return_std)
         return {name: float(value) for name, value in metrics.items()}
 
-    def _ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
+    def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
         """Return metrics of the ratios that V-trace weighs rows by: of the target to the behavior policy, [M]."""
         ratio = log_ratio.exp()
-        clipped = ratio > self._config.rho_clip * (1 + ROUNDING)
+        clipped = ratio > self.config.rho_clip * (1 + ROUNDING)
         return {"ratio_mean": ratio.mean(), "clip_fraction": clipped.float().mean()}
 
     # --- what is published and kept -------------------------------------------------------------------------
@@ -481,7 +465,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         policy = vector[: self._policy_size]
         policy[:] = self._flat.values[: self._policy_size].cpu().numpy()
 
-    def _arrays(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Tensor]:
         return self._flat.arrays()
 
 

@@ -1,4 +1,4 @@
-"""PPO's clipped losses and their derivatives by hand, in NumPy; ``numpy_gradients.py`` does the rest.
+"""PPO's clipped losses and their derivatives in NumPy; ``actor_critic.py`` does the rest.
 
 With A the advantage, r the ratio, M the rows, d the derivative of the mean loss:
 
@@ -10,7 +10,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from offbeat.algorithms.numpy_gradients import F32
+from offbeat.algorithms.ppo import PPO
+from offbeat.fastpath.actor_critic import F32, ActorCriticFastPath, Metrics, Rows
+
+
+class PPOFastPath(ActorCriticFastPath[PPO]):
+    """The fast path of PPO."""
+
+    def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:
+        log_ratio = log_prob - rows["proximal_log_prob"]
+        loss, derivative, metrics = clipped_surrogate(log_ratio, advantages, self.algorithm.clip)
+        return loss, derivative, self.algorithm.noted(metrics)
+
+    def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
+        clip = self.algorithm.config.value_clip
+        if clip is None:
+            return super().value_loss(values, rows)
+        return clipped_value_loss(values, rows["proximal_value"], rows["value_target"], clip)
 
 
 def clipped_surrogate(log_ratio: F32, advantages: F32, clip: float) -> tuple[float, F32, dict[str, float]]:
