@@ -18,7 +18,6 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.load import LoadedPolicy, Trained
 from offbeat.core.types import Array, Leaf
 from offbeat.envs.check import preflight
-from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.acting import make_policy
 from offbeat.models.stacks import Stacks
 

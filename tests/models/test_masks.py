@@ -13,9 +13,9 @@ from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.models import flat_actor_critic, policy_spec, random_mask, random_observation, random_vector
 
 from offbeat.core.seeding import stream
-from offbeat.models import sampling
+from offbeat.models import actions, sampling
+from offbeat.models.acting import make_policy
 from offbeat.models.distributions import Categorical, make_distribution
-from offbeat.models.acting import ActingPolicy, make_policy
 
 seeds = st.integers(0, 2**32 - 1)
 several = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)

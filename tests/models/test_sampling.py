@@ -13,7 +13,7 @@ from torch import distributions
 
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.models import sampling
+from offbeat.models import actions, sampling
 from offbeat.models.distributions import make_distribution
 from offbeat.models.spec import Distribution, PolicySpec
 

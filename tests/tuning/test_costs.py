@@ -10,7 +10,7 @@ import pytest
 from tests.reference.runs import begun
 
 from offbeat.envs.make import make_envs
-from offbeat.models.acting import ActingPolicy, make_policy
+from offbeat.models.acting import make_policy
 from offbeat.tuning.costs import Cost, Meter, PlayedBack, Stepping, act_cost, learn_cost, limits
 
 

@@ -20,7 +20,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.models.acting import ActingPolicy, make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.workers.actor import Actor, Watch

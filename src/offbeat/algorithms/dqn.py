@@ -124,7 +124,11 @@ class DQN(OffPolicy[DQNConfig]):
         targets = self.targets(minibatch)
         loss = losses.q_loss(values, targets, self.weight_of(minibatch)).mean()
         values = values.detach()
-        metrics = {"critic_loss": loss.detach(), "q_mean": values.mean(), "epsilon": self._epsilon}
+        metrics: dict[str, Tensor | float] = {
+            "critic_loss": loss.detach(),
+            "q_mean": values.mean(),
+            "epsilon": self._epsilon,
+        }
         return LossResult(loss, metrics, {"errors": (values - targets).abs()})
 
     def values(self, network: PolicyNetwork, minibatch: Minibatch, name: str) -> Tensor:

@@ -37,7 +37,7 @@ CRITIC, POLICY, TEMPERATURE = "critic", "policy", "temperature"
 
 
 class FastPath(Protocol):
-    """What a fast path of SAC does (`fast_paths.register`): write all gradients of a loss, return what the loss does."""
+    """What a fast path of SAC does (`fast_paths.register`): write all gradients of a loss, return what it does."""
 
     threads: int
     """Threads that share an update."""

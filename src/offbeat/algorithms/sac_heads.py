@@ -24,6 +24,8 @@ class Forward(Protocol):
 
 
 class Networks(NamedTuple):
+    """All networks of SAC."""
+
     policy: PolicyNetwork
     critics: Critics
     frozen: Critics

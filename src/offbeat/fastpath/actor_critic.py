@@ -66,7 +66,9 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
         """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
-        return torch.from_numpy(self._head.log_prob(self._policy.forward(self._policy_layers, observation.numpy()), action.numpy()))
+        return torch.from_numpy(
+            self._head.log_prob(self._policy.forward(self._policy_layers, observation.numpy()), action.numpy())
+        )
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of the loss over a minibatch; return the loss, and the metrics to report."""

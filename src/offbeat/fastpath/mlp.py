@@ -96,14 +96,16 @@ class MLP:
     It has workspaces, but no parameters: networks of equal sizes may share one, by turns.
     """
 
-    def __init__(self, sizes: Sequence[int], activation: Activation, kernels: Kernels = NUMPY, *, rows: int = 0) -> None:
+    def __init__(
+        self, sizes: Sequence[int], activation: Activation, kernels: Kernels = NUMPY, *, rows: int = 0
+    ) -> None:
         """Make workspaces.
 
         Args:
             sizes: inputs of the first layer, then the outputs of each.
             activation: between the layers.
             kernels: the operators.
-            rows: of the inputs; the workspaces grow where there are more.
+            rows: of the inputs; the workspaces grow if more come.
         """
         self._outputs_of, self._relu, self._kernels = tuple(sizes[1:]), activation == "relu", kernels
         self._last = len(self._outputs_of) - 1

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from offbeat.algorithms.ppo import PPO
-from offbeat.fastpath.actor_critic import F32, ActorCriticFastPath, Metrics, Rows
+from offbeat.fastpath.actor_critic import ActorCriticFastPath, Metrics, Rows
+from offbeat.fastpath.mlp import F32
 
 
 class PPOFastPath(ActorCriticFastPath[PPO]):

@@ -34,10 +34,10 @@ from torch import Tensor
 from offbeat.algorithms.base import LossResult
 from offbeat.fastpath.kernels import fastest_kernels
 from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
+from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
-from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 
 Rows = Mapping[str, F32]
 """A minibatch: name -> [M, ...]."""

@@ -1,4 +1,4 @@
-"""Policies that act: in NumPy on a plain MLP, which for small networks is several times faster than torch; else in torch.
+"""Policies that act: on a plain MLP in NumPy, for small networks several times faster than torch; else in torch.
 
 The NumPy network is a fast path (`offbeat.fastpath.acting`). Where that folder is missing, all policies act in torch.
 """

@@ -1,12 +1,12 @@
 """From what a network gives to the most likely actions, and from recorded actions to those that the env accepts.
 
-The formulas are the same for NumPy arrays, with which policies act, and for torch tensors, with which they are exported.
+The formulas are the same for NumPy arrays, in which policies act, and for torch tensors, in which they are exported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,8 @@ from offbeat.core.types import Array
 from offbeat.models.spec import PolicySpec
 
 F32 = NDArray[np.float32]
-Values = TypeVar("Values", bound=Any)
-"""A NumPy array or a torch tensor."""
+Values = Any
+"""A NumPy array or a torch tensor; what is returned is of the kind that was given."""
 
 
 def best_choices(spec: PolicySpec, logits: Values) -> list[Values]:
@@ -94,7 +94,7 @@ def within(bounds: Bounds, numbers: Values, tanh: Callable[[Values], Values]) ->
 
 
 class ToEnv:
-    """`Bounds` in NumPy. Turns recorded actions into what the env accepts, but for dtypes and the structure of mixed ones.
+    """`Bounds` in NumPy. Turns recorded actions into the env's, but for dtypes and the structure of mixed ones.
 
     In a mixed action the numbers of boxes are the last, and choices stay as they are.
     """

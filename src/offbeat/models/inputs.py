@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from offbeat.core.choices import write_one_hot
 from offbeat.core.types import Array, Leaf
 
-
 OBSERVATION_CLIP = np.float32(10.0)
 """Normalised observations are clipped to +- this."""
 

@@ -1,7 +1,7 @@
 """All that a policy does, as one module in torch, of which files are made: observations in, the likeliest actions out.
 
 The network is the one with which a policy acts in torch, the formulas of actions are those of ``actions.py``, and those
-of inputs are in ``tensor_inputs.py``. What ``envs/encoding.py`` does in NumPy is here in operators that every runtime has.
+of inputs are in ``tensor_inputs.py``. What ``envs/encoding.py`` does in NumPy is here in operators of every runtime.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from offbeat.core.types import Tree
 from offbeat.models import sampling
-from offbeat.models.acting import ActingPolicy, make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 
@@ -123,7 +123,7 @@ def test_loaded_weights_are_a_copy():
     np.testing.assert_array_equal(policy.forward(observation), before)
 
 
-@pytest.mark.parametrize("module", ["offbeat", "offbeat.models.numpy_policy", "offbeat.workers.actor"])
+@pytest.mark.parametrize("module", ["offbeat", "offbeat.fastpath.acting", "offbeat.workers.actor"])
 def test_acting_does_not_import_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
