@@ -19,7 +19,7 @@ from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import compare
 from offbeat.exporting.export import _ports
 from offbeat.exporting.formats import Runner
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import WholePolicy

@@ -15,8 +15,8 @@ METHODS: dict[type[Any], tuple[str, ...]] = {
     PPO: ON_POLICY,
     A2C: ON_POLICY,
     IMPALA: ON_POLICY,
-    SAC: ("_critic_loss", "_policy_loss", "_temperature_loss"),
-    DQN: ("_loss", "_targets"),
+    SAC: ("targets", "critic_loss", "policy_loss", "temperature_loss", "make_policy", "minibatch"),
+    DQN: ("targets", "loss", "values", "make_network", "minibatch"),
 }
 CALLED: list[str] = []
 """The names of the classes whose methods have run."""

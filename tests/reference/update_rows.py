@@ -21,8 +21,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.models.numpy_policy import ActingPolicy
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.learner import UnrollLearner

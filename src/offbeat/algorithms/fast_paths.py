@@ -5,8 +5,8 @@ A subclass is trained with autograd, unless it is registered itself::
 
     register(MyPPO, PPOFastPath, applies=PPOFastPath.applies)
 
-offbeat's own fast paths are in `offbeat.fastpath`, which registers them when it is imported. This module imports it by
-name at the first lookup. Without that folder all algorithms work, only slower.
+offbeat's own fast paths are in `offbeat.fastpath`, whose module `registrations` registers them. It is imported by name at
+the first lookup. Without the folder all algorithms work, only slower.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 FOLDER = "offbeat.fastpath"
+REGISTRATIONS = f"{FOLDER}.registrations"
 Made = TypeVar("Made")
 
 
@@ -36,7 +37,7 @@ def register(algorithm_class: type[Made], make: Callable[[Made], object], *, app
     Args:
         algorithm_class: subclasses of it have no fast path by this.
         make: returns the fast path of an algorithm, whose networks are made. What methods it must have is said by the
-            algorithm that uses it: `on_policy.FastPath`.
+            algorithm that uses it: `network_passes.FastPath`, `sac.FastPath`.
         applies: whether there is one for the settings, the policy and the device of this algorithm. May also be called
             with an instance of a subclass.
     """
@@ -66,7 +67,7 @@ def autograd_notice(algorithm: object) -> str:
 def _load() -> None:
     """Import offbeat's own fast paths, if they are installed."""
     try:
-        import_module(FOLDER)
+        import_module(REGISTRATIONS)
     except ModuleNotFoundError as error:
         if error.name != FOLDER:
             raise

@@ -1,16 +1,6 @@
-"""Everything that only makes training faster: analytic gradients in NumPy for plain MLPs on a CPU.
+"""Everything that only makes acting and training faster: plain MLPs in NumPy, with analytic gradients on a CPU.
 
-`algorithms` never imports this package: it finds here what is registered below, for exact classes. The tests hold each
-fast path to autograd. Without this folder everything works, slower. Read `actor_critic` first.
+`algorithms` and `models` import nothing of it: `registrations` registers fast paths for exact classes, and policies act
+with `acting` where it is there. The tests compare each fast path with autograd. Without this folder everything works,
+slower. Read `mlp` first.
 """
-
-from offbeat.algorithms.a2c import A2C
-from offbeat.algorithms.fast_paths import register
-from offbeat.algorithms.impala import IMPALA
-from offbeat.algorithms.ppo import PPO
-from offbeat.fastpath.actor_critic import ActorCriticFastPath
-from offbeat.fastpath.ppo import PPOFastPath
-
-register(A2C, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
-register(IMPALA, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
-register(PPO, PPOFastPath, applies=PPOFastPath.applies)

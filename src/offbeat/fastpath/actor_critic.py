@@ -25,9 +25,8 @@ from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.on_policy import GROUP, OnPolicy
-from offbeat.models.numpy_mlp import NumpyMLP
+from offbeat.fastpath.mlp import F32, MLP, Layers
 
-F32 = NDArray[np.float32]
 Rows = Mapping[str, NDArray[Any]]
 """A minibatch: name -> [M, ...]."""
 Owner = TypeVar("Owner", bound=OnPolicy[Any])
@@ -42,11 +41,14 @@ class ActorCriticFastPath(Generic[Owner]):
         values: dict[str, F32] = parameters.layout.views(parameters.values.detach().numpy())
         self.algorithm = algorithm
         self._flat_gradients = parameters.gradients
-        self._gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
-        self._policy = NumpyMLP(spec.layer_names(), values, spec.activation)
-        critic = [name.replace("policy", "critic") for name in spec.layer_names()]
-        self._critic = NumpyMLP(critic, values, spec.activation)
-        self._head: _Head = _Categorical() if spec.action.kind == "discrete" else _Gaussian(values, self._gradients)
+        gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
+        policy = spec.layer_names()
+        critic = [name.replace("policy", "critic") for name in policy]
+        self._policy_layers, self._policy_gradients = Layers.of(values, policy), Layers.of(gradients, policy)
+        self._critic_layers, self._critic_gradients = Layers.of(values, critic), Layers.of(gradients, critic)
+        self._policy = MLP(self._policy_layers.sizes, spec.activation)
+        self._critic = MLP(self._critic_layers.sizes, spec.activation)
+        self._head: _Head = _Categorical() if spec.action.kind == "discrete" else _Gaussian(values, gradients)
 
     @staticmethod
     def applies(algorithm: OnPolicy[Any]) -> bool:
@@ -59,11 +61,13 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def values(self, observation: Tensor) -> Tensor:
         """Return the critic's values, [M], of observations [M, inputs]."""
-        return torch.from_numpy(self._critic.forward(observation.numpy())[:, 0].copy())
+        return torch.from_numpy(self._critic.forward(self._critic_layers, observation.numpy())[:, 0].copy())
 
     def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
         """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
-        return torch.from_numpy(self._head.log_prob(self._policy.forward(observation.numpy()), action.numpy()))
+        return torch.from_numpy(
+            self._head.log_prob(self._policy.forward(self._policy_layers, observation.numpy()), action.numpy())
+        )
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of the loss over a minibatch; return the loss, and the metrics to report."""
@@ -88,16 +92,17 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def _write_policy(self, rows: Rows) -> tuple[LossResult, float]:
         config = self.algorithm.config
-        log_prob = self._head.log_prob(self._policy.forward(rows["observation"]), rows["action"])
+        log_prob = self._head.log_prob(self._policy.forward(self._policy_layers, rows["observation"]), rows["action"])
         advantages = _normalized(rows["advantage"]) if config.normalize_advantages else rows["advantage"]
         result, d_log_prob = self.policy_loss(log_prob, advantages, rows)
         d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
-        self._policy.backward(d_output, self._gradients)
+        self._policy.backward(self._policy_layers, d_output, self._policy_gradients)
         return result, entropy
 
     def _write_critic(self, rows: Rows) -> float:
-        loss, d_values = self.value_loss(self._critic.forward(rows["observation"])[:, 0], rows)
-        self._critic.backward(d_values[:, None] * np.float32(self.algorithm.config.value_coef), self._gradients)
+        loss, d_values = self.value_loss(self._critic.forward(self._critic_layers, rows["observation"])[:, 0], rows)
+        d_output = d_values[:, None] * np.float32(self.algorithm.config.value_coef)
+        self._critic.backward(self._critic_layers, d_output, self._critic_gradients)
         return loss
 
     # --- the losses of the algorithm and their derivatives --------------------------------------------------

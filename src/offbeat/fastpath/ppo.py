@@ -12,7 +12,8 @@ import numpy as np
 
 from offbeat.algorithms.base import LossResult
 from offbeat.algorithms.ppo import PPO
-from offbeat.fastpath.actor_critic import F32, ActorCriticFastPath, Rows
+from offbeat.fastpath.actor_critic import ActorCriticFastPath, Rows
+from offbeat.fastpath.mlp import F32
 
 
 class PPOFastPath(ActorCriticFastPath[PPO]):

@@ -21,7 +21,7 @@ from offbeat.core.threads import limit, usable_cores
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.runtime.acting import Plan
 from offbeat.runtime.supervisor import RESTART_BUDGET
 from offbeat.runtime.wiring import Parts, build

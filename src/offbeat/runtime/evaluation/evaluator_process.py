@@ -14,7 +14,7 @@ from offbeat.core.threads import limit, limit_blas, place
 from offbeat.core.types import Tree
 from offbeat.envs import sending
 from offbeat.memory.arena import Slab, attach
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.child import Report
