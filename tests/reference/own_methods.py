@@ -10,7 +10,10 @@ from offbeat.algorithms.impala import IMPALA
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
 
-ON_POLICY = ("loss", "policy_loss", "value_loss", "exploration_loss", "estimate", "minibatches", "ratio_metrics")
+ON_POLICY = (
+    *("register", "make_network", "fields", "learning_rate", "targets", "estimate", "minibatches"),
+    *("loss", "policy_loss", "value_loss", "exploration_loss", "after_update", "ratio_metrics"),
+)
 METHODS: dict[type[Any], tuple[str, ...]] = {
     PPO: ON_POLICY,
     A2C: ON_POLICY,
