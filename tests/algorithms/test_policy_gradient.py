@@ -131,7 +131,7 @@ REPORTED = {
 
 
 @BOTH
-@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # by hand, and by autograd
+@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # with analytic gradients, and with autograd
 def test_what_both_paths_report(small, action):
     side = bench(small, action)
     side.fill(0, seed=11)

@@ -105,6 +105,19 @@ class NetworkPasses:
         return Outputs(distribution, values[minibatch["valued"]])
 
 
+def recomputed_log_prob(distribution: ActionDistribution, batch: Batch) -> Tensor:
+    """Return log-probabilities of the recorded actions, [T, B], without gradients; of rows that are not valid the old.
+
+    Args:
+        distribution: of the valid rows.
+        batch: with action, valid and behavior_log_prob.
+    """
+    valid, behavior = valid_rows(batch), batch["behavior_log_prob"]
+    log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
+    recomputed: Tensor = behavior.flatten().clone().index_copy_(0, valid, log_prob).reshape(behavior.shape)
+    return recomputed
+
+
 def _by_time(batch: Batch, values: list[Tensor]) -> Tensor:
     """Return values of consecutive rows as [T + 1, B]."""
     return torch.cat(values).reshape(batch["observation"].shape[:2])

@@ -26,7 +26,7 @@ from torch import Tensor
 from offbeat.algorithms import fast_paths
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
-from offbeat.algorithms.network_passes import Evaluated, FastPath, NetworkPasses
+from offbeat.algorithms.network_passes import Evaluated, FastPath, NetworkPasses, recomputed_log_prob
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.rows import critic_rows, minibatch_of_rows, prepared_rows, targets_of, valid_rows, valued_rows
 from offbeat.algorithms.statistics import Statistics
@@ -150,22 +150,15 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         prepared = prepared_rows(self.spec, batch, self._statistics)
         valid = prepared["valid"]
         if self._fast is None and valid.numel() <= self.one_update_rows and valid.any():
-            return self._evaluated(prepared)
+            with torch.enable_grad():
+                outputs, values = self.passes.whole(prepared)
+            if self.corrected:
+                prepared["proximal_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
+            return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
         if not self.corrected:
             return {**prepared, **self.targets(prepared, self.passes.values(prepared))}
         prepared["proximal_log_prob"], values = self.passes.log_prob_and_values(prepared)
         return {**prepared, **self.targets(prepared, values)}
-
-    def _evaluated(self, prepared: dict[str, Tensor]) -> Evaluated:
-        """Return the batch with targets, and with the outputs of the pass that gave them."""
-        with torch.enable_grad():
-            outputs, values = self.passes.whole(prepared)
-        if self.corrected:
-            valid, behavior = valid_rows(prepared), prepared["behavior_log_prob"]
-            log_prob = outputs.distribution.log_prob(prepared["action"].flatten(0, 1)[valid]).detach()
-            proximal = behavior.flatten().clone().index_copy_(0, valid, log_prob).reshape(behavior.shape)
-            prepared["proximal_log_prob"] = proximal
-        return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
 
     @torch.no_grad()
     def targets(self, batch: Batch, values: Tensor) -> dict[str, Tensor]:
