@@ -13,7 +13,8 @@ from tests.reference.update_rows import Bench, bench
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.on_policy import GROUP, OnPolicyConfig
+from offbeat.algorithms.on_policy import GROUP
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
@@ -142,7 +143,7 @@ def behavior_and_target_log_prob(side: Bench, batch: Tree) -> tuple[torch.Tensor
     valid = torch.from_numpy(batch["valid"][:-1])
     observation = torch.from_numpy(batch["observation"][:-1])[valid]
     with torch.no_grad():
-        distribution, _ = side.algorithm.model.both(observation)
+        distribution, _ = side.algorithm.network.both(observation)
         target = distribution.log_prob(torch.from_numpy(batch["action"][:-1])[valid])
     return torch.from_numpy(batch["behavior_log_prob"][:-1])[valid], target
 

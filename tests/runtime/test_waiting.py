@@ -96,7 +96,7 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     slot["observation"][..., 1] = 0.5
     slot["valid"][:] = True
     prepared = parts.algorithm.prepare(slot)  # type: ignore[attr-defined]
-    values = parts.algorithm._values(prepared)  # type: ignore[attr-defined]
+    values = parts.algorithm.passes.values(prepared)  # type: ignore[attr-defined]
     return np.asarray(values.detach().numpy()[: len(ages), 0])
 
 

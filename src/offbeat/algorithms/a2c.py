@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
+from offbeat.algorithms.on_policy import OnPolicy
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.core.fields import NonNegative, Positive, Share
 
 

@@ -37,7 +37,7 @@ def register(algorithm_class: type[Made], make: Callable[[Made], object], *, app
     Args:
         algorithm_class: subclasses of it have no fast path by this.
         make: returns the fast path of an algorithm, whose networks are made. What methods it must have is said by the
-            algorithm that uses it: `on_policy.FastPath`, `sac.FastPath`.
+            algorithm that uses it: `network_passes.FastPath`, `sac.FastPath`.
         applies: whether there is one for the settings, the policy and the device of this algorithm. May also be called
             with an instance of a subclass.
     """

@@ -18,7 +18,8 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
+from offbeat.algorithms.on_policy import OnPolicy, vtrace_targets
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.core.fields import NonNegative, Positive, Share
 from offbeat.losses.advantages import Targets
 
@@ -54,4 +55,5 @@ class IMPALA(OnPolicy[IMPALAConfig]):
     config_class = IMPALAConfig
 
     def estimate(self, batch: Batch, values: Tensor) -> Targets:
-        return self._vtrace(batch, values)
+        """Return the targets of V-trace, [T, B] each, also where the data does not lag."""
+        return vtrace_targets(self.config, batch, values)

@@ -29,7 +29,6 @@ from offbeat.fastpath.mlp import F32, MLP, Layers
 
 Rows = Mapping[str, NDArray[Any]]
 """A minibatch: name -> [M, ...]."""
-Metrics = Mapping[str, Tensor | float]
 Owner = TypeVar("Owner", bound=OnPolicy[Any])
 
 
@@ -72,15 +71,16 @@ class ActorCriticFastPath(Generic[Owner]):
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
         """Write all gradients of the loss over a minibatch; return the loss, and the metrics to report."""
-        if "rows" in minibatch:
+        if minibatch["rows"] is not None:
             return self._by_autograd(minibatch)
         config = self.algorithm.config
-        rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
+        rows = {name: tensor.numpy() for name, tensor in minibatch.items() if tensor is not None}
         with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses what is not finite
-            of_policy, entropy, metrics = self._write_policy(rows)
+            (of_policy, metrics, outputs), entropy = self._write_policy(rows)
             of_values = self._write_critic(rows)
         loss = of_policy + config.value_coef * of_values - config.entropy_coef * entropy
-        return LossResult(loss, {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy, **metrics})
+        losses = {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy}
+        return LossResult(loss, {**losses, **metrics}, outputs)
 
     def _by_autograd(self, minibatch: Minibatch) -> LossResult:
         """Do the same where the critic alone learns of some rows, for which the derivatives above do not hold."""
@@ -90,14 +90,14 @@ class ActorCriticFastPath(Generic[Owner]):
         result.loss.backward()  # type: ignore[no-untyped-call]
         return result._replace(loss=result.loss.detach())
 
-    def _write_policy(self, rows: Rows) -> tuple[float, float, Metrics]:
+    def _write_policy(self, rows: Rows) -> tuple[LossResult, float]:
         config = self.algorithm.config
         log_prob = self._head.log_prob(self._policy.forward(self._policy_layers, rows["observation"]), rows["action"])
         advantages = _normalized(rows["advantage"]) if config.normalize_advantages else rows["advantage"]
-        loss, d_log_prob, metrics = self.policy_loss(log_prob, advantages, rows)
+        result, d_log_prob = self.policy_loss(log_prob, advantages, rows)
         d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
         self._policy.backward(self._policy_layers, d_output, self._policy_gradients)
-        return loss, entropy, metrics
+        return result, entropy
 
     def _write_critic(self, rows: Rows) -> float:
         loss, d_values = self.value_loss(self._critic.forward(self._critic_layers, rows["observation"])[:, 0], rows)
@@ -107,12 +107,13 @@ class ActorCriticFastPath(Generic[Owner]):
 
     # --- the losses of the algorithm and their derivatives --------------------------------------------------
 
-    def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:  # noqa: ARG002
-        """Return the mean of `OnPolicy.policy_loss`, its derivative by log_prob [M], and metrics to report."""
-        return *policy_gradient_loss(log_prob, advantages), {}
+    def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[LossResult, F32]:  # noqa: ARG002
+        """Return what `OnPolicy.policy_loss` does, and the derivative by log_prob, [M]."""
+        loss, derivative = policy_gradient_loss(log_prob, advantages)
+        return LossResult(loss, {}), derivative
 
     def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
-        """Return the mean of `OnPolicy.value_loss` and its derivative by the values [M]."""
+        """Return what `OnPolicy.value_loss` does, and its derivative by the values, [M]."""
         return squared_value_loss(values, rows["value_target"])
 
 
