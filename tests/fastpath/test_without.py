@@ -20,7 +20,8 @@ sys.meta_path.insert(0, Missing())
 import offbeat
 from offbeat.models.torch_acting import TorchNetwork
 
-run = offbeat.train({algorithm!r}, {env!r}, run_dir={directory!r}, hidden_sizes=(8,), eval_every=0, seed=1, **{settings})
+settings = dict(hidden_sizes=(8,), eval_every=0, seed=1, **{settings})
+run = offbeat.train({algorithm!r}, {env!r}, run_dir={directory!r}, **settings)
 assert run.metrics["updates"] > 0, run.metrics
 assert isinstance(offbeat.load({directory!r}).policy.network, TorchNetwork)
 assert not [name for name in sys.modules if name.startswith("offbeat.fastpath")]
