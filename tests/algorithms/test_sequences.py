@@ -166,7 +166,7 @@ def test_what_came_before_a_sequence_matters_to_it_and_has_no_gradient(algorithm
     env = env_of("discrete")
     learner = kind(config, config.policy_spec(env), seed=1)  # type: ignore[arg-type]
     minibatch = dict(prepared(learner, sampled(learner, env)))
-    before = learner._config.rows_before * minibatch["resets"].shape[1]
+    before = learner.config.rows_before * minibatch["resets"].shape[1]
     minibatch["resets"] = torch.zeros_like(minibatch["resets"])
     minibatch["observation"].requires_grad_()
     loss = learner.stages[0].loss(minibatch).loss

@@ -77,11 +77,11 @@ def unmasked(network: Any) -> None:
 
 
 def unscaled(network: Any) -> None:
-    network.action.numbers._scales = False
+    network.action.numbers.scales = False
 
 
 def unsquashed(network: Any) -> None:
-    network.action.numbers._tanh = False
+    network.action._spec = replace(network.action._spec, distribution="gaussian")
 
 
 def other_weights(network: Any) -> None:

@@ -5,8 +5,8 @@ A subclass is trained with autograd, unless it is registered itself::
 
     register(MyPPO, PPOFastPath, applies=PPOFastPath.applies)
 
-offbeat's own fast paths are in `offbeat.fastpath`, whose module `registrations` registers them. It is imported by name at
-the first lookup. Without the folder all algorithms work, only slower.
+offbeat's own fast paths are in `offbeat.fastpath`. Its module `registrations`, which is imported by name at the first
+lookup, registers them. Without the folder all algorithms work, only slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registers the fast paths of algorithms. Actors import `acting`, and thereby the package, but not this: it has torch."""
+"""Registers the fast paths of algorithms; not in the package itself, which actors import without torch."""
 
 from offbeat.algorithms.a2c import A2C
 from offbeat.algorithms.fast_paths import register

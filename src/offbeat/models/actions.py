@@ -117,5 +117,6 @@ class ToEnv:
         if not self._box:
             return action
         if not self._choices:
-            return within(self, action, np.tanh)
+            scaled: Array = within(self, action, np.tanh)
+            return scaled
         return np.concatenate([action[:, : self._choices], within(self, action[:, self._choices :], np.tanh)], axis=1)

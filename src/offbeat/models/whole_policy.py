@@ -161,4 +161,5 @@ class _Numbers(nn.Module):
 
     def forward(self, numbers: Tensor) -> Tensor:
         """Return [N, numbers] for numbers of that shape."""
-        return within(self, numbers, torch.tanh)
+        scaled: Tensor = within(self, numbers, torch.tanh)
+        return scaled
