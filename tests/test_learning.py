@@ -12,7 +12,7 @@ from tests.reference.runs import offbeat, small_run
 
 from offbeat.api.train import train
 from offbeat.envs.testing.known_values import CHAIN, RING, exact_values
-from offbeat.models.numpy_mlp import NumpyMLP
+from offbeat.fastpath.mlp import MLP, Layers
 from offbeat.run_directory.checkpoint import load
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -37,8 +37,9 @@ CRITIC: dict[str, Any] = {
 def test_the_critic_approaches_values_known_in_closed_form(tmp_path, env, positions, max_lag):
     run = small_run(tmp_path / "run", f"offbeat/{env}-v0", max_lag=max_lag, **CRITIC)
     weights = load(run.path / "checkpoints" / "latest").weights
+    layers = Layers.of(weights, ["critic_body.0", "critic_head"])
     observations = np.array([(place, noise) for place in range(positions) for noise in (0.1, 0.5, 0.9)], np.float32)
-    values = NumpyMLP(["critic_body.0", "critic_head"], weights, "tanh").forward(observations)[:, 0]
+    values = MLP(layers.sizes, "tanh").forward(layers, observations)[:, 0]
     # A truncation that is taken for a termination, or the other way round, is off by several times as much.
     np.testing.assert_allclose(values, exact_values(f"offbeat/{env}-v0", observations, GAMMA), atol=0.4)
 

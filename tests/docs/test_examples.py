@@ -279,18 +279,18 @@ def own_algorithm(monkeypatch) -> Iterator[Any]:
 @pytest.mark.parametrize("weight", [0.0, 0.9])
 def test_an_algorithm_of_ones_own_learns_towards_the_targets_of_its_paper(own_algorithm, weight):
     config = own_algorithm.MunchausenConfig(hidden_sizes=(4,), temperature=0.2, munchausen_weight=weight)
-    algorithm = own_algorithm.MunchausenDQN(config, new_dqn(config)._spec, seed=0)
-    sampled = random_samples(algorithm._spec, 20, 0)
+    algorithm = own_algorithm.MunchausenDQN(config, new_dqn(config).spec, seed=0)
+    sampled = random_samples(algorithm.spec, 20, 0)
     minibatch = algorithm.minibatch(sampled, stream(0, "test"))
     rows = ("reward", "discount", "action", "observation", "next_observation")
     expected = []
     for reward, discount, action, observation, following in zip(*(minibatch[name] for name in rows), strict=True):
-        values, after = (algorithm._ema_network(seen).double().detach().numpy() for seen in (observation, following))
+        values, after = (algorithm.ema_network(seen).double().detach().numpy() for seen in (observation, following))
         policy, policy_after = (np.exp(v / 0.2) / np.exp(v / 0.2).sum() for v in (values, after))
         sure = max(-1.0, 0.2 * np.log(policy[action]))
         soft = sum(p * (v - 0.2 * np.log(p)) for p, v in zip(policy_after, after, strict=True))
         expected.append(float(reward) + weight * sure + float(discount) * soft)
-    torch.testing.assert_close(algorithm._targets(minibatch).double(), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(algorithm.targets(minibatch).double(), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 def test_it_refuses_a_setting_that_its_formula_has_no_room_for(own_algorithm):

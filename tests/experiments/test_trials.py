@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.reference.specs import TINY, grid, spec_text
 
-from offbeat.algorithms.on_policy import OnPolicyConfig
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.cli import main
 from offbeat.cli.train import Train
 from offbeat.core.errors import ConfigError

@@ -96,7 +96,8 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     slot["observation"][..., 1] = 0.5
     slot["valid"][:] = True
     prepared = parts.algorithm.prepare(slot)
-    values = parts.algorithm._values(prepared)
+    normalized = parts.algorithm.passes.values(prepared)
+    values = normalized * float(saved.weights["return_std"][0])
     return np.asarray(values.detach().numpy()[: len(ages), 0])
 
 

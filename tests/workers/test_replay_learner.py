@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.replay_runs import updates_due
 
-from offbeat.algorithms import off_policy
-from offbeat.algorithms.sac import CRITIC, SAC, SACConfig
+from offbeat.algorithms import replay_config
+from offbeat.algorithms.sac import CRITIC, SAC
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
@@ -61,7 +62,7 @@ class Bench:
         slabs = [*shape.slabs(fields), *weight_slabs(published_layout(spec).size, self.pace.versions)]
         arrays = private_arena(slabs)
         self.rings, self.weights = Rings(shape, fields, arrays), Weights(arrays)
-        with patch.object(off_policy, "Replay", Heard):
+        with patch.object(replay_config, "Replay", Heard):
             replay = config.replay(self.rings)
         assert isinstance(replay, Heard)
         self.replay = replay

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from offbeat.core.types import Tree
 from offbeat.models.inputs import one_hot_inputs
-from offbeat.models.numpy_policy import OBSERVATION_CLIP
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
+from offbeat.models.tensor_inputs import normalized
 
 
 class Statistics:
@@ -37,8 +37,7 @@ class Statistics:
         """Return observations [..., inputs] as the networks see them."""
         if not self._of_observations:
             return observation
-        clip = float(OBSERVATION_CLIP)
-        return ((observation - self._mean) * self._scale).clamp_(-clip, clip)
+        return normalized(observation, self._mean, self._scale)
 
     def update(self, observations: Tensor, returns: Tensor) -> None:
         """Take in raw observations [M, inputs] and returns [M] in units of reward, and fix what comes next."""

@@ -18,8 +18,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Name, build, in_short
 from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
 from offbeat.envs.encoding import action_encoder, apart
-from offbeat.models.numpy_policy import ActingPolicy
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
 from offbeat.models.spec import ENCODERS as OUR_ENCODERS
 from offbeat.models.spec import PolicySpec

@@ -215,7 +215,7 @@ def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] 
 
 def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
-    from offbeat.algorithms.analytic import autograd_notice
+    from offbeat.algorithms import fast_paths
     from offbeat.runtime.saved_state import misfits_refused
 
     statistics = None
@@ -227,7 +227,7 @@ def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str
         loop.start(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
     warnings = parts.config.settings.warnings(parts.config.run.steps)
-    notice = autograd_notice(type(parts.algorithm))
+    notice = fast_paths.autograd_notice(parts.algorithm)
     return "; ".join(filter(None, (origin, reason, warnings, notice)))
 
 

@@ -22,7 +22,7 @@ from offbeat.core.threads import limit, usable_cores
 from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import PolicyPlan

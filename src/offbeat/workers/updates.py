@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms.base import Algorithm, Minibatch, Stage
+from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, Stage
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
 from offbeat.models.flat import FlatAdam
@@ -127,7 +127,8 @@ class Updates:
         """Change a stage's group by its gradients, if they are finite; return whether they were."""
         group = self._algorithm.groups[stage.group]
         gradients = group.parameters.gradients
-        loss, metrics = _differentiate(stage, minibatch, gradients)
+        result = _differentiate(stage, minibatch, gradients)
+        loss = float(result.loss)
         norm = float(torch.linalg.vector_norm(gradients))
         if not (math.isfinite(norm) and math.isfinite(loss)):
             return False
@@ -135,8 +136,8 @@ class Updates:
             gradients.mul_(group.max_grad_norm / (norm + 1e-6))
         self._adam[stage.group].step(rate)
         if stage.after is not None:
-            stage.after()
-        collected.add({**metrics, _norm_of(stage, self._algorithm): norm})
+            stage.after(result)
+        collected.add({**result.metrics, _norm_of(stage, self._algorithm): norm})
         return True
 
     def _refuse(self, collected: UpdateMetrics) -> None:
@@ -168,14 +169,13 @@ def _norm_of(stage: Stage, algorithm: Algorithm) -> str:
     return "grad_norm" if len(algorithm.stages) == 1 else f"grad_norm_{stage.name}"
 
 
-def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> tuple[float, Mapping[str, Any]]:
-    """Put a stage's gradients into its group's buffer; return the loss and the metrics to report."""
+def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> LossResult:
+    """Put a stage's gradients into its group's buffer; return the loss, detached, and what came with it."""
     if stage.gradients is not None:
-        loss, metrics = stage.gradients(minibatch)
-    else:
-        gradients.zero_()
-        loss, metrics = stage.loss(minibatch)
-        if isinstance(loss, Tensor):
-            loss.backward()  # type: ignore[no-untyped-call]
-            loss = loss.detach()
-    return float(loss), metrics
+        return stage.gradients(minibatch)
+    gradients.zero_()
+    result = stage.loss(minibatch)
+    if not isinstance(result.loss, Tensor):
+        return result
+    result.loss.backward()  # type: ignore[no-untyped-call]
+    return result._replace(loss=result.loss.detach())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offbeat.algorithms.base import policy_of
-from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree

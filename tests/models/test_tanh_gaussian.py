@@ -11,28 +11,28 @@ from hypothesis import strategies as st
 from tests.reference.models import random_observation, random_vector
 from tests.reference.sac import BOUNDED, sac_spec, sac_specs, tanh_gaussian
 
-from offbeat.algorithms.sac import SACConfig
+from offbeat.algorithms.sac_config import SACConfig
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.distributions import TanhGaussian
 from offbeat.models.flat import FlatParameters
 from offbeat.models.inputs import flatten
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.policy_network import PolicyNetwork, Uniform
 from offbeat.models.published import parameter_shapes, published_layout
-from offbeat.models.soft_policy import SoftPolicy
 from offbeat.models.spec import PolicySpec
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def soft_policy(spec: PolicySpec, seed: int = 0) -> SoftPolicy:
-    return SoftPolicy(spec, generator=torch.Generator().manual_seed(seed))
+def soft_policy(spec: PolicySpec, seed: int = 0) -> PolicyNetwork:
+    return PolicyNetwork(spec, Uniform(torch.Generator().manual_seed(seed)), head_gain=1.0)
 
 
-def both(spec: PolicySpec, random: np.random.Generator) -> tuple[NumpyPolicy, SoftPolicy]:
+def both(spec: PolicySpec, random: np.random.Generator) -> tuple[ActingPolicy, PolicyNetwork]:
     """Return the policy in NumPy and in torch, on the same published vector."""
     vector = random_vector(spec, random)
     if spec.uniform_start:
         published_layout(spec).views(vector)["uniform"][:] = 0
-    policy, module = NumpyPolicy(spec), soft_policy(spec)
+    policy, module = make_policy(spec), soft_policy(spec)
     policy.load(vector)
     flat = FlatParameters(module)
     flat.values[:] = torch.from_numpy(vector[: flat.layout.size])
@@ -50,7 +50,7 @@ class Noise:
         return self._noise.astype(dtype)
 
 
-def seen(spec: PolicySpec, policy: NumpyPolicy, observation: dict[str, np.ndarray]) -> torch.Tensor:
+def seen(spec: PolicySpec, policy: ActingPolicy, observation: dict[str, np.ndarray]) -> torch.Tensor:
     x = torch.from_numpy(flatten(spec.vectors, observation))
     if spec.normalize:
         arrays = policy._arrays

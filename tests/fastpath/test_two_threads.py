@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 import torch
 
-from offbeat.models.two_threads import TwoThreadExecutor
+from offbeat.fastpath.two_threads import TwoThreadExecutor
 
 THREADS = pytest.mark.parametrize("threads", [1, 2])
 

@@ -1,6 +1,6 @@
-"""SAC's losses for a box and their gradients by hand, on a CPU, shared by two threads: autograd's results, sooner.
+"""Analytic gradients of SAC's losses for a box, on a CPU, shared by two threads: the results of autograd, faster.
 
-``tests/algorithms/test_sac_gradients.py`` holds them to autograd. With M the rows, alpha the temperature, u = mean +
+``tests/fastpath/test_sac_gradients.py`` compares them with autograd. With M the rows, alpha the temperature, u = mean +
 sigma noise, a = tanh(u), and d f the derivative of the mean loss by f:
 
     log pi(a|s) = sum over dimensions of -noise^2 / 2 - log sigma - log(1 - a^2) - log(2 pi) / 2
@@ -32,11 +32,12 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult
+from offbeat.fastpath.kernels import fastest_kernels
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
+from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.flat import FlatParameters
-from offbeat.models.linear import F32, Layers, Pass, Products, products
 from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
-from offbeat.models.two_threads import Step, TwoThreadExecutor
 
 Rows = Mapping[str, F32]
 """A minibatch: name -> [M, ...]."""
@@ -51,7 +52,7 @@ class Networks(NamedTuple):
     policy: Layers
     critics: list[Layers]
     ema: list[Layers]
-    kernels: Products
+    kernels: Kernels
 
 
 class SACGradients:
@@ -69,8 +70,9 @@ class SACGradients:
         *,
         temperature: Callable[[], float],
         executor: TwoThreadExecutor,
+        weighted: bool = False,
         draw_ahead: bool = True,
-        kernels: Products | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
         """Read and write these parameters.
 
@@ -82,17 +84,19 @@ class SACGradients:
             ema: their slow copies, one flat tensor of the same layout.
             temperature: returns alpha.
             executor: whose threads do the work.
+            weighted: whether minibatches have weights.
             draw_ahead: whether each critic stage is followed by a policy stage on the same minibatch, the policy as it
                 is: its observations are then sent through the policy in the critic stage, where a thread has time.
-            kernels: whose products; None: those that are the quickest here.
+            kernels: the operators; None: the fastest ones here.
         """
-        self._temperature, self._executor, self._ahead = temperature, executor, draw_ahead
+        self._temperature, self._executor = temperature, executor
+        self._weighted, self._ahead = weighted, draw_ahead
         self._networks = Networks(
             spec,
             _policy_layers(spec, policy.layout, policy.values.numpy()),
             _critic_layers(critics.layout, critics.values.numpy()),
             _critic_layers(critics.layout, ema.numpy()),
-            kernels or products(),
+            kernels or fastest_kernels(),
         )
         self._critic_gradients = _critic_layers(critics.layout, critics.gradients.numpy())
         # The second half of the rows has its gradients apart, until they are added.
@@ -103,7 +107,8 @@ class SACGradients:
 
     def errors(self) -> F32:
         """Return the mean over the critics of |Q_e - y| in the last critic stage, [M]."""
-        result: F32 = np.abs(self._work.errors).mean(axis=0)
+        errors = self._work.errors
+        result: F32 = np.add.reduce(np.abs(errors), axis=0) / np.float32(len(errors))
         return result
 
     def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
@@ -111,15 +116,16 @@ class SACGradients:
 
         Args:
             minibatch: observation, next_observation [M, inputs], action, noise, next_noise [M, A], reward, discount
-                [M] and perhaps weight [M], all float32.
+                [M] and, if weighted, weight [M], all float32.
         """
         rows, work = self._take(minibatch), self._work
         alpha = np.float32(self._temperature())
+        weight = rows["weight"] if self._weighted else work.ones
         self._sent = None  # what was sent before is overwritten
         self._executor.run(
             (partial(work.draw_next, rows), partial(work.prepare, rows, ahead=self._ahead)),
             _dealt(work.value_next),
-            _dealt(work.learn_critics, rows, alpha, self._critic_gradients),
+            _dealt(work.learn_critics, rows, weight, alpha, self._critic_gradients),
         )
         self._sent = minibatch if self._ahead else None
         loss = sum(work.losses)
@@ -173,18 +179,18 @@ class Work:
         self.size = size
         self._networks = networks
         ensemble, inputs = len(networks.critics), networks.critics[0].sizes[0]
-        self._next_pass, self._policy_pass = (self._pass(networks.policy) for _ in range(2))
+        self._next_policy, self._policy = (self._mlp(networks.policy) for _ in range(2))
         self._joined, self._joined_next, self._joined_drawn = (np.zeros((size, inputs), np.float32) for _ in range(3))
         self.values, self._next_values, self.errors = (np.zeros((ensemble, size), np.float32) for _ in range(3))
         self.losses = [0.0] * ensemble
-        self._passes = [self._pass(networks.critics[0]) for _ in networks.critics]
+        self._critics = [self._mlp(networks.critics[0]) for _ in networks.critics]
         self._d_action = np.zeros((size, networks.spec.action_size), np.float32)
-        self._ones = np.ones(size, np.float32)
+        self.ones = np.ones(size, np.float32)
         middle = (size + 1) // 2
         self._halves = slice(0, middle), slice(middle, size)
 
-    def _pass(self, layers: Layers) -> Pass:
-        return Pass(layers.sizes, self.size, self._networks.spec.activation, self._networks.kernels)
+    def _mlp(self, layers: Layers) -> MLP:
+        return MLP(layers.sizes, self._networks.spec.activation, self._networks.kernels, rows=self.size)
 
     def _turn(self, thread: int) -> range:
         """Return the critics that are this thread's."""
@@ -195,7 +201,7 @@ class Work:
     def draw_next(self, rows: Rows) -> None:
         """Draw a' for s'."""
         with _unheeding():
-            output = self._next_pass.forward(self._networks.policy, rows["next_observation"])
+            output = self._next_policy.forward(self._networks.policy, rows["next_observation"])
             self._drawn_next = Draw(output, rows["next_noise"])
         _join(rows["next_observation"], self._drawn_next.action, out=self._joined_next)
 
@@ -207,7 +213,7 @@ class Work:
 
     def _send(self, rows: Rows) -> None:
         with _unheeding():
-            self._output = self._policy_pass.forward(self._networks.policy, rows["observation"])
+            self._output = self._policy.forward(self._networks.policy, rows["observation"])
 
     def draw(self, rows: Rows, *, ahead: bool) -> None:
         """Draw a for s; `ahead` as it was in `prepare`."""
@@ -221,22 +227,22 @@ class Work:
         """Value (s', a') by the slow copies."""
         with _unheeding():
             for e in self._turn(thread):
-                self._next_values[e] = self._passes[e].forward(self._networks.ema[e], self._joined_next)[:, 0]
+                self._next_values[e] = self._critics[e].forward(self._networks.ema[e], self._joined_next)[:, 0]
 
-    def learn_critics(self, thread: int, rows: Rows, alpha: np.float32, gradients: list[Layers]) -> None:
+    def learn_critics(self, thread: int, rows: Rows, weight: F32, alpha: np.float32, gradients: list[Layers]) -> None:
         """Write the gradients of this thread's critics."""
         with _unheeding():
             # y is cheaper to compute in each thread than to wait for.
             soft = self._next_values.min(axis=0) - alpha * self._drawn_next.log_prob
             targets = rows["reward"] + rows["discount"] * soft
-            weight = rows.get("weight", self._ones) * np.float32(1 / self.size)
+            weight = weight * np.float32(1 / self.size)
             for e in self._turn(thread):
                 layers, errors = self._networks.critics[e], self.errors[e]
-                self.values[e] = self._passes[e].forward(layers, self._joined)[:, 0]
+                self.values[e] = self._critics[e].forward(layers, self._joined)[:, 0]
                 np.subtract(self.values[e], targets, out=errors)
                 d = weight * errors
                 self.losses[e] = 0.5 * float(d.dot(errors))
-                self._passes[e].backward(layers, d[:, None], gradients[e])
+                self._critics[e].backward(layers, d[:, None], gradients[e])
 
     # --- policy ---------------------------------------------------------------------------------------------
 
@@ -244,7 +250,7 @@ class Work:
         """Value (s, a) as drawn."""
         with _unheeding():
             for e in self._turn(thread):
-                self.values[e] = self._passes[e].forward(self._networks.critics[e], self._joined_drawn)[:, 0]
+                self.values[e] = self._critics[e].forward(self._networks.critics[e], self._joined_drawn)[:, 0]
 
     def differentiate_values(self, thread: int) -> None:
         """Write the derivative by a of -min_e Q_e / M, in the rows in which this thread's critics are the least."""
@@ -255,14 +261,14 @@ class Work:
                 rows = np.flatnonzero(least == e)
                 d = np.full((len(rows), 1), -1 / self.size, np.float32)
                 layers = self._networks.critics[e]
-                self._d_action[rows] = self._passes[e].input_gradient(layers, d, rows, actions)
+                self._d_action[rows] = self._critics[e].input_gradient(layers, d, rows, actions)
 
     def learn_policy(self, thread: int, alpha: np.float32, gradients: list[Layers]) -> None:
         """Write the policy's gradients from this thread's half of the rows."""
         half = self._halves[thread]
         with _unheeding():
             d = self.drawn.gradient(self._d_action, alpha * np.float32(1 / self.size), half)
-            self._policy_pass.backward(self._networks.policy, d, gradients[thread], half)
+            self._policy.backward(self._networks.policy, d, gradients[thread], half)
 
 
 class Draw:
@@ -292,9 +298,7 @@ class Draw:
 
 
 def _policy_layers(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
-    views: dict[str, F32] = layout.views(flat)
-    names = spec.layer_names()
-    return Layers([views[f"{name}.weight"] for name in names], [views[f"{name}.bias"] for name in names])
+    return Layers.of(layout.views(flat), spec.layer_names())
 
 
 def _critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:

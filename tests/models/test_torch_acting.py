@@ -10,14 +10,14 @@ import torch
 from tests.reference.models import policy_spec, random_observation, random_vector
 
 from offbeat.core.types import Leaf
+from offbeat.fastpath.acting import NumpyNetwork
+from offbeat.models.acting import make_policy
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
-from offbeat.models.numpy_policy import NumpyPolicy
-from offbeat.models.policies import make_policy
 from offbeat.models.policy_network import Remembered
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.torch_policy import TorchPolicy
+from offbeat.models.torch_acting import TorchNetwork
 
 IMAGES = (Leaf("observation/image", (36, 36, 3), "uint8"), Leaf("observation/place", (3,), "float32"))
 SPECS = {
@@ -62,7 +62,7 @@ def test_it_acts_by_the_network_that_is_learned(spec):
     random = np.random.default_rng(3)
     network, vector = published(spec)
     policy = make_policy(spec)
-    assert isinstance(policy, TorchPolicy)
+    assert isinstance(policy.network, TorchNetwork)
     policy.load(vector)
     observation = random_observation(spec, 4, random)
     state = random.normal(size=(4, spec.state_size)).astype(np.float32)
@@ -120,7 +120,7 @@ def test_a_core_without_a_state_is_refused():
 
 
 def test_a_plain_spec_acts_in_numpy():
-    assert isinstance(make_policy(policy_spec("discrete")), NumpyPolicy)
+    assert isinstance(make_policy(policy_spec("discrete")).network, NumpyNetwork)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

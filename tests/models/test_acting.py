@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from offbeat.core.types import Tree
 from offbeat.models import sampling
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 
@@ -50,7 +50,7 @@ def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, see
     random = np.random.default_rng(seed)
     vector = random_vector(spec, random)
     model, _ = flat_actor_critic(spec, vector, shared=shared)
-    policy = NumpyPolicy(spec)
+    policy = make_policy(spec)
     policy.load(vector)
     for rows in row_counts:  # buffers are kept from call to call
         observation = random_observation(spec, rows, random)
@@ -66,7 +66,7 @@ def test_what_is_recorded_is_torchs_log_probability_of_the_action(spec, seed):
     random = np.random.default_rng(seed)
     vector = random_vector(spec, random)
     model, _ = flat_actor_critic(spec, vector)
-    policy = NumpyPolicy(spec)
+    policy = make_policy(spec)
     policy.load(vector)
     observation = random_observation(spec, 7, random)
     acted = policy.act(observation, random)
@@ -81,7 +81,7 @@ def test_what_is_recorded_is_torchs_log_probability_of_the_action(spec, seed):
 def test_an_action_stays_as_it_was_when_the_policy_acts_again():
     spec = policy_spec("box")
     random = np.random.default_rng(0)
-    policy = NumpyPolicy(spec)
+    policy = make_policy(spec)
     policy.load(random_vector(spec, random))
     greedy = policy.greedy(random_observation(spec, 4, random))
     sampled = policy.act(random_observation(spec, 4, random), random).action
@@ -96,7 +96,7 @@ def test_an_action_stays_as_it_was_when_the_policy_acts_again():
 def test_actions_are_uniform_while_the_flag_says_so(action):
     spec = replace(policy_spec(action), uniform_start=True)
     random = np.random.default_rng(0)
-    policy, vector, observation = NumpyPolicy(spec), random_vector(spec, random), random_observation(spec, 6, random)
+    policy, vector, observation = make_policy(spec), random_vector(spec, random), random_observation(spec, 6, random)
     flag = published_layout(spec).views(vector)["uniform"]
     flag[:] = 1
     policy.load(vector)
@@ -116,14 +116,14 @@ def test_loaded_weights_are_a_copy():
     spec = policy_spec("discrete")
     random = np.random.default_rng(0)
     vector, observation = random_vector(spec, random), random_observation(spec, 3, random)
-    policy = NumpyPolicy(spec)
+    policy = make_policy(spec)
     policy.load(vector)
     before = policy.forward(observation).copy()
     vector += 1
     np.testing.assert_array_equal(policy.forward(observation), before)
 
 
-@pytest.mark.parametrize("module", ["offbeat", "offbeat.models.numpy_policy", "offbeat.workers.actor"])
+@pytest.mark.parametrize("module", ["offbeat", "offbeat.fastpath.acting", "offbeat.workers.actor"])
 def test_acting_does_not_import_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,31 +9,34 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from offbeat.models import linear
-from offbeat.models.linear import WIDE, Layers, NumpyProducts, OneDNNProducts, Pass, Products
+from offbeat.fastpath import kernels as library
+from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels, fastest_kernels
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, NumpyKernels
+from offbeat.models import onednn
+from offbeat.models.onednn import WIDE
 
-WAYS: list[Products] = [NumpyProducts()]
-if linear.onednn_works():
-    WAYS.append(OneDNNProducts())
+WAYS: list[Kernels] = [NumpyKernels(), BlasKernels()]
+if onednn.works():
+    WAYS.append(OneDNNKernels())
 
 seeds = st.integers(0, 2**31 - 1)
 # Both sides of the width from which on oneDNN takes over, and one output, which has products of its own.
 widths = st.sampled_from([1, 2, 7, WIDE - 1, WIDE, WIDE + 1, 2 * WIDE + 3])
 
 
-def arrays(seed: int, *shapes: tuple[int, ...]) -> list[linear.F32]:
+def arrays(seed: int, *shapes: tuple[int, ...]) -> list[F32]:
     random = np.random.default_rng(seed)
     return [random.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
-def assert_close(actual: linear.F32, expected: NDArray[Any]) -> None:
+def assert_close(actual: F32, expected: NDArray[Any]) -> None:
     """Within 1e-5 of the largest."""
     assert actual.shape == expected.shape
     assert np.abs(actual - expected).max(initial=0) <= 1e-5 * np.abs(expected).max(initial=1)
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: type(way).__name__)
-def way(request) -> Products:
+def way(request) -> Kernels:
     return request.param
 
 
@@ -66,7 +69,7 @@ def test_products_leave_what_they_read(way):
         np.testing.assert_array_equal(now, then)
 
 
-@pytest.mark.skipif(len(WAYS) == 1, reason="torch has no oneDNN here")
+@pytest.mark.skipif(len(WAYS) == 2, reason="torch has no oneDNN here")
 @pytest.mark.parametrize(
     ("rows", "inputs", "outputs", "forward", "backward"),
     [
@@ -83,54 +86,29 @@ def test_wide_products_are_onednns_and_narrow_ones_are_not(monkeypatch, rows, in
         seen.append(relu)
         return original(*given, relu=relu)
 
-    original = linear._linear
-    monkeypatch.setattr(linear, "_linear", note)
+    original = onednn.linear
+    monkeypatch.setattr(onednn, "linear", note)
     x, weight, bias, d = arrays(0, (rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
-    OneDNNProducts().forward(x, weight, bias, np.empty_like(d), relu=True)
+    OneDNNKernels().forward(x, weight, bias, np.empty_like(d), relu=True)
     assert seen == [True] * forward
-    OneDNNProducts().input_gradient(d, weight, np.empty_like(x))
-    OneDNNProducts().weight_gradient(d, x, np.empty_like(weight))
+    OneDNNKernels().input_gradient(d, weight, np.empty_like(x))
+    OneDNNKernels().weight_gradient(d, x, np.empty_like(weight))
     assert seen == [True] * forward + [False, False] * backward
 
 
 @pytest.mark.parametrize(
     ("kernels", "works", "expected"),
     [
-        ("SkylakeX", True, NumpyProducts),
-        ("Haswell", True, OneDNNProducts),
-        ("", True, OneDNNProducts),
-        ("Haswell", False, NumpyProducts),
+        ("SkylakeX", True, BlasKernels),
+        ("Haswell", True, OneDNNKernels),
+        ("", True, OneDNNKernels),
+        ("Haswell", False, BlasKernels),
     ],
 )
 def test_the_choice_depends_on_the_machine(monkeypatch, kernels, works, expected):
-    monkeypatch.setattr(linear, "blas_kernels", lambda: kernels)
-    monkeypatch.setattr(linear, "onednn_works", lambda: works)
-    assert type(linear.products.__wrapped__()) is expected
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
-def test_where_torch_has_onednn_it_is_found_to_work():
-    assert linear.onednn_works()
-
-
-def failing(*_arguments, **_keywords):
-    raise NotImplementedError("no such operator on this machine")
-
-
-def of_another_meaning(x, weight, bias, *, relu):
-    result = x @ weight.T if bias is None else x @ weight.T + bias
-    return result + 0.01 if relu else result
-
-
-@pytest.mark.parametrize("operator", [failing, of_another_meaning])
-def test_an_operator_that_does_not_do_what_it_should_is_not_used(monkeypatch, operator):
-    monkeypatch.setattr(linear, "_linear", operator)
-    assert not linear.onednn_works.__wrapped__()
-
-
-def test_an_operator_that_is_not_there_is_not_used(monkeypatch):
-    monkeypatch.setattr(torch.ops, "mkldnn", object())
-    assert not linear.onednn_works.__wrapped__()
+    monkeypatch.setattr(library, "blas_kernels", lambda: kernels)
+    monkeypatch.setattr(onednn, "works", lambda: works)
+    assert type(fastest_kernels.__wrapped__()) is expected
 
 
 # --- networks -----------------------------------------------------------------------------------------------
@@ -142,9 +120,7 @@ def network(seed: int, sizes: list[int]) -> Layers:
     return Layers([0.3 * weight for weight in weights], biases)
 
 
-def differentiated(
-    layers: Layers, x: linear.F32, d: linear.F32, activation: str
-) -> tuple[linear.F32, Layers, linear.F32]:
+def differentiated(layers: Layers, x: F32, d: F32, activation: str) -> tuple[F32, Layers, F32]:
     """Return output, parameter gradients and input gradient by autograd, in float64."""
     values = [torch.from_numpy(a).double().requires_grad_() for a in (x, *layers.weights, *layers.biases)]
     depth = len(layers.weights)
@@ -169,18 +145,18 @@ def differentiated(
     st.data(),
 )
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: type(way).__name__)
-def test_a_pass_goes_forward_and_back(way, seed, sizes, rows, activation, data):
+def test_mlp_goes_forward_and_back(way, seed, sizes, rows, activation, data):
     layers, (x, d) = network(seed, sizes), arrays(seed + 2, (rows, sizes[0]), (rows, sizes[-1]))
     output, gradients, of_x = differentiated(layers, x, d, activation)
-    a_pass = Pass(layers.sizes, rows, activation, way)
-    assert_close(a_pass.forward(layers, x).copy(), output)
+    mlp = MLP(layers.sizes, activation, way)
+    assert_close(mlp.forward(layers, x).copy(), output)
 
     some = np.array(sorted(data.draw(st.sets(st.integers(0, rows - 1)))), np.intp)
     inputs = slice(data.draw(st.integers(0, sizes[0] - 1)), None)
-    assert_close(a_pass.input_gradient(layers, d[some], some, inputs), of_x[some, inputs])
+    assert_close(mlp.input_gradient(layers, d[some], some, inputs), of_x[some, inputs])
 
     written = network(seed + 3, sizes)
-    a_pass.backward(layers, d, written)
+    mlp.backward(layers, d, written)
     for actual, expected in zip(
         (*written.weights, *written.biases), (*gradients.weights, *gradients.biases), strict=True
     ):
@@ -189,12 +165,12 @@ def test_a_pass_goes_forward_and_back(way, seed, sizes, rows, activation, data):
 
 def test_the_gradients_of_parts_of_the_rows_add_up(way):
     layers, (x, d) = network(0, [5, 64, 60, 2]), arrays(1, (101, 5), (101, 2))
-    a_pass = Pass(layers.sizes, 101, "tanh", way)
+    mlp = MLP(layers.sizes, "tanh", way)
     _, whole, _ = differentiated(layers, x, d, "tanh")
-    a_pass.forward(layers, x)
+    mlp.forward(layers, x)
     parts = [network(2 + i, layers.sizes) for i in range(2)]
     for part, rows in zip(parts, (slice(0, 51), slice(51, 101)), strict=True):
-        a_pass.backward(layers, d[rows], part, rows)
+        mlp.backward(layers, d[rows], part, rows)
     for i in range(3):
         assert_close(parts[0].weights[i] + parts[1].weights[i], whole.weights[i])
         assert_close(parts[0].biases[i] + parts[1].biases[i], whole.biases[i])

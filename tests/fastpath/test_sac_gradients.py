@@ -14,20 +14,19 @@ from hypothesis import strategies as st
 from tests.reference import sac_gradients as twin
 from torch import Tensor
 
-from offbeat.algorithms.sac_gradients import SACGradients
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.models import linear
+from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels
+from offbeat.fastpath.sac_gradients import SACGradients
+from offbeat.fastpath.two_threads import TwoThreadExecutor
+from offbeat.models import onednn
 from offbeat.models.critics import Critics
 from offbeat.models.dense import Unfilled
 from offbeat.models.flat import FlatParameters
-from offbeat.models.linear import NumpyProducts, OneDNNProducts
-from offbeat.models.policy_network import Body
-from offbeat.models.soft_policy import SoftPolicy
+from offbeat.models.policy_network import Body, PolicyNetwork, Uniform
 from offbeat.models.spec import Activation, PolicySpec
-from offbeat.models.two_threads import TwoThreadExecutor
 
 ALPHA = 0.3
-KERNELS = [NumpyProducts(), OneDNNProducts()] if linear.onednn_works() else [NumpyProducts()]
+KERNELS = [BlasKernels(), OneDNNKernels()] if onednn.works() else [BlasKernels()]
 Minibatch = dict[str, Tensor]
 
 
@@ -48,7 +47,7 @@ class Networks:
         leaves = (Leaf("observation", (inputs,), "float32"),)
         self.spec = PolicySpec(leaves, box, hidden, activation, "tanh_gaussian", normalize=False)
         generator = torch.Generator().manual_seed(seed)
-        self.policy = FlatParameters(SoftPolicy(self.spec, generator=generator))
+        self.policy = FlatParameters(PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0))
         body = Body(replace(self.spec, hidden_sizes=()), Unfilled())
         settings: Any = {"critics": critics, "choices": None, "action_size": actions, "generator": generator}
         ensemble = Critics(body, hidden, activation, **settings)
@@ -135,13 +134,13 @@ def assert_as_autograd(
     for group in (networks.policy, networks.critics):
         for view in group.layout.views(group.gradients).values():
             view.fill_(torch.nan)  # all of them are to be written
-    loss, metrics = fast.critic(minibatch)
+    loss, metrics, _ = fast.critic(minibatch)
     assert loss == pytest.approx(expected.critic_loss, rel=1e-5, abs=1e-5)
     assert metrics["critic_loss"] == loss
     assert_near(networks.critics.gradients, expected.critic_gradient, floor)
     assert_near(fast.errors(), expected.errors, floor)
 
-    loss, metrics = fast.policy(minibatch)
+    loss, metrics, _ = fast.policy(minibatch)
     assert loss == pytest.approx(expected.policy_loss, rel=1e-5, abs=1e-5)
     assert metrics["policy_loss"] == loss
     assert metrics["entropy"] == pytest.approx(-float(expected.log_prob.mean()), rel=1e-5, abs=1e-5)
@@ -173,7 +172,7 @@ def test_losses_and_gradients_are_autograds(
     minibatch = networks.minibatch(rows, weighted=weighted, seed=seed + 1)
     expected = Expected(networks, minibatch)
     assume(expected.margin > 1e-5)
-    fast = networks.fast(threads, draw_ahead=draw_ahead)
+    fast = networks.fast(threads, draw_ahead=draw_ahead, weighted=weighted)
     # With so few rows all of them may come out near 0, as differences of numbers near 1.
     assert_as_autograd(networks, fast, minibatch, expected, floor=1.0)
 
@@ -224,11 +223,11 @@ def test_one_and_two_threads_give_the_same_bits(kernels, rows, critics):
     minibatch = networks.minibatch(rows, weighted=True)
     results = []
     for threads in (1, 2, 2, 1):
-        with_team = networks.fast(threads, kernels=kernels)
+        fast = networks.fast(threads, kernels=kernels, weighted=True)
         for _ in range(3):
-            critic, policy = with_team.critic(minibatch), with_team.policy(minibatch)
+            critic, policy = fast.critic(minibatch), fast.policy(minibatch)
             gradients = networks.critics.gradients.tolist() + networks.policy.gradients.tolist()
-            results.append((critic, policy, gradients, with_team.errors().tolist(), with_team.log_prob.tolist()))
+            results.append((critic, policy, gradients, fast.errors().tolist(), fast.log_prob.tolist()))
     assert all(result == results[0] for result in results[1:])
 
 
@@ -288,7 +287,7 @@ def test_changed_parameters_and_temperatures_are_seen(networks):
         values.mul_(1.2)
     assert_as_autograd(networks, fast, minibatch, Expected(networks, minibatch))
     alpha[0] = 2.0
-    (critic, _), (policy, metrics) = fast.critic(minibatch), fast.policy(minibatch)
+    (critic, *_), (policy, metrics, _) = fast.critic(minibatch), fast.policy(minibatch)
     assert critic != pytest.approx(Expected(networks, minibatch).critic_loss)
     at_first = Expected(networks, minibatch).policy_loss
     assert policy == pytest.approx(at_first - (2.0 - ALPHA) * float(metrics["entropy"]), rel=1e-5)
