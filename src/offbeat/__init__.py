@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from offbeat.api.train import Run, resume, train
     from offbeat.config.registry import register_algorithm, register_encoder
     from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
-    from offbeat.envs.make import register_env
+    from offbeat.envs.registration import register_env
     from offbeat.exporting.export import export
 
 __version__ = "0.1.0"
@@ -44,7 +44,7 @@ _HOMES = {
     "load": "offbeat.api.load",
     "register_algorithm": "offbeat.config.registry",
     "register_encoder": "offbeat.config.registry",
-    "register_env": "offbeat.envs.make",
+    "register_env": "offbeat.envs.registration",
     "Run": "offbeat.api.train",
     "resume": "offbeat.api.train",
     "train": "offbeat.api.train",

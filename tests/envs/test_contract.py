@@ -11,11 +11,10 @@ from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, Ma
 
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed, stream
+from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.contract import Envs, Snapshots
-from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FiniteCheck, empty_rows
-from offbeat.envs.spaces import random_actions
 
 KNOWN = ["ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep"]
 LOOPED = [
@@ -233,7 +232,7 @@ def test_rows_are_those_of_gymnasium_itself(env_id: str) -> None:
     actions = actions_of(envs, 300)
     rows = collect(envs, actions)
     encode = action_encoder(envs.spec.action)
-    handed = [list(apart(envs.spec.action, encode(action))) for action in actions]
+    handed = [list(split_columns(envs.spec.action, encode(action))) for action in actions]
     for column in range(COLUMNS):
         taken = [columns[column] for columns in handed]
         observation, plain = plain_rows(env_id, derive_seed(3, "env", 0, 0, column), taken)
@@ -277,8 +276,8 @@ def test_actions_may_be_overwritten_once_they_are_sent() -> None:
     [
         ("LateNaN", "observation is NaN or infinite"),
         ("NaNReward", "reward is NaN or infinite"),
-        ("WrongShape", r"shape \(1,\) where its space says \(3,\)"),
-        ("WrongDtype", "of float32 where its space says uint8"),
+        ("WrongShape", r"shape \(1,\) where its space declares \(3,\)"),
+        ("WrongDtype", "of float32 where its space declares uint8"),
         ("ArrayReward", "ValueError"),
         ("OldReset", "reset"),
         ("OldStep", "step"),

@@ -15,7 +15,8 @@ from tests.reference.registries import registries_kept
 
 import offbeat
 from offbeat.core.errors import ConfigError
-from offbeat.envs.make import make_envs, registered
+from offbeat.envs.make import make_envs
+from offbeat.envs.registration import registered
 
 PLACE = "tests.reference.own_code:Pole"
 
@@ -65,11 +66,11 @@ def test_the_same_may_be_registered_again_as_in_a_notebook_without_a_warning():
 @pytest.mark.parametrize(
     ("env_id", "entry_point", "registration", "words"),
     [
-        ("own Pole", Pole, {}, "'own Pole' cannot be the id of your env.*'my_env/MyEnv-v0'"),
-        ("CartPole-v1", Pole, {}, "CartPole-v1 is registered already, with .*give yours another id"),
-        ("own/Pole-v0", Pole(), {}, "own/Pole-v0 has entry_point .*each column has an env of its own"),
-        ("own/Pole-v0", "Pole", {}, "own/Pole-v0 has entry_point 'Pole': write 'my_module:MyEnv', or give the class"),
-        ("own/Pole-v0", dict, {}, "own/Pole-v0 is of the class dict, which must extend gymnasium.Env"),
+        ("own Pole", Pole, {}, "'own Pole' is not a valid env id.*'my_env/MyEnv-v0'"),
+        ("CartPole-v1", Pole, {}, "CartPole-v1 is already registered, with .*use another id"),
+        ("own/Pole-v0", Pole(), {}, "own/Pole-v0 has entry_point .*each column has its own env"),
+        ("own/Pole-v0", "Pole", {}, "own/Pole-v0 has entry_point 'Pole': pass 'my_module:MyEnv' or the class itself"),
+        ("own/Pole-v0", dict, {}, "own/Pole-v0 has the class dict, which must extend gymnasium.Env"),
         ("own/Pole-v0", Pole, {"max_steps": 5}, r"unknown argument 'max_steps'. Did you mean 'max_episode_steps'"),
         ("own/Pole-v0", Pole, {"max_episode_steps": 0}, "max_episode_steps 0, but a whole number of at least 1"),
         ("own/Pole-v0", Pole, {"max_episode_steps": "5"}, "max_episode_steps '5', but a whole number"),

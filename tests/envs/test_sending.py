@@ -211,7 +211,7 @@ def wrapper(entry_point: str = "gymnasium.wrappers:TimeAware", **kwargs: Any) ->
         ({"vector_entry_point": lambda: None}, "vector_entry_point: a lambda"),
         ({"kwargs": {"reward": [len, lambda: 0]}}, "argument 'reward': a lambda"),
         ({"kwargs": {"lock": threading.Lock()}}, "argument 'lock': lock cannot be pickled .TypeError: .*lock"),
-        ({"additional_wrappers": wrapper("__main__:Extra")}, "wrapper Extra: __main__:Extra is in the program"),
+        ({"additional_wrappers": wrapper("__main__:Extra")}, "wrapper Extra: __main__:Extra is defined in the program"),
         ({"additional_wrappers": wrapper(key=lambda: 0)}, "wrapper Extra's argument 'key': a lambda"),
     ],
 )

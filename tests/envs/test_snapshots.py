@@ -125,5 +125,5 @@ def test_a_snapshot_of_other_envs_is_refused(env_id: str, columns: int, groups: 
     other = make_envs(env_id, columns, seed=0, groups=groups)
     assert isinstance(taken, Snapshots)
     assert isinstance(other, Snapshots)
-    with pytest.raises(ConfigError, match="make them with"):
+    with pytest.raises(ConfigError, match="the snapshot is of"):
         other.restore(taken.snapshot())

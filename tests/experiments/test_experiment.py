@@ -30,7 +30,7 @@ from tests.reference.runs import (
 )
 from tests.reference.specs import TINY, grid, write_spec
 
-from offbeat.plots.directories import runs_of
+from offbeat.plots.runs import runs_of
 
 LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500, "eval_every": 2000, "eval_episodes": 3}
 RATES = (0.001, 0.003)

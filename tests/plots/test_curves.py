@@ -10,8 +10,8 @@ import tomli_w
 from PIL import Image
 
 from offbeat.core.errors import ConfigError
-from offbeat.plots.curves import Curve, aligned, labels_of, moving_average, plot_runs, read_run
-from offbeat.plots.directories import runs_of
+from offbeat.plots.curves import labels_of, plot_runs
+from offbeat.plots.runs import Curve, aligned, moving_average, read_run, runs_of
 
 
 def make_run(

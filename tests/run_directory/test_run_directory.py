@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.reference.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
 
-from offbeat import files, run_to_end
+from offbeat.api import run as run_to_end
 from offbeat.api.run import Seldom
 from offbeat.config.resolve import resolve
+from offbeat.core import files
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
 

@@ -24,10 +24,11 @@ from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import usable_cores
 from offbeat.core.types import Array, Field
+from offbeat.memory.replay.base import AnyReplay
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.sequences import STATE, SequenceReplay, check_sequences
-from offbeat.memory.replay.store import AnyReplay, Replay
+from offbeat.memory.replay.transitions import Replay
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec

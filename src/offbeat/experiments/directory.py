@@ -12,7 +12,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.spec import Spec
 from offbeat.experiments.trials import Trial, read_trial, require_same_trial, write_trial
-from offbeat.plots.directories import EXPERIMENT, TRIAL
+from offbeat.plots.runs import EXPERIMENT, TRIAL
 from offbeat.run_directory.directory import lock
 from offbeat.run_directory.versions import made_with
 

@@ -12,14 +12,13 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
-from offbeat.experiments.graphs import draw
 from offbeat.experiments.progress import SessionCounts, View
+from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import Row, result_of
 from offbeat.experiments.running import Outcome, Pool, Stops, wait_until_free
 from offbeat.experiments.search import Search
 from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, read_spec
-from offbeat.experiments.table import row_of, write_table
 from offbeat.experiments.trials import Trial, require_sound, trial_of, trials_of, whole_keys
 
 
@@ -158,7 +157,7 @@ class Experiment:
         rows = tuple(row_of(self.sessions(trial), names, self.spec.target_return) for trial in self.trials)
         if rows:
             write_table(rows, self.directory.csv, self.directory.markdown)
-        draw(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
+        plot_experiment(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
         return rows
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.sinks import read_metrics
-from offbeat.plots.curves import evaluated
+from offbeat.plots.runs import evaluated
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
 

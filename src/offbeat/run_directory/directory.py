@@ -24,8 +24,9 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore
+from offbeat.run_directory.checkpoint import Checkpoint
 from offbeat.run_directory.checkpoint import load as load_checkpoint
+from offbeat.run_directory.store import CheckpointStore
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02

@@ -16,7 +16,7 @@ from offbeat.algorithms.base import Batch, ReplayAlgorithm
 from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
-from offbeat.memory.replay.store import AnyReplay
+from offbeat.memory.replay.base import AnyReplay
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.workers.learner import Learned, Learner, summary
@@ -79,7 +79,7 @@ class ReplayLearner(Learner):
     def _take_in(self, step: int) -> Tree:
         """Let the step's ticket be sampled; return its rows."""
         rows = self._replay.ticket(step)
-        self._replay.take_in(step, born=int(self._had[rows["behavior_version"][0] % len(self._had)]))
+        self._replay.take_in(step, acted_at=int(self._had[rows["behavior_version"][0] % len(self._had)]))
         self._valid += int(np.count_nonzero(rows["valid"]))
         return rows
 
@@ -94,7 +94,7 @@ class ReplayLearner(Learner):
         applied = self._updates.apply(self._made, minibatch, rates, update_metrics)
         if applied and self._replay.prioritized:
             self._replay.update_priorities(samples, self._algorithm.priorities(minibatch))
-        update_metrics.add_spread("sample_age", self._made - samples.born)
+        update_metrics.add_spread("sample_age", self._made - samples.acted_at)
         self._made += 1
         self._timings.add("learn/load", loaded - begun)
         self._timings.add("learn/prepare", prepared - loaded)
@@ -152,7 +152,7 @@ class ReplayLearner(Learner):
             due: updates that the ratio is held on, with those of a learner that went on from here before and died.
             made: updates of the whole run, with those too.
         """
-        self._replay.find(priorities)
+        self._replay.attach(priorities)
         self._due, self._made = due, made
 
     def recover(self, step: int, ratio_state: tuple[int, int, int], made: int) -> None:
@@ -165,7 +165,7 @@ class ReplayLearner(Learner):
         """
         origin, self._valid, self._due = ratio_state
         self._made = made
-        self._replay.recover(origin, step, born=made)
+        self._replay.recover(origin, step, acted_at=made)
 
     def state(self) -> dict[str, Any]:
         counted = {"valid": self._valid, "due": self._due, "made": self._made, "had": self._had}

@@ -14,10 +14,11 @@ from tests.reference.env_rows import actions_of, assert_same, collect, plain_row
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array
+from offbeat.envs.adapters.gymnasium.snapshots import load, save
+from offbeat.envs.adapters.gymnasium.sources import make_single
 from offbeat.envs.contract import Snapshots
-from offbeat.envs.make import make_envs, registered
-from offbeat.envs.snapshots import load, save
-from offbeat.envs.sources import make_scalar
+from offbeat.envs.make import make_envs
+from offbeat.envs.registration import registered
 from offbeat.envs.testing.pixels import CELLS, LEFT, RIGHT, GoalColumns, MotionColumns, PixelsColumns
 from offbeat.envs.testing.questions import Questions
 from offbeat.envs.testing.recall import RecallColumns
@@ -219,7 +220,7 @@ def test_a_single_env_gives_the_rows_of_one_column(env_id: str) -> None:
 
 @every_env
 def test_a_single_env_goes_on_from_a_snapshot(env_id: str) -> None:
-    env, fresh = (make_scalar(registered(env_id), {}) for _ in range(2))
+    env, fresh = (make_single(registered(env_id), {}) for _ in range(2))
     env.reset(seed=1)
     for _ in range(3):
         env.step(0)

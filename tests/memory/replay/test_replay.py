@@ -26,10 +26,11 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace
 from offbeat.core.types import Array, Field, Tree
 from offbeat.memory.arena import arena_bytes, private_arena
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.replay.transitions import Replay
 
 seeds = st.integers(0, 2**32 - 1)
 GAMMA = 0.9
@@ -104,7 +105,7 @@ class Run:
             assert arrays["reward"][i] == pytest.approx(transition.reward, rel=1e-6)
             assert arrays["discount"][i] == np.float32(transition.discount)
             assert samples.tickets[i] == ticket
-            assert samples.born[i] == 10 * (ticket + 1)
+            assert samples.acted_at[i] == 10 * (ticket + 1)
 
 
 @st.composite

@@ -16,8 +16,8 @@ from offbeat.core.threads import usable_core_numbers
 from offbeat.core.types import EnvSpec, Tree, env_fields
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
+from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
-from offbeat.memory.replay.store import checkpoint_fields
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage
@@ -88,7 +88,7 @@ class LockFreeParts:
         """Return views of the rows that a worker's replay can sample when it has done so much."""
         rings = self.plans[worker].slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
-        return rings.stretches(rings.shape.window(done.learning_steps, done.origin), checkpoint_fields(rings))
+        return rings.contiguous_views(rings.shape.window(done.learning_steps, done.origin), checkpoint_fields(rings))
 
     def close(self) -> None:
         self.algorithm.close()
