@@ -75,8 +75,8 @@ def test_a_spec_that_cannot_run_is_refused_before_anything_is_made(folder, chang
     ("arguments", "says"),
     [
         (["none.toml"], ["none.toml cannot be read"]),
-        (["spec.toml", "--dir", "mine"], ["mine exists, and is no experiment", "--dir"]),
-        (["spec.toml", "--dir", "spec.toml"], ["spec.toml exists, and is no experiment"]),
+        (["spec.toml", "--dir", "mine"], ["mine exists but is not an experiment", "--dir"]),
+        (["spec.toml", "--dir", "spec.toml"], ["spec.toml exists but is not an experiment"]),
         (["spec.toml", "--dir", "spec.toml/new"], ["spec.toml/new cannot be made"]),
         (["spec.toml", "--jobs", "0"], ["jobs", "at least 1"]),
         (["spec.toml", "--jobs", "many"], ["jobs", "'many'"]),

@@ -119,14 +119,14 @@ def test_a_stop_saves_what_runs_begins_no_more_and_says_how_to_go_on(scenario):
     assert "to go on: offbeat run spec.toml" in scenario.stopped.out
     assert "interrupted: " in scenario.stopped.out
     assert "trial-001/seed-1 interrupted: " in scenario.stopped.err
-    assert "trial-001/seed-3 begins" not in scenario.stopped.err
+    assert "trial-001/seed-3 starts" not in scenario.stopped.err
     assert session(scenario.experiment, 3) in scenario.resumed
 
 
 def test_what_was_finished_is_left_alone_and_what_was_not_goes_on(scenario):
     assert scenario.ended.code == 0, scenario.ended
     assert "finished: 6 of 6 sessions finished" in scenario.ended.out
-    assert "trial-001/seed-1 goes on from its checkpoint" in scenario.ended.err
+    assert "trial-001/seed-1 resumes from its checkpoint" in scenario.ended.err
     assert scenario.finished_before
     for run, before in scenario.finished_before.items():
         assert contents(run) == before
@@ -145,7 +145,7 @@ def test_going_on_with_a_finished_experiment_starts_nothing(scenario):
     before = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
     said = in_order(scenario.folder)
     assert said.code == 0
-    assert "6 sessions are finished already" in said.err
+    assert "6 sessions are already finished" in said.err
     after = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
     assert after == before
 
@@ -265,7 +265,7 @@ def test_a_session_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_pa
     (tmp_path / "MENDED").touch()
     said = in_order(tmp_path, "--trust-code")
     assert said.code == 0, said
-    assert "trial-000/seed-1 goes on from its checkpoint" in said.err
+    assert "trial-000/seed-1 resumes from its checkpoint" in said.err
     assert lines_of(experiment / "trial-000/seed-1")[-1]["env_steps"] >= 4096
 
 
@@ -278,7 +278,7 @@ def test_an_experiment_in_which_another_process_works_is_left_alone(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     said = offbeat("run", spec, "--progress", "none")
     assert said.code == 2
-    assert "another `offbeat run` works in experiments/spec" in said.err
+    assert "another `offbeat run` is using experiments/spec" in said.err
     assert offbeat("run", spec, "--dry-run").code == 0  # looking disturbs nobody
     pid = process_of(run)
     assert is_alive(pid)

@@ -90,10 +90,10 @@ def test_the_key_says_whether_a_range_has_whole_numbers():
 @pytest.mark.parametrize(
     ("key", "low", "high", "says"),
     [
-        ("epochs", 1.5, 4, "epochs takes whole numbers"),
-        ("activation", 1, 2, "activation .* takes no numbers"),
-        ("hidden_sizes", 8, 16, "hidden_sizes .* takes no numbers"),
-        ("normalize_returns", 0, 1, "normalize_returns .* takes no numbers"),
+        ("epochs", 1.5, 4, "epochs accepts only whole numbers"),
+        ("activation", 1, 2, "activation .* does not accept numbers"),
+        ("hidden_sizes", 8, 16, "hidden_sizes .* does not accept numbers"),
+        ("normalize_returns", 0, 1, "normalize_returns .* does not accept numbers"),
     ],
 )
 def test_a_range_that_does_not_suit_its_key_is_refused(key, low, high, says):

@@ -265,7 +265,7 @@ def test_a_checkpoint_of_another_format_names_what_can_read_it(run):
     said = offbeat("resume", run)
     assert said.code == 2
     assert "format 99" in said.err
-    assert "use the version of offbeat that wrote it" in said.err
+    assert "use the version of offbeat that saved it" in said.err
 
 
 def test_another_checkpoint_can_be_named_when_the_latest_is_damaged(tmp_path):

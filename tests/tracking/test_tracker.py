@@ -221,7 +221,7 @@ def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_pa
     started.wait_until(lambda: len(lines_of(path)) > since + 1)
     said = started.end(signal.SIGINT)
     assert said.code == 130
-    assert said.err.count("wandb has not sent the rest") == 1
+    assert said.err.count("wandb has not sent all lines") == 1
     assert_gone(children)
 
 
@@ -313,10 +313,10 @@ def test_a_tracker_that_does_not_listen_holds_up_nobody(tmp_path, monkeypatch):
     monkeypatch.setitem(tracker.END_S, "failed", 0.5)
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
     directory = RunDirectory.create(tmp_path / "run", config)
-    begun = tracker.begin(config, directory, print)
+    begun = tracker.start_tracker(config, directory, print)
     assert begun is not None
     directory.metrics.write_text('{"env_steps": 1}\n')
-    fcntl.fcntl(begun._bell, fcntl.F_SETPIPE_SZ, 4096)  # full at once
+    fcntl.fcntl(begun._pipe, fcntl.F_SETPIPE_SZ, 4096)  # full at once
 
     def write() -> None:
         for _ in range(10_000):
@@ -341,8 +341,8 @@ def followers() -> set[int]:
 @pytest.mark.usefixtures("strange")
 def test_a_tracker_that_cannot_begin_is_refused_and_the_run_with_it(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
-    monkeypatch.setattr(tracker, "BEGIN_S", 5.0)
-    with pytest.raises(ConfigError, match="tracker is trackio, which could not begin"):
+    monkeypatch.setattr(tracker, "START_S", 5.0)
+    with pytest.raises(ConfigError, match="tracker is trackio, which could not start"):
         small_run(tmp_path / "run", **SHORT, tracker="trackio")
     assert not (tmp_path / "run").exists()
     assert not descendants(os.getpid()) & followers()

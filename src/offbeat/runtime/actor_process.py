@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import limit_blas, niceness, place, turn
+from offbeat.core.threads import core_of, limit_blas, niceness, set_affinity
 from offbeat.envs import sending
 from offbeat.memory.arena import attach
 from offbeat.runtime.acting import Plan, Snapshot
@@ -57,7 +57,7 @@ def _niceness(launch: LaunchSpec) -> int | None:
 def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
     """Be an actor until the gate closes."""
     plan, runtime = launch.plan, launch.plan.runtime
-    place(turn(runtime.actor_cores, launch.index) or launch.cores, _niceness(launch))
+    set_affinity(core_of(runtime.actor_cores, launch.index) or launch.cores, _niceness(launch))
     limit_blas(plan.actor_threads)
     keep_freed_memory()
     sending.unpack(launch.env)

@@ -423,7 +423,7 @@ def test_a_replay_of_another_layout_is_refused():
     run = Run(shape_of(2, 3, 4, 60, 2)).steps(9)
     other = Run(shape_of(2, 3, 4, 72, 2)).steps(9)
     run.replay.restore(run.replay.state())
-    with pytest.raises(ConfigError, match="another layout: resume with the actors, envs_per_actor"):
+    with pytest.raises(ConfigError, match="another layout: resume with the same actors, envs_per_actor"):
         run.replay.load(other.replay.arrays())
     arrays = run.replay.arrays()
     name = next(name for name in arrays if name.endswith("reward"))
@@ -558,8 +558,8 @@ def test_the_arithmetic_of_the_memory_is_told_in_words():
     )
     size = arena_bytes(shape.slabs(FIELDS))
     assert shape.describe(FIELDS) == (
-        "replay: 60 transitions can be sampled, 5 tickets of 4 x 3 rows; 2 x 5 slots with those of max_ahead + actors "
-        f"= 2 + 2; {size / 120:.0f} bytes a row, {size / 1e6:.1f} MB in all"
+        "replay: 60 transitions can be sampled, 5 tickets of 4 x 3 rows; 2 x 5 slots including max_ahead + actors "
+        f"= 2 + 2; {size / 120:.0f} bytes per row, {size / 1e6:.1f} MB in total"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from offbeat.config.tables import RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import Closed
-from offbeat.core.threads import limit, limit_blas, place
+from offbeat.core.threads import limit, limit_blas, set_affinity
 from offbeat.core.types import Tree
 from offbeat.envs import sending
 from offbeat.memory.arena import Slab, attach
@@ -80,7 +80,7 @@ class EvaluatorBoard:
 
 def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:
     """Be an evaluator until it is closed."""
-    place(launch.cores, launch.nice)
+    set_affinity(launch.cores, launch.nice)
     limit_blas(launch.threads)
     keep_freed_memory()
     sending.unpack(launch.env)

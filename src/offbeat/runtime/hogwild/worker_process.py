@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from offbeat.config.tables import Config, RuntimeConfig
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import Closed
-from offbeat.core.threads import limit, place, turn
+from offbeat.core.threads import core_of, limit, set_affinity
 from offbeat.core.types import Tree
 from offbeat.envs import sending
 from offbeat.memory.arena import attach
@@ -101,7 +101,7 @@ class LaunchSpec:
 
 def main(launch: LaunchSpec, connection: Connection[Report, LaunchSpec]) -> None:
     """Be a worker until everything is closed."""
-    place(turn(launch.runtime.actor_cores, launch.index) or launch.cores, launch.runtime.actor_nice)
+    set_affinity(core_of(launch.runtime.actor_cores, launch.index) or launch.cores, launch.runtime.actor_nice)
     sending.unpack(launch.env)
     limit(launch.config.blas_threads)
     keep_freed_memory()
