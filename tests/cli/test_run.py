@@ -54,7 +54,7 @@ SPECS: list[tuple[dict[str, Any], list[str]]] = [
     ({"env": None, "envs": ["CartPole-v1", "Acrobt-v1"]}, ["'Acrobt-v1'", "'Acrobot-v1'"]),
     ({"preset": "ppo-cartpol"}, ["'ppo-cartpol'", "'ppo-cartpole-v1'"]),
     ({"imports": ["no_such_module"]}, ["no_such_module"]),
-    ({"settings": {"init_from": "nowhere"}}, ["nowhere is no run directory"]),
+    ({"settings": {"init_from": "nowhere"}}, ["nowhere is not a run directory"]),
     ({"algorithm": "sac", "settings": {"target_entropy": 0.7}}, ["target_entropy is 0.7"]),
 ]
 

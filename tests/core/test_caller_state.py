@@ -164,7 +164,7 @@ def test_a_niceness_that_could_not_be_taken_back_is_left_and_told(tmp_path, caps
     assert not lowered
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offbeat.api.run.may_be_nicer", lambda: lowered)
+        patch.setattr("offbeat.api.run.may_raise_niceness", lambda: lowered)
         nicenesses = []
         small_run(
             tmp_path / "run", runtime="threads", learner_nice=1, steps=128, progress="lines",

@@ -22,7 +22,7 @@ from offbeat.envs.adapters.gymnasium.adapter import GymnasiumEnvs
 from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.envs.testing.known_values import RING, Walk, exact_values
-from offbeat.envs.testing.recall import RecallColumns
+from offbeat.envs.testing.recall import RecallVectorEnv
 
 LIMIT = 7
 atari = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
@@ -42,18 +42,18 @@ LONG = [
 KINDS = [*OWN_LIMIT, *LONG]
 
 
-class OnlyColumns(RecallColumns):
+class OnlyColumns(RecallVectorEnv):
     """A vector env of one's own that cannot be limited, and of which there is no single one."""
 
 
-class Limitable(RecallColumns):
+class Limitable(RecallVectorEnv):
     """One that can be."""
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int = 5) -> None:
         super().__init__(num_envs, delay=max_episode_steps - 1)
 
 
-class WrongOrder(RecallColumns):
+class WrongOrder(RecallVectorEnv):
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
 

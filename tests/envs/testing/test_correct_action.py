@@ -19,9 +19,9 @@ from offbeat.envs.adapters.gymnasium.sources import make_single
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
 from offbeat.envs.registration import registered
-from offbeat.envs.testing.pixels import CELLS, LEFT, RIGHT, GoalColumns, MotionColumns, PixelsColumns
-from offbeat.envs.testing.questions import Questions
-from offbeat.envs.testing.recall import RecallColumns
+from offbeat.envs.testing.correct_action import CorrectActionVectorEnv
+from offbeat.envs.testing.pixels import CELLS, LEFT, RIGHT, PixelsGoalVectorEnv, PixelsMotionVectorEnv, PixelsVectorEnv
+from offbeat.envs.testing.recall import RecallVectorEnv
 
 IDS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
 LAYOUTS = {"HW": (36, 36), "HWC": (36, 36, 3), "CHW": (3, 36, 36)}
@@ -32,7 +32,7 @@ Policy = Callable[[list[Any]], Array]
 every_env = pytest.mark.parametrize("env_id", IDS)
 
 
-def returns_of(envs: Questions, policy: Policy, episodes: int = 6) -> Array:
+def returns_of(envs: CorrectActionVectorEnv, policy: Policy, episodes: int = 6) -> Array:
     """Returns of whole episodes, [episodes, N]."""
     seen = [envs.reset(seed=0)[0]]
     assert envs.observation_space.contains(seen[0])
@@ -70,7 +70,7 @@ def with_memory(table: tuple[int, ...]) -> Policy:
 
 def exact_return(policy: Policy, cues: int, delay: int) -> float:
     """The exact mean return of a policy that draws nothing: the mean over cues of the return with each."""
-    envs = RecallColumns(COLUMNS, cues, delay)
+    envs = RecallVectorEnv(COLUMNS, cues, delay)
     shown = []
 
     def watched(seen: list[Array]) -> Array:
@@ -89,18 +89,18 @@ def test_of_all_policies_without_memory_none_is_better_at_recall_than_the_closed
     tables = product(range(cues), repeat=cues + 2)
     values = [exact_return(without_memory(table), cues, delay) for table in tables]
     assert len(values) == 16
-    assert set(values) == {RecallColumns(1, cues, delay).impaired_return} == {1 / 2}
+    assert set(values) == {RecallVectorEnv(1, cues, delay).impaired_return} == {1 / 2}
 
 
 @pytest.mark.parametrize(("cues", "delay"), [(2, 1), (4, 4), (3, 8)])
 def test_the_best_policy_with_memory_always_recalls(cues: int, delay: int) -> None:
     values = {table: exact_return(with_memory(table), cues, delay) for table in permutations(range(cues))}
-    assert max(values.values()) == RecallColumns(1, cues, delay).optimal_return == 1.0
+    assert max(values.values()) == RecallVectorEnv(1, cues, delay).optimal_return == 1.0
     assert [table for table, value in values.items() if value == 1.0] == [tuple(range(cues))]
 
 
 def test_a_cue_is_shown_once_and_asked_for_once_and_only_that_answer_counts() -> None:
-    envs = RecallColumns(COLUMNS, cues=4, delay=3)
+    envs = RecallVectorEnv(COLUMNS, cues=4, delay=3)
     observation, _ = envs.reset(seed=2)
     assert isinstance(observation, np.ndarray)
     cue = observation[:, :4].argmax(axis=1)
@@ -114,7 +114,7 @@ def test_a_cue_is_shown_once_and_asked_for_once_and_only_that_answer_counts() ->
 
 
 def test_all_cues_are_equally_likely() -> None:
-    envs = RecallColumns(4000)
+    envs = RecallVectorEnv(4000)
     observation, _ = envs.reset(seed=0)
     assert isinstance(observation, np.ndarray)
     counts = observation[:, :4].sum(axis=0)
@@ -163,7 +163,7 @@ def agrees(seen: list[Any]) -> Array:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("kind", "reader"),
-    [(PixelsColumns, lambda seen: side(seen[-1])), (MotionColumns, way), (GoalColumns, agrees)],
+    [(PixelsVectorEnv, lambda seen: side(seen[-1])), (PixelsMotionVectorEnv, way), (PixelsGoalVectorEnv, agrees)],
     ids=lambda given: given.__name__,
 )
 def test_who_reads_the_image_gets_the_best_return_in_every_episode(kind: Any, reader: Any, layout: str) -> None:
@@ -177,10 +177,10 @@ def test_who_reads_the_image_gets_the_best_return_in_every_episode(kind: Any, re
 @pytest.mark.parametrize(
     ("kind", "partly"),
     [
-        (PixelsColumns, lambda _: np.zeros(4000, int)),
-        (MotionColumns, cell),
-        (GoalColumns, cell),
-        (GoalColumns, lambda seen: (seen["goal"][:, 0] > 0).astype(int)),
+        (PixelsVectorEnv, lambda _: np.zeros(4000, int)),
+        (PixelsMotionVectorEnv, cell),
+        (PixelsGoalVectorEnv, cell),
+        (PixelsGoalVectorEnv, lambda seen: (seen["goal"][:, 0] > 0).astype(int)),
     ],
 )
 def test_from_a_part_of_what_is_needed_both_answers_are_as_good(kind: Any, partly: Any) -> None:
