@@ -19,7 +19,7 @@ QUESTIONS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion
         *("zoo/TreesVector-v0", "Taxi-v4"),
     ],
 )
-def test_nothing_is_found_in_a_sound_env(env_id: str) -> None:
+def test_check_finds_nothing_in_a_correct_env(env_id: str) -> None:
     assert check_env(env_id, steps=250) == []
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_found_in_a_sound_env(env_id: str) -> None:
         ("TupleOfMasks", "error", "a tuple where one flat array of flags is expected"),
     ],
 )
-def test_a_broken_env_is_told_what_is_wrong_and_what_to_do(name: str, severity: str, seen: str) -> None:
+def test_check_reports_the_fault_of_a_broken_env_with_a_remedy(name: str, severity: str, seen: str) -> None:
     findings = check_env(f"zoo/{name}-v0", steps=200)
     assert [finding.severity for finding in findings] == [severity]
     assert seen in findings[0].problem
@@ -67,13 +67,13 @@ def test_a_broken_env_is_told_what_is_wrong_and_what_to_do(name: str, severity: 
 @pytest.mark.parametrize(
     "name", [*("NaNReward", "WrongShape", "WrongDtype", "OldReset", "OldStep", "Raises"), *BAD_TREES]
 )
-def test_a_run_does_not_begin_on_an_env_that_is_broken_at_once(name: str) -> None:
+def test_preflight_refuses_an_env_that_fails_in_its_first_steps(name: str) -> None:
     with pytest.raises(ConfigError, match=f"offbeat check zoo/{name}-v0"):
         preflight(f"zoo/{name}-v0")
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", *map(zoo_id, SOUND)])
-def test_a_run_may_begin_on_a_sound_env(env_id: str) -> None:
+def test_preflight_accepts_a_correct_env(env_id: str) -> None:
     preflight(env_id)
 
 

@@ -94,7 +94,7 @@ def test_another_seed_actor_or_origin_gives_other_rows(env_id: str, other: dict[
 
 
 @every_env
-def test_columns_differ(env_id: str) -> None:
+def test_columns_have_different_random_streams(env_id: str) -> None:
     first = made(env_id).reset()
     columns = {b"".join(leaf[column].tobytes() for leaf in first.values()) for column in range(COLUMNS)}
     assert len(columns) == COLUMNS
@@ -140,7 +140,7 @@ def stepped_together(envs: Envs) -> list[slice]:
 
 @every_env
 @pytest.mark.parametrize("groups", [1, 2])
-def test_advanced_columns_go_on_as_if_they_had_been_stepped_by_hand(env_id: str, groups: int) -> None:
+def test_advance_equals_single_random_steps(env_id: str, groups: int) -> None:
     envs, stepped = made(env_id, groups=groups), made(env_id, groups=groups)
     envs.reset(), stepped.reset()
     after = actions_of(envs, 60)
@@ -171,7 +171,7 @@ def test_advanced_columns_go_on_as_if_they_had_been_stepped_by_hand(env_id: str,
 
 
 @every_env
-def test_advancing_by_nothing_leaves_the_first_observations(env_id: str) -> None:
+def test_advance_by_zero_steps_returns_the_first_observations(env_id: str) -> None:
     envs = made(env_id)
     first = {name: leaf.copy() for name, leaf in envs.reset().items()}
     advanced = envs.advance(np.zeros(COLUMNS, np.int64), stream(0, "advance"))

@@ -51,7 +51,7 @@ def played(envs: Envs, steps: int) -> Tree:
         ("Taxi-v4", "action_mask", 6),
     ],
 )
-def test_a_look_at_the_env_finds_the_mask(env_id: str, name: str, size: int) -> None:
+def test_preflight_finds_the_mask_of_an_env(env_id: str, name: str, size: int) -> None:
     spec = preflight(env_id)
     assert spec.mask == name
     [leaf] = [leaf for leaf in spec.observation if leaf.name == name]
@@ -59,7 +59,7 @@ def test_a_look_at_the_env_finds_the_mask(env_id: str, name: str, size: int) -> 
     assert sum(spec.action.nvec) == size
 
 
-def test_infos_without_a_mask_give_none() -> None:
+def test_infos_without_a_mask_add_no_mask_leaf() -> None:
     assert preflight("zoo/ManyChoices-v0").mask is None
 
 

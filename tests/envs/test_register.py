@@ -32,7 +32,7 @@ def first_observation(env_id: str) -> Any:
 
 
 @pytest.mark.parametrize("entry_point", [Pole, make_pole, PLACE])
-def test_a_registered_env_is_gymnasiums_too_with_all_that_was_told_of_it(entry_point):
+def test_register_env_passes_all_arguments_to_gymnasium(entry_point):
     offbeat.register_env("own/Pole-v0", entry_point, max_episode_steps=7, kwargs={"sutton_barto_reward": True})
     env = gym.make("own/Pole-v0")
     env.reset(seed=0)
@@ -44,7 +44,7 @@ def test_a_registered_env_is_gymnasiums_too_with_all_that_was_told_of_it(entry_p
 
 
 @pytest.mark.parametrize("name", ["Pole", "make_pole"])
-def test_an_env_is_found_where_it_is(name):
+def test_an_env_is_found_by_module_and_class(name):
     place = f"tests.reference.own_code:{name}"
     assert registered(place).entry_point is getattr(own_code, name)
     assert make_envs(place, 2, seed=3).spec.id == place
@@ -76,7 +76,7 @@ def test_the_same_may_be_registered_again_as_in_a_notebook_without_a_warning():
         ("own/Pole-v0", Pole, {"max_episode_steps": "5"}, "max_episode_steps '5', but a whole number"),
     ],
 )
-def test_what_would_go_wrong_later_is_refused(env_id, entry_point, registration, words):
+def test_register_env_refuses_invalid_arguments(env_id, entry_point, registration, words):
     before = dict(gym.registry)
     with pytest.raises(ConfigError, match=words):
         offbeat.register_env(env_id, entry_point, **registration)
@@ -91,6 +91,6 @@ def test_what_would_go_wrong_later_is_refused(env_id, entry_point, registration,
         ("no_module:Pole", "the module no_module cannot be imported"),
     ],
 )
-def test_what_is_not_there_is_unknown(env_id, words):
+def test_unknown_env_place_is_refused(env_id, words):
     with pytest.raises(ConfigError, match=words):
         make_envs(env_id, 1, seed=0)

@@ -80,7 +80,7 @@ def test_an_evaluation_is_one_point_though_later_lines_repeat_it(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["/proc/nobody", "a_file"])
-def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(tmp_path, monkeypatch, folder):
+def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     Path("a_file").touch()
     with pytest.raises(ConfigError, match=r"curve.png cannot be written \(.+\): pass another path with --out"):

@@ -172,7 +172,7 @@ def test_a_full_checkpoint_stands_beside_weights_alone_of_that_step(tmp_path):
     assert load(store.path("latest")).state == {"number": 1}
 
 
-def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
+def test_temporary_files_of_a_killed_process_are_deleted(tmp_path):
     store = store_in(tmp_path)
     store.save(1, full(1), ["latest"])
     left = tmp_path / "checkpoints" / ".writing-step-000000000002"
@@ -183,7 +183,7 @@ def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
     assert load(store.path("latest")).state == {"number": 2}
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path):
+def test_an_unknown_checkpoint_name_is_refused_with_the_known_ones(tmp_path):
     store = store_in(tmp_path)
     store.save(7, full(7), ["latest"])
     with pytest.raises(ConfigError, match="has no checkpoint 'best'; it has latest, step-000000000007"):
@@ -348,7 +348,7 @@ def test_what_is_hashed_is_what_is_written_though_somebody_writes_to_the_array_m
     assert load(path, with_replay=True).replay is not None
 
 
-def test_only_who_asks_gets_the_replay(tmp_path):
+def test_a_replay_is_loaded_only_on_request(tmp_path):
     path = store_in(tmp_path).save(1, replayed(1), ["latest"])
     flip_a_byte(path / REPLAY)
     loaded = load(path)
@@ -603,7 +603,7 @@ def test_latest_and_best_lead_to_a_whole_checkpoint_whenever_a_second_save_at_on
 
 
 @pytest.mark.parametrize("checkpoint_every", [0, 256, 300])
-def test_the_best_checkpoint_is_the_best_by_evaluation(tmp_path, checkpoint_every):
+def test_the_link_best_points_to_the_best_evaluation(tmp_path, checkpoint_every):
     run = small_run(tmp_path / "run", checkpoint_every=checkpoint_every, eval_every=256, eval_episodes=3, steps=3000)
     lines = [line for line in lines_of(run.path) if line["evaluations"]]
     best = max(line["eval_return_mean"] for line in lines)

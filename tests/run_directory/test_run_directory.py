@@ -96,7 +96,7 @@ def test_a_run_directory_that_is_replaced_by_another_counts_as_deleted(tmp_path)
 
 
 @pytest.mark.parametrize("room", [0, 1000, 6000])
-def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing_behind(tmp_path, room):
+def test_a_full_disk_at_the_start_is_one_message_and_leaves_no_files(tmp_path, room):
     with files_up_to(room):
         said = offbeat(*small_arguments(tmp_path / "mine" / "run", hidden_sizes=(64, 64)))
     assert said.code == 2
@@ -105,7 +105,7 @@ def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing_behind(tmp_
     assert not any(tmp_path.iterdir())
 
 
-def test_a_status_is_told_where_there_is_no_room_for_a_second_file(tmp_path):
+def test_the_status_is_overwritten_in_place_on_a_full_disk(tmp_path):
     directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
     directory.write_status("running", "a reason that is longer than the other one", children={"actor": [1, 2, 3]})
     (directory.path / ".status.json.new").mkdir()  # so that none can be written

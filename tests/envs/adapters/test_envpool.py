@@ -30,7 +30,7 @@ def test_settings_of_games_get_the_names_that_envpool_has_for_them() -> None:
     assert _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(reward_scale=2)) == {}
 
 
-def test_what_means_nothing_there_is_refused() -> None:
+def test_envpool_refuses_settings_that_its_env_does_not_support() -> None:
     with pytest.raises(ConfigError, match="frame_skip is 2, which is not supported by envpool:Ant-v4"):
         _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(frame_skip=2))
     with pytest.raises(ConfigError, match="pass --set noop_max=1"):

@@ -166,7 +166,7 @@ def agrees(seen: list[Any]) -> Array:
     [(PixelsVectorEnv, lambda seen: side(seen[-1])), (PixelsMotionVectorEnv, way), (PixelsGoalVectorEnv, agrees)],
     ids=lambda given: given.__name__,
 )
-def test_who_reads_the_image_gets_the_best_return_in_every_episode(kind: Any, reader: Any, layout: str) -> None:
+def test_a_policy_that_reads_the_image_gets_the_best_return(kind: Any, reader: Any, layout: str) -> None:
     envs = kind(COLUMNS, length=5, layout=layout)
     space = envs.single_observation_space
     assert (space["image"] if isinstance(space, gym.spaces.Dict) else space).shape == LAYOUTS[layout]
@@ -183,7 +183,7 @@ def test_who_reads_the_image_gets_the_best_return_in_every_episode(kind: Any, re
         (PixelsGoalVectorEnv, lambda seen: (seen["goal"][:, 0] > 0).astype(int)),
     ],
 )
-def test_from_a_part_of_what_is_needed_both_answers_are_as_good(kind: Any, partly: Any) -> None:
+def test_with_a_part_of_the_observation_both_actions_are_equally_good(kind: Any, partly: Any) -> None:
     """Whatever a policy makes of that part, half of its answers are right."""
     envs = kind(4000, length=3)
     observation, _ = envs.reset(seed=0)
@@ -246,6 +246,6 @@ def test_the_vector_env_is_the_one_that_is_used_and_can_be_saved(env_id: str) ->
         (IDS[3], {"layout": "WHC"}, "layout is 'WHC', but HW, HWC, CHW are known"),
     ],
 )
-def test_arguments_that_ask_nothing_are_refused(env_id: str, arguments: dict[str, Any], says: str) -> None:
+def test_arguments_without_a_correct_action_are_refused(env_id: str, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make_envs(env_id, 2, seed=0, kwargs=arguments)

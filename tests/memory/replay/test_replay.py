@@ -137,7 +137,7 @@ def test_each_sample_is_one_valid_row_of_the_window_as_it_was_committed_with_its
 
 @settings(max_examples=30, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_what_is_in_flight_changes_no_sample(run, seed):
+def test_rows_that_actors_are_writing_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.step()
         if run.replay.valid:
@@ -404,7 +404,7 @@ def rewrite(run: Run, replay: Replay) -> None:
         array[rows] = source[name][rows]
 
 
-def test_what_is_kept_are_contiguous_views_of_the_rows_of_the_window_and_those_after_them():
+def test_arrays_are_contiguous_views_of_the_window_and_the_next_rows():
     run = Run(shape_of(2, 3, 4, 60, 2))
     assert run.replay.arrays() == {}
     for step in range(40):
@@ -550,7 +550,7 @@ def test_more_steps_than_the_window_has_of_a_column_are_refused():
     shape_of(2, 3, 4, 72, 2).check(1, 9)
 
 
-def test_the_arithmetic_of_the_memory_is_told_in_words():
+def test_describe_reports_the_size_of_the_replay():
     shape = shape_of(2, 3, 4, 60, 2)
     assert shape.purpose == (
         "capacity / (chunk_length x envs_per_actor) + max_ahead + actors = 5 + 2 + 2 tickets, in all 10 slots of "
@@ -575,7 +575,7 @@ def test_a_shape_can_be_sent_to_another_process():
     assert pickle.loads(pickle.dumps(shape)) == shape
 
 
-def test_one_leaf_that_is_no_dict_is_sampled_likewise():
+def test_a_replay_with_a_single_observation_leaf_is_sampled():
     fields = [Field("observation", (2,), "float32"), *FIELDS[2:]]
     shape = shape_of(1, 1, 2, 4, 0)
     rings = shape.slots(fields, private_arena(shape.slabs(fields)))

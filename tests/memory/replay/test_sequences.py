@@ -137,7 +137,7 @@ def test_each_sample_is_a_column_of_a_ticket_with_the_rows_before_and_after_it_a
 
 @settings(max_examples=10, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_what_is_in_flight_changes_no_sample(run, seed):
+def test_rows_that_actors_are_writing_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
         if run.replay.valid:
@@ -235,7 +235,7 @@ def test_a_restored_replay_gives_the_samples_of_one_that_went_on(steps, exponent
         assert_equal(other.sample(np.random.default_rng(seed)), run.replay.sample(np.random.default_rng(seed)))
 
 
-def test_who_follows_one_that_died_finds_the_rows_and_the_states():
+def test_recover_uses_the_rows_and_states_of_a_learner_that_died():
     run = Run().steps(31)
     other = run.new_replay(run.writers.rings)
     other.recover(0, 31, acted_at=5)
