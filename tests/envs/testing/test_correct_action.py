@@ -239,7 +239,7 @@ def test_the_vector_env_is_the_one_that_is_used_and_can_be_saved(env_id: str) ->
 @pytest.mark.parametrize(
     ("env_id", "arguments", "says"),
     [
-        (IDS[0], {"cues": 1}, "cues is 1, but at least 2 is needed: give the env cues=2 or more"),
+        (IDS[0], {"cues": 1}, "cues is 1, but at least 2 is needed: pass cues=2 or more"),
         (IDS[0], {"delay": 0}, "delay is 0"),
         (IDS[1], {"length": 0}, "length is 0"),
         (IDS[2], {"size": 7}, "size is 7"),
