@@ -243,7 +243,7 @@ def test_the_vector_env_is_the_one_that_is_used_and_can_be_saved(env_id: str) ->
         (IDS[0], {"delay": 0}, "delay is 0"),
         (IDS[1], {"length": 0}, "length is 0"),
         (IDS[2], {"size": 7}, "size is 7"),
-        (IDS[3], {"layout": "WHC"}, "layout is 'WHC', but HW, HWC, CHW are known"),
+        (IDS[3], {"layout": "WHC"}, "layout is 'WHC', but HW, HWC, CHW are supported"),
     ],
 )
 def test_arguments_without_a_correct_action_are_refused(env_id: str, arguments: dict[str, Any], says: str) -> None:
