@@ -59,7 +59,7 @@ def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, capsys
     def delete(_line: dict[str, Any]) -> None:
         shutil.rmtree(run, ignore_errors=True)
 
-    with pytest.raises(RunDirectoryGone, match="deleted or moved while the run went on") as gone:
+    with pytest.raises(RunDirectoryGone, match="deleted or moved during the run") as gone:
         small_run(run, steps=10_000, progress="lines", callbacks=[delete], **settings)
     assert not getattr(gone.value, "__notes__", [])
     assert "could not" not in capsys.readouterr().err
@@ -77,7 +77,7 @@ def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_ru
         return called(self, *arguments, **named)
 
     monkeypatch.setattr(RunDirectory, moment, delete_first)
-    with pytest.raises(RunDirectoryGone, match="deleted or moved while the run went on"):
+    with pytest.raises(RunDirectoryGone, match="deleted or moved during the run"):
         small_run(run, steps=64)
     assert not run.exists()
 
