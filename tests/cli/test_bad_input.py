@@ -293,7 +293,7 @@ LOCK_FREE = [
 ]
 ENVIRONMENTS = [
     train_on("zoo/TextActions-v0", ZOO, 2, "zoo/TextActions-v0", "Text"),
-    train_on("zoo/MaskOfAnotherSize-v0", ZOO, 2, "zoo/MaskOfAnotherSize-v0", "a flag for each of the 3 choices"),
+    train_on("zoo/MaskOfAnotherSize-v0", ZOO, 2, "zoo/MaskOfAnotherSize-v0", "one flag for each of the 3 choices"),
     train_on("zoo/TextObservations-v0", ZOO, 2, "zoo/TextObservations-v0", "Text"),
     train_on("zoo/CannotBeMade-v0", ZOO, 2, "zoo/CannotBeMade-v0", "level.json"),
     train_on("runs/RaisesInReset-v0", ENVS, 2, "runs/RaisesInReset-v0", "reset()", "wave.dat"),
