@@ -27,7 +27,7 @@ from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec, Tree, env_fields
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay.store import Samples
+from offbeat.memory.replay.base import Samples
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.policy_network import Remembered
 from offbeat.models.published import published_layout

@@ -27,7 +27,8 @@ from tests.reference.runs import (
     with_files_up_to,
 )
 
-from offbeat.run_directory.checkpoint import CheckpointStore, load
+from offbeat.run_directory.checkpoint import load
+from offbeat.run_directory.store import CheckpointStore
 
 ENVS = ("tests.reference.run_envs",)
 
@@ -132,7 +133,7 @@ def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path):
             numbers = {saved.policy["number"], saved.state["number"], *saved.weights["w"], *saved.state["adam"]}
             assert len(numbers) == 1
         number = load(latest).policy["number"]
-    CheckpointStore(latest.parent, kept=2).save(number + 1, numbered(number + 1), ["latest"])
+    CheckpointStore(latest.parent, max_full=2).save(number + 1, numbered(number + 1), ["latest"])
     assert len(list(latest.parent.iterdir())) <= 2 + 1 + 2  # the newest two, the best, and the two links
 
 

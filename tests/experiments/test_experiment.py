@@ -30,7 +30,7 @@ from tests.reference.runs import (
 )
 from tests.reference.specs import TINY, grid, write_spec
 
-from offbeat.plots.directories import runs_of
+from offbeat.plots.runs import runs_of
 
 LONG: dict[str, Any] = {**TINY, "steps": 8000, "checkpoint_every": 500, "eval_every": 2000, "eval_episodes": 3}
 RATES = (0.001, 0.003)
@@ -114,19 +114,19 @@ def test_no_session_outlives_an_experiment_that_was_killed(scenario):
     assert "offbeat resume" in log  # it had saved, though nobody was left to ask it to
 
 
-def test_a_stop_saves_what_runs_begins_no_more_and_says_how_to_go_on(scenario):
+def test_a_stop_saves_running_sessions_and_starts_no_more(scenario):
     assert scenario.stopped.code == 130
     assert "to go on: offbeat run spec.toml" in scenario.stopped.out
     assert "interrupted: " in scenario.stopped.out
     assert "trial-001/seed-1 interrupted: " in scenario.stopped.err
-    assert "trial-001/seed-3 begins" not in scenario.stopped.err
+    assert "trial-001/seed-3 starts" not in scenario.stopped.err
     assert session(scenario.experiment, 3) in scenario.resumed
 
 
-def test_what_was_finished_is_left_alone_and_what_was_not_goes_on(scenario):
+def test_finished_sessions_are_skipped_and_others_are_resumed(scenario):
     assert scenario.ended.code == 0, scenario.ended
     assert "finished: 6 of 6 sessions finished" in scenario.ended.out
-    assert "trial-001/seed-1 goes on from its checkpoint" in scenario.ended.err
+    assert "trial-001/seed-1 resumes from its checkpoint" in scenario.ended.err
     assert scenario.finished_before
     for run, before in scenario.finished_before.items():
         assert contents(run) == before
@@ -141,11 +141,11 @@ def test_every_session_ends_with_the_bits_of_a_run_of_its_own(scenario, tmp_path
         assert (run / "config.toml").read_text() == (alone / "config.toml").read_text()
 
 
-def test_going_on_with_a_finished_experiment_starts_nothing(scenario):
+def test_a_finished_experiment_starts_no_session(scenario):
     before = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
     said = in_order(scenario.folder)
     assert said.code == 0
-    assert "6 sessions are finished already" in said.err
+    assert "6 sessions are already finished" in said.err
     after = {name: content for name, content in contents(scenario.experiment).items() if "seed-" in name}
     assert after == before
 
@@ -207,7 +207,7 @@ def test_the_table_for_people_has_the_same_rows(scenario):
     assert all(len(row) == len(names) for row in cells)
 
 
-def test_there_are_graphs_of_each_trial_and_of_all(scenario):
+def test_each_trial_and_the_experiment_have_graphs(scenario):
     folders = [scenario.experiment, scenario.experiment / "trial-000", scenario.experiment / "trial-001"]
     for folder in folders:
         for name in ("return-steps.png", "return-time.png"):
@@ -224,7 +224,7 @@ def test_plot_draws_an_experiment_and_a_trial(scenario, tmp_path):
         assert (tmp_path / "picture.png").read_bytes() == (path / "return-steps.png").read_bytes()
 
 
-def test_what_it_was_made_with_is_kept(scenario):
+def test_the_record_has_the_versions_of_each_start(scenario):
     record = json.loads((scenario.experiment / "experiment.json").read_text())
     assert len(record["made_with"]) >= 3  # each time
     part = record["made_with"][0]
@@ -265,11 +265,11 @@ def test_a_session_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_pa
     (tmp_path / "MENDED").touch()
     said = in_order(tmp_path, "--trust-code")
     assert said.code == 0, said
-    assert "trial-000/seed-1 goes on from its checkpoint" in said.err
+    assert "trial-000/seed-1 resumes from its checkpoint" in said.err
     assert lines_of(experiment / "trial-000/seed-1")[-1]["env_steps"] >= 4096
 
 
-def test_an_experiment_in_which_another_process_works_is_left_alone(tmp_path, monkeypatch):
+def test_an_experiment_that_another_process_uses_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     spec = write_spec(tmp_path / "spec.toml", seeds=[1], settings={**TINY, "steps": 10**8})
     started = Started(["run", "spec.toml"], tmp_path)
@@ -278,7 +278,7 @@ def test_an_experiment_in_which_another_process_works_is_left_alone(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     said = offbeat("run", spec, "--progress", "none")
     assert said.code == 2
-    assert "another `offbeat run` works in experiments/spec" in said.err
+    assert "another `offbeat run` is using experiments/spec" in said.err
     assert offbeat("run", spec, "--dry-run").code == 0  # looking disturbs nobody
     pid = process_of(run)
     assert is_alive(pid)
@@ -309,7 +309,7 @@ def test_a_session_that_goes_on_still_stops_where_the_spec_says(begun):
         steps = lines_of(begun / f"trial-000/seed-{seed}")[-1]["env_steps"]
         assert 20_000 <= steps < 10**7
     assert "resume" in (begun / "trial-000/seed-1.log").read_text()
-    assert "trial-000/seed-2 had saved nothing" in said.err
+    assert "trial-000/seed-2 had no checkpoint" in said.err
     assert (begun / "trial-000/seed-2.lost-1/notes.txt").read_text() == "mine"
     assert offbeat("run", "spec.toml", "--dry-run").out.count("leave alone") == 2
 

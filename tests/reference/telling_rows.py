@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from offbeat.core.types import FRAME_AGE, Array, Tree
 from offbeat.envs.testing.pixels import CELLS
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.sequences import SequenceReplay
-from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec

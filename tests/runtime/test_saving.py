@@ -10,8 +10,9 @@ import pytest
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
 
-from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore, load
+from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
+from offbeat.run_directory.store import CheckpointStore
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.saving import SCORE
 

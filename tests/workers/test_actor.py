@@ -12,8 +12,8 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
+from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
-from offbeat.envs.spaces import random_actions
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs

@@ -18,8 +18,9 @@ from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
 from offbeat.memory.arena import private_arena
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
 from offbeat.models.published import published_layout

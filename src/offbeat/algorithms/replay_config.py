@@ -13,10 +13,11 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
 from offbeat.core.pace import ReplayPace
 from offbeat.core.threads import usable_cores
+from offbeat.memory.replay.base import AnyReplay
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.sequences import SequenceReplay, check_sequences
-from offbeat.memory.replay.store import AnyReplay, Replay
+from offbeat.memory.replay.transitions import Replay
 
 SEQUENCE = 16
 """Rows of a ticket with a core, unless the settings say otherwise; without one it is 1."""

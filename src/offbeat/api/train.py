@@ -183,7 +183,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
         return config, ""
     view.message("measuring what acting and learning cost here, to choose the number of actors")
     import_modules(config.run.imports)
-    caller.remember_thread_counts()
+    caller.save_thread_counts()
     from offbeat.tuning.auto_layout import with_measured_topology
 
     with notifying_if_slow(f"measuring {config.run.env}", view.message):
@@ -193,7 +193,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
 def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     """Check what can be checked before any work starts, and make the learner's side, or what workers share."""
     import_modules(config.run.imports)
-    caller.remember_thread_counts()
+    caller.save_thread_counts()
     limit(config.blas_threads)
     keep_freed_memory()
     with notifying_if_slow(f"trying {config.run.env}", view.message):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from offbeat.algorithms.base import Batch
 from offbeat.core.pace import ReplayPace
 from offbeat.core.types import Array, Tree
-from offbeat.memory.replay.store import AnyReplay, Samples
+from offbeat.memory.replay.base import AnyReplay, Samples
 from offbeat.memory.unrolls import Unrolls
 from offbeat.workers.staging import Staging
 
@@ -144,7 +144,7 @@ class ReplayFeed(Feed):
     def take(self, step: int) -> Taken:
         rows = self._replay.ticket(step)
         versions = rows["behavior_version"]
-        self._replay.take_in(step, born=int(self._had[versions[0] % len(self._had)]))
+        self._replay.take_in(step, acted_at=int(self._had[versions[0] % len(self._had)]))
         self._valid += int(np.count_nonzero(rows["valid"]))
         due = max(0, self._pace.due(self._valid) - self._due)  # more may have been made where one died in the middle
         observations = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
@@ -214,11 +214,11 @@ class ReplayFeed(Feed):
 
     def recover(self, step: int, ratio: Ratio, made: int) -> None:
         self._valid, self._due, self.made = ratio.valid, made - ratio.unheld, made
-        self._replay.recover(ratio.origin, step, born=made)
+        self._replay.recover(ratio.origin, step, acted_at=made)
 
     def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: Ratio, made: int, step: int) -> None:
         if state["replay"] is None:
             self.attach(None, step)
         else:
-            self._replay.find(priorities)
+            self._replay.attach(priorities)
             self._due, self.made = made - ratio.unheld, made

@@ -14,13 +14,14 @@ from tests.reference.env_rows import actions_of, assert_same, collect, plain_row
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array
+from offbeat.envs.adapters.gymnasium.snapshots import load, save
+from offbeat.envs.adapters.gymnasium.sources import make_single
 from offbeat.envs.contract import Snapshots
-from offbeat.envs.make import make_envs, registered
-from offbeat.envs.snapshots import load, save
-from offbeat.envs.sources import make_scalar
-from offbeat.envs.testing.pixels import CELLS, LEFT, RIGHT, GoalColumns, MotionColumns, PixelsColumns
-from offbeat.envs.testing.questions import Questions
-from offbeat.envs.testing.recall import RecallColumns
+from offbeat.envs.make import make_envs
+from offbeat.envs.registration import registered
+from offbeat.envs.testing.correct_action import CorrectActionVectorEnv
+from offbeat.envs.testing.pixels import CELLS, LEFT, RIGHT, PixelsGoalVectorEnv, PixelsMotionVectorEnv, PixelsVectorEnv
+from offbeat.envs.testing.recall import RecallVectorEnv
 
 IDS = [f"offbeat/{name}-v0" for name in ("Recall", "Pixels", "PixelsMotion", "PixelsGoal")]
 LAYOUTS = {"HW": (36, 36), "HWC": (36, 36, 3), "CHW": (3, 36, 36)}
@@ -31,7 +32,7 @@ Policy = Callable[[list[Any]], Array]
 every_env = pytest.mark.parametrize("env_id", IDS)
 
 
-def returns_of(envs: Questions, policy: Policy, episodes: int = 6) -> Array:
+def returns_of(envs: CorrectActionVectorEnv, policy: Policy, episodes: int = 6) -> Array:
     """Returns of whole episodes, [episodes, N]."""
     seen = [envs.reset(seed=0)[0]]
     assert envs.observation_space.contains(seen[0])
@@ -69,7 +70,7 @@ def with_memory(table: tuple[int, ...]) -> Policy:
 
 def exact_return(policy: Policy, cues: int, delay: int) -> float:
     """The exact mean return of a policy that draws nothing: the mean over cues of the return with each."""
-    envs = RecallColumns(COLUMNS, cues, delay)
+    envs = RecallVectorEnv(COLUMNS, cues, delay)
     shown = []
 
     def watched(seen: list[Array]) -> Array:
@@ -88,18 +89,18 @@ def test_of_all_policies_without_memory_none_is_better_at_recall_than_the_closed
     tables = product(range(cues), repeat=cues + 2)
     values = [exact_return(without_memory(table), cues, delay) for table in tables]
     assert len(values) == 16
-    assert set(values) == {RecallColumns(1, cues, delay).impaired_return} == {1 / 2}
+    assert set(values) == {RecallVectorEnv(1, cues, delay).impaired_return} == {1 / 2}
 
 
 @pytest.mark.parametrize(("cues", "delay"), [(2, 1), (4, 4), (3, 8)])
 def test_the_best_policy_with_memory_always_recalls(cues: int, delay: int) -> None:
     values = {table: exact_return(with_memory(table), cues, delay) for table in permutations(range(cues))}
-    assert max(values.values()) == RecallColumns(1, cues, delay).optimal_return == 1.0
+    assert max(values.values()) == RecallVectorEnv(1, cues, delay).optimal_return == 1.0
     assert [table for table, value in values.items() if value == 1.0] == [tuple(range(cues))]
 
 
 def test_a_cue_is_shown_once_and_asked_for_once_and_only_that_answer_counts() -> None:
-    envs = RecallColumns(COLUMNS, cues=4, delay=3)
+    envs = RecallVectorEnv(COLUMNS, cues=4, delay=3)
     observation, _ = envs.reset(seed=2)
     assert isinstance(observation, np.ndarray)
     cue = observation[:, :4].argmax(axis=1)
@@ -113,7 +114,7 @@ def test_a_cue_is_shown_once_and_asked_for_once_and_only_that_answer_counts() ->
 
 
 def test_all_cues_are_equally_likely() -> None:
-    envs = RecallColumns(4000)
+    envs = RecallVectorEnv(4000)
     observation, _ = envs.reset(seed=0)
     assert isinstance(observation, np.ndarray)
     counts = observation[:, :4].sum(axis=0)
@@ -162,10 +163,10 @@ def agrees(seen: list[Any]) -> Array:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("kind", "reader"),
-    [(PixelsColumns, lambda seen: side(seen[-1])), (MotionColumns, way), (GoalColumns, agrees)],
+    [(PixelsVectorEnv, lambda seen: side(seen[-1])), (PixelsMotionVectorEnv, way), (PixelsGoalVectorEnv, agrees)],
     ids=lambda given: given.__name__,
 )
-def test_who_reads_the_image_gets_the_best_return_in_every_episode(kind: Any, reader: Any, layout: str) -> None:
+def test_a_policy_that_reads_the_image_gets_the_best_return(kind: Any, reader: Any, layout: str) -> None:
     envs = kind(COLUMNS, length=5, layout=layout)
     space = envs.single_observation_space
     assert (space["image"] if isinstance(space, gym.spaces.Dict) else space).shape == LAYOUTS[layout]
@@ -176,13 +177,13 @@ def test_who_reads_the_image_gets_the_best_return_in_every_episode(kind: Any, re
 @pytest.mark.parametrize(
     ("kind", "partly"),
     [
-        (PixelsColumns, lambda _: np.zeros(4000, int)),
-        (MotionColumns, cell),
-        (GoalColumns, cell),
-        (GoalColumns, lambda seen: (seen["goal"][:, 0] > 0).astype(int)),
+        (PixelsVectorEnv, lambda _: np.zeros(4000, int)),
+        (PixelsMotionVectorEnv, cell),
+        (PixelsGoalVectorEnv, cell),
+        (PixelsGoalVectorEnv, lambda seen: (seen["goal"][:, 0] > 0).astype(int)),
     ],
 )
-def test_from_a_part_of_what_is_needed_both_answers_are_as_good(kind: Any, partly: Any) -> None:
+def test_with_a_part_of_the_observation_both_actions_are_equally_good(kind: Any, partly: Any) -> None:
     """Whatever a policy makes of that part, half of its answers are right."""
     envs = kind(4000, length=3)
     observation, _ = envs.reset(seed=0)
@@ -219,7 +220,7 @@ def test_a_single_env_gives_the_rows_of_one_column(env_id: str) -> None:
 
 @every_env
 def test_a_single_env_goes_on_from_a_snapshot(env_id: str) -> None:
-    env, fresh = (make_scalar(registered(env_id), {}) for _ in range(2))
+    env, fresh = (make_single(registered(env_id), {}) for _ in range(2))
     env.reset(seed=1)
     for _ in range(3):
         env.step(0)
@@ -238,13 +239,13 @@ def test_the_vector_env_is_the_one_that_is_used_and_can_be_saved(env_id: str) ->
 @pytest.mark.parametrize(
     ("env_id", "arguments", "says"),
     [
-        (IDS[0], {"cues": 1}, "cues is 1, but at least 2 is needed: give the env cues=2 or more"),
+        (IDS[0], {"cues": 1}, "cues is 1, but at least 2 is needed: pass cues=2 or more"),
         (IDS[0], {"delay": 0}, "delay is 0"),
         (IDS[1], {"length": 0}, "length is 0"),
         (IDS[2], {"size": 7}, "size is 7"),
-        (IDS[3], {"layout": "WHC"}, "layout is 'WHC', but HW, HWC, CHW are known"),
+        (IDS[3], {"layout": "WHC"}, "layout is 'WHC', but HW, HWC, CHW are supported"),
     ],
 )
-def test_arguments_that_ask_nothing_are_refused(env_id: str, arguments: dict[str, Any], says: str) -> None:
+def test_arguments_without_a_correct_action_are_refused(env_id: str, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make_envs(env_id, 2, seed=0, kwargs=arguments)

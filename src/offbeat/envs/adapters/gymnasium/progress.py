@@ -1,7 +1,8 @@
-"""Envs that are told how far the training has come, and whose parameters a curriculum sets.
+"""Passes the training progress to envs, and sets the parameters of a curriculum.
 
-An env listens by having a method ``set_progress(fraction)``, 0 at the begin of training and 1 at its end. The values of
-a curriculum are handed to its method ``set_parameters(**values)``, or else written to its attributes of these names.
+An env gets the progress if it has a method ``set_progress(fraction)``: 0 at the start of training, 1 at its end. The
+values of a curriculum are passed to the env's method ``set_parameters(**values)``. Without such a method, its
+attributes of these names are set.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ ProgressSetter = Callable[[float], None]
 
 
 def progress_setters(envs: Sequence[AnyEnv], curriculum: Sequence[Parameter], env_id: str) -> list[ProgressSetter]:
-    """Return what sets the progress of the envs: nothing for those that do not listen.
+    """Return the functions that pass the progress to the envs: none for envs that do not use it.
 
     Raises:
         ConfigError: an env does not have a parameter of the curriculum.
     """
-    listening = [getattr(_with(env, "set_progress"), "set_progress", None) for env in envs]
-    setters = [listen for listen in listening if listen is not None]
+    methods = [getattr(_owner(env, "set_progress"), "set_progress", None) for env in envs]
+    setters = [method for method in methods if method is not None]
     if curriculum:
-        setters += [_setter(env, curriculum, env_id) for env in envs]
+        setters += [_parameter_setter(env, curriculum, env_id) for env in envs]
     return setters
 
 
-def _setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> ProgressSetter:
-    """Return what sets an env's parameters to their values at a progress."""
-    setter = getattr(_with(env, "set_parameters"), "set_parameters", None)
-    owners = {parameter.name: _with(env, parameter.name) for parameter in curriculum}
+def _parameter_setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> ProgressSetter:
+    """Return the function that sets an env's parameters to their values at a given progress."""
+    setter = getattr(_owner(env, "set_parameters"), "set_parameters", None)
+    owners = {parameter.name: _owner(env, parameter.name) for parameter in curriculum}
     for name, owner in owners.items():
         if setter is None and owner is None:
             raise ConfigError(
-                f"curriculum sets {name}, but {env_id} has no such attribute: give it one, or a method "
+                f"curriculum sets {name}, but {env_id} has no such attribute: add it, or a method "
                 "set_parameters(**values)"
             )
 
@@ -53,8 +54,8 @@ def _setter(env: AnyEnv, curriculum: Sequence[Parameter], env_id: str) -> Progre
     return set_values
 
 
-def _with(env: Any, name: str) -> Any:
-    """Return the env, or the outermost wrapper around it, that has an attribute of its own; None where none does."""
+def _owner(env: Any, name: str) -> Any:
+    """Return the outermost wrapper, or the env itself, that defines an attribute; None if none does."""
     while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
         if name in vars(env) or hasattr(type(env), name):
             return env

@@ -1,8 +1,7 @@
-"""The state of one Gymnasium env, saved and put back bit for bit.
+"""Saves and restores the state of one Gymnasium env, bit for bit.
 
-Provided for classic control and for Gymnasium's MuJoCo envs. An env of your own takes part by having two
-methods, ``snapshot() -> State`` and ``restore(state)``, for all that it keeps between steps. Its `np_random`
-and its time limit are kept for it.
+Supported are classic control, Gymnasium's MuJoCo envs, and any env with two methods, ``snapshot() -> State`` and
+``restore(state)``, for its state between steps. Its `np_random` and its time limit are saved for it.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ AnyEnv = gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]
 
 
 class Codec(NamedTuple):
-    """How the state of one kind of env is read and written, its np_random and wrappers apart."""
+    """How the state of one kind of env is read and written, without its np_random and wrappers."""
 
     save: Callable[[Any], State]
     load: Callable[[Any, State], None]
 
 
 def can_save(env: AnyEnv) -> bool:
-    """Return whether all of the env's state is known, its wrappers included."""
-    limits, inner = _peel(env)
+    """Return whether the whole state of an env and of its wrappers can be saved."""
+    limits, inner = _unwrap(env)
     return all(type(limit) is TimeLimit for limit in limits) and _codec(inner) is not None
 
 
 def save(env: AnyEnv) -> State:
-    """Return the state of an env that `can_save`: nested dicts of arrays and plain values."""
-    limits, inner = _peel(env)
+    """Return the state of an env for which `can_save` is true: nested dicts of arrays and plain values."""
+    limits, inner = _unwrap(env)
     codec = _codec(inner)
-    assert codec is not None, f"{inner} has no snapshots"
+    assert codec is not None, f"the state of {inner} cannot be saved"
     return {
         "env": codec.save(inner),
         "random": inner.np_random.bit_generator.state,
@@ -47,18 +46,18 @@ def save(env: AnyEnv) -> State:
 
 
 def load(env: AnyEnv, state: State) -> None:
-    """Put back what `save` returned, into a fresh env of the same kind: no reset is needed."""
-    limits, inner = _peel(env)
+    """Restore a state that `save` returned. The env may be newly made; it needs no reset."""
+    limits, inner = _unwrap(env)
     codec = _codec(inner)
-    assert codec is not None, f"{inner} has no snapshots"
+    assert codec is not None, f"the state of {inner} cannot be saved"
     codec.load(inner, state["env"])
     inner.np_random.bit_generator.state = state["random"]
     for depth, limit in enumerate(limits):
         limit._elapsed_steps = state["elapsed"][str(depth)]  # noqa: SLF001
 
 
-def _peel(env: AnyEnv) -> tuple[list[Any], Any]:
-    """Return the wrappers, from the outside in, and the env itself."""
+def _unwrap(env: AnyEnv) -> tuple[list[Any], Any]:
+    """Return the wrappers, outermost first, and the env itself."""
     wrappers: list[Any] = []
     while isinstance(env, gym.Wrapper):
         wrappers.append(env)
@@ -76,7 +75,7 @@ def _codec(env: Any) -> Codec | None:
     return None
 
 
-# --- classic control: everything is in a few attributes -----------------------------------------------------
+# --- classic control: the state is in a few attributes -----------------------------------------------------
 
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     CartPoleVectorEnv: ("state", "steps", "prev_done", "low", "high"),
@@ -100,15 +99,15 @@ def _attributes_codec(*names: str) -> Codec:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy that shares nothing with the env; its dtype is kept, as arithmetic depends on it."""
+    """Return a copy that shares no memory with the env and has the same dtype."""
     return value if value is None or isinstance(value, int | float) else np.array(value)
 
 
-# --- MuJoCo: the integration state, and what the envs read of the last step ---------------------------------
+# --- MuJoCo: the integration state, and the values that envs read from the last step ------------------------
 
 _DERIVED = ("xpos", "xipos")
-"""Body positions, which Ant and Humanoid subtract from those after the next step. They lag the integration
-state by one simulated frame, so they are kept as they are; mj_forward would compute others."""
+"""Body positions, which Ant and Humanoid subtract from those after the next step. They are one simulated frame behind
+the integration state, so they are saved too: mj_forward would compute other values."""
 
 
 def _save_mujoco(env: Any) -> State:

@@ -1,10 +1,10 @@
-"""Envs that ask questions, whose best returns are known in closed form; `recall.py` and `pixels.py` have them.
+"""Base classes of envs with one correct action per step, whose best returns are known; see `recall.py` and `pixels.py`.
 
-An episode is a fixed number of questions, one an env step. The right answer earns 1, any other 0, and the questions do
-not depend on the answers. So the best return is the number of questions that can be answered at all, and what is left
-to a policy that lacks something (memory, a second frame, half of the observation) is known as well.
+The correct action has reward 1, all others have 0, and the observations do not depend on the actions (a contextual
+bandit). So the best return is the number of steps that have a correct action. The best return of a policy without
+memory, without a second frame, or with half of the observation is known too.
 
-They are vector envs in NEXT_STEP order, which step all columns by a few array operations; a single env is one column.
+The envs are vector envs in NEXT_STEP order; a single env is one column.
 """
 
 from __future__ import annotations
@@ -24,65 +24,65 @@ from offbeat.envs.contract import State
 
 Choices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-UNANSWERABLE = -1
-"""What is right where nothing can be earned."""
+NO_CORRECT_ACTION = -1
+"""Value of a step without a correct action."""
 
 
-class Questions(VectorEnv[Any, Choices, Any]):
-    """N columns of episodes of `length` questions each; the observation after the last one is never answered.
+class CorrectActionVectorEnv(VectorEnv[Any, Choices, Any]):
+    """N columns with episodes of `length` steps.
 
     Args:
-        num_envs: N.
-        observation: space of one column's observation.
-        answers: choices of an action.
-        length: questions in an episode, those that cannot be answered included.
+        num_envs: Number of columns, N.
+        observation: Observation space of one column.
+        actions: Number of actions.
+        length: Env steps of an episode, including those without a correct action.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - as Gymnasium declares it
 
-    def __init__(self, num_envs: int, observation: gym.Space[Any], answers: int, length: int) -> None:
+    def __init__(self, num_envs: int, observation: gym.Space[Any], actions: int, length: int) -> None:
         self.num_envs = num_envs
         self.single_observation_space = observation
-        self.single_action_space = gym.spaces.Discrete(answers)
+        self.single_action_space = gym.spaces.Discrete(actions)
         self.observation_space = batch_space(observation, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._length = length
-        self._asked: Choices = np.zeros(num_envs, np.int64)
-        """[N]: questions that the column's episode has asked before this one; `length` where it has ended."""
-        self._right: Choices = np.zeros(num_envs, np.int64)
-        """[N]: the answer to what is observed."""
+        self._step_index: Choices = np.zeros(num_envs, np.int64)
+        """[N]: step within the episode; `length` at its final observation."""
+        self._correct: Choices = np.zeros(num_envs, np.int64)
+        """[N]: correct action for the current observation."""
 
     @property
     def max_episode_steps(self) -> int:
         """Env steps of every episode."""
         return self._length
 
-    # --- what a kind of question says of itself ---
+    # --- to be defined by subclasses ---
 
     @property
     @abstractmethod
     def optimal_return(self) -> float:
-        """The best mean return of an episode, undiscounted."""
+        """Mean undiscounted return of an optimal policy."""
 
     @property
     @abstractmethod
     def impaired_return(self) -> float:
-        """The best mean return of policies that lack what the env asks for."""
+        """Best mean return of policies without the ability that the env tests."""
 
     @abstractmethod
-    def _ask(self) -> None:
-        """Draw a question in each column, the first of an episode where `_asked` is 0, and set `_right`.
+    def _sample_state(self) -> None:
+        """Sample the next state of each column, the first of an episode where `_step_index` is 0, and set `_correct`.
 
-        Every column draws the same number of times at every step, so that no column shifts the stream of another.
+        Each call samples equally many numbers for every column, so columns do not influence each other.
         """
 
     @abstractmethod
     def _observe(self) -> Array | Tree:
-        """Return fresh arrays [N, ...] that show the questions."""
+        """Return the observations as new arrays, [N, ...]."""
 
     @abstractmethod
-    def _memory(self) -> Tree:
-        """Return the arrays that a kind keeps between steps, by name; `restore` writes into them."""
+    def _saved_arrays(self) -> Tree:
+        """Return the arrays of the state between steps, by name; `restore` writes into them."""
 
     # --- Gymnasium's interface ---
 
@@ -90,16 +90,16 @@ class Questions(VectorEnv[Any, Choices, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array | Tree, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        self._asked[:] = 0
-        self._ask()
+        self._step_index[:] = 0
+        self._sample_state()
         return self._observe(), {}
 
     def step(self, actions: Choices) -> tuple[Array | Tree, NDArray[np.float32], Flags, Flags, dict[str, Any]]:
-        begins = self._asked == self._length
-        rewards = ((actions == self._right) & ~begins).astype(np.float32)
-        self._asked = np.where(begins, 0, self._asked + 1)
-        self._ask()
-        return self._observe(), rewards, self._asked == self._length, np.zeros_like(begins), {}
+        starts = self._step_index == self._length
+        rewards = ((actions == self._correct) & ~starts).astype(np.float32)
+        self._step_index = np.where(starts, 0, self._step_index + 1)
+        self._sample_state()
+        return self._observe(), rewards, self._step_index == self._length, np.zeros_like(starts), {}
 
     def snapshot(self) -> State:
         return {name: part.copy() for name, part in self._state_arrays().items()}
@@ -109,16 +109,16 @@ class Questions(VectorEnv[Any, Choices, Any]):
             part[...] = state[name]
 
     def _state_arrays(self) -> Tree:
-        return {"asked": self._asked, "right": self._right, **self._memory()}
+        return {"step": self._step_index, "correct": self._correct, **self._saved_arrays()}
 
 
-class OneColumn(gym.Env[Any, np.int64]):
-    """A vector env's only column, as a single env: the same seed and actions give the same rows."""
+class SingleEnv(gym.Env[Any, np.int64]):
+    """A single env with the rows of one column of a vector env."""
 
-    columns: ClassVar[type[Questions]]
+    vector_env: ClassVar[type[CorrectActionVectorEnv]]
 
     def __init__(self, **arguments: Any) -> None:
-        self._column = self.columns(1, **arguments)
+        self._column = self.vector_env(1, **arguments)
         self.observation_space = self._column.single_observation_space
         self.action_space = self._column.single_action_space
 
@@ -140,16 +140,10 @@ class OneColumn(gym.Env[Any, np.int64]):
         self._column.restore(state)
 
 
-def require(name: str, given: int, at_least: int) -> None:
-    """Refuse a number that is too small.
-
-    Raises:
-        ConfigError: `given` is below `at_least`.
-    """
-    if given < at_least:
-        raise ConfigError(
-            f"{name} is {given}, but at least {at_least} is needed: give the env {name}={at_least} or more"
-        )
+def require_at_least(name: str, value: int, minimum: int) -> None:
+    """Raise ConfigError if an argument is below its minimum."""
+    if value < minimum:
+        raise ConfigError(f"{name} is {value}, but at least {minimum} is needed: pass {name}={minimum} or more")
 
 
 def _first(observation: Array | Tree) -> Any:
