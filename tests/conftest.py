@@ -15,7 +15,7 @@ settings.load_profile("offbeat")
 KINDS = {
     "chaos": ("chaos",),
     "docs": ("docs",),
-    "exact": ("test_exactness", "test_exact_resume", "test_matrix"),
+    "exact": ("test_exactness", "test_matrix"),
     "learning": ("test_learning",),
 }
 """Marker -> folders and files whose tests have it."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.reference.marks import more
 from tests.reference.replay_runs import (
     LINKS,
     SMALL_SAC,
@@ -230,8 +231,10 @@ def test_threads_of_the_learner_change_no_bit(tmp_path):
 # --- max_ahead ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("begun", "other"), [("serial", "threads"), ("threads", "serial"), ("processes", "serial")])
-def test_a_run_keeps_the_lead_that_it_was_begun_with_in_any_runtime(tmp_path, begun, other):
+@pytest.mark.parametrize(
+    ("begun", "other"), [("processes", "serial"), *more(("serial", "threads"), ("threads", "serial"))]
+)
+def test_a_run_keeps_the_max_ahead_that_it_was_begun_with_in_any_runtime(tmp_path, begun, other):
     whole = small_sac(tmp_path / "whole", lag="exact", runtime=begun)
     path = small_sac(tmp_path / "run", lag="exact", runtime=begun, stop_at=150).path
     assert resume(path, runtime=other).state == "finished"
