@@ -89,7 +89,10 @@ CELLS = [
     Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
     # Moments in which there is nothing to decide, which a core sees too.
     Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN),
-    Cell("sac", "Pendulum-v1", 6, 3, 0, "serial", "processes", {"policy_delay": 2, "learner_threads": 2}),
+    Cell(
+        "sac", "Pendulum-v1", 6, 3, 0, "serial", "processes",
+        {"policy_delay": 2, "learner_threads": 2, "prioritized": True}, OFTEN_ON_A_REPLAY,
+    ),
     Cell(
         "dqn", "CartPole-v1", 4, 2, 0, "processes", "serial",
         {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True},
@@ -98,7 +101,6 @@ CELLS = [
     Cell(
         "dqn", "CartPole-v1", 2, 2, 0, "processes", "threads",
         {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160},
-        OFTEN_ON_A_REPLAY,
     ),
 ]  # fmt: skip
 REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
