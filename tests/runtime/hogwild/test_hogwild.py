@@ -199,7 +199,7 @@ def test_evaluations_are_of_a_snapshot_and_the_best_one_is_kept_as_it_was_evalua
 def test_workers_stopped_in_the_middle_are_saved_as_they_pause_and_go_on_with_their_episodes(tmp_path):
     path = tmp_path / "run"
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "chunk_length": 24, "normalize_observations": True}
-    layout |= {"steps": 10**6, "capacity": 400, "prioritized": True, "hogwild": "synced"}
+    layout |= {"steps": 10**6, "log_every": 100, "capacity": 400, "prioritized": True, "hogwild": "synced"}
 
     def interrupt(line: dict[str, Any]) -> None:
         if line["updates"] > wanted and not sent:
