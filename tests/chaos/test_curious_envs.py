@@ -28,7 +28,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("runtime", ["processes", "hogwild", *more("serial", "threads")])
+@pytest.mark.parametrize("runtime", ["processes", *more("hogwild", "serial", "threads")])
 def test_what_envs_print_start_and_leave_behind_disturbs_nobody(tmp_path, runtime):
     settings = {**CURIOUS, **LAYOUTS[runtime], "runtime": runtime, "steps": 300, "info_metrics": ("alive",)}
     run = tmp_path / "run"

@@ -231,7 +231,8 @@ COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused",
 )
 def test_one_lock_free_worker_that_is_stopped_and_goes_on_has_the_bits_of_serial(tmp_path, cell):
     serial = cell.train(tmp_path / "serial")
-    layout = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild, "hogwild_moments": cell.moments}
+    layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild}
+    layout |= {"hogwild_moments": cell.moments, **(OFTEN_ON_A_REPLAY if cell.algorithm == "sac" else {})}
     half = cell.steps // 2
     stop: dict[str, Any] = {"callbacks": [stop_from(100)]} if cell.at_once else {"stop_at": half}
     stopped = cell.train(tmp_path / "run", **layout, **stop)

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
-from tests.reference.marks import more
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, sac_arguments, small_sac, updates_due
 from tests.reference.runs import (
-    Started,
     contents,
     is_alive,
     lines_of,
@@ -55,7 +53,8 @@ def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
 # --- one worker ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["sac", *more("ppo")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_one_worker_that_goes_through_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(
     tmp_path, algorithm
 ):
@@ -303,6 +302,7 @@ def test_a_run_cannot_leave_or_enter_the_runtime_nor_change_its_workers(prepared
     assert contents(prepared) == before
 
 
+@pytest.mark.thorough
 def test_a_finished_run_goes_on_with_more_steps_to_the_bits_of_serial(prepared, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(prepared / "free", path, symlinks=True)
@@ -319,7 +319,7 @@ def test_a_finished_run_goes_on_with_more_steps_to_the_bits_of_serial(prepared, 
 def test_the_command_line_trains_lock_free_and_tells_of_its_workers(tmp_path):
     path = tmp_path / "run"
     arguments = small_arguments(path, steps=512, envs_per_actor=2)
-    said = Started([*arguments[:3], "--runtime", "hogwild", "--workers", "2", *arguments[3:]], tmp_path).end()
+    said = offbeat(*arguments[:3], "--runtime", "hogwild", "--workers", "2", *arguments[3:])
     assert said.code == 0, said
     assert "lock-free: 2 workers keep" in log_of(path)
     assert len(pids_of(path)) in (0, 2)
