@@ -161,7 +161,7 @@ def test_an_actor_process_whose_env_raises_takes_its_ticket_again_at_a_cut(tmp_p
     assert 0 < cut_rows(path) <= 4
 
 
-@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("runtime", ["serial", "processes", *more("threads")])
 def test_a_run_that_an_env_ended_goes_on_when_mended_with_its_ratio_and_its_rows(tmp_path, runtime):
     path = tmp_path / "run"
     budget = {"restart_budget": 0} if runtime == "processes" else {}
@@ -198,7 +198,7 @@ def signal_later(seconds: float) -> Any:
     return callback
 
 
-@pytest.mark.parametrize("runtimes", [("threads", "processes", "serial"), ("processes", "threads", "threads")])
+@pytest.mark.parametrize("runtimes", [["threads", "processes", "serial"], *more(["processes", "threads", "threads"])])
 def test_a_run_that_signals_stop_at_random_moments_keeps_its_ratio_and_its_rows(tmp_path, runtimes):
     path, random = tmp_path / "run", Random(str(runtimes))
     far = {**LAYOUT, "steps": 20_000, "capacity": 30_000}  # so far off that no run ends before its signal

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
 from tests.reference.registries import registries_kept
 from tests.reference.runs import offbeat as offbeat_here
@@ -213,7 +214,18 @@ def test_every_example_says_what_to_type_or_is_run_by_test_examples():
     assert [path.name for path, commands in DOCUMENTED.items() if not commands and path.name not in others] == []
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTED if DOCUMENTED[path]], ids=lambda path: path.name)
+ON_A_PAGE = ("own_algorithm.py", "own_encoder.py")
+"""Examples whose commands, or the same with other settings, are on a page too."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(path for path in DOCUMENTED if DOCUMENTED[path] and path.name not in ON_A_PAGE),
+        *more(*(path for path in DOCUMENTED if path.name in ON_A_PAGE)),
+    ],
+    ids=lambda path: path.name,
+)
 def test_what_an_example_says_to_type_in_its_folder_runs(path, tmp_path, monkeypatch):
     shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -208,6 +208,7 @@ def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
     assert_gone(children)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("offline")
 def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_path, monkeypatch):
     path = tmp_path / "run"
@@ -292,7 +293,9 @@ def test_a_tracker_that_a_run_gets_later_is_told_all_its_lines(tmp_path, strange
     assert steps == [line["env_steps"] for line in lines_of(path)]
 
 
-@pytest.mark.parametrize("how", ["raise in log", "die in log", "hang in log", "raise in finish", "hang in finish"])
+@pytest.mark.parametrize(
+    "how", ["raise in log", "hang in finish", *more("die in log", "hang in log", "raise in finish")]
+)
 @pytest.mark.usefixtures("strange")
 def test_a_tracker_that_fails_is_told_of_once_and_changes_nothing(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
@@ -339,7 +342,7 @@ def followers() -> set[int]:
     }
 
 
-@pytest.mark.parametrize("how", ["raise in init", "die in init", "hang in init"])
+@pytest.mark.parametrize("how", ["raise in init", *more("die in init", "hang in init")])
 @pytest.mark.usefixtures("strange")
 def test_a_tracker_that_cannot_begin_is_refused_and_the_run_with_it(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
