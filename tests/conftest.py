@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,22 +27,12 @@ KINDS = {
 """Marker -> folders and files whose tests have it."""
 
 
-def _is_made_once(definitions: Sequence[pytest.FixtureDef[Any]]) -> bool:
-    return definitions[-1].scope == "module"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the kind of its file, and those that share what is made once a file with that file.
-
-    With `--dist loadgroup` the latter run in one of xdist's processes, so that it is indeed made once.
-    """
-    for item in items:
-        if isinstance(item, pytest.Function) and any(map(_is_made_once, item._fixtureinfo.name2fixturedefs.values())):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
-        places = {*item.path.parent.parts, item.path.stem}
-        for kind, names in KINDS.items():
-            if places & set(names):
-                item.add_marker(kind)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test with the kind of its file."""
+    places = {*item.path.parent.parts, item.path.stem}
+    for kind, names in KINDS.items():
+        if places & set(names):
+            item.add_marker(kind)
 
 
 @pytest.fixture(autouse=True, scope="session")
