@@ -156,7 +156,7 @@ def test_a_run_stopped_by_a_signal_resumes_with_the_same_bits(tmp_path):
 @pytest.mark.parametrize("number", [INT, *more(TERM)], ids=str)
 def test_a_signal_during_an_evaluation_stops_it(tmp_path, number):
     path = tmp_path / "run"
-    endless = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
+    endless: dict[str, Any] = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
     endless["lag"] = "exact"  # else such an evaluation would be left out until the run has lasted ten times as long
     started = Started(small_arguments(path, **FOR_EVER | endless), tmp_path)
     started.wait_for_text("evaluating")
