@@ -105,6 +105,7 @@ def batch_of(parts: Any) -> Tree:
     return unrolls_of(parts).batch(0)
 
 
+@pytest.mark.thorough
 def test_a_core_sees_what_passes_while_there_is_nothing_to_decide(tmp_path):
     settings: dict[str, Any] = {"core": "gru", "core_size": 16, "learning_rate": 1e-2, "unroll_length": 18, "epochs": 4}
     run = small_run(tmp_path / "run", CUE, **{**CURIOUS, **settings, "steps": 12_000, "envs_per_actor": 16})

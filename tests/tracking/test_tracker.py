@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.runs import (
+    GROUP,
     OFFBEAT,
     REPOSITORY,
     Started,
@@ -38,8 +40,6 @@ STRANGE = str(REPOSITORY / "tests/reference/strange_trackers")
 SHORT: dict[str, Any] = {"steps": 640}
 FOR_EVER: dict[str, Any] = {"steps": 500_000}
 """Longer than any test waits, with a metrics line every 2,500 env steps."""
-GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
-"""Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_nothing_of_wandb_outlives_a_run_that_is_killed(tmp_path):
     assert_gone(children)
 
 
-@pytest.mark.parametrize("victim", ["follower", "wandb-core"])
+@pytest.mark.parametrize("victim", ["follower", *more("wandb-core")])
 @pytest.mark.usefixtures("offline")
 def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
     path = tmp_path / "run"
@@ -208,6 +208,7 @@ def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
     assert_gone(children)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("offline")
 def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_path, monkeypatch):
     path = tmp_path / "run"
@@ -253,9 +254,11 @@ def test_a_tracker_that_is_not_installed_is_refused_before_any_work(tmp_path, mo
 @pytest.mark.parametrize(
     "layout",
     [
-        {"runtime": "threads", "actors": 2, "max_lag": 1},
         {"runtime": "processes", "actors": 2, "max_lag": 1},
-        {"algorithm": "a2c", "runtime": "hogwild", "workers": 2},
+        *more(
+            {"runtime": "threads", "actors": 2, "max_lag": 1},
+            {"algorithm": "a2c", "runtime": "hogwild", "workers": 2},
+        ),
     ],
     ids=lambda layout: layout["runtime"],
 )
@@ -290,7 +293,9 @@ def test_a_tracker_that_is_added_at_a_resume_gets_all_lines(tmp_path, strange):
     assert steps == [line["env_steps"] for line in lines_of(path)]
 
 
-@pytest.mark.parametrize("how", ["raise in log", "die in log", "hang in log", "raise in finish", "hang in finish"])
+@pytest.mark.parametrize(
+    "how", ["raise in log", "hang in finish", *more("die in log", "hang in log", "raise in finish")]
+)
 @pytest.mark.usefixtures("strange")
 def test_a_failing_tracker_is_reported_once_and_changes_nothing(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
@@ -337,7 +342,7 @@ def followers() -> set[int]:
     }
 
 
-@pytest.mark.parametrize("how", ["raise in init", "die in init", "hang in init"])
+@pytest.mark.parametrize("how", ["raise in init", *more("die in init", "hang in init")])
 @pytest.mark.usefixtures("strange")
 def test_a_run_whose_tracker_cannot_start_is_refused(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
