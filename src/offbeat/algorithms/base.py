@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Array, EnvSpec, Field, Tree
+from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec
 
@@ -93,6 +94,8 @@ class Algorithm(Protocol):
 
     stages: tuple[Stage, ...]
     groups: Mapping[str, ParameterGroup]
+    collective: Collective
+    """The learners that train it together: itself alone, unless a runtime says otherwise."""
     threads: int
     """Threads that it shares each update out to; 0 where it leaves that to torch and BLAS."""
 

@@ -19,6 +19,7 @@ from offbeat.config.config import Config
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, Field
 from offbeat.memory.replay.sequences import STATE
+from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
@@ -39,6 +40,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     groups: Mapping[str, ParameterGroup]
     stages: tuple[Stage, ...]
     threads: int = 0
+    collective: Collective = ALONE
 
     policy: FlatParameters
     """The network that acts, with the names and the order of `published.parameter_shapes`; set by `build`."""
@@ -180,7 +182,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     def finish(self, observations: Batch) -> dict[str, float]:
         if self.spec.normalize:
             rows = flatten_tensors(self.spec.vectors, observations)
-            self._statistics.update(rows, rows.new_empty(0))
+            self._statistics.update(rows, rows.new_empty(0), self.collective)
         return {}
 
     def write_published(self, vector: NDArray[np.float32]) -> None:

@@ -43,6 +43,7 @@ from offbeat.losses.actor_critic import (
 from offbeat.losses.advantages import Targets, generalized_advantages, vtrace
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.buffer_layout import BufferLayout
+from offbeat.models.collective import ALONE, Collective
 from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import parameter_shapes, published_layout
@@ -61,6 +62,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     config_class: type[Settings]
     """The class of its settings."""
+    collective: Collective = ALONE
+    """The learners that train it together."""
     one_update_rows: float = math.inf
     """A batch of at most so many rows, T x B, is one update, made by `OnPolicy.minibatches`."""
 
@@ -266,16 +269,17 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     def finish(self, batch: Batch) -> dict[str, float]:
         valid = batch["valid"]
+        targets = batch["value_target"][valid]
+        returns = targets * self._statistics.return_std
+        self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)  # also without rows
         if not valid.any():
             return {}
-        targets = batch["value_target"][valid]
         log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
         metrics = {
             "explained_variance": explained_variance(batch["proximal_value"][valid], targets),
             "effective_sample_size": effective_sample_size(log_ratio),
             **self.ratio_metrics(log_ratio),
         }
-        self._statistics.update(batch["raw_observation"][:-1][valid], targets * self._statistics.return_std)
         return {name: float(value) for name, value in metrics.items()}
 
     def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:

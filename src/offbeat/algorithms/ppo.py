@@ -24,6 +24,7 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
+from offbeat.models.collective import mean
 from offbeat.models.storage import Storage
 
 KL_STOP_FACTOR = 1.5
@@ -148,7 +149,7 @@ class PPO(OnPolicy[PPOConfig]):
         return self._mean_kl() > KL_STOP_FACTOR * target
 
     def _mean_kl(self) -> float:
-        return fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0
+        return mean(self.collective, fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0)
 
     # --- the losses -----------------------------------------------------------------------------------------
 

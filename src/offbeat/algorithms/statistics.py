@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from offbeat.core.types import Tree
+from offbeat.models.collective import Collective
 from offbeat.models.inputs import one_hot_inputs
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
@@ -39,12 +40,18 @@ class Statistics:
             return observation
         return normalized(observation, self._mean, self._scale)
 
-    def update(self, observations: Tensor, returns: Tensor) -> None:
-        """Take in raw observations [M, inputs] and returns [M] in units of reward, and fix what comes next."""
+    def update(self, observations: Tensor, returns: Tensor, collective: Collective) -> None:
+        """Take in raw observations [M, inputs] and returns [M] in units of reward, and fix what comes next.
+
+        Args:
+            observations: of this learner.
+            returns: of this learner.
+            collective: all learners, whose rows are taken in too.
+        """
         if self._of_observations:
-            self._observations.update(observations.cpu().numpy())
+            self._observations.update(observations.cpu().numpy(), collective)
         if self._of_returns:
-            self._returns.update(returns.cpu().numpy()[:, None])
+            self._returns.update(returns.cpu().numpy()[:, None], collective)
         self._fix()
 
     def _fix(self) -> None:

@@ -70,11 +70,11 @@ class Updates:
     """Owns the optimizers; everything particular to an algorithm is in the algorithm."""
 
     def __init__(self, algorithm: Algorithm, counter: UpdateCounter | None = None) -> None:
-        """Make the optimizers of an algorithm.
+        """Make the optimizers of an algorithm, whose gradients are summed over its collective.
 
         Args:
             algorithm: what is to learn.
-            counter: of all learners, where others change the parameters too.
+            counter: of all learners, where others change the parameters too (Hogwild).
         """
         self._algorithm, self._counter = algorithm, counter
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
@@ -128,9 +128,9 @@ class Updates:
         group = self._algorithm.groups[stage.group]
         gradients = group.parameters.gradients
         result = _differentiate(stage, minibatch, gradients)
-        loss = float(result.loss)
-        norm = float(torch.linalg.vector_norm(gradients))
-        if not (math.isfinite(norm) and math.isfinite(loss)):
+        collective = self._algorithm.collective
+        norm, loss = _read(torch.linalg.vector_norm(collective.sum_(gradients)), result.loss)
+        if not collective.all_(math.isfinite(norm) and math.isfinite(loss)):
             return False
         if norm > group.max_grad_norm:
             gradients.mul_(group.max_grad_norm / (norm + 1e-6))
@@ -162,6 +162,13 @@ class Updates:
         for name in state:
             for key, tensor in self._adam[name].state_tensors().items():
                 tensor.copy_(torch.from_numpy(state[name][key]))
+
+
+def _read(norm: Tensor, loss: Tensor | float) -> tuple[float, float]:
+    """Return both as numbers; from another device in one transfer, for which the host waits once."""
+    if isinstance(loss, Tensor) and loss.device.type != "cpu":
+        norm, loss = torch.stack((norm, loss.detach().to(norm.dtype))).cpu()
+    return float(norm), float(loss)
 
 
 def _norm_of(stage: Stage, algorithm: Algorithm) -> str:
