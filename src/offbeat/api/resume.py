@@ -129,7 +129,7 @@ def require_topology(state: dict[str, Any], config: Config) -> None:
     ]
     if differences:
         raise ConfigError(
-            f"the checkpoint was made with another layout than config.toml says: {'; '.join(differences)}. Put "
+            f"the checkpoint was made with another topology than config.toml says: {'; '.join(differences)}. Put "
             "these back as they were, or begin a new run from this one's weights with --init-from"
         )
 

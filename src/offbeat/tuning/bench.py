@@ -291,7 +291,7 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
     if speed.sps > TOO_GOOD * layout_limit:
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {layout_limit:.0f} for this "
-            "layout: the costs were measured wrongly, most likely because the machine was busy; measure again when "
+            "topology: the costs were measured wrongly, most likely because the machine was busy; measure again when "
             "it is idle"
         )
     return {
@@ -314,7 +314,7 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
 
 
 def layout_limit_sps(topology: Topology, costs: Costs) -> tuple[float, str]:
-    """Return the most env steps per second that the layout allows, and what bounds it.
+    """Return the most env steps per second that the topology allows, and what bounds it.
 
     With max_lag or max_ahead 0 the sides take turns, so the bound is the lag, and the limit lies out of reach.
     """

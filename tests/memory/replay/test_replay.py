@@ -419,19 +419,19 @@ def test_arrays_are_contiguous_views_of_the_window_and_the_next_rows():
         assert kept < rows <= kept + 4  # one for each stretch
 
 
-def test_a_replay_of_another_layout_is_refused():
+def test_a_replay_of_another_topology_is_refused():
     run = Run(shape_of(2, 3, 4, 60, 2)).steps(9)
     other = Run(shape_of(2, 3, 4, 72, 2)).steps(9)
     run.replay.restore(run.replay.state())
-    with pytest.raises(ConfigError, match="another layout: resume with the same actors, envs_per_actor"):
+    with pytest.raises(ConfigError, match="another topology: resume with the same actors, envs_per_actor"):
         run.replay.load(other.replay.arrays())
     arrays = run.replay.arrays()
     name = next(name for name in arrays if name.endswith("reward"))
-    with pytest.raises(ConfigError, match="another layout"):
+    with pytest.raises(ConfigError, match="another topology"):
         run.replay.load(arrays | {name: arrays[name].astype(np.float64)})
     with_priorities = Run(run.shape, exponents=Exponents(0.6, 0.4)).steps(9)
     for state in (other.replay.state(), with_priorities.replay.state()):
-        with pytest.raises(ConfigError, match="another layout"):
+        with pytest.raises(ConfigError, match="another topology"):
             run.replay.restore(state)
 
 

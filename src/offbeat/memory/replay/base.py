@@ -249,7 +249,7 @@ class AnyReplay(ABC):
         self.reset(origin)
         tickets = len(self._shape.window(taken_in, origin))
         if tickets != len(state["born"]) or (self._priorities is None) != ("highest_priority" not in state):
-            raise _other_layout()
+            raise _other_topology()
         self._window.reset(origin, taken_in, state["born"])
         if self._priorities:
             self._priorities.highest = float(state["highest_priority"])
@@ -263,7 +263,7 @@ class AnyReplay(ABC):
         views = self.arrays()
         kinds = [{name: (part.shape, part.dtype) for name, part in tree.items()} for tree in (views, arrays)]
         if kinds[0] != kinds[1]:
-            raise _other_layout()
+            raise _other_topology()
         for name, view in views.items():
             view[...] = arrays[name]
         self._enter_window(self._priority_views())
@@ -306,8 +306,8 @@ def checkpoint_fields(rings: Rings) -> list[str]:
     return [field.name for field in rings.fields if field.name not in _NOT_SAMPLED]
 
 
-def _other_layout() -> ConfigError:
+def _other_topology() -> ConfigError:
     return ConfigError(
-        "the replay in this checkpoint has another layout: resume with the same actors, envs_per_actor, "
+        "the replay in this checkpoint has another topology: resume with the same actors, envs_per_actor, "
         "chunk_length, capacity, max_ahead and prioritized"
     )
