@@ -1,4 +1,4 @@
-"""What users call from Python and what the command line calls: train, resume, load, evaluate, watch, share.
+"""The functions that Python users and the command line call: train, resume, load, evaluate, watch, share.
 
-Read `train.py` first, then `run.py`, which runs what has been prepared to its end.
+Read `train.py` first, then `run.py`, which runs a prepared run to its end.
 """

@@ -1,5 +1,6 @@
-"""What a run is made of: its settings, in TOML and out, and the names that users may type.
+"""The settings of a run, from and to TOML, and the names that users may type.
 
 Read `config.py` first, then the tables: `run_config.py`, `env.py`, `runtime_config.py`, and `settings.py`, the base of
-every algorithm's. `resolve.py` puts a config together; `presets/` has the tuned settings.
+the settings of all algorithms. `runtimes.py` has a record of each runtime, `registry.py` finds algorithms and encoders
+by name, `resolve.py` makes a config, and `presets/` has the tuned settings.
 """

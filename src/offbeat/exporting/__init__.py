@@ -1,5 +1,6 @@
-"""Export: a policy as an ONNX or TorchScript file, which is run and compared before it gets its name.
+"""Export: writes a policy as an ONNX or TorchScript file, and runs and compares the file before it keeps it.
 
-`export` does it all, `formats` writes and opens the files, `agreement` compares them with the policy.
+`export` has the function that users call, `formats` writes and opens the files, `agreement` compares them with the
+policy.
 Read `export` first.
 """

@@ -1,6 +1,6 @@
-"""Everything that only makes acting and training faster: plain MLPs in NumPy, with analytic gradients on a CPU.
+"""Fast paths: plain MLPs in NumPy, for acting and for analytic gradients on a CPU.
 
-`algorithms` and `models` import nothing of it: `registrations` registers fast paths for exact classes, and policies act
-with `acting` where it is there. The tests compare each fast path with autograd. Without this folder everything works,
-slower. Read `mlp` first.
+`algorithms` and `models` do not import this package directly: `registrations` registers each fast path for one exact
+class, and policies act with `acting` if it exists. Tests compare each fast path with autograd. Without this folder
+everything works, only slower. Read `mlp` first.
 """

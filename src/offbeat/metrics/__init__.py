@@ -1,5 +1,5 @@
-"""Metrics: what happened becomes one line at a time, for files, the screen and whoever asks.
+"""Metrics: the lines that a run writes to files and trackers, and what the screen shows.
 
-`names` lists every metric, `recorder` builds the lines, `sinks` write them, `bottleneck` says who waits for whom.
+`names` lists every metric, `recorder` builds the lines, `sinks` writes them, `bottleneck` says who waits for whom.
 Read `recorder` first.
 """

@@ -1,5 +1,6 @@
-"""Runtimes: who acts and learns where, in serial, threads, processes or lock-free, and what surrounds it.
+"""Runtimes: run actors and learner in one thread, in threads, in processes, or as lock-free workers.
 
-`wiring` builds the parts of a run, `acting` and `gate` let actors follow the pace, `training_loop` does the rest.
-Read `serial` first, then `gate` and `paced`; `worker_pool` and `hogwild` are for lock-free runs.
+`plan` describes actors as plain data, `assembly` builds the parts of a run, `gate` enforces the pace, `paced` has the
+training loop with one learner, `hogwild/` the lock-free runtime, `evaluation/` evaluations during training.
+Read `serial` first, then `plan`, `gate` and `paced`.
 """

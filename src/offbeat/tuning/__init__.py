@@ -1,4 +1,4 @@
-"""What acting and learning cost on this machine, and the topology that suits it.
+"""Measures what acting and learning cost on this machine, and chooses the number of actors.
 
 Read `costs.py` first; `auto_layout.py` and `bench.py` use it.
 """

@@ -1,5 +1,6 @@
-"""Workers: the actor, the learner and the evaluator; each does its work and knows nothing of where it runs.
+"""Workers: the actor, the learner and the evaluator. None of them knows in which runtime it works.
 
-`actor` acts tickets, `learner` and `replay_learner` take learning steps, `updates` applies gradients.
-Read `actor` first, then `learner`.
+`link` gives an actor its tickets, `feed` gives a learner its data, `learner` and `replay_learner` make learning steps,
+`updates` applies gradients.
+Read `link` and `actor` first, then `feed` and `learner`.
 """

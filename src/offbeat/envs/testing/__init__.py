@@ -1,4 +1,4 @@
 """Envs whose best returns are known exactly, for tests and examples.
 
-Read `known_values.py` first, then `questions.py`, which `recall.py` and `pixels.py` build on.
+Read `known_values.py` first, then `correct_action.py`, which `recall.py` and `pixels.py` extend.
 """

@@ -1,4 +1,6 @@
-"""Evaluations during training: when, by whom, and what with.
+"""Evaluations during training: in a process of their own, beside learning.
 
-Read `schedule.py` first, then `evaluators.py`.
+`schedule` says when, `evaluators` starts the process and collects results, `plan` describes an evaluation as plain
+data.
+Read `schedule` first, then `evaluators`.
 """
