@@ -27,8 +27,9 @@ HEAD = """\
 
 <!-- Written by docs/generate_options.py: change the docstrings in the code, then run it. -->
 
-A run's settings are four tables: `[run]`, `[env]`, `[runtime]` and the algorithm's own. They come, in this order, from
-the defaults below, from the preset, from flags and from `--set`. What came out is in the run's `config.toml`.
+A run's settings are four tables: `[run]`, `[env]`, `[runtime]` and the algorithm's own. Values come
+from the defaults below, the preset, flags and `--set`; later ones replace earlier ones. The run's `config.toml` has the
+result.
 
 ```bash
 offbeat train ppo CartPole-v1 --steps 100000 --set learning_rate=0.001 gamma=0.98 --set hidden_sizes=128,128
