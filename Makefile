@@ -15,13 +15,18 @@ READY = $(VENV)/.offbeat-is-installed
 demo: $(READY)
 	@OFFBEAT=$(BIN)/offbeat examples/demo.sh
 
-# Each of pytest's processes computes on one thread: with more, they would only wait for each other.
+# Each of pytest's processes computes on one thread: with more, they would only wait for each other. There is one more
+# than there are cores, as tests often wait; all tests of a file run in one, so that what they share is made once.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses $$(( $(CORES) < 8 ? $(CORES) + 1 : 8 )) \
+	--dist loadfile --no-loadscope-reorder
+
 test: $(READY)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 8 -m "not thorough" $(ARGS)
+	@$(PYTEST) -m "not thorough" $(ARGS)
 
 # Some parts alone: make test ARGS='-m chaos', or exact, learning, docs.
 test-all: $(READY)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses auto --maxprocesses 8 $(ARGS)
+	@$(PYTEST) $(ARGS)
 	@$(BIN)/python -m benchmarks.exactness
 	@$(BIN)/python -m benchmarks.soak
 

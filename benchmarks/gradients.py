@@ -1,4 +1,4 @@
-"""PPO's learning step with the gradient by hand (NumPy) and by autograd (torch), on the same batches.
+"""PPO's learning step with analytic gradients (NumPy) and with autograd (torch), on the same batches.
 
     python -m benchmarks.gradients
 
@@ -49,7 +49,7 @@ def make(work: Settings, *, analytic: bool) -> PacedParts:
     parts: PacedParts = build(resolve("ppo", work["env"], flags=settings))
     algorithm: Any = parts.algorithm
     if not analytic:
-        algorithm._analytic = None  # noqa: SLF001  (users have no switch: the quicker path is taken by itself)
+        algorithm._fast = None  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
     parts.learner.publish(0)
     with closing(acting_of(parts, 0, Reporting(print, lambda _processes: None))) as acting:
@@ -81,7 +81,7 @@ def main() -> None:
     limit(1)
     record = {"machine": machine(), "records": {name: compare(work) for name, work in WORKS.items()}}
     write_json(RESULTS / "gradients.json", record)
-    title = f"# PPO's gradient by hand and by autograd\n\n{describe(record['machine'])}."
+    title = f"# PPO's analytic gradients and autograd\n\n{describe(record['machine'])}."
     text = f"{title}\n\n{table(record['records'])}"
     (RESULTS / "gradients.md").write_text(text)
     print(text)
@@ -93,7 +93,7 @@ def table(records: dict[str, Settings]) -> str:
     for name, record in records.items():
         medians = [median(pair[side] for pair in record["pairs"]) for side in ("autograd", "analytic")]
         rows.append([name, *(f"{value:,.0f}" for value in medians), f"{record['ratio']:.2f}"])
-    return markdown_table(["learning step", "autograd, us an update", "by hand, us an update", "ratio"], rows)
+    return markdown_table(["learning step", "autograd, us an update", "analytic, us an update", "ratio"], rows)
 
 
 if __name__ == "__main__":

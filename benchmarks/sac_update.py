@@ -1,4 +1,4 @@
-"""SAC's update with its gradients by hand and by autograd, on the same minibatches.
+"""SAC's update with analytic gradients and by autograd, on the same minibatches.
 
     python -m benchmarks.sac_update [--rounds 15] [--out DIR]
 
@@ -22,11 +22,13 @@ import torch
 
 from benchmarks.common import RESULTS, describe, machine, markdown_table, spread, write_json
 from offbeat.algorithms.base import Minibatch
-from offbeat.algorithms.sac import SAC, SACConfig
-from offbeat.algorithms.sac_gradients import Work
+from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.threads import blas_kernels, limit
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
-from offbeat.models.linear import F32, NumpyProducts, OneDNNProducts, Products
+from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels
+from offbeat.fastpath.mlp import F32, Kernels
+from offbeat.fastpath.sac_gradients import Work
 from offbeat.workers.updates import UpdateMetrics, Updates
 
 INPUTS, ACTIONS, ROWS = 17, 6, 256
@@ -38,7 +40,7 @@ DROPPED = 2
 Update = Callable[[int], None]
 
 
-class TorchProducts(NumpyProducts):
+class TorchKernels(BlasKernels):
     """torch's public products, to compare with."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
@@ -66,7 +68,7 @@ class WithoutSelection(Work):
         for e in range(thread, len(self.values), 2):
             d = np.where(least == e, np.float32(-1 / self.size), np.float32(0))[:, None]
             layers = self._networks.critics[e]
-            of_actions = self._passes[e].input_gradient(layers, d, everywhere, actions)
+            of_actions = self._critics[e].input_gradient(layers, d, everywhere, actions)
             rows = np.flatnonzero(least == e)
             self._d_action[rows] = of_actions[rows]
 
@@ -113,10 +115,11 @@ def by_autograd(threads: int) -> Update:
     return with_threads
 
 
-def analytic(threads: int, kernels: Products | None = None, work: type[Work] = Work) -> Update:
-    """Return the update with the gradients by hand, shared by so many threads."""
+def analytic(threads: int, kernels: Kernels | None = None, work: type[Work] = Work) -> Update:
+    """Return the update with analytic gradients, shared by so many threads."""
     algorithm = make_algorithm(threads)
-    gradients: Any = algorithm._analytic  # noqa: SLF001  (users have no switch: the quickest is taken by itself)
+    fast: Any = algorithm._fast  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
+    gradients = fast.gradients
     if kernels:
         gradients._networks = gradients._networks._replace(kernels=kernels)  # noqa: SLF001
     gradients._work = work(gradients._networks, ROWS)  # noqa: SLF001
@@ -137,12 +140,12 @@ def update_of(algorithm: SAC) -> Update:
 SIDES: dict[str, Callable[[], Update]] = {
     "autograd, 1 thread": lambda: by_autograd(1),
     "autograd, 2 threads": lambda: by_autograd(2),
-    "by hand, 1 thread": lambda: analytic(1),
-    "by hand, 2 threads": lambda: analytic(2),
-    "by hand, 2 threads, all rows back through all critics": lambda: analytic(2, work=WithoutSelection),
-    "by hand, 2 threads, products by NumPy": lambda: analytic(2, NumpyProducts()),
-    "by hand, 2 threads, products by oneDNN": lambda: analytic(2, OneDNNProducts()),
-    "by hand, 2 threads, products by torch": lambda: analytic(2, TorchProducts()),
+    "analytic, 1 thread": lambda: analytic(1),
+    "analytic, 2 threads": lambda: analytic(2),
+    "analytic, 2 threads, all rows back through all critics": lambda: analytic(2, work=WithoutSelection),
+    "analytic, 2 threads, products by NumPy": lambda: analytic(2, BlasKernels()),
+    "analytic, 2 threads, products by oneDNN": lambda: analytic(2, OneDNNKernels()),
+    "analytic, 2 threads, products by torch": lambda: analytic(2, TorchKernels()),
 }
 
 

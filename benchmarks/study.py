@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from offbeat.metrics.sinks import read_metrics
-from offbeat.plots.curves import evaluated
+from offbeat.plots.runs import evaluated
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = ("spec.toml", "table.md", "table.csv", "return-steps.png", "return-time.png")

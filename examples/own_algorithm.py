@@ -64,13 +64,13 @@ class MunchausenDQN(DQN):
     """DQN with other targets. Acting, exploration, network and everything else are DQN's."""
 
     config_class = MunchausenConfig
-    _config: MunchausenConfig
+    config: MunchausenConfig
 
     @torch.no_grad()
-    def _targets(self, minibatch: Minibatch) -> Tensor:
-        config, action = self._config, minibatch["action"][:, None]
-        here = self._scaled_log_probs(self._values(self._ema_network, minibatch, "observation"))
-        values = self._values(self._ema_network, minibatch, "next_observation")
+    def targets(self, minibatch: Minibatch) -> Tensor:
+        config, action = self.config, minibatch["action"][:, None]
+        here = self._scaled_log_probs(self.values(self.ema_network, minibatch, "observation"))
+        values = self.values(self.ema_network, minibatch, "next_observation")
         there = self._scaled_log_probs(values)
         soft_values = ((there / config.temperature).exp() * (values - there)).sum(1)
         return munchausen_targets(
@@ -84,7 +84,7 @@ class MunchausenDQN(DQN):
 
     def _scaled_log_probs(self, values: Tensor) -> Tensor:
         """Return temperature x the log-probabilities of all choices, [M, n]."""
-        temperature = self._config.temperature
+        temperature = self.config.temperature
         return temperature * functional.log_softmax(values / temperature, dim=1)
 
 

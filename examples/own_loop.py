@@ -22,7 +22,7 @@ from offbeat.core.pace import ReplayPace
 from offbeat.core.types import Field
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.store import Replay
+from offbeat.memory.replay.transitions import Replay
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs
 
@@ -74,7 +74,7 @@ def learn(gate: LearnerGate, replay: Replay, pace: ReplayPace, tickets: int, act
     valid, updates, error = 0, 0, float("nan")
     for step in range(tickets):
         gate.wait(step + 1, watch)
-        replay.take_in(step, born=updates)
+        replay.take_in(step, acted_at=updates)
         valid += int(replay.ticket(step)["valid"].sum())
         while updates < pace.due(valid):
             error = update(model, replay.sample(random).arrays)

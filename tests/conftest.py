@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 from tests.reference import survivors
+
+from offbeat.run_directory import versions
 
 settings.register_profile("offbeat", deadline=None)  # no test depends on how fast a machine is
 settings.load_profile("offbeat")
@@ -15,19 +21,43 @@ settings.load_profile("offbeat")
 KINDS = {
     "chaos": ("chaos",),
     "docs": ("docs",),
-    "exact": ("test_exactness", "test_exact_resume", "test_matrix"),
+    "exact": ("test_exactness", "test_matrix"),
     "learning": ("test_learning",),
 }
 """Marker -> folders and files whose tests have it."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the kind of its file."""
-    for item in items:
-        places = {*item.path.parent.parts, item.path.stem}
-        for kind, names in KINDS.items():
-            if places & set(names):
-                item.add_marker(kind)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test with the kind of its file."""
+    places = {*item.path.parent.parts, item.path.stem}
+    for kind, names in KINDS.items():
+        if places & set(names):
+            item.add_marker(kind)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _git_is_asked_once() -> Iterator[None]:
+    """Ask git for the state of this repository once, not in each of a thousand runs; other folders are asked each time.
+
+    What a run records of git is tested in repositories of its own, in run_directory/test_versions.py.
+    """
+    repository = Path(__file__).parents[1]
+
+    def once(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        kept: dict[Path, Any] = {}
+
+        def asked(folder: Path) -> Any:
+            here = folder.resolve()
+            if not here.is_relative_to(repository):
+                return function(folder)
+            if here not in kept:
+                kept[here] = function(folder)
+            return kept[here]
+
+        return asked
+
+    with patch.multiple(versions, git_state=once(versions.git_state), git_diff=once(versions.git_diff)):
+        yield
 
 
 def pytest_configure() -> None:

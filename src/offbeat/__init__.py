@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
     from offbeat.core.errors import ConfigError, OffbeatError, RunFailed
-    from offbeat.envs.make import register_env
+    from offbeat.envs.registration import register_env
     from offbeat.exporting.export import export
 
 __version__ = "0.1.0"
@@ -47,7 +47,7 @@ _HOMES = {
     "load": "offbeat.api.load",
     "register_algorithm": "offbeat.config.registry",
     "register_encoder": "offbeat.config.registry",
-    "register_env": "offbeat.envs.make",
+    "register_env": "offbeat.envs.registration",
     "register_runtime": "offbeat.config.registry",
     "RuntimeEntry": "offbeat.config.runtimes",
     "Run": "offbeat.api.train",

@@ -20,7 +20,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -30,7 +30,7 @@ SMALL = DQNConfig(hidden_sizes=(6, 5), learning_rate=1e-2, ema_rate=0.1, adam_ep
 
 
 def prepared(algorithm: DQN, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
-    samples = random_samples(algorithm._spec, rows, seed, weighted=weighted)
+    samples = random_samples(algorithm.spec, rows, seed, weighted=weighted)
     return algorithm.minibatch(samples, stream(seed, "learn", 0))
 
 
@@ -41,9 +41,9 @@ def update(algorithm: DQN, seed: int = 0, progress: float = 0.0) -> dict[str, fl
     return figures.summed_up()
 
 
-def published(algorithm: DQN) -> NumpyPolicy:
-    policy = NumpyPolicy(algorithm._spec)
-    vector = np.full(published_layout(algorithm._spec).size, np.nan, np.float32)
+def published(algorithm: DQN) -> ActingPolicy:
+    policy = make_policy(algorithm.spec)
+    vector = np.full(published_layout(algorithm.spec).size, np.nan, np.float32)
     algorithm.write_published(vector)
     policy.load(vector)
     return policy
@@ -66,14 +66,15 @@ configs = st.builds(
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(configs, st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
 def test_updates_are_those_of_plain_modules_with_torchs_adam(config, weighted, rows, seed):
-    algorithm = new_dqn(config, seed=seed)
+    algorithm = new_dqn(replace(config, prioritized=weighted), seed=seed)
     perturb(algorithm, 0.3, seed)
     twin, updates, rates = Twin(config, algorithm.weights()), Updates(algorithm), algorithm.start(0.5)
     for number in range(4):
         minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
         assert updates.apply(number, minibatch, rates, UpdateMetrics())
         twin.update(minibatch)
-        np.testing.assert_allclose(algorithm.priorities(minibatch), twin.errors, rtol=1e-3, atol=1e-5)
+        if weighted:
+            np.testing.assert_allclose(algorithm.priorities(minibatch), twin.errors, rtol=1e-3, atol=1e-5)
     ours, theirs = algorithm.weights(), twin.arrays()
     assert ours.keys() == {*theirs, "epsilon", "updates"}
     for name, array in theirs.items():
@@ -84,14 +85,14 @@ def test_updates_are_those_of_plain_modules_with_torchs_adam(config, weighted, r
 def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation():
     algorithm = new_dqn(SMALL)
     perturb(algorithm, 0.3)
-    samples = random_samples(algorithm._spec, 6, 0)
+    samples = random_samples(algorithm.spec, 6, 0)
     terminated = torch.tensor([True, False] * 3)
     samples["discount"] = torch.where(terminated, 0.0, 0.9)
 
     def errors() -> np.ndarray:
         minibatch = algorithm.minibatch(samples, stream(0, "test"))
-        algorithm.stages[0].loss(minibatch)
-        return algorithm.priorities(minibatch).copy()
+        errors = algorithm.loss(minibatch).outputs["errors"]
+        return algorithm.priorities_of(errors, minibatch).copy()
 
     before = errors()
     samples["next/observation"] = samples["next/observation"] + 1
@@ -102,20 +103,20 @@ def test_it_learns_which_choice_pays():
     algorithm = new_dqn(replace(SMALL, hidden_sizes=(32,), adam_eps=1e-8))
     updates = Updates(algorithm)
     for number in range(100):
-        samples = random_samples(algorithm._spec, 64, number)
+        samples = random_samples(algorithm.spec, 64, number)
         samples["discount"], samples["reward"] = torch.zeros(64), (samples["action"] == 2).float()
         updates.apply(
             number, algorithm.minibatch(samples, stream(number, "test")), algorithm.start(0.0), UpdateMetrics()
         )
     policy = published(algorithm)
-    seen = random_observation(algorithm._spec, 50, np.random.default_rng(0))
+    seen = random_observation(algorithm.spec, 50, np.random.default_rng(0))
     assert (policy.greedy(seen) == 2).all()
 
 
 def test_figures_are_those_of_the_update():
     algorithm = new_dqn(SMALL)
     minibatch = prepared(algorithm, 8, 0)
-    chosen = algorithm._network(minibatch["observation"]).gather(1, minibatch["action"][:, None])
+    chosen = algorithm.network(minibatch["observation"]).gather(1, minibatch["action"][:, None])
     figures = update(algorithm, progress=0.25)
     assert figures["q_mean"] == pytest.approx(chosen.mean().item(), rel=1e-5)
     assert figures["epsilon"] == pytest.approx(1 - 0.95 / 2)
@@ -165,10 +166,10 @@ def test_an_update_that_was_refused_changes_neither_epsilon_nor_the_count_of_upd
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_checkpoint_acts_as_what_is_published_does(normalize):
     algorithm = new_dqn(replace(SMALL, normalize_observations=normalize), observation="dict")
-    observation = random_observation(algorithm._spec, 6, np.random.default_rng(0))
+    observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
     algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
     for _ in range(2):  # before the first update and after it
-        loaded = policy_of(PolicySpec.from_json(algorithm._spec.to_json()), algorithm.weights())
+        loaded = policy_of(PolicySpec.from_json(algorithm.spec.to_json()), algorithm.weights())
         policy = published(algorithm)
         np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
         ours, theirs = (each.act(observation, stream(1, "test")).action for each in (loaded, policy))
@@ -178,11 +179,11 @@ def test_a_checkpoint_acts_as_what_is_published_does(normalize):
 
 def test_what_is_published_values_choices_as_the_network_does():
     algorithm = new_dqn(replace(SMALL, normalize_observations=True), observation="dict")
-    observation = random_observation(algorithm._spec, 6, np.random.default_rng(0))
+    observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(leaf) for name, leaf in observation.items()}
     algorithm.finish(tensors)
-    seen = algorithm._statistics.normalized(flatten_tensors(algorithm._spec.vectors, tensors))
-    values = algorithm._network(seen).detach().numpy()
+    seen = algorithm._statistics.normalized(flatten_tensors(algorithm.spec.vectors, tensors))
+    values = algorithm.network(seen).detach().numpy()
     np.testing.assert_allclose(published(algorithm).forward(observation), values, atol=1e-5)
     np.testing.assert_array_equal(published(algorithm).greedy(observation), values.argmax(1))
 
@@ -190,7 +191,7 @@ def test_what_is_published_values_choices_as_the_network_does():
 def test_weights_and_state_are_all_that_the_next_update_depends_on():
     config = replace(SMALL, normalize_observations=True, ema_every=2)
     first, second = new_dqn(config, seed=1), new_dqn(config, seed=2)
-    seen = random_observation(first._spec, 30, np.random.default_rng(0))
+    seen = random_observation(first.spec, 30, np.random.default_rng(0))
     first.finish({name: torch.from_numpy(leaf) for name, leaf in seen.items()})
     update(first)
     second.load_weights({name: array.copy() for name, array in first.weights().items()})

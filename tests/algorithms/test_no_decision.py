@@ -12,7 +12,7 @@ from tests.reference.update_rows import Bench, bench
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.on_policy import OnPolicyConfig
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.types import Tree
 
@@ -76,10 +76,7 @@ def test_the_critics_loss_is_the_mean_over_decisions_and_such_rows(name, max_lag
     tensors = {key: torch.from_numpy(array.copy()) for key, array in batch.items()}
     with torch.no_grad():
         prepared: dict[str, Any] = dict(side.algorithm.prepare(tensors))
-        values = side.algorithm._values(prepared)[:-1]
-        if max_lag:
-            prepared["proximal_log_prob"] = side.algorithm._log_prob_and_values(prepared)[0]
-        targets = side.algorithm._targets(prepared)["value_target"]
+        values, targets = prepared["proximal_value"], prepared["value_target"]
     counted = tensors["valid"][:-1].clone()
     counted[at] = True
     expected = 0.5 * (values - targets)[counted].square().mean()

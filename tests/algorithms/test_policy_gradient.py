@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,9 @@ from tests.reference.update_rows import Bench, bench
 
 from offbeat.algorithms.a2c import A2CConfig
 from offbeat.algorithms.impala import IMPALAConfig
-from offbeat.algorithms.on_policy import GROUP, OnPolicyConfig
+from offbeat.algorithms.on_policy import GROUP
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.ppo import PPOConfig
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
@@ -128,7 +131,7 @@ REPORTED = {
 
 
 @BOTH
-@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # by hand, and by autograd
+@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # with analytic gradients, and with autograd
 def test_what_both_paths_report(small, action):
     side = bench(small, action)
     side.fill(0, seed=11)
@@ -142,7 +145,7 @@ def behavior_and_target_log_prob(side: Bench, batch: Tree) -> tuple[torch.Tensor
     valid = torch.from_numpy(batch["valid"][:-1])
     observation = torch.from_numpy(batch["observation"][:-1])[valid]
     with torch.no_grad():
-        distribution, _ = side.algorithm._model.both(observation)
+        distribution, _ = side.algorithm.network.both(observation)
         target = distribution.log_prob(torch.from_numpy(batch["action"][:-1])[valid])
     return torch.from_numpy(batch["behavior_log_prob"][:-1])[valid], target
 
@@ -167,7 +170,7 @@ def test_the_ratio_that_is_reported_is_the_one_that_vtrace_weighs_by(small):
 def test_rounding_alone_clips_no_row(small):
     algorithm = bench(small, max_lag=1).algorithm
     just_above = torch.tensor([0.0, 1e-6, 5e-6, 1e-2])
-    assert float(algorithm._ratio_metrics(just_above)["clip_fraction"]) == 0.25
+    assert float(algorithm.ratio_metrics(just_above)["clip_fraction"]) == 0.25
 
 
 # --- settings -----------------------------------------------------------------------------------------------
@@ -213,3 +216,27 @@ def test_weights_and_state_carry_a_run_to_another_model(small):
         one.learner.learn(1, 0.5)
     np.testing.assert_array_equal(side.parameters, other.parameters)
     np.testing.assert_array_equal(side.weights.read(2), other.weights.read(2))
+
+
+@pytest.mark.parametrize("small", [PPOConfig(), PPOConfig(epochs=1), A2CConfig(), IMPALAConfig()])
+@pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # with analytic gradients, and with autograd alone
+def test_a_loss_changes_neither_its_minibatch_nor_the_algorithm(small, action):
+    side = bench(replace(small, hidden_sizes=(4,), normalize_observations=True), action, max_lag=1)
+    algorithm = side.algorithm
+    batch = algorithm.prepare({name: torch.from_numpy(array) for name, array in side.fill(0, seed=11).items()})
+    minibatch = next(iter(algorithm.minibatches(batch, np.random.default_rng(0))))
+    names, rows = set(batch), {name: copy.deepcopy(value) for name, value in minibatch.items()}
+    counters, state = counters_of(algorithm), copy.deepcopy(algorithm.state())
+    first, second = algorithm.loss(minibatch), algorithm.loss(minibatch)
+    assert first.loss == second.loss
+    assert first.metrics == second.metrics
+    assert set(batch) == names
+    assert counters_of(algorithm) == counters
+    np.testing.assert_equal(algorithm.state(), state)
+    assert minibatch.keys() == rows.keys()
+    assert all(row is None if rows[name] is None else torch.equal(row, rows[name]) for name, row in minibatch.items())
+
+
+def counters_of(algorithm: object) -> dict[str, Any]:
+    """Return copies of an algorithm's attributes that are plain values."""
+    return {name: copy.copy(value) for name, value in vars(algorithm).items() if isinstance(value, float | list | None)}

@@ -83,12 +83,12 @@ def test_losses_and_gradients_are_the_loops_to_five_digits(core):
     side = bench(replace(SMALL, core=core))
     arrays = side.fill(0, seed=11)
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
-    twin = RecurrentTwin(side.algorithm._config, RecurrentNetwork(side.spec, weights), corrected=False, weighs=False)
+    twin = RecurrentTwin(side.algorithm.config, RecurrentNetwork(side.spec, weights), corrected=False, weighs=False)
     batch = side.algorithm.prepare({name: torch.from_numpy(array) for name, array in arrays.items()})
-    minibatch = minibatch_of_columns(side.algorithm._spec, batch, torch.arange(batch["reward"].shape[1]))
+    minibatch = minibatch_of_columns(side.algorithm.spec, batch, torch.arange(batch["reward"].shape[1]))
     flat = side.algorithm.groups[GROUP].parameters
     flat.gradients.zero_()
-    loss = side.algorithm._loss(minibatch).loss
+    loss = side.algorithm.loss(minibatch).loss
     assert isinstance(loss, torch.Tensor)
     torch.autograd.backward(loss)
     network: Any = twin.network

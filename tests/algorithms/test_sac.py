@@ -13,14 +13,15 @@ from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
 from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, random_samples, sac_spec
 
 from offbeat.algorithms.base import Minibatch
-from offbeat.algorithms.sac import CRITIC, POLICY, SAC, TEMPERATURE, SACConfig
+from offbeat.algorithms.sac import CRITIC, POLICY, SAC, TEMPERATURE
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.api.load import policy_of
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import build
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, EnvSpec
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.flat import FlatParameters
-from offbeat.models.numpy_policy import NumpyPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.updates import UpdateMetrics, Updates
@@ -30,7 +31,7 @@ FIXED = replace(SMALL, temperature=0.1)
 
 
 def prepared(algorithm: SAC, rows: int, seed: int, *, weighted: bool = False) -> Minibatch:
-    samples = random_samples(algorithm._spec, rows, seed, weighted=weighted)
+    samples = random_samples(algorithm.spec, rows, seed, weighted=weighted)
     return algorithm.minibatch(samples, stream(seed, "learn", 0))
 
 
@@ -75,11 +76,11 @@ configs = st.builds(
     configs, st.sampled_from(sorted(BOUNDED)), st.booleans(), st.booleans(), st.integers(1, 6), st.integers(0, 2**31)
 )
 def test_updates_are_those_of_separate_modules_with_torchs_adam(config, action, autograd, weighted, rows, seed):
-    algorithm = new_sac(action, config, seed=seed)
+    algorithm = new_sac(action, replace(config, prioritized=weighted), seed=seed)
     if autograd:
         by_autograd(algorithm)
     perturb(algorithm, 0.3, seed)
-    twin = Twin(config, algorithm._spec, algorithm.weights())
+    twin = Twin(config, algorithm.spec, algorithm.weights())
     rates, updates = algorithm.start(0.5), Updates(algorithm)
     for number in range(3):
         minibatch = prepared(algorithm, rows, seed + number, weighted=weighted)
@@ -129,23 +130,23 @@ def test_the_temperature_follows_the_entropy_to_its_target(action, target):
         algorithm = new_sac(action, config)
         algorithm._target_entropy = entropy + shift  # whether or not any policy could meet it
         assert update(algorithm)["temperature"] == pytest.approx(0.5)
-        assert np.sign(algorithm._temperature().item() - 0.5) == np.sign(shift)
+        assert np.sign(algorithm.temperature().item() - 0.5) == np.sign(shift)
 
 
 @pytest.mark.parametrize(("action", "autograd"), [("discrete", True), ("box", True), ("box", False)])
 def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation(action, autograd):
-    algorithm = new_sac(action, SMALL)
+    algorithm = new_sac(action, replace(SMALL, prioritized=True))
     if autograd:
         by_autograd(algorithm)
     perturb(algorithm, 0.3)
-    samples = random_samples(algorithm._spec, 6, 0)
+    samples = random_samples(algorithm.spec, 6, 0, weighted=True)
     terminated = torch.tensor([True, False] * 3)
     samples["discount"] = torch.where(terminated, 0.0, 0.9)
 
     def errors() -> np.ndarray:
         minibatch = algorithm.minibatch(samples, stream(0, "test"))
-        (algorithm.stages[0].gradients or algorithm.stages[0].loss)(minibatch)
-        return algorithm.priorities(minibatch).copy()
+        result = (algorithm.stages[0].gradients or algorithm.stages[0].loss)(minibatch)
+        return algorithm.priorities_of(result.outputs["errors"], minibatch).copy()
 
     before = errors()
     samples["next/observation"] = samples["next/observation"] + 1
@@ -157,14 +158,14 @@ def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation(acti
 
 @pytest.mark.parametrize(("action", "autograd"), [("discrete", True), ("box", True), ("box", False)])
 def test_priorities_are_the_errors_that_the_critics_made_before_they_learned(action, autograd):
-    algorithm = new_sac(action, SMALL)
+    algorithm = new_sac(action, replace(SMALL, prioritized=True))
     if autograd:
         by_autograd(algorithm)
     perturb(algorithm, 0.3)
     minibatch = prepared(algorithm, 8, 0, weighted=True)
     with torch.no_grad():
-        targets = algorithm._heads.targets(minibatch, algorithm._temperature())
-        expected = (algorithm._heads.values(minibatch) - targets).abs().mean(0)
+        targets = algorithm.targets(minibatch)
+        expected = (algorithm.values(minibatch) - targets).abs().mean(0)
     Updates(algorithm).apply(0, minibatch, algorithm.start(0.0), UpdateMetrics())
     priorities = algorithm.priorities(minibatch)
     np.testing.assert_allclose(priorities, expected.numpy(), rtol=1e-6)
@@ -176,7 +177,7 @@ def test_figures_are_those_of_the_update():
         algorithm = new_sac(action, SMALL)
         minibatch = prepared(algorithm, 8, 0)
         with torch.no_grad():
-            q_mean = algorithm._heads.values(minibatch).mean().item()
+            q_mean = algorithm.values(minibatch).mean().item()
         figures = update(algorithm)
         assert figures["q_mean"] == pytest.approx(q_mean, rel=1e-5)
         assert figures["temperature"] == pytest.approx(1.0)
@@ -190,7 +191,7 @@ def test_it_learns_which_action_pays(action):
     algorithm = new_sac(action, config)
     updates, best = Updates(algorithm), torch.tensor([0.5, -0.5])
     for number in range(400):
-        samples = random_samples(algorithm._spec, 64, number)
+        samples = random_samples(algorithm.spec, 64, number)
         for name in ("observation", "next/observation"):
             samples[name] = torch.ones_like(samples[name])
         samples["discount"] = torch.zeros(64)
@@ -208,8 +209,8 @@ def test_it_learns_which_action_pays(action):
 
 
 def test_observations_are_joined_and_actions_flattened():
-    algorithm = new_sac("matrix", SMALL, observation="dict")
-    samples = random_samples(algorithm._spec, 5, 0, weighted=True)
+    algorithm = new_sac("matrix", replace(SMALL, prioritized=True), observation="dict")
+    samples = random_samples(algorithm.spec, 5, 0, weighted=True)
     minibatch = algorithm.minibatch(samples, stream(0, "test"))
     for prefix, name in (("", "observation"), ("next/", "next_observation")):
         leaves = [samples[prefix + leaf.name].float().reshape(5, -1) for leaf in OBSERVATIONS["dict"]]
@@ -221,7 +222,7 @@ def test_observations_are_joined_and_actions_flattened():
 
 def test_noise_is_drawn_from_the_given_stream_anew_for_each_of_both_actions():
     algorithm = new_sac("box", SMALL)
-    samples, random = random_samples(algorithm._spec, 500, 0), stream(0, "test")
+    samples, random = random_samples(algorithm.spec, 500, 0), stream(0, "test")
     first, second = algorithm.minibatch(samples, random), algorithm.minibatch(samples, random)
     again = algorithm.minibatch(samples, stream(0, "test"))
     drawn = [minibatch[name] for minibatch in (first, second) for name in ("noise", "next_noise")]
@@ -236,17 +237,17 @@ def test_noise_is_drawn_from_the_given_stream_anew_for_each_of_both_actions():
 def test_choices_draw_nothing():
     algorithm = new_sac("discrete", SMALL)
     random = stream(0, "test")
-    assert "noise" not in algorithm.minibatch(random_samples(algorithm._spec, 5, 0), random)
+    assert "noise" not in algorithm.minibatch(random_samples(algorithm.spec, 5, 0), random)
     assert random.random() == stream(0, "test").random()
 
 
 def test_observations_are_normalised_by_what_came_in_before():
     algorithm = new_sac("box", replace(SMALL, normalize_observations=True), observation="dict")
     random = np.random.default_rng(0)
-    seen = {name: torch.from_numpy(leaf) for name, leaf in random_observation(algorithm._spec, 50, random).items()}
+    seen = {name: torch.from_numpy(leaf) for name, leaf in random_observation(algorithm.spec, 50, random).items()}
     assert algorithm.finish(seen) == {}
     rows = torch.cat([seen[leaf.name].double().reshape(50, -1) for leaf in OBSERVATIONS["dict"]], 1)
-    samples = random_samples(algorithm._spec, 5, 1)
+    samples = random_samples(algorithm.spec, 5, 1)
     minibatch = algorithm.minibatch(samples, stream(0, "test"))
     for prefix, name in (("", "observation"), ("next/", "next_observation")):
         raw = torch.cat([samples[prefix + leaf.name].double().reshape(5, -1) for leaf in OBSERVATIONS["dict"]], 1)
@@ -255,24 +256,24 @@ def test_observations_are_normalised_by_what_came_in_before():
     policy = published(algorithm)
     observation = {name: leaf.numpy() for name, leaf in seen.items()}
     again = ((rows - rows.mean(0)) / rows.std(0, correction=0)).clamp(-10, 10)
-    parameters = algorithm._heads._networks.policy(again.float()).detach()  # type: ignore[attr-defined]
+    parameters = algorithm.policy_network(again.float()).detach()
     np.testing.assert_allclose(policy.forward(observation), parameters, atol=1e-4)
 
 
 def test_without_normalisation_nothing_that_comes_in_changes_anything():
     algorithm = new_sac("box", SMALL)
-    before = algorithm.minibatch(random_samples(algorithm._spec, 5, 0), stream(0, "test"))["observation"].clone()
+    before = algorithm.minibatch(random_samples(algorithm.spec, 5, 0), stream(0, "test"))["observation"].clone()
     algorithm.finish({"observation": torch.randn(9, 3)})
-    after = algorithm.minibatch(random_samples(algorithm._spec, 5, 0), stream(0, "test"))["observation"]
+    after = algorithm.minibatch(random_samples(algorithm.spec, 5, 0), stream(0, "test"))["observation"]
     assert torch.equal(after, before)
 
 
 # --- what is published and kept -----------------------------------------------------------------------------
 
 
-def published(algorithm: SAC) -> NumpyPolicy:
-    policy = NumpyPolicy(algorithm._spec)
-    vector = np.full(published_layout(algorithm._spec).size, np.nan, np.float32)
+def published(algorithm: SAC) -> ActingPolicy:
+    policy = make_policy(algorithm.spec)
+    vector = np.full(published_layout(algorithm.spec).size, np.nan, np.float32)
     algorithm.write_published(vector)
     policy.load(vector)
     return policy
@@ -283,10 +284,10 @@ def published(algorithm: SAC) -> NumpyPolicy:
 def test_a_checkpoint_acts_as_what_is_published_does(action, normalize):
     algorithm = new_sac(action, replace(SMALL, normalize_observations=normalize), observation="dict")
     random = np.random.default_rng(0)
-    observation = random_observation(algorithm._spec, 6, random)
+    observation = random_observation(algorithm.spec, 6, random)
     algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
     for _ in range(2):  # before the first update and after it
-        spec = PolicySpec.from_json(algorithm._spec.to_json())
+        spec = PolicySpec.from_json(algorithm.spec.to_json())
         loaded = policy_of(spec, algorithm.weights())
         policy = published(algorithm)
         np.testing.assert_array_equal(loaded.greedy(observation), policy.greedy(observation))
@@ -324,7 +325,7 @@ def test_an_update_that_was_refused_does_not_end_uniform_actions():
 def test_weights_and_state_are_all_that_the_next_update_depends_on(action, config):
     first, second = new_sac(action, config, seed=1), new_sac(action, config, seed=2)
     random = np.random.default_rng(0)
-    observation = random_observation(first._spec, 30, random)
+    observation = random_observation(first.spec, 30, random)
     first.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
     update(first)
     second.load_weights({name: array.copy() for name, array in first.weights().items()})

@@ -14,10 +14,11 @@ from tests.reference.sac import BOUNDED
 from tests.reference.sac import perturb as perturb_sac
 from tests.reference.sequences import DQNTwin, SACTwin
 
-from offbeat.algorithms.base import Minibatch
+from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
-from offbeat.algorithms.off_policy import ReplayConfig
-from offbeat.algorithms.sac import CRITIC, POLICY, SAC, SACConfig
+from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.algorithms.sac import CRITIC, POLICY, SAC
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.choices import draw_choices
@@ -26,11 +27,12 @@ from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec, Tree, env_fields
 from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
-from offbeat.memory.replay.store import Samples
+from offbeat.memory.replay.base import Samples
+from offbeat.models.acting import ActingPolicy
 from offbeat.models.policy_network import Remembered
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.torch_policy import TorchPolicy
+from offbeat.models.torch_acting import TorchNetwork
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work
@@ -55,7 +57,7 @@ def env_of(action: str) -> EnvSpec:
 
 def sampled(algorithm: DQN | SAC, env: EnvSpec, seed: int = 0) -> Samples:
     """Return a sample of a replay with ends of episodes, resets and other rows without a decision."""
-    config, spec, random = algorithm._config, algorithm._spec, np.random.default_rng(seed)
+    config, spec, random = algorithm.config, algorithm.spec, np.random.default_rng(seed)
     shape = config.memory(RuntimeConfig(actors=2, envs_per_actor=COLUMNS))
     fields = (*env_fields(env), *algorithm.fields())
     rings = shape.slots(fields, private_arena(shape.slabs(fields)))
@@ -100,12 +102,15 @@ def prepared(algorithm: DQN | SAC, samples: Samples) -> Minibatch:
     return algorithm.minibatch(tensors, stream(0, "learn", 0))
 
 
-def assert_gradients(algorithm: DQN | SAC, stage: int, minibatch: Minibatch, twin: Any, loss: torch.Tensor) -> None:
-    """A stage's loss, and its gradients by name, are those of the twin."""
+def assert_gradients(
+    algorithm: DQN | SAC, stage: int, minibatch: Minibatch, twin: Any, loss: torch.Tensor
+) -> LossResult:
+    """A stage's loss, and its gradients by name, are those of the twin. Returns what the loss returned."""
     chosen = algorithm.stages[stage]
     flat = algorithm.groups[chosen.group].parameters
     flat.gradients.zero_()
-    ours = chosen.loss(minibatch).loss
+    result = chosen.loss(minibatch)
+    ours = result.loss
     assert isinstance(ours, torch.Tensor)
     torch.autograd.backward(ours)
     assert ours.item() == pytest.approx(loss.item(), rel=1e-5)
@@ -114,6 +119,7 @@ def assert_gradients(algorithm: DQN | SAC, stage: int, minibatch: Minibatch, twi
         theirs = expected[prefix + name]
         assert np.abs(theirs).max() > 1e-4, name
         np.testing.assert_allclose(gradient.numpy(), theirs, rtol=1e-5, atol=1e-5, err_msg=name)
+    return result
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -133,9 +139,9 @@ def test_the_loss_of_dqn_is_a_plain_loops_to_five_digits(name, action):
     perturb_dqn(algorithm, 0.3)
     samples = sampled(algorithm, env)
     minibatch = prepared(algorithm, samples)
-    twin = DQNTwin(config, algorithm._spec, algorithm.weights(), samples.arrays)
-    assert_gradients(algorithm, 0, minibatch, twin, twin.loss())
-    np.testing.assert_allclose(algorithm.priorities(minibatch), twin.urgency(twin.errors), rtol=1e-5)
+    twin = DQNTwin(config, algorithm.spec, algorithm.weights(), samples.arrays)
+    errors = assert_gradients(algorithm, 0, minibatch, twin, twin.loss()).outputs["errors"]
+    np.testing.assert_allclose(algorithm.priorities_of(errors, minibatch), twin.urgency(twin.errors), rtol=1e-5)
 
 
 @pytest.mark.parametrize("action", ["box", "discrete", "masked"])
@@ -146,14 +152,14 @@ def test_the_losses_of_sac_are_a_plain_loops_to_five_digits(name, action):
     perturb_sac(algorithm, 0.3)
     samples = sampled(algorithm, env)
     minibatch = prepared(algorithm, samples)
-    twin = SACTwin(config, algorithm._spec, algorithm.weights(), samples.arrays)
+    twin = SACTwin(config, algorithm.spec, algorithm.weights(), samples.arrays)
     twin.noise = minibatch
     assert [stage.group for stage in algorithm.stages][:2] == [CRITIC, POLICY]
-    assert_gradients(algorithm, 0, minibatch, twin, twin.critic_loss())
-    np.testing.assert_allclose(algorithm.priorities(minibatch), twin.urgency(twin.errors), rtol=1e-5)
-    assert_gradients(algorithm, 1, minibatch, twin, twin.policy_loss())
-    temperature = torch.as_tensor(algorithm.stages[2].loss(minibatch).loss).item()
-    gap = twin.mean_entropy - algorithm._entropy_target(minibatch)
+    errors = assert_gradients(algorithm, 0, minibatch, twin, twin.critic_loss()).outputs["errors"]
+    np.testing.assert_allclose(algorithm.priorities_of(errors, minibatch), twin.urgency(twin.errors), rtol=1e-5)
+    entropy = assert_gradients(algorithm, 1, minibatch, twin, twin.policy_loss()).outputs["entropy"]
+    temperature = torch.as_tensor(algorithm.temperature_loss(entropy, minibatch).loss).item()
+    gap = twin.mean_entropy - algorithm.entropy_target(minibatch)
     assert temperature == pytest.approx(twin.parameters["log_alpha"].item() * gap, rel=1e-4)
 
 
@@ -163,7 +169,7 @@ def test_what_came_before_a_sequence_matters_to_it_and_has_no_gradient(algorithm
     env = env_of("discrete")
     learner = kind(config, config.policy_spec(env), seed=1)  # type: ignore[arg-type]
     minibatch = dict(prepared(learner, sampled(learner, env)))
-    before = learner._config.rows_before * minibatch["resets"].shape[1]
+    before = learner.config.rows_before * minibatch["resets"].shape[1]
     minibatch["resets"] = torch.zeros_like(minibatch["resets"])
     minibatch["observation"].requires_grad_()
     loss = learner.stages[0].loss(minibatch).loss
@@ -188,7 +194,7 @@ def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core,
     config = SACConfig(**{**NETWORK, "core": core})
     envs = make_envs("CartPole-v1", COLUMNS, seed=3)
     spec = config.policy_spec(envs.spec)
-    algorithm, policy = SAC(config, spec, seed=1), TorchPolicy(spec)
+    algorithm, policy = SAC(config, spec, seed=1), ActingPolicy(spec, TorchNetwork)
     vector = np.zeros(published_layout(spec).size, np.float32)
     algorithm._uniform.fill_(float(uniform))
     algorithm.write_published(vector)
@@ -206,7 +212,8 @@ def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core,
         rows, after = rings.ticket(ticket), rings.ticket(ticket + 1)["initial_state"]
         ended = torch.from_numpy(~rows["valid"])
         seen = torch.from_numpy(rows["observation"]).flatten(0, 1)
-        _, state = policy._network.moved_on(seen, {}, Remembered(torch.from_numpy(rows["initial_state"]), ended))
+        assert isinstance(policy.network, TorchNetwork)
+        _, state = policy.network.module.moved_on(seen, {}, Remembered(torch.from_numpy(rows["initial_state"]), ended))
         assert state is not None
         if ticket + 1 == 15:
             assert not after.any(), "new episodes begin after a cut"

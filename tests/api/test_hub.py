@@ -23,7 +23,7 @@ from offbeat.api.hub import card
 from offbeat.api.load import LoadedPolicy, Trained
 from offbeat.api.load import load as load_policy
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 
 REPO = "someone/walks-well"
 FILES = {

@@ -18,8 +18,7 @@ from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.load import LoadedPolicy, Trained
 from offbeat.core.types import Array, Leaf
 from offbeat.envs.check import preflight
-from offbeat.models.numpy_policy import NumpyPolicy
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.stacks import Stacks
 
 SIZES = (4,)
@@ -28,7 +27,7 @@ SIZES = (4,)
 def loaded(env_id: str) -> LoadedPolicy:
     """A policy for an env, with random weights."""
     spec = PPOConfig(hidden_sizes=SIZES).policy_spec(preflight(env_id))
-    policy = NumpyPolicy(spec)
+    policy = make_policy(spec)
     policy.load(random_vector(spec, np.random.default_rng(0)))
     return LoadedPolicy(policy, Trained(env_id, "ppo", 0, 0, 0))
 

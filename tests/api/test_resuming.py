@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from tests.reference.marks import more
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, status_of, weights_of
 
@@ -195,7 +196,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["serial", "sac", *more("threads", "sac without its replay", "one lock-free worker")])
 def test_a_run_that_is_resumed_from_its_start_has_the_bits_of_one_that_was_never_stopped(tmp_path, kind):
     run = train_small(tmp_path / "run", **KINDS[kind])
     whole, latest = weights_of(run), run / "checkpoints" / "latest"

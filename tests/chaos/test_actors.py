@@ -76,8 +76,10 @@ def test_an_actor_process_whose_env_raises_is_started_again_and_takes_its_ticket
         assert "ZeroDivisionError: the wave has no length" in text
 
 
-@pytest.mark.parametrize("settings", [PROCESSES | {"restart_budget": 1}, THREADS, SERIAL], ids=lambda s: s["runtime"])
-def test_where_it_is_not_the_run_ends_with_actor_column_and_traceback_and_goes_on_when_mended(settings):
+@pytest.mark.parametrize(
+    "settings", [PROCESSES | {"restart_budget": 1}, SERIAL, *more(THREADS)], ids=lambda s: s["runtime"]
+)
+def test_an_env_that_raises_elsewhere_ends_the_run_with_actor_column_and_traceback_and_goes_on_when_mended(settings):
     said = train("runs/RaisesUntilMended-v0", **settings, steps=4096)
     assert_failed_and_whole(said)
     assert "ZeroDivisionError: the wave has no length" in said.err
@@ -88,7 +90,9 @@ def test_where_it_is_not_the_run_ends_with_actor_column_and_traceback_and_goes_o
     assert_finished(resume())
 
 
-@pytest.mark.parametrize("settings", [PROCESSES | {"restart_budget": 0}, THREADS, SERIAL], ids=lambda s: s["runtime"])
+@pytest.mark.parametrize(
+    "settings", [PROCESSES | {"restart_budget": 0}, THREADS, *more(SERIAL)], ids=lambda s: s["runtime"]
+)
 def test_an_env_that_calls_exit_does_not_end_a_run_unnoticed(settings):
     said = train("runs/Exits-v0", **settings)
     assert_failed_and_whole(said)
@@ -166,8 +170,11 @@ HANGS = pytest.mark.parametrize(
     ("env", "timeout"),
     [
         ("HangsHoldingTheInterpreter", "step_timeout_s"),
-        ("HangsInReset", "reset_timeout_s"),
-        *more(("HangsOnce", "step_timeout_s"), ("HangsInFirstReset", "reset_timeout_s")),
+        *more(
+            ("HangsInReset", "reset_timeout_s"),
+            ("HangsOnce", "step_timeout_s"),
+            ("HangsInFirstReset", "reset_timeout_s"),
+        ),
     ],
 )
 
@@ -182,7 +189,9 @@ def test_an_actor_process_that_hangs_is_named_killed_and_started_again(env, time
     assert lines_of(Path("run"))[-1]["wall_time_s"] < 300  # the env hangs for ten minutes
 
 
-@pytest.mark.parametrize(("env", "timeout"), [("HangsOnce", "step_timeout_s"), ("HangsInReset", "reset_timeout_s")])
+@pytest.mark.parametrize(
+    ("env", "timeout"), [("HangsInReset", "reset_timeout_s"), *more(("HangsOnce", "step_timeout_s"))]
+)
 def test_an_actor_thread_that_hangs_is_named_and_ends_the_run(tmp_path, env, timeout):
     arguments = small_arguments(tmp_path / "run", f"runs/{env}-v0", **THREADS, **{timeout: 3})
     said = Started(arguments, tmp_path).end(seconds=60)  # it sleeps for ten minutes

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.marks import more
 from tests.reference.mutations import mutated, rehashed
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import OFFBEAT, contents, small_run
@@ -78,10 +79,11 @@ def tried(checkpoint: Path) -> LoadedPolicy:
     return policy
 
 
-PARTS = [(kind, part) for kind, parts in KINDS.items() for part in range(parts)]
+FIRST = [(kind, 0) for kind in KINDS]
+PARTS = [(kind, part) for kind, parts in KINDS.items() for part in range(1, parts)]
 
 
-@pytest.mark.parametrize(("kind", "part"), PARTS)
+@pytest.mark.parametrize(("kind", "part"), [*FIRST, *more(*PARTS)])
 def test_a_changed_checkpoint_is_refused_with_words_or_loads_and_takes_little_memory(checkpoints, kind, part, tmp_path):
     random, target = Random(f"{kind} {part}"), tmp_path / "changed"
     sound = checkpoints[kind]
@@ -123,8 +125,14 @@ STRANGE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("command", ["eval", "resume"])
-@pytest.mark.parametrize(("file", "change"), STRANGE, ids=lambda value: str(value)[:30])
+TYPED = [(command, *strange) for command in ("eval", "resume") for strange in STRANGE]
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "change"),
+    [TYPED[0], TYPED[7], *more(*TYPED[1:7])],
+    ids=lambda value: str(value)[:30],
+)
 def test_the_command_line_ends_with_words_and_exit_code_2(checkpoints, tmp_path, command, file, change):
     run = tmp_path / "run"
     shutil.copytree(checkpoints["vectors"].parents[1], run, symlinks=True)

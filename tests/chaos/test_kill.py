@@ -27,24 +27,26 @@ from tests.reference.runs import (
     with_files_up_to,
 )
 
-from offbeat.run_directory.checkpoint import CheckpointStore, load
+from offbeat.run_directory.checkpoint import load
+from offbeat.run_directory.store import CheckpointStore
 
 ENVS = ("tests.reference.run_envs",)
 
 # --- runs ---------------------------------------------------------------------------------------------------
 
-LONG: dict[str, Any] = {"steps": 20_000, "max_lag": 1, "checkpoint_every": 500, "eval_every": 2500, "eval_episodes": 3}
+LONG: dict[str, Any] = {"steps": 10_000, "max_lag": 1, "checkpoint_every": 500, "eval_every": 2500, "eval_episodes": 3}
 
 
-def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(tmp_path):
+@pytest.mark.parametrize("kills", [2, *more(3)])
+def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(tmp_path, kills):
     uninterrupted = small_run(tmp_path / "uninterrupted", **LONG).path
     random, path = Random(1), tmp_path / "run"
     arguments = small_arguments(path, **LONG)
-    for _ in range(3):
+    for _ in range(kills):
         started = Started(arguments, tmp_path)
         before = len(lines_of(path))
         latest = path / "checkpoints" / "latest"
-        wanted = before + random.randint(10, 40)
+        wanted = before + random.randint(5, 20)
         started.wait_until(lambda: has_saved(path) and len(lines_of(path)) >= wanted)  # noqa: B023
         assert started.end(signal.SIGKILL).code == -signal.SIGKILL
         load(latest)
@@ -79,8 +81,7 @@ ORPHANED_S = 5.0
 @pytest.mark.parametrize(
     ("env", "number"),
     [
-        ("Unhurried", signal.SIGKILL),
-        *more(("HangsOnce", signal.SIGKILL)),
+        *more(("Unhurried", signal.SIGKILL), ("HangsOnce", signal.SIGKILL)),
         ("HangsHoldingTheInterpreter", signal.SIGKILL),
         ("Unhurried", signal.SIGHUP),  # the terminal is gone
     ],
@@ -119,9 +120,10 @@ def shared_memory() -> set[str]:
 # --- checkpoints --------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path):
+@pytest.mark.parametrize("kills", [3, *more(12)])
+def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path, kills):
     random, latest, number = Random(0), tmp_path / "checkpoints" / "latest", 0
-    for _ in range(12):
+    for _ in range(kills):
         writer = Started([str(latest.parent), str(number + 1)], tmp_path, code=FOR_EVER)
         writer.wait_until(lambda: latest.resolve().name > f"step-{number + 5:012d}")  # noqa: B023
         time.sleep(random.uniform(0, 0.1))
@@ -132,7 +134,7 @@ def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path):
             numbers = {saved.policy["number"], saved.state["number"], *saved.weights["w"], *saved.state["adam"]}
             assert len(numbers) == 1
         number = load(latest).policy["number"]
-    CheckpointStore(latest.parent, kept=2).save(number + 1, numbered(number + 1), ["latest"])
+    CheckpointStore(latest.parent, max_full=2).save(number + 1, numbered(number + 1), ["latest"])
     assert len(list(latest.parent.iterdir())) <= 2 + 1 + 2  # the newest two, the best, and the two links
 
 
@@ -156,7 +158,7 @@ def test_without_room_for_checkpoints_the_last_one_stays_the_run_goes_on_and_its
     assert weights_of(path) == weights_of(small_run(tmp_path / "whole", **settings).path)
 
 
-@pytest.mark.parametrize("runtime", ["threads", "processes"])
+@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
 def test_a_run_whose_disk_fills_goes_on_and_saves_again_when_there_is_room(tmp_path, runtime):
     path, everything = tmp_path / "run", resource.RLIM_INFINITY
     settings: dict[str, Any] = {"hidden_sizes": (128, 128), "steps": 10**5, "checkpoint_every": 500, "runtime": runtime}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.failing_ppo import FAILING
+from tests.reference.marks import more
 from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small_run, status_of
 
 from offbeat.config import registry
@@ -16,7 +17,7 @@ from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.callbacks import Callback
 
 ENVS = ("tests.reference.run_envs",)
-RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "processes", *more("threads")])
 SETTINGS: dict[str, Any] = {"actors": 2, "max_lag": 1, "checkpoint_every": 256}
 
 

@@ -1,4 +1,7 @@
-"""Every algorithm and every feature in every check; all cells in all checks: `make exactness`."""
+"""Every algorithm and every feature meets every mishap; all cells of the matrix in all of them: `make exactness`.
+
+The check `same_bits` is made in tests/runtime/test_exactness.py.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,16 @@ FIRST = {
     ("actor_killed", "a2c-box"),
     ("actor_killed", "dqn-recurrent"),
     ("run_killed", "ppo-masks"),
-    ("run_killed", "sac-dict"),
     ("interrupted", "impala-image"),
-    ("interrupted", "sac-recurrent"),
-    ("env_raises", "ppo-image"),
+    ("env_raises", "sac-box"),
     ("env_raises", "dqn-masks"),
 }
-"""The mishaps that `make test` takes, beside all cells of `same_bits`."""
-CELLS = [(check, case) for check, of_check in IN_CI.items() for case in of_check]
+"""The mishaps that `make test` takes."""
+CELLS = [(check, case) for check, of_check in IN_CI.items() if check != "same_bits" for case in of_check]
 
 
 def is_first(check: str, case: Case) -> bool:
-    return check == "same_bits" or (check, str(case)) in FIRST
+    return (check, str(case)) in FIRST
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def is_first(check: str, case: Case) -> bool:
     [*filter(lambda cell: is_first(*cell), CELLS), *more(*(cell for cell in CELLS if not is_first(*cell)))],
     ids=str,
 )
-def test_what_must_hold_of_it(tmp_path, check, case):
+def test_a_run_is_whole_and_goes_on_after_a_mishap(tmp_path, check, case):
     CHECKS[check](case, tmp_path)
 
 

@@ -115,6 +115,7 @@ def assert_whole_and_resumable(run: Path, n_step: int) -> None:
     assert linked_rows(run) == resumed.metrics["env_steps"]
 
 
+@pytest.mark.thorough  # once: `actor_killed` of dqn-recurrent in test_matrix.py
 def test_actors_killed_at_random_moments_leave_sequences_that_remember_no_other_episode(tmp_path):
     path = tmp_path / "run"
     callback, killed = killing_actors(path, Random(0), most=2)
@@ -161,7 +162,7 @@ def test_an_actor_process_whose_env_raises_takes_its_ticket_again_at_a_cut(tmp_p
     assert 0 < cut_rows(path) <= 4
 
 
-@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("runtime", ["serial", "processes", *more("threads")])
 def test_a_run_that_an_env_ended_goes_on_when_mended_with_its_ratio_and_its_rows(tmp_path, runtime):
     path = tmp_path / "run"
     budget = {"restart_budget": 0} if runtime == "processes" else {}
@@ -198,7 +199,7 @@ def signal_later(seconds: float) -> Any:
     return callback
 
 
-@pytest.mark.parametrize("runtimes", [("threads", "processes", "serial"), ("processes", "threads", "threads")])
+@pytest.mark.parametrize("runtimes", [["threads", "processes", "serial"], *more(["processes", "threads", "threads"])])
 def test_a_run_that_signals_stop_at_random_moments_keeps_its_ratio_and_its_rows(tmp_path, runtimes):
     path, random = tmp_path / "run", Random(str(runtimes))
     far = {**LAYOUT, "steps": 20_000, "capacity": 30_000}  # so far off that no run ends before its signal
@@ -217,13 +218,14 @@ def test_a_run_that_signals_stop_at_random_moments_keeps_its_ratio_and_its_rows(
 # --- the main process ---------------------------------------------------------------------------------------
 
 
-def test_a_run_killed_at_random_moments_goes_on_from_its_last_checkpoint_with_the_same_bits(tmp_path):
+@pytest.mark.parametrize("kills", [1, *more(2)])
+def test_a_run_killed_at_random_moments_goes_on_from_its_last_checkpoint_with_the_same_bits(tmp_path, kills):
     settings: dict[str, Any] = {"steps": 800, "max_ahead": 2, "actors": 2, "checkpoint_every": 80, "lag": "exact"}
     whole = small_sac(tmp_path / "whole", **settings).path
     random, path = Random(1), tmp_path / "run"
     latest = path / "checkpoints" / "latest"
     arguments = [*sac_arguments(path, **settings), "runtime=processes"]
-    for _ in range(2):
+    for _ in range(kills):
         started = Started(arguments, tmp_path)
         wanted = len(lines_of(path)) + random.randint(10, 30)
         started.wait_until(lambda: has_saved(path) and len(lines_of(path)) >= wanted)  # noqa: B023

@@ -11,8 +11,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.runs import (
-    OFFBEAT,
+    GROUP,
+    HURRIED_GROUP,
     Said,
     Started,
     actors_of,
@@ -30,14 +32,15 @@ from offbeat.run_directory.checkpoint import load
 ENVS = ("tests.reference.run_envs",)
 FOR_EVER: dict[str, Any] = {"steps": 10**9, "checkpoint_every": 0}
 IN_TIME_S = 10.0
-"""The grace of five seconds, and leaving."""
+"""The grace of five seconds, and leaving: of one second, where a run cannot stop in order."""
 
 THREADS: dict[str, Any] = {"runtime": "threads", "actors": 2, "max_lag": 1}
 PROCESSES: dict[str, Any] = THREADS | {"runtime": "processes"}
-GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
-"""Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
+INT, TERM = signal.SIGINT, signal.SIGTERM
 
-both = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+
+def _id(value: Any) -> str:
+    return str(value["runtime"] if isinstance(value, dict) else value)
 
 
 def assert_interrupted(said: Said, path: Path) -> dict[str, Any]:
@@ -51,8 +54,9 @@ def assert_interrupted(said: Said, path: Path) -> dict[str, Any]:
 # --- before training ----------------------------------------------------------------------------------------
 
 
-@both
-@pytest.mark.parametrize("moment", ["import", "reset"])
+@pytest.mark.parametrize(
+    ("number", "moment"), [(INT, "import"), (TERM, "reset"), *more((TERM, "import"), (INT, "reset"))], ids=str
+)
 def test_a_signal_while_a_run_starts_leaves_nothing_behind(tmp_path, monkeypatch, number, moment):
     if moment == "import":
         monkeypatch.setenv("OFFBEAT_TEST_SLEEP_IN_IMPORT", "1")
@@ -68,7 +72,8 @@ def test_a_signal_while_a_run_starts_leaves_nothing_behind(tmp_path, monkeypatch
 
 def test_a_signal_while_actors_begin_ends_a_run_in_time(tmp_path):
     path = tmp_path / "run"
-    started = Started(small_arguments(path, "runs/HangsInFirstReset-v0", imports=ENVS, **PROCESSES), tmp_path)
+    arguments = small_arguments(path, "runs/HangsInFirstReset-v0", imports=ENVS, **PROCESSES)
+    started = Started(arguments, tmp_path, HURRIED_GROUP)
     started.wait_until((tmp_path / "SLEEPING").exists)
     actors = actors_of(path)
     said = started.end(signal.SIGTERM, seconds=IN_TIME_S)
@@ -80,7 +85,8 @@ def test_a_signal_while_actors_begin_ends_a_run_in_time(tmp_path):
 
 def test_a_signal_while_an_env_is_made_for_an_actor_ends_a_run_in_time(tmp_path):
     path = tmp_path / "run"
-    started = Started(small_arguments(path, "runs/HangsInConstructor-v0", imports=ENVS, runtime="threads"), tmp_path)
+    arguments = small_arguments(path, "runs/HangsInConstructor-v0", imports=ENVS, runtime="threads")
+    started = Started(arguments, tmp_path, HURRIED_GROUP)
     started.wait_until((tmp_path / "SLEEPING").exists)
     said = started.end(signal.SIGINT, seconds=IN_TIME_S)
     assert said.code == 130, said.err
@@ -90,8 +96,9 @@ def test_a_signal_while_an_env_is_made_for_an_actor_ends_a_run_in_time(tmp_path)
 # --- at any moment ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [THREADS, PROCESSES], ids=lambda settings: settings["runtime"])
-@pytest.mark.parametrize("steps", [256, 10**9])
+@pytest.mark.parametrize(
+    ("settings", "steps"), [(PROCESSES, 10**9), *more((THREADS, 256), (THREADS, 10**9), (PROCESSES, 256))], ids=_id
+)
 def test_a_signal_at_any_moment_ends_a_run_in_time_and_leaves_no_actor(tmp_path, settings, steps):
     random, path = Random(f"{settings['runtime']} {steps}"), tmp_path / "run"
     started = Started(small_arguments(path, **settings | {"steps": steps, "checkpoint_every": 0}), tmp_path, GROUP)
@@ -108,8 +115,16 @@ def test_a_signal_at_any_moment_ends_a_run_in_time_and_leaves_no_actor(tmp_path,
 # --- during training ----------------------------------------------------------------------------------------
 
 
-@both
-@pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
+@pytest.mark.parametrize(
+    ("number", "runtime"),
+    [
+        (INT, "serial"),
+        (TERM, "threads"),
+        (INT, "processes"),
+        *more((TERM, "serial"), (INT, "threads"), (TERM, "processes")),
+    ],
+    ids=str,
+)
 def test_a_signal_stops_training_at_the_next_boundary_with_a_checkpoint(tmp_path, number, runtime):
     path = tmp_path / "run"
     settings = FOR_EVER | {"max_lag": 3, "runtime": runtime, "actors": 2}
@@ -127,6 +142,7 @@ def test_a_signal_stops_training_at_the_next_boundary_with_a_checkpoint(tmp_path
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == lines_of(path)[-1]["env_steps"] > 0
 
 
+@pytest.mark.thorough  # in this process: `interrupted` in test_matrix.py
 def test_a_run_stopped_by_a_signal_resumes_with_the_same_bits(tmp_path):
     settings: dict[str, Any] = {"steps": 20_000, "max_lag": 1}
     path = tmp_path / "run"
@@ -137,10 +153,11 @@ def test_a_run_stopped_by_a_signal_resumes_with_the_same_bits(tmp_path):
     assert weights_of(path) == weights_of(small_run(tmp_path / "whole", **settings).path)
 
 
-@both
+@pytest.mark.parametrize("number", [INT, *more(TERM)], ids=str)
 def test_a_signal_during_an_evaluation_stops_it(tmp_path, number):
     path = tmp_path / "run"
-    endless = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
+    endless: dict[str, Any] = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
+    endless["lag"] = "exact"  # else such an evaluation would be left out until the run has lasted ten times as long
     started = Started(small_arguments(path, **FOR_EVER | endless), tmp_path)
     started.wait_for_text("evaluating")
     assert_interrupted(started.end(number, seconds=IN_TIME_S), path)
@@ -153,13 +170,13 @@ def test_a_signal_during_an_evaluation_stops_it(tmp_path, number):
 
 @pytest.mark.parametrize(
     "signals",
-    [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM, signal.SIGINT]],
+    [[INT], [TERM, INT], *more([TERM], [INT, INT])],
     ids=lambda signals: "-".join(number.name for number in signals),
 )
 def test_a_run_whose_env_takes_too_long_ends_on_its_last_checkpoint_and_says_what_is_lost(tmp_path, signals):
     path = tmp_path / "run"
     settings = {"steps": 10**6, "checkpoint_every": 64, "unroll_length": 32}
-    started = Started(small_arguments(path, "runs/Sleeper-v0", imports=ENVS, **settings), tmp_path)
+    started = Started(small_arguments(path, "runs/Sleeper-v0", imports=ENVS, **settings), tmp_path, HURRIED_GROUP)
     started.wait_until((tmp_path / "SLEEPING").exists)
     said = started.end(*signals, seconds=IN_TIME_S)
     status = assert_interrupted(said, path)
@@ -171,7 +188,7 @@ def test_a_run_whose_env_takes_too_long_ends_on_its_last_checkpoint_and_says_wha
 def test_a_run_whose_actor_hangs_ends_in_time_on_its_last_checkpoint(tmp_path, settings, env):
     path = tmp_path / "run"
     settings = settings | {"steps": 10**6, "checkpoint_every": 64, "envs_per_actor": 2}
-    started = Started(small_arguments(path, f"runs/{env}-v0", imports=ENVS, **settings), tmp_path, GROUP)
+    started = Started(small_arguments(path, f"runs/{env}-v0", imports=ENVS, **settings), tmp_path, HURRIED_GROUP)
     started.wait_until((tmp_path / "SLEEPING").exists)
     actors = actors_of(path)
     os.killpg(started.process.pid, signal.SIGINT)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.marks import more
 from tests.reference.runs import (
     Said,
     Started,
@@ -122,7 +123,7 @@ def test_an_actor_that_was_stopped_while_it_waits_for_the_learner_is_replaced():
         assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in it.said[0]
 
 
-@pytest.mark.parametrize("runtime", ["processes", "hogwild"])
+@pytest.mark.parametrize("runtime", ["processes", *more("hogwild")])
 def test_a_run_goes_on_when_one_of_its_workers_was_stopped_for_ever(tmp_path, runtime):
     limits = {"stall_timeout_s": 2, "step_timeout_s": 2, "reset_timeout_s": 2}
     started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime], **limits)
@@ -163,7 +164,7 @@ def test_a_child_that_is_stopped_in_the_middle_of_a_report_holds_up_nobody():
         child.kill()
 
 
-@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("measured", [False, *more(True)])
 def test_an_env_that_hangs_before_a_run_begins_is_told(monkeypatch, measured):
     monkeypatch.setattr(deadline, "STEP_TIMEOUT_S", 0.2)
     layout = {"runtime": "processes", "split": "measured"} if measured else {}
@@ -181,6 +182,7 @@ def test_actors_with_large_states_end_by_themselves_and_close_their_envs():
     assert len(list(Path().glob("closed-*"))) >= 2  # one a process
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
     layout = {"actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
     with scene(env="still/SlowState-v0", imports=ENVS, **layout) as it:
@@ -194,7 +196,7 @@ def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
 # --- signals to all processes of a run ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGTERM), ("hogwild", signal.SIGINT)])
+@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGTERM), *more(("hogwild", signal.SIGINT))])
 def test_a_stop_signal_to_all_processes_of_a_run_stops_it_in_order(tmp_path, runtime, number):
     started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime])
     for process in reversed(status_of(Path("run"))["processes"]):
@@ -225,7 +227,7 @@ def test_processes_that_envs_fork_end_at_sigterm_as_usual():
 # --- what envs start ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGKILL), ("hogwild", signal.SIGTERM)])
+@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGKILL), *more(("hogwild", signal.SIGTERM))])
 def test_programs_that_envs_start_end_with_the_run_and_have_the_usual_signals(tmp_path, runtime, number):
     started = endless(tmp_path, "still/Starter-v0", **LAYOUTS[runtime], envs_per_actor=1, minibatch_size=16)
     workers = {str(process["pid"]) for process in status_of(Path("run"))["processes"][1:]}

@@ -54,7 +54,7 @@ SPECS: list[tuple[dict[str, Any], list[str]]] = [
     ({"env": None, "envs": ["CartPole-v1", "Acrobt-v1"]}, ["'Acrobt-v1'", "'Acrobot-v1'"]),
     ({"preset": "ppo-cartpol"}, ["'ppo-cartpol'", "'ppo-cartpole-v1'"]),
     ({"imports": ["no_such_module"]}, ["no_such_module"]),
-    ({"settings": {"init_from": "nowhere"}}, ["nowhere is no run directory"]),
+    ({"settings": {"init_from": "nowhere"}}, ["nowhere is not a run directory"]),
     ({"algorithm": "sac", "settings": {"target_entropy": 0.7}}, ["target_entropy is 0.7"]),
 ]
 
@@ -75,8 +75,8 @@ def test_a_spec_that_cannot_run_is_refused_before_anything_is_made(folder, chang
     ("arguments", "says"),
     [
         (["none.toml"], ["none.toml cannot be read"]),
-        (["spec.toml", "--dir", "mine"], ["mine exists, and is no experiment", "--dir"]),
-        (["spec.toml", "--dir", "spec.toml"], ["spec.toml exists, and is no experiment"]),
+        (["spec.toml", "--dir", "mine"], ["mine exists but is not an experiment", "--dir"]),
+        (["spec.toml", "--dir", "spec.toml"], ["spec.toml exists but is not an experiment"]),
         (["spec.toml", "--dir", "spec.toml/new"], ["spec.toml/new cannot be made"]),
         (["spec.toml", "--jobs", "0"], ["jobs", "at least 1"]),
         (["spec.toml", "--jobs", "many"], ["jobs", "'many'"]),

@@ -8,9 +8,9 @@ import pytest
 
 from offbeat.algorithms.base import policy_of
 from offbeat.algorithms.dqn import DQNConfig
-from offbeat.algorithms.off_policy import ReplayConfig
-from offbeat.algorithms.on_policy import OnPolicyConfig
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
+from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.config.settings import AlgorithmSettings

@@ -41,7 +41,7 @@ def test_pages_of_freed_memory_are_not_mapped_anew():
 
 
 @pytest.mark.parametrize("name", ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"])
-def test_what_the_user_has_set_wins(name):
+def test_malloc_variables_of_the_user_are_not_overridden(name):
     kept, _, again = faults("keeps", **{name: "131072"})
     assert kept == "False"
     assert not GLIBC or int(again) > PAGES / 10

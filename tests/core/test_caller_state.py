@@ -155,7 +155,7 @@ def test_a_caller_whose_alarm_goes_off_in_a_run_is_interrupted_by_it(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to take a niceness back")
-def test_a_niceness_that_could_not_be_taken_back_is_left_and_told(tmp_path, capsys):
+def test_a_niceness_that_cannot_be_restored_is_not_changed_and_reported(tmp_path, capsys):
     os.seteuid(65534)
     try:
         lowered = niceness_can_be_lowered()
@@ -164,7 +164,7 @@ def test_a_niceness_that_could_not_be_taken_back_is_left_and_told(tmp_path, caps
     assert not lowered
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offbeat.api.run.may_be_nicer", lambda: lowered)
+        patch.setattr("offbeat.api.run.may_raise_niceness", lambda: lowered)
         nicenesses = []
         small_run(
             tmp_path / "run", runtime="threads", learner_nice=1, steps=128, progress="lines",

@@ -53,7 +53,7 @@ def reading_and_writing(pace: OnPolicyPace, events: list[Event]) -> Iterator[tup
 
 @many
 @given(on_policy, st.integers(1, 30), seeds)
-def test_somebody_can_always_move_until_everything_is_learned(pace, actors, seed):
+def test_acting_or_learning_can_always_continue_until_all_is_learned(pace, actors, seed):
     run = simulate_on_policy(pace, actors, seed)
     run.run()
     assert (run.acted, run.learned) == (9 * pace.unrolls_per_batch, 9)
@@ -310,7 +310,7 @@ def test_settings_at_the_edge_are_accepted():
 
 @many
 @given(replay, st.integers(0, 60), st.integers(0, 60))
-def test_to_whoever_waits_a_replay_is_batches_of_one_ticket_with_a_lag_of_max_ahead(pace, ticket, learned):
+def test_a_replay_pace_gates_like_an_on_policy_pace_with_one_ticket_per_batch(pace, ticket, learned):
     """What is proven of gate, slots and versions for the one pace holds for the other."""
     twin = OnPolicyPace(unrolls_per_batch=1, max_lag=pace.max_ahead)
     assert pace.tickets_of(learned) == twin.tickets_of(learned)

@@ -11,11 +11,10 @@ from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, Ma
 
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed, stream
+from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.contract import Envs, Snapshots
-from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import FiniteCheck, empty_rows
-from offbeat.envs.spaces import random_actions
 
 KNOWN = ["ChainTruncates", "ChainTerminates", "FailsOnLastStep", "OneStep"]
 LOOPED = [
@@ -95,7 +94,7 @@ def test_another_seed_actor_or_origin_gives_other_rows(env_id: str, other: dict[
 
 
 @every_env
-def test_columns_differ(env_id: str) -> None:
+def test_columns_have_different_random_streams(env_id: str) -> None:
     first = made(env_id).reset()
     columns = {b"".join(leaf[column].tobytes() for leaf in first.values()) for column in range(COLUMNS)}
     assert len(columns) == COLUMNS
@@ -141,7 +140,7 @@ def stepped_together(envs: Envs) -> list[slice]:
 
 @every_env
 @pytest.mark.parametrize("groups", [1, 2])
-def test_advanced_columns_go_on_as_if_they_had_been_stepped_by_hand(env_id: str, groups: int) -> None:
+def test_advance_equals_single_random_steps(env_id: str, groups: int) -> None:
     envs, stepped = made(env_id, groups=groups), made(env_id, groups=groups)
     envs.reset(), stepped.reset()
     after = actions_of(envs, 60)
@@ -172,7 +171,7 @@ def test_advanced_columns_go_on_as_if_they_had_been_stepped_by_hand(env_id: str,
 
 
 @every_env
-def test_advancing_by_nothing_leaves_the_first_observations(env_id: str) -> None:
+def test_advance_by_zero_steps_returns_the_first_observations(env_id: str) -> None:
     envs = made(env_id)
     first = {name: leaf.copy() for name, leaf in envs.reset().items()}
     advanced = envs.advance(np.zeros(COLUMNS, np.int64), stream(0, "advance"))
@@ -233,7 +232,7 @@ def test_rows_are_those_of_gymnasium_itself(env_id: str) -> None:
     actions = actions_of(envs, 300)
     rows = collect(envs, actions)
     encode = action_encoder(envs.spec.action)
-    handed = [list(apart(envs.spec.action, encode(action))) for action in actions]
+    handed = [list(split_columns(envs.spec.action, encode(action))) for action in actions]
     for column in range(COLUMNS):
         taken = [columns[column] for columns in handed]
         observation, plain = plain_rows(env_id, derive_seed(3, "env", 0, 0, column), taken)
@@ -277,8 +276,8 @@ def test_actions_may_be_overwritten_once_they_are_sent() -> None:
     [
         ("LateNaN", "observation is NaN or infinite"),
         ("NaNReward", "reward is NaN or infinite"),
-        ("WrongShape", r"shape \(1,\) where its space says \(3,\)"),
-        ("WrongDtype", "of float32 where its space says uint8"),
+        ("WrongShape", r"shape \(1,\) where its space declares \(3,\)"),
+        ("WrongDtype", "of float32 where its space declares uint8"),
         ("ArrayReward", "ValueError"),
         ("OldReset", "reset"),
         ("OldStep", "step"),

@@ -14,10 +14,10 @@ from tests.reference import curious_envs
 from offbeat.config.curriculum import parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Outcome
 from offbeat.envs.infos import number_reader, numbers_reader
 from offbeat.envs.make import make_envs
-from offbeat.envs.progress import progress_setters
 
 NAN = np.nan
 
@@ -39,7 +39,7 @@ def test_numbers_of_one_env_are_found_by_their_keys(info, expected):
 
 
 @pytest.mark.parametrize("value", ["far", [1, 2], object(), {}])
-def test_what_is_no_number_is_refused(value):
+def test_an_info_that_is_not_a_number_is_refused(value):
     with pytest.raises(ValueError, match="info a is"):
         number_reader(("a",), np.zeros((1, 1)))(0, {"a": value})
 
@@ -79,7 +79,7 @@ class Secretive(curious_envs.Line):
 
 
 @pytest.mark.parametrize("asked", [(), ("place",)])
-def test_an_info_is_looked_into_for_what_is_asked_alone(asked):
+def test_only_requested_keys_of_an_info_are_read(asked):
     gym.register("curious/Secretive-v0", f"{__name__}:Secretive")
     try:
         envs = make_envs("curious/Secretive-v0", 2, seed=0, settings=EnvConfig(info_metrics=asked))
@@ -122,7 +122,7 @@ def wind_and_progress(env: Any) -> tuple[float, float]:
     return env.unwrapped.wind, env.unwrapped.progress
 
 
-def test_an_env_is_told_through_its_wrappers_and_its_attribute_is_set_where_it_is():
+def test_progress_passes_wrappers_and_parameters_are_set_on_the_inner_env():
     inner = curious_envs.Learning()
     env = TimeLimit(inner, 5)
     for set_progress in progress_setters([env], parameters(["wind 0:0 1:4"]), "it"):
@@ -131,29 +131,29 @@ def test_an_env_is_told_through_its_wrappers_and_its_attribute_is_set_where_it_i
     assert "wind" not in vars(env)
 
 
-def test_a_vector_env_is_told_by_its_methods():
+def test_a_vector_env_gets_progress_and_parameters_by_its_methods():
     env = curious_envs.LearningVector(3)
     for set_progress in progress_setters([env], parameters(["wind 0:0 1:4"]), "it"):
         set_progress(0.5)
     assert (env.wind, env.progress) == (2.0, 0.5)
 
 
-def test_an_env_that_does_not_listen_is_told_nothing():
+def test_an_env_without_set_progress_gets_no_setter():
     assert progress_setters([curious_envs.Line()], [], "it") == []
 
 
 def test_a_parameter_that_the_env_does_not_have_is_refused():
     with pytest.raises(ConfigError, match="curriculum sets rain, but curious/Learning-v0 has no such attribute"):
         make_envs("curious/Learning-v0", 2, seed=0, settings=EnvConfig(curriculum=("rain 0:1",)))
-    with pytest.raises(ConfigError, match="nothing in envpool:CartPole-v1 can be set"):
+    with pytest.raises(ConfigError, match="curriculum is not supported by envpool:CartPole-v1"):
         make_envs("envpool:CartPole-v1", 2, seed=0, settings=EnvConfig(curriculum=("gravity 0:1",)))
 
 
-def test_an_env_that_raises_when_it_is_told_is_named(monkeypatch):
+def test_an_exception_in_set_progress_names_the_env(monkeypatch):
     def refuse(_self: Any, _fraction: float) -> None:
         raise RuntimeError("not now")
 
     monkeypatch.setattr(curious_envs.Learning, "set_progress", refuse)
     envs = make_envs("curious/Learning-v0", 2, seed=0)
-    with pytest.raises(EnvFailed, match="being told of progress, an env gave RuntimeError: not now"):
+    with pytest.raises(EnvFailed, match=r"set_progress\(0.5\) raised RuntimeError: not now"):
         envs.set_progress(0.5)

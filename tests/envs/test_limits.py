@@ -17,12 +17,12 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Tree
-from offbeat.envs.adapters.gymnasium import GymnasiumEnvs
+from offbeat.envs.actions import action_encoder, split_columns
+from offbeat.envs.adapters.gymnasium.adapter import GymnasiumEnvs
 from offbeat.envs.contract import Envs, Snapshots
-from offbeat.envs.encoding import action_encoder, apart
 from offbeat.envs.make import make_envs
 from offbeat.envs.testing.known_values import RING, Walk, exact_values
-from offbeat.envs.testing.recall import RecallColumns
+from offbeat.envs.testing.recall import RecallVectorEnv
 
 LIMIT = 7
 atari = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
@@ -42,18 +42,18 @@ LONG = [
 KINDS = [*OWN_LIMIT, *LONG]
 
 
-class OnlyColumns(RecallColumns):
+class OnlyColumns(RecallVectorEnv):
     """A vector env of one's own that cannot be limited, and of which there is no single one."""
 
 
-class Limitable(RecallColumns):
+class Limitable(RecallVectorEnv):
     """One that can be."""
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int = 5) -> None:
         super().__init__(num_envs, delay=max_episode_steps - 1)
 
 
-class WrongOrder(RecallColumns):
+class WrongOrder(RecallVectorEnv):
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
 
@@ -118,7 +118,7 @@ def test_rows_are_those_of_a_plain_time_limit_and_a_shorter_one_of_the_envs_own_
     first = {name: leaf.copy() for name, leaf in envs.reset().items()}
     actions = actions_of(envs, 400 if limit == 1000 else 30)
     rows, encode = collect(envs, actions), action_encoder(envs.spec.action)
-    encoded = [list(apart(envs.spec.action, encode(action))) for action in actions]
+    encoded = [list(split_columns(envs.spec.action, encode(action))) for action in actions]
     own = gym.spec(env_id).max_episode_steps
     monkeypatch.setattr(gym.spec(env_id), "max_episode_steps", min(limit, own or limit))
     for column in range(3):
@@ -178,12 +178,10 @@ def test_a_vector_env_that_takes_a_limit_stays_one_and_another_is_replaced_by_si
 
 
 def test_an_env_of_which_there_is_only_a_vector_env_that_takes_no_limit_is_refused_with_the_remedy():
-    with pytest.raises(
-        ConfigError, match=r"OnlyColumns-v0 has only a vector env, and it cannot be given max_episode_s"
-    ):
+    with pytest.raises(ConfigError, match=r"OnlyColumns-v0 has only a vector env, which does not accept max_episode_s"):
         made("limits/OnlyColumns-v0", limit=3)
     assert made("limits/OnlyColumns-v0", limit=5).spec.time_limit == 5, "it ends by itself as early"
-    with pytest.raises(ConfigError, match="it does not reset in NEXT_STEP order"):
+    with pytest.raises(ConfigError, match="which does not reset in NEXT_STEP order"):
         made("limits/WrongOrder-v0", limit=3)
 
 

@@ -65,12 +65,12 @@ def test_groups_divide_the_columns(columns: int, groups: int) -> None:
 @pytest.mark.parametrize(
     ("env_id", "says"),
     [
-        (zoo_id(TextObservations), "Dicts and Tuples of these, can be learned from"),
-        (zoo_id(TextActions), "Dicts and Tuples of these, can be acted in"),
-        ("zoo/MaskOfAnotherSize-v0", r"a flag for each of the 3 choices \[3\].*MultiBinary\(3\)"),
-        ("zoo/MaskOfABox-v0", "nothing can be masked: give that key another name"),
-        ("zoo/TwoOfOneName-v0", "two observations of one name"),
-        ("zoo/OnlyAMask-v0", "nothing to be learned from"),
+        (zoo_id(TextObservations), "Dicts and Tuples of these, are supported"),
+        (zoo_id(TextActions), "Dicts and Tuples of these, are supported"),
+        ("zoo/MaskOfAnotherSize-v0", r"one flag for each of the 3 choices \[3\].*MultiBinary\(3\)"),
+        ("zoo/MaskOfABox-v0", "cannot be masked: rename the key"),
+        ("zoo/TwoOfOneName-v0", "two observations with the same name"),
+        ("zoo/OnlyAMask-v0", "no inputs for a network"),
         ("zoo/CannotBeMade-v0", "FileNotFoundError: level.json"),
         ("zoo/SameStepOnly-v0", "NEXT_STEP"),
     ],

@@ -11,11 +11,11 @@ from offbeat.core.choices import allows_each
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import stream
 from offbeat.core.types import Tree
+from offbeat.envs.actions import random_actions
 from offbeat.envs.check import preflight
 from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
 from offbeat.envs.rows import named
-from offbeat.envs.spaces import random_actions
 
 COLUMNS = 4
 ALL = [*map(zoo_id, MASKED), "zoo/TreesVector-v0", "Taxi-v4"]
@@ -51,7 +51,7 @@ def played(envs: Envs, steps: int) -> Tree:
         ("Taxi-v4", "action_mask", 6),
     ],
 )
-def test_a_look_at_the_env_finds_the_mask(env_id: str, name: str, size: int) -> None:
+def test_preflight_finds_the_mask_of_an_env(env_id: str, name: str, size: int) -> None:
     spec = preflight(env_id)
     assert spec.mask == name
     [leaf] = [leaf for leaf in spec.observation if leaf.name == name]
@@ -59,7 +59,7 @@ def test_a_look_at_the_env_finds_the_mask(env_id: str, name: str, size: int) -> 
     assert sum(spec.action.nvec) == size
 
 
-def test_infos_without_a_mask_give_none() -> None:
+def test_infos_without_a_mask_add_no_mask_leaf() -> None:
     assert preflight("zoo/ManyChoices-v0").mask is None
 
 
@@ -97,10 +97,10 @@ def test_columns_are_advanced_by_what_is_allowed(env_id: str) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("NothingAllowed", "observation/action_mask is 0 for all choices of an action, so that nothing is allowed"),
-        ("MaskVanishes", "action_mask is 0 for all choices of an action, or its info has none"),
+        ("NothingAllowed", "observation/action_mask is 0 for all choices of an action: no choice is allowed"),
+        ("MaskVanishes", "action_mask is 0 for all choices of an action, or missing in the info"),
         ("MaskTooShort", r"an action_mask of int8 and shape \(4,\) where \(5,\)"),
-        ("TupleOfMasks", "a tuple, where one flat array of flags is expected: join it"),
+        ("TupleOfMasks", "a tuple where one flat array of flags is expected: concatenate it"),
     ],
 )
 def test_an_env_whose_mask_cannot_be_kept_to_is_named_with_its_column(name: str, says: str) -> None:

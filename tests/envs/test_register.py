@@ -15,7 +15,8 @@ from tests.reference.registries import registries_kept
 
 import offbeat
 from offbeat.core.errors import ConfigError
-from offbeat.envs.make import make_envs, registered
+from offbeat.envs.make import make_envs
+from offbeat.envs.registration import registered
 
 PLACE = "tests.reference.own_code:Pole"
 
@@ -31,7 +32,7 @@ def first_observation(env_id: str) -> Any:
 
 
 @pytest.mark.parametrize("entry_point", [Pole, make_pole, PLACE])
-def test_a_registered_env_is_gymnasiums_too_with_all_that_was_told_of_it(entry_point):
+def test_register_env_passes_all_arguments_to_gymnasium(entry_point):
     offbeat.register_env("own/Pole-v0", entry_point, max_episode_steps=7, kwargs={"sutton_barto_reward": True})
     env = gym.make("own/Pole-v0")
     env.reset(seed=0)
@@ -43,7 +44,7 @@ def test_a_registered_env_is_gymnasiums_too_with_all_that_was_told_of_it(entry_p
 
 
 @pytest.mark.parametrize("name", ["Pole", "make_pole"])
-def test_an_env_is_found_where_it_is(name):
+def test_an_env_is_found_by_module_and_class(name):
     place = f"tests.reference.own_code:{name}"
     assert registered(place).entry_point is getattr(own_code, name)
     assert make_envs(place, 2, seed=3).spec.id == place
@@ -65,17 +66,17 @@ def test_the_same_may_be_registered_again_as_in_a_notebook_without_a_warning():
 @pytest.mark.parametrize(
     ("env_id", "entry_point", "registration", "words"),
     [
-        ("own Pole", Pole, {}, "'own Pole' cannot be the id of your env.*'my_env/MyEnv-v0'"),
-        ("CartPole-v1", Pole, {}, "CartPole-v1 is registered already, with .*give yours another id"),
-        ("own/Pole-v0", Pole(), {}, "own/Pole-v0 has entry_point .*each column has an env of its own"),
-        ("own/Pole-v0", "Pole", {}, "own/Pole-v0 has entry_point 'Pole': write 'my_module:MyEnv', or give the class"),
-        ("own/Pole-v0", dict, {}, "own/Pole-v0 is of the class dict, which must extend gymnasium.Env"),
+        ("own Pole", Pole, {}, "'own Pole' is not a valid env id.*'my_env/MyEnv-v0'"),
+        ("CartPole-v1", Pole, {}, "CartPole-v1 is already registered, with .*use another id"),
+        ("own/Pole-v0", Pole(), {}, "own/Pole-v0 has entry_point .*each column has its own env"),
+        ("own/Pole-v0", "Pole", {}, "own/Pole-v0 has entry_point 'Pole': pass 'my_module:MyEnv' or the class itself"),
+        ("own/Pole-v0", dict, {}, "own/Pole-v0 has the class dict, which must extend gymnasium.Env"),
         ("own/Pole-v0", Pole, {"max_steps": 5}, r"unknown argument 'max_steps'. Did you mean 'max_episode_steps'"),
         ("own/Pole-v0", Pole, {"max_episode_steps": 0}, "max_episode_steps 0, but a whole number of at least 1"),
         ("own/Pole-v0", Pole, {"max_episode_steps": "5"}, "max_episode_steps '5', but a whole number"),
     ],
 )
-def test_what_would_go_wrong_later_is_refused(env_id, entry_point, registration, words):
+def test_register_env_refuses_invalid_arguments(env_id, entry_point, registration, words):
     before = dict(gym.registry)
     with pytest.raises(ConfigError, match=words):
         offbeat.register_env(env_id, entry_point, **registration)
@@ -90,6 +91,6 @@ def test_what_would_go_wrong_later_is_refused(env_id, entry_point, registration,
         ("no_module:Pole", "the module no_module cannot be imported"),
     ],
 )
-def test_what_is_not_there_is_unknown(env_id, words):
+def test_unknown_env_place_is_refused(env_id, words):
     with pytest.raises(ConfigError, match=words):
         make_envs(env_id, 1, seed=0)

@@ -102,7 +102,7 @@ def test_an_env_that_is_sent_gives_the_same_rows_there_and_needs_no_torch(
     assert (code, out.decode().split(), errors) == (0, [first_observations(env_id), "False"], errors)
 
 
-def test_what_the_program_registered_wins_over_what_an_import_does() -> None:
+def test_an_entry_of_the_program_replaces_one_that_an_import_registers() -> None:
     run_envs.register()
     gym.registry["runs/Wave-v0"] = replace(
         gym.spec("runs/Wave-v0"), entry_point="gymnasium.envs.classic_control:PendulumEnv"
@@ -145,7 +145,7 @@ def test_an_importable_class_that_a_program_registers_is_sent(tmp_path: Path) ->
         ),
     ],
 )
-def test_what_a_program_defines_itself_is_refused_before_it_is_sent(tmp_path: Path, registers: str, says: str) -> None:
+def test_an_env_defined_in_the_main_program_is_not_sent(tmp_path: Path, registers: str, says: str) -> None:
     code, sent, errors = run_python(program(tmp_path, registers, "Boat-v0"))
     assert (code, sent) == (1, b"")
     assert errors.startswith(f"refused: Boat-v0 cannot be sent to another process, because of {says} ")
@@ -211,11 +211,11 @@ def wrapper(entry_point: str = "gymnasium.wrappers:TimeAware", **kwargs: Any) ->
         ({"vector_entry_point": lambda: None}, "vector_entry_point: a lambda"),
         ({"kwargs": {"reward": [len, lambda: 0]}}, "argument 'reward': a lambda"),
         ({"kwargs": {"lock": threading.Lock()}}, "argument 'lock': lock cannot be pickled .TypeError: .*lock"),
-        ({"additional_wrappers": wrapper("__main__:Extra")}, "wrapper Extra: __main__:Extra is in the program"),
+        ({"additional_wrappers": wrapper("__main__:Extra")}, "wrapper Extra: __main__:Extra is defined in the program"),
         ({"additional_wrappers": wrapper(key=lambda: 0)}, "wrapper Extra's argument 'key': a lambda"),
     ],
 )
-def test_what_another_process_cannot_have_is_refused_by_name(registration: dict[str, Any], says: str) -> None:
+def test_unpicklable_parts_of_an_entry_are_refused_by_name(registration: dict[str, Any], says: str) -> None:
     gym.register("sent/Never-v0", **{"entry_point": Wanderer, **registration})
     with pytest.raises(ConfigError, match=f"sent/Never-v0 .*its {says}.*--import .*--runtime threads"):
         package("sent/Never-v0", ())

@@ -79,7 +79,7 @@ def test_a_snapshot_right_after_an_end_keeps_that_a_reset_is_due(env_id: str) ->
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "offbeat/ChainTruncates-v0"])
-def test_envs_with_groups_go_on_too(env_id: str) -> None:
+def test_envs_with_groups_are_restored_from_a_snapshot(env_id: str) -> None:
     envs = make_envs(env_id, 4, seed=5, groups=2)
     envs.reset()
     actions = actions_of(envs, 60)
@@ -125,5 +125,5 @@ def test_a_snapshot_of_other_envs_is_refused(env_id: str, columns: int, groups: 
     other = make_envs(env_id, columns, seed=0, groups=groups)
     assert isinstance(taken, Snapshots)
     assert isinstance(other, Snapshots)
-    with pytest.raises(ConfigError, match="make them with"):
+    with pytest.raises(ConfigError, match="the snapshot is of"):
         other.restore(taken.snapshot())

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.envs.encoding import action_encoder, apart
+from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.rows import observation_writer
-from offbeat.envs.spaces import action_spec, observation_leaves, random_actions
+from offbeat.envs.spaces import action_spec, observation_leaves
 
 COIN = ActionSpec("discrete", (), nvec=(2,))
 
@@ -57,7 +57,7 @@ def test_random_actions_are_in_the_space_they_are_encoded_for_column_by_column_a
     assert recorded.shape == (3, *spec.shape)
     assert recorded.dtype == spec.dtype
     batch = action_encoder(spec)(recorded)
-    columns = list(apart(spec, batch))
+    columns = list(split_columns(spec, batch))
     assert len(columns) == 3
     for action in columns:
         assert space.contains(action), f"{action!r} is not in {space}"
@@ -98,7 +98,7 @@ def test_a_mixed_action_has_choices_first_and_then_the_numbers_of_boxes():
     spec = action_spec(space, "Test-v0")
     assert (spec.kind, spec.shape, spec.dtype, spec.nvec) == ("mixed", (6,), "float32", (3, 2, 2))
     assert (spec.low, spec.high) == ((-2, -2, 0), (1, 1, np.inf))
-    [action] = apart(spec, action_encoder(spec)(np.array([[2, 0, 1, -1.5, 0.5, 9]], np.float32)))
+    [action] = split_columns(spec, action_encoder(spec)(np.array([[2, 0, 1, -1.5, 0.5, 9]], np.float32)))
     assert list(action) == ["aim", "gear", "tools"]
     assert action["aim"].tolist() == [-1.5, 0.5]
     assert action["gear"] == 3

@@ -80,7 +80,7 @@ def test_optuna_is_asked_within_the_ranges_and_goes_on_as_if_it_had_not_been_int
 
     def searched(told: list[tuple[dict[str, object], float]], trials: int) -> list[tuple[dict[str, object], float]]:
         for number in range(len(told), trials):
-            values = optuna_search.ask(search, ("length",), told, number)
+            values = optuna_search.choose(search, ("length",), told, number)
             told = [*told, (values, -abs(float(np.log10(values["rate"])) + 3))]
         return told
 

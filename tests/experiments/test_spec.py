@@ -45,12 +45,12 @@ def test_comments_and_the_order_of_keys_do_not_change_what_a_spec_means():
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_what_decides_on_a_session_changes_what_a_spec_means(changes):
+def test_settings_that_define_sessions_change_what_a_spec_means(changes):
     assert spec(**{"algorithm": "a2c", **changes}).meaning() != spec(algorithm="a2c").meaning()
 
 
 @pytest.mark.parametrize("changes", [{"seeds": [1, 2, 3]}, {"target_return": 100}])
-def test_more_seeds_and_a_target_do_not(changes):
+def test_more_seeds_and_a_target_do_not_change_what_a_spec_means(changes):
     assert spec(**changes).meaning() == spec().meaning()
 
 

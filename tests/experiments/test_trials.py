@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.reference.specs import TINY, grid, spec_text
 
-from offbeat.algorithms.on_policy import OnPolicyConfig
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.cli import main
 from offbeat.cli.train import Train
 from offbeat.core.errors import ConfigError
@@ -50,7 +50,7 @@ def test_without_a_search_there_is_one_trial():
     ],
     ids=str,
 )
-def test_what_is_typed_for_a_session_makes_its_config(changes, tmp_path):
+def test_the_command_of_a_session_gives_its_config(changes, tmp_path):
     for trial in trials_of(spec(**changes)):
         typed = main._parse(Session(trial, 7, tmp_path).arguments())
         assert isinstance(typed, Train)
@@ -70,7 +70,7 @@ def test_what_is_typed_for_a_session_makes_its_config(changes, tmp_path):
         ({"minibatch_size": [32, 1000]}, ["minibatch_size is 1000", "with minibatch_size 1000"]),
     ],
 )
-def test_a_mistake_in_any_trial_is_told_with_the_trial(over, says):
+def test_an_invalid_setting_is_reported_with_its_trial(over, says):
     with pytest.raises(ConfigError) as refused:
         trials_of(spec(settings={k: v for k, v in TINY.items() if k not in over}, search={"over": over}))
     assert [fragment for fragment in says if fragment not in str(refused.value)] == [], refused.value
@@ -91,10 +91,10 @@ def test_the_key_says_whether_a_range_has_whole_numbers():
 @pytest.mark.parametrize(
     ("key", "low", "high", "says"),
     [
-        ("epochs", 1.5, 4, "epochs takes whole numbers"),
-        ("activation", 1, 2, "activation .* takes no numbers"),
-        ("hidden_sizes", 8, 16, "hidden_sizes .* takes no numbers"),
-        ("normalize_returns", 0, 1, "normalize_returns .* takes no numbers"),
+        ("epochs", 1.5, 4, "epochs accepts only whole numbers"),
+        ("activation", 1, 2, "activation .* does not accept numbers"),
+        ("hidden_sizes", 8, 16, "hidden_sizes .* does not accept numbers"),
+        ("normalize_returns", 0, 1, "normalize_returns .* does not accept numbers"),
     ],
 )
 def test_a_range_that_does_not_suit_its_key_is_refused(key, low, high, says):

@@ -19,7 +19,7 @@ from offbeat.core.types import ActionSpec, Array, Tree
 from offbeat.exporting.agreement import compare
 from offbeat.exporting.export import _ports
 from offbeat.exporting.formats import Runner
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import WholePolicy
@@ -77,11 +77,11 @@ def unmasked(network: Any) -> None:
 
 
 def unscaled(network: Any) -> None:
-    network.action.numbers._scales = False
+    network.action.numbers.scales = False
 
 
 def unsquashed(network: Any) -> None:
-    network.action.numbers._tanh = False
+    network.action._spec = replace(network.action._spec, distribution="gaussian")
 
 
 def other_weights(network: Any) -> None:

@@ -32,7 +32,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.envs.check import preflight
 from offbeat.exporting.export import export_policy
 from offbeat.exporting.formats import FormatName
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 
 FORMATS: dict[FormatName, str] = {"onnx": ".onnx", "torchscript": ".pt"}

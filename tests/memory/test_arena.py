@@ -91,7 +91,7 @@ def in_a_child(arena: SharedArena, code: str = ADDS_ONE) -> None:
     subprocess.run([sys.executable, "-c", code, str(arena.fd)], pass_fds=[arena.fd], check=True)
 
 
-def test_what_is_written_here_is_read_in_a_child_and_what_it_writes_is_read_here(shared):
+def test_parent_and_child_read_each_others_writes(shared):
     shared.arrays["numbers"][:] = np.arange(6).reshape(3, 2)
     shared.arrays["counter"][0] = 2**40
     in_a_child(shared)
@@ -152,14 +152,14 @@ def test_descriptors_reach_no_child_that_is_not_handed_them(shared):
 # --- memory that is not there -------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_refused_with_the_figures_and_the_remedy():
+def test_arrays_that_do_not_fit_into_memory_are_refused_with_a_remedy():
     with pytest.raises(ConfigError) as refused:
         require_memory([("wall", (2**45,), "float32")], "the slots need", "type a smaller unroll_length")
     text = str(refused.value)
     assert re.match(r"the slots need 140,737\.5 GB, but only [\d,.]+ [GM]B of memory are free: type a smaller", text)
 
 
-def test_what_fits_exactly_is_not_refused(monkeypatch):
+def test_arrays_that_exactly_fit_into_memory_are_accepted(monkeypatch):
     slabs: list[Slab] = [("rows", (1000,), "float32")]
     monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs))
     require_memory(slabs, "rows need", "type fewer")

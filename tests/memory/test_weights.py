@@ -31,7 +31,7 @@ def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept
             assert (weights.read(version) == version).all()
             assert (weights.versions()[version] == version).all()
         else:
-            with pytest.raises(KeyError, match=f"version {version} is not kept"):
+            with pytest.raises(KeyError, match=f"version {version} is not available"):
                 weights.read(version)
 
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from offbeat.models import dense
+from offbeat.models import dense, onednn
 from offbeat.models.dense import Dense
-from offbeat.models.linear import WIDE, onednn_works
+from offbeat.models.onednn import WIDE
 from offbeat.models.policy_network import Uniform
 
 SIZES = st.integers(1, 6 * WIDE)
@@ -32,7 +32,7 @@ def test_outputs_and_gradients_are_those_of_torchs_own_layer(rows, inputs, outpu
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.skipif(not onednn_works(), reason="torch has no such operator here")
+@pytest.mark.skipif(not onednn.works(), reason="torch has no such operator here")
 def test_large_products_are_onednns_and_all_others_torchs(monkeypatch):
     taken: list[int] = []
 
@@ -43,7 +43,7 @@ def test_large_products_are_onednns_and_all_others_torchs(monkeypatch):
     def layer(outputs: int) -> Dense:
         return Dense(WIDE, outputs, Uniform(torch.Generator()))
 
-    monkeypatch.setattr(dense, "_product", product)
+    monkeypatch.setattr(onednn, "linear", product)
     for each, rows, dtype, expected in [
         (layer(WIDE), ENOUGH, torch.float32, [ENOUGH]),
         (layer(WIDE), ENOUGH - 1, torch.float32, []),

@@ -13,9 +13,9 @@ from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.models import flat_actor_critic, policy_spec, random_mask, random_observation, random_vector
 
 from offbeat.core.seeding import stream
-from offbeat.models import sampling
+from offbeat.models import actions, sampling
+from offbeat.models.acting import make_policy
 from offbeat.models.distributions import Categorical, make_distribution
-from offbeat.models.numpy_policy import NumpyPolicy
 
 seeds = st.integers(0, 2**32 - 1)
 several = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -78,7 +78,7 @@ def test_a_row_that_allows_nothing_gives_no_nan():
 def test_a_policy_acts_only_as_it_may_and_records_what_torch_says(action, squashed, seed):
     spec = policy_spec(action, observation="masked choices", squashed=squashed)
     random = np.random.default_rng(seed)
-    policy, vector, observation = NumpyPolicy(spec), random_vector(spec, random), random_observation(spec, 20, random)
+    policy, vector, observation = make_policy(spec), random_vector(spec, random), random_observation(spec, 20, random)
     policy.load(vector)
     mask, components = observation["observation/action_mask"], len(spec.action.nvec)
     acted = policy.act(observation, random)
@@ -136,4 +136,4 @@ def test_entropy_of_a_tree_is_the_sum_over_its_parts(action):
 def test_the_numbers_of_a_trees_boxes_are_scaled_to_their_bounds_and_choices_stay():
     spec = policy_spec("tree")
     action = np.array([[2, 1, 3, 0, 1, -9.0, 0.25]], np.float32)
-    np.testing.assert_array_equal(sampling.ToEnv(spec)(action), [[2, 1, 3, 0, 1, -1, 0.25]])
+    np.testing.assert_array_equal(actions.ToEnv(spec)(action), [[2, 1, 3, 0, 1, -1, 0.25]])

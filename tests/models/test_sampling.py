@@ -13,7 +13,7 @@ from torch import distributions
 
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.models import sampling
+from offbeat.models import actions, sampling
 from offbeat.models.distributions import make_distribution
 from offbeat.models.spec import Distribution, PolicySpec
 
@@ -91,14 +91,14 @@ def test_gaussian_actions_have_the_mean_and_deviation_they_should():
 
 def test_the_greedy_action_is_the_most_likely_choice_of_each_component():
     parameters = np.array([[0, 1, 5, 6, 7, 8, 3, 1, 2], [2, 1, 0, 9, 0, 0, 1, 2, 3]], np.float32)
-    assert sampling.greedy(policy_spec("multidiscrete"), parameters).tolist() == [[1, 3, 0], [0, 1, 2]]
-    assert sampling.greedy(policy_spec("discrete"), parameters[:, :3]).tolist() == [2, 0]
+    assert actions.greedy(policy_spec("multidiscrete"), parameters).tolist() == [[1, 3, 0], [0, 1, 2]]
+    assert actions.greedy(policy_spec("discrete"), parameters[:, :3]).tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("squashed", [False, True])
 def test_the_greedy_action_of_a_gaussian_is_its_mean_in_the_actions_shape(squashed):
     mean = np.arange(8, dtype=np.float32).reshape(2, 4)
-    action = sampling.greedy(policy_spec("matrix", squashed=squashed), mean)
+    action = actions.greedy(policy_spec("matrix", squashed=squashed), mean)
     np.testing.assert_array_equal(action, mean.reshape(2, 2, 2))
 
 
@@ -137,12 +137,12 @@ def test_log_deviations_beyond_their_range_count_as_its_ends():
 
 def test_the_greedy_action_is_the_tanh_of_the_mean_alone():
     parameters = np.array([[0.0, 0.5, -3.0, 9.0, 1, 2, 3, 4]], np.float32)
-    action = sampling.greedy(tanh_gaussian((2, 2)), parameters)
+    action = actions.greedy(tanh_gaussian((2, 2)), parameters)
     np.testing.assert_array_equal(action, np.tanh(parameters[:, :4]).reshape(1, 2, 2))
 
 
 def test_actions_after_the_tanh_are_only_scaled_to_the_box():
-    given = sampling.ToEnv(tanh_gaussian((1,)))(np.array([[-1], [0], [0.5], [1]], np.float32))
+    given = actions.ToEnv(tanh_gaussian((1,)))(np.array([[-1], [0], [0.5], [1]], np.float32))
     np.testing.assert_allclose(given[:, 0], [-2, -0.5, 0.25, 1], rtol=1e-6)
 
 
@@ -151,7 +151,7 @@ def test_uniform_actions_fill_the_box_evenly():
     action = sampling.uniform(spec, 20_000, stream(0, "test"))
     assert action.shape == (20_000, 2, 2)
     assert action.dtype == np.float32
-    given = sampling.ToEnv(spec)(action).reshape(-1, 4)
+    given = actions.ToEnv(spec)(action).reshape(-1, 4)
     assert given.min() >= -2
     assert given.max() <= 1
     counts = [np.histogram(component, bins=20, range=(-2, 1))[0] for component in given.T]
@@ -180,10 +180,10 @@ def test_unrecorded_choices_are_those_that_would_be_recorded():
 # --- what the env is given ----------------------------------------------------------------------------------
 
 
-def box(low: float, high: float, squashed: bool = False) -> sampling.ToEnv:
+def box(low: float, high: float, squashed: bool = False) -> actions.ToEnv:
     action = ActionSpec("box", (1,), low=(low,), high=(high,))
     distribution: Distribution = "squashed" if squashed else "gaussian"
-    return sampling.ToEnv(PolicySpec((Leaf("o", (1,), "float32"),), action, (), "tanh", distribution, normalize=False))
+    return actions.ToEnv(PolicySpec((Leaf("o", (1,), "float32"),), action, (), "tanh", distribution, normalize=False))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_bounds_hold_component_by_component(seed, squashed):
         low[random.random((2, 3)) < 0.3], high[random.random((2, 3)) < 0.3] = -inf, inf
     action = ActionSpec("box", (2, 3), low=tuple(low.ravel().tolist()), high=tuple(high.ravel().tolist()))
     distribution: Distribution = "squashed" if squashed else "gaussian"
-    to_env = sampling.ToEnv(PolicySpec((), action, (), "tanh", distribution, normalize=False))
+    to_env = actions.ToEnv(PolicySpec((), action, (), "tanh", distribution, normalize=False))
     given = to_env(random.normal(scale=5, size=(40, 2, 3)).astype(np.float32))
     assert given.shape == (40, 2, 3)
     assert (given >= low).all()
@@ -227,4 +227,4 @@ def test_bounds_hold_component_by_component(seed, squashed):
 
 def test_choices_are_handed_on_as_they_are():
     action = np.array([[1, 3, 2]])
-    assert sampling.ToEnv(policy_spec("multidiscrete"))(action) is action
+    assert actions.ToEnv(policy_spec("multidiscrete"))(action) is action

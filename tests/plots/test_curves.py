@@ -10,8 +10,8 @@ import tomli_w
 from PIL import Image
 
 from offbeat.core.errors import ConfigError
-from offbeat.plots.curves import Curve, aligned, labels_of, moving_average, plot_runs, read_run
-from offbeat.plots.directories import runs_of
+from offbeat.plots.curves import labels_of, plot_runs
+from offbeat.plots.runs import Curve, aligned, moving_average, read_run, runs_of
 
 
 def make_run(
@@ -80,10 +80,10 @@ def test_an_evaluation_is_one_point_though_later_lines_repeat_it(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["/proc/nobody", "a_file"])
-def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(tmp_path, monkeypatch, folder):
+def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     Path("a_file").touch()
-    with pytest.raises(ConfigError, match=r"curve.png cannot be written \(.+\): give another with --out"):
+    with pytest.raises(ConfigError, match=r"curve.png cannot be written \(.+\): pass another path with --out"):
         plot_runs([make_run(tmp_path / "run")], out=Path(folder) / "curve.png")
 
 
@@ -233,7 +233,7 @@ def test_a_setting_that_only_one_run_has_is_named_too():
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"is no run: it has no config.toml.*offbeat plot"):
+    with pytest.raises(ConfigError, match=r"is not a run: it has no config.toml.*offbeat plot"):
         plot_runs([tmp_path], out=tmp_path / "curve.png")
 
 
@@ -252,5 +252,5 @@ def test_an_unknown_picture_format_is_refused(tmp_path):
 
 
 def test_no_run_at_all_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="run offbeat plot RUN"):
+    with pytest.raises(ConfigError, match="no run to plot"):
         plot_runs([], out=tmp_path / "curve.png")

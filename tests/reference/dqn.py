@@ -26,7 +26,7 @@ def new_dqn(config: DQNConfig, *, observation: str = "vector", seed: int = 0) ->
 def perturb(algorithm: DQN, scale: float, seed: int = 0) -> None:
     """Move all values that are learned, so that the ema network differs from the network."""
     generator = torch.Generator().manual_seed(seed)
-    for name, view in algorithm._arrays().items():
+    for name, view in algorithm.arrays().items():
         if name not in ("updates", "epsilon"):
             view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
 

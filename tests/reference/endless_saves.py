@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore
+from offbeat.run_directory.checkpoint import Checkpoint
+from offbeat.run_directory.store import CheckpointStore
 
 FOR_EVER = "import sys; from tests.reference.endless_saves import save_for_ever; save_for_ever(*sys.argv[1:])"
 
@@ -20,6 +21,6 @@ def numbered(number: int) -> Checkpoint:
 
 def save_for_ever(folder: str, first: str) -> None:
     """Save checkpoints, numbered from `first` on; every fifth is the best."""
-    store = CheckpointStore(Path(folder), kept=2)
+    store = CheckpointStore(Path(folder), max_full=2)
     for number in itertools.count(int(first)):
         store.save(number, numbered(number), ["best", "latest"] if number % 5 == 0 else ["latest"])

@@ -10,9 +10,9 @@ import numpy as np
 
 from offbeat.core.seeding import stream
 from offbeat.core.types import Array, Tree
+from offbeat.envs.actions import random_actions
 from offbeat.envs.contract import Envs
 from offbeat.envs.rows import named
-from offbeat.envs.spaces import random_actions
 
 
 def actions_of(envs: Envs, steps: int, seed: int = 0) -> list[Array]:

@@ -27,15 +27,15 @@ class CarefulDQN(DQN):
     """Learns towards less than what it sees."""
 
     config_class = CarefulConfig
-    _config: CarefulConfig
+    config: CarefulConfig
 
-    def _loss(self, minibatch: Minibatch) -> LossResult:
-        loss, metrics = super()._loss(minibatch)
-        return LossResult(loss, {**metrics, "doubt": self._config.doubt})
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        result = super().loss(minibatch)
+        return result._replace(metrics={**result.metrics, "doubt": self.config.doubt})
 
     @torch.no_grad()
-    def _targets(self, minibatch: Minibatch) -> Tensor:
-        return (1 - self._config.doubt) * super()._targets(minibatch)
+    def targets(self, minibatch: Minibatch) -> Tensor:
+        return (1 - self.config.doubt) * super().targets(minibatch)
 
 
 class Pole(CartPoleEnv):

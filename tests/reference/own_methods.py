@@ -10,13 +10,16 @@ from offbeat.algorithms.impala import IMPALA
 from offbeat.algorithms.ppo import PPO
 from offbeat.algorithms.sac import SAC
 
-ON_POLICY = ("_loss", "_policy_loss", "_value_loss", "_exploration_loss", "_estimate", "minibatches")
+ON_POLICY = (
+    *("register", "make_network", "fields", "learning_rate", "targets", "estimate", "minibatches"),
+    *("loss", "policy_loss", "value_loss", "exploration_loss", "after_update", "ratio_metrics"),
+)
 METHODS: dict[type[Any], tuple[str, ...]] = {
     PPO: ON_POLICY,
     A2C: ON_POLICY,
     IMPALA: ON_POLICY,
-    SAC: ("_critic_loss", "_policy_loss", "_temperature_loss"),
-    DQN: ("_loss", "_targets"),
+    SAC: ("targets", "critic_loss", "policy_loss", "temperature_loss", "make_policy", "minibatch"),
+    DQN: ("targets", "loss", "values", "make_network", "minibatch"),
 }
 CALLED: list[str] = []
 """The names of the classes whose methods have run."""

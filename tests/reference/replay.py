@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offbeat.core.types import Array, Field, Tree
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import Rings
-from offbeat.memory.replay.store import Samples
 
 FIELDS = [
     Field("observation/number", (), "int64"),

@@ -17,8 +17,9 @@ from tests.reference.runs import lines_of
 
 from offbeat.api.train import Run, train
 from offbeat.core.types import Array, Tree
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.sequences import SequenceReplay
-from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.replay.transitions import Replay
 from offbeat.run_directory.checkpoint import load
 from offbeat.workers.learner import Learned
 from offbeat.workers.replay_learner import ReplayLearner

@@ -199,6 +199,10 @@ def files_up_to(size: int) -> Iterator[None]:
 # --- processes of their own ---------------------------------------------------------------------------------
 
 OFFBEAT = "from offbeat.cli.entry import main; main()"
+GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
+"""Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
+HURRIED_GROUP = f"from offbeat.runtime import signals; signals.GRACE_S = 1.0; {GROUP}"
+"""Likewise, with less time than usual between a signal and the end of a run that cannot stop in order."""
 
 
 def _python_path() -> list[str]:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tests.reference.models import leaves, random_observation
 from torch import Tensor, distributions, nn
 
-from offbeat.algorithms.sac import SAC, SACConfig
+from offbeat.algorithms.sac import SAC
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.choices import draw_choices
 from offbeat.core.types import ActionSpec, Array, EnvSpec
 from offbeat.models.spec import PolicySpec
@@ -56,15 +57,14 @@ def new_sac(action: str, config: SACConfig, *, observation: str = "vector", seed
 
 def by_autograd(algorithm: SAC) -> SAC:
     """Take the quicker path through the gradients away, where there is one; return the algorithm."""
-    algorithm._analytic = None
-    algorithm.stages = algorithm._make_stages()
+    algorithm.stages = algorithm.make_stages(None)
     return algorithm
 
 
 def perturb(algorithm: SAC, scale: float, seed: int = 0) -> None:
     """Move all that is learned, so that the ema critics differ from the critics."""
     generator = torch.Generator().manual_seed(seed)
-    for name, view in algorithm._arrays().items():
+    for name, view in algorithm.arrays().items():
         if name != "uniform":
             view.add_(torch.randn(view.shape, generator=generator), alpha=scale)
 

@@ -13,8 +13,8 @@ from torch import Tensor, distributions
 from torch.nn import functional
 
 from offbeat.algorithms.dqn import DQNConfig
-from offbeat.algorithms.off_policy import ReplayConfig
-from offbeat.algorithms.sac import SACConfig
+from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.types import Tree
 from offbeat.models.inputs import flatten
 from offbeat.models.spec import PolicySpec

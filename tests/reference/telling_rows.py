@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from offbeat.core.types import FRAME_AGE, Array, Tree
 from offbeat.envs.testing.pixels import CELLS
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.sequences import SequenceReplay
-from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.unrolls import Unrolls
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.feed import UnrollFeed
 from offbeat.workers.learner import Learned, UnrollLearner
@@ -162,7 +163,7 @@ def telling_rows(feature: str) -> Iterator[Seen]:
 
     def learn_and_check(self: UnrollLearner, step: int, progress: float) -> Learned:
         check(_transitions(_unrolls(self).batch(step)))
-        spec: PolicySpec = self._algorithm._spec  # type: ignore[attr-defined]
+        spec: PolicySpec = self._algorithm.spec  # type: ignore[attr-defined]
         if spec.recurrent:
             _check_states(self, step, spec)
         return learn(self, step, progress)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tests.reference.advantages import by_column, gae_column, vtrace_column
 from torch import Tensor, distributions, nn
 
-from offbeat.algorithms.on_policy import OnPolicyConfig
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.core.types import Leaf, Tree
 from offbeat.models.spec import PolicySpec

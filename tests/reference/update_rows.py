@@ -12,7 +12,8 @@ from tests.reference.models import policy_spec, random_action, random_observatio
 
 from offbeat.algorithms.a2c import A2C, A2CConfig
 from offbeat.algorithms.impala import IMPALA, IMPALAConfig
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
+from offbeat.algorithms.on_policy import OnPolicy
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.algorithms.ppo import PPO, PPOConfig
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import EnvSpec, Tree, env_fields
@@ -20,8 +21,7 @@ from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import Unrolls, UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.models.numpy_policy import ActingPolicy
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.feed import UnrollFeed
@@ -119,13 +119,13 @@ def fill_slot(slot: Tree, policy: ActingPolicy, version: int, random: np.random.
 
 def random_minibatch(
     algorithm: OnPolicy[Any], spec: PolicySpec, rows: int, seed: int, drift: float = 0.3
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Any]:
     """Return a minibatch whose proximal policy and values are some way from the current ones."""
     random = np.random.default_rng(seed)
     observation = torch.from_numpy(random.normal(size=(rows, spec.inputs)).astype(np.float32))
     action = torch.from_numpy(random_action(spec, rows, random))
     with torch.no_grad():
-        distribution, values = algorithm._model.both(observation)
+        distribution, values = algorithm.network.both(observation)
         log_prob = distribution.log_prob(action)
     noise = torch.from_numpy(random.normal(scale=drift, size=(2, rows)).astype(np.float32))
     drawn = torch.from_numpy(random.normal(size=(2, rows)).astype(np.float32))
@@ -136,4 +136,5 @@ def random_minibatch(
         "advantage": 3 * drawn[0] + 1,
         "value_target": values + drawn[1],
         "proximal_value": values + noise[1],
+        "rows": None,
     }

@@ -19,9 +19,12 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
 
-from offbeat import checkpoint, files
+from offbeat.core import files
 from offbeat.core.errors import ConfigError
-from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore, load
+from offbeat.run_directory import checkpoint
+from offbeat.run_directory import store as checkpoint_store
+from offbeat.run_directory.checkpoint import Checkpoint, load
+from offbeat.run_directory.store import CheckpointStore
 
 # --- round trips --------------------------------------------------------------------------------------------
 
@@ -80,9 +83,9 @@ def test_the_weights_file_has_no_metadata_so_equal_weights_are_equal_files(tmp_p
 # --- links and pruning --------------------------------------------------------------------------------------
 
 
-def store_in(run: Path, kept: int = 3) -> CheckpointStore:
+def store_in(run: Path, max_full: int = 3) -> CheckpointStore:
     run.mkdir(exist_ok=True)
-    return CheckpointStore(run / "checkpoints", kept)
+    return CheckpointStore(run / "checkpoints", max_full)
 
 
 def full(number: int) -> Checkpoint:
@@ -98,7 +101,7 @@ def names(store: CheckpointStore) -> list[str]:
 
 
 def test_the_best_and_the_newest_few_are_kept(tmp_path):
-    store = store_in(tmp_path, kept=2)
+    store = store_in(tmp_path, max_full=2)
     store.save(1, weights_alone(), ["best"])
     for number in range(2, 9):
         store.save(number, full(number), ["latest"])
@@ -108,7 +111,7 @@ def test_the_best_and_the_newest_few_are_kept(tmp_path):
 
 
 def test_weights_alone_are_kept_while_they_are_the_best_and_take_no_place_of_others(tmp_path):
-    store = store_in(tmp_path, kept=2)
+    store = store_in(tmp_path, max_full=2)
     for number in range(1, 9):
         store.save(number, full(number) if number % 2 else weights_alone(), ["latest" if number % 2 else "best"])
     assert names(store) == ["best", "latest", *(f"step-{n:012d}" for n in (5, 7, 8))]
@@ -126,7 +129,7 @@ def test_what_lies_beyond_the_point_that_a_run_goes_on_from_is_dropped_but_for_t
 
 
 def test_a_best_checkpoint_beyond_the_latest_takes_neither_the_replay_nor_the_place_of_another(tmp_path):
-    store = store_in(tmp_path, kept=2)
+    store = store_in(tmp_path, max_full=2)
     store.save(1, replayed(1), ["latest"])
     store.save(9, replayed(9), ["best", "latest"])
     store._link("latest", store.save(2, replayed(2), ["latest"]))
@@ -169,7 +172,7 @@ def test_a_full_checkpoint_stands_beside_weights_alone_of_that_step(tmp_path):
     assert load(store.path("latest")).state == {"number": 1}
 
 
-def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
+def test_temporary_files_of_a_killed_process_are_deleted(tmp_path):
     store = store_in(tmp_path)
     store.save(1, full(1), ["latest"])
     left = tmp_path / "checkpoints" / ".writing-step-000000000002"
@@ -180,7 +183,7 @@ def test_what_a_killed_process_left_half_written_is_swept_away(tmp_path):
     assert load(store.path("latest")).state == {"number": 2}
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path):
+def test_an_unknown_checkpoint_name_is_refused_with_the_known_ones(tmp_path):
     store = store_in(tmp_path)
     store.save(7, full(7), ["latest"])
     with pytest.raises(ConfigError, match="has no checkpoint 'best'; it has latest, step-000000000007"):
@@ -262,7 +265,7 @@ def test_a_checkpoint_of_another_format_names_what_can_read_it(run):
     said = offbeat("resume", run)
     assert said.code == 2
     assert "format 99" in said.err
-    assert "use the version of offbeat that wrote it" in said.err
+    assert "use the version of offbeat that saved it" in said.err
 
 
 def test_another_checkpoint_can_be_named_when_the_latest_is_damaged(tmp_path):
@@ -345,7 +348,7 @@ def test_what_is_hashed_is_what_is_written_though_somebody_writes_to_the_array_m
     assert load(path, with_replay=True).replay is not None
 
 
-def test_only_who_asks_gets_the_replay(tmp_path):
+def test_a_replay_is_loaded_only_on_request(tmp_path):
     path = store_in(tmp_path).save(1, replayed(1), ["latest"])
     flip_a_byte(path / REPLAY)
     loaded = load(path)
@@ -427,7 +430,7 @@ def test_neither_saving_nor_loading_makes_a_copy(tmp_path):
 
 
 def test_a_loaded_replay_outlives_its_file(tmp_path):
-    store = store_in(tmp_path, kept=1)
+    store = store_in(tmp_path, max_full=1)
     loaded = load(store.save(1, replayed(1), ["latest"]), with_replay=True).replay
     store.save(2, replayed(2), ["latest"])
     assert not (tmp_path / "checkpoints" / "step-000000000001").exists()
@@ -449,7 +452,7 @@ def with_replays(store: CheckpointStore) -> list[int]:
 
 
 def test_only_the_newest_full_checkpoint_keeps_its_replay(tmp_path):
-    store = store_in(tmp_path, kept=3)
+    store = store_in(tmp_path, max_full=3)
     for number in range(1, 6):
         store.save(number, replayed(number), ["best", "latest"] if number == 1 else ["latest"])
         assert with_replays(store) == [number]
@@ -507,11 +510,11 @@ def test_a_replay_is_deleted_only_once_the_disk_has_the_manifest_that_says_so(tm
             raise OSError("no answer from the disk")
         sync(path)
 
-    monkeypatch.setattr(checkpoint, "sync", fail)
+    monkeypatch.setattr(checkpoint_store, "sync", fail)
     store.save(2, replayed(2), ["latest"])
     assert (first / REPLAY).exists()
     assert with_replays(store) == [2]
-    monkeypatch.setattr(checkpoint, "sync", sync)
+    monkeypatch.setattr(checkpoint_store, "sync", sync)
     store.save(3, replayed(3), ["latest"])
     assert with_replays(store) == [3]
     assert not (first / REPLAY).exists()
@@ -544,7 +547,8 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
                 sync(path)
 
             checkpoint._chunks, checkpoint.CHUNK_BYTES = touched_chunks, 200
-            setattr(checkpoint, "sync", touched_sync)  # noqa: B010 - it is not the module's own
+            for module in (checkpoint, checkpoint_store):
+                setattr(module, "sync", touched_sync)  # noqa: B010 - it is imported there
             sys.addaudithook(lambda event, _: touch() if event in CHANGES else None)
             store.save(number, replayed(number), names)
             os._exit(0)
@@ -558,7 +562,7 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
 def test_a_save_killed_at_any_moment_leaves_whole_checkpoints_and_a_replay_to_go_on_with(tmp_path):
     """Three are kept, of which the last save deletes one and takes a replay away from another."""
     for moment in count(1):
-        store = store_in(tmp_path / str(moment), kept=3)
+        store = store_in(tmp_path / str(moment), max_full=3)
         for number in range(1, 5):
             store.save(number, replayed(number), ["latest"])
         killed = killed_at(moment, store, 5, ["latest", "best"])
@@ -599,7 +603,7 @@ def test_latest_and_best_lead_to_a_whole_checkpoint_whenever_a_second_save_at_on
 
 
 @pytest.mark.parametrize("checkpoint_every", [0, 256, 300])
-def test_the_best_checkpoint_is_the_best_by_evaluation(tmp_path, checkpoint_every):
+def test_the_link_best_points_to_the_best_evaluation(tmp_path, checkpoint_every):
     run = small_run(tmp_path / "run", checkpoint_every=checkpoint_every, eval_every=256, eval_episodes=3, steps=3000)
     lines = [line for line in lines_of(run.path) if line["evaluations"]]
     best = max(line["eval_return_mean"] for line in lines)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.reference.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
 
-from offbeat import files, run_to_end
+from offbeat.api import run as run_to_end
 from offbeat.api.run import Seldom
 from offbeat.config.resolve import resolve
+from offbeat.core import files
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
 
@@ -58,7 +59,7 @@ def test_a_run_whose_directory_is_deleted_ends_with_one_message(tmp_path, capsys
     def delete(_line: dict[str, Any]) -> None:
         shutil.rmtree(run, ignore_errors=True)
 
-    with pytest.raises(RunDirectoryGone, match="deleted or moved while the run went on") as gone:
+    with pytest.raises(RunDirectoryGone, match="deleted or moved during the run") as gone:
         small_run(run, steps=10_000, progress="lines", callbacks=[delete], **settings)
     assert not getattr(gone.value, "__notes__", [])
     assert "could not" not in capsys.readouterr().err
@@ -76,7 +77,7 @@ def test_a_run_directory_that_is_deleted_before_the_first_checkpoint_ends_the_ru
         return called(self, *arguments, **named)
 
     monkeypatch.setattr(RunDirectory, moment, delete_first)
-    with pytest.raises(RunDirectoryGone, match="deleted or moved while the run went on"):
+    with pytest.raises(RunDirectoryGone, match="deleted or moved during the run"):
         small_run(run, steps=64)
     assert not run.exists()
 
@@ -95,7 +96,7 @@ def test_a_run_directory_that_is_replaced_by_another_counts_as_deleted(tmp_path)
 
 
 @pytest.mark.parametrize("room", [0, 1000, 6000])
-def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing_behind(tmp_path, room):
+def test_a_full_disk_at_the_start_is_one_message_and_leaves_no_files(tmp_path, room):
     with files_up_to(room):
         said = offbeat(*small_arguments(tmp_path / "mine" / "run", hidden_sizes=(64, 64)))
     assert said.code == 2
@@ -104,7 +105,7 @@ def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing_behind(tmp_
     assert not any(tmp_path.iterdir())
 
 
-def test_a_status_is_told_where_there_is_no_room_for_a_second_file(tmp_path):
+def test_the_status_is_overwritten_in_place_on_a_full_disk(tmp_path):
     directory = RunDirectory.create(tmp_path / "run", resolve("ppo", "CartPole-v1"))
     directory.write_status("running", "a reason that is longer than the other one", children={"actor": [1, 2, 3]})
     (directory.path / ".status.json.new").mkdir()  # so that none can be written

@@ -1,4 +1,4 @@
-"""Whole runs on Atari: the same bits in all runtimes, what a resume does, and the commands."""
+"""Whole runs on Atari: what a resume does, and the commands. Their bits are in test_exactness.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.runs import lines_of, offbeat, untimed, weights_of
+from tests.reference.runs import lines_of, offbeat
 
 from offbeat.api.load import load
 from offbeat.api.train import Run, resume, train
@@ -34,17 +34,6 @@ SHORT: dict[str, Any] = {
 
 def short_run(path: Path, **changes: Any) -> Run:
     return train("ppo", "BreakoutNoFrameskip-v4", run_dir=path, **{**SHORT, **changes})
-
-
-def test_all_runtimes_give_the_same_bits(tmp_path):
-    exact = {"lag": "exact", "max_lag": 1}
-    serial = short_run(tmp_path / "serial", **exact)
-    assert serial.metrics["episodes"] > 0
-    assert serial.metrics["frames"] == 4 * serial.metrics["env_steps"]
-    for runtime in ("threads", "processes"):
-        run = short_run(tmp_path / runtime, runtime=runtime, **exact)
-        assert weights_of(run.path) == weights_of(serial.path), runtime
-        assert [*map(untimed, lines_of(run.path))] == [*map(untimed, lines_of(serial.path))]
 
 
 def test_a_resume_begins_new_games_and_says_so(tmp_path):

@@ -33,7 +33,7 @@ def test_an_env_that_raises_in_training_shows_the_lines_of_its_own_code_alone(tm
     budget = {"restart_budget": 0, "actors": 1} if runtime == "processes" else {"actors": 1}
     said = said_of(tmp_path, raising_envs.RaisesLate, runtime=runtime, **budget)
     assert said.code == 1
-    assert "step() gave ZeroDivisionError: float division by zero" in said.err
+    assert "step() raised ZeroDivisionError: float division by zero" in said.err
     assert frames_in(said.err) == [OWN, OWN]
     assert "in length_of" in said.err
     assert "return 1.0 / len(shares)" in said.err

@@ -1,18 +1,25 @@
-"""With `lag = "exact"` the bits follow from the config alone: threads and processes give those of serial.
+"""With `lag = "exact"` the bits follow from the config alone: in every runtime, and through a stop and a resume.
 
-Here are the layouts; images, cores, trees and masks are in tests/chaos/test_matrix.py.
+This is the one place where that is proven. Each cell below is trained whole in serial, and once more in two parts, in
+other runtimes; both ends must be equal. Together the cells have every algorithm, runtime, feature and kind of layout.
+What envs and networks are like is a cell of tests/reference/matrix.py; its mishaps are in tests/chaos/test_matrix.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.reference.checks import assert_parts_are_the_whole, assert_same, same_bits
+from tests.reference.hogwild_runs import assert_whole
 from tests.reference.marks import more
+from tests.reference.matrix import IN_CI
 from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
-from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, untimed, weights_of
+from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
 
 from offbeat.api.train import Run, resume
 from offbeat.config.registry import ALGORITHMS
@@ -22,68 +29,90 @@ STEPS = 1536
 ENVS = "tests.reference.run_envs"
 CURIOUS = "tests.reference.curious_envs"
 BOTH = ("threads", "processes")
+ON_A_REPLAY = ("sac", "dqn")
 
 
 class Cell(NamedTuple):
+    """A run in serial, and another one in two parts. On-policy ..."""
+
     algorithm: str
     env: str
-    max_lag: int
+    lag: int
+    """max_lag, or max_ahead on a replay."""
     actors: int
-    unrolls_per_batch: int
-    stop_in: str
-    """In this runtime another run of the cell is stopped ..."""
-    resume_in: str
-    """... and in this one it goes on."""
+    batch: int
+    """unrolls_per_batch; 0 on a replay."""
+    first: str
+    """The runtime of the first part ..."""
+    second: str
+    """... and of the second."""
     more: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    parts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    """Settings of the run in two parts alone."""
 
     @property
-    def settings(self) -> dict[str, Any]:
-        layout = {"max_lag": self.max_lag, "actors": self.actors, "unrolls_per_batch": self.unrolls_per_batch}
-        fixed = {"algorithm": self.algorithm, "env": self.env, "steps": STEPS, "lag": "exact", "unroll_length": 8}
-        return {**fixed, **layout, **self.more}
+    def on_a_replay(self) -> bool:
+        return self.algorithm in ON_A_REPLAY
 
-    def run(self, path: Path, **changes: Any) -> Run:
-        return small_run(path, **self.settings, **changes)
-
-
-class ReplayCell(NamedTuple):
-    """The same for an algorithm on a replay."""
-
-    algorithm: str
-    env: str
-    max_ahead: int
-    actors: int
-    stop_in: str
-    resume_in: str
-    more: dict[str, Any] = {}  # noqa: RUF012 - never changed
-
-    def run(self, path: Path, **changes: Any) -> Run:
-        layout = {"max_ahead": self.max_ahead, "actors": self.actors, "lag": "exact", "utd_ratio": "1/2"}
-        return small_sac(path, self.env, algorithm=self.algorithm, **layout, **self.more, **changes)
+    def train(self, path: Path, **changes: Any) -> Run:
+        if self.on_a_replay:
+            layout: dict[str, Any] = {"max_ahead": self.lag, "actors": self.actors, "utd_ratio": "1/2"}
+            start: Callable[..., Run] = small_sac
+        else:
+            layout = {"max_lag": self.lag, "actors": self.actors, "unrolls_per_batch": self.batch}
+            layout |= {"steps": STEPS, "unroll_length": 8}
+            start = small_run
+        return start(path, self.env, algorithm=self.algorithm, lag="exact", **{**layout, **self.more}, **changes)
 
 
+OFTEN = {"checkpoint_every": 200, "eval_every": 400, "eval_episodes": 2}
+OFTEN_ON_A_REPLAY = {"checkpoint_every": 40, "eval_every": 100, "eval_episodes": 1}
+"""Checkpoints and evaluations on the way change no bit."""
 CORE = {"core": "gru", "core_size": 8}
 TOLD = {
     "info_metrics": ("place", "success", "sign/positive", "progress", "wind"),
     "curriculum": ("wind 0:0 0.2:0 0.7:0.5",),
     "imports": (CURIOUS,),
 }
-WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16}
+WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16, "steps": 512, "epochs": 1}
+EXPLORES = {"exploration": "symmetric_kl", "entropy_coef": 0.01}
+ADAPTED = {"learning_rate_schedule": "kl", "kl_target": 0.01, "recompute_advantages": True}
 CELLS = [
-    Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads"),
-    Cell("ppo", "CartPole-v1", 3, 3, 3, "processes", "processes"),
+    Cell("ppo", "CartPole-v1", 0, 1, 1, "serial", "threads", ADAPTED),
+    Cell("ppo", "CartPole-v1", 3, 3, 3, "processes", "processes", EXPLORES),
     Cell("impala", "CartPole-v1", 1, 1, 2, "threads", "serial", {"decorrelate": True}),
-    Cell("impala", "Pendulum-v1", 3, 2, 1, "processes", "processes", {"env_groups": 2}),
+    Cell("impala", "Pendulum-v1", 3, 2, 1, "processes", "serial", {"env_groups": 2}, OFTEN),
+    Cell("a2c", "HalfCheetah-v5", 1, 2, 2, "serial", "serial", {"shared_trunk": True}, OFTEN),
     # Wide enough that OpenBLAS really uses both threads.
     Cell("ppo", "CartPole-v1", 1, 1, 1, "serial", "processes", {"learner_threads": 2, **WIDE}),
     # Envs that report numbers, and are told how far the training has come.
     Cell("ppo", "curious/Learning-v0", 1, 2, 1, "processes", "threads", {**TOLD, "decorrelate": True}),
     # Moments in which there is nothing to decide, which a core sees too.
-    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "serial", "processes", {"imports": (CURIOUS,)}),
-]
+    Cell("ppo", "curious/Waiting-v0", 1, 2, 1, "threads", "processes", {"imports": (CURIOUS,)}, OFTEN),
+    Cell(
+        "sac", "Pendulum-v1", 6, 3, 0, "serial", "processes",
+        {"policy_delay": 2, "learner_threads": 2, "prioritized": True}, OFTEN_ON_A_REPLAY,
+    ),
+    Cell(
+        "dqn", "CartPole-v1", 4, 2, 0, "processes", "serial",
+        {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True},
+    ),
+    # Sequences, whose states go on over tickets and stops.
+    Cell(
+        "dqn", "CartPole-v1", 2, 2, 0, "processes", "threads",
+        {**CORE, "batch_size": 24, "burn_in": 6, "n_step": 3, "prioritized": True, "steps": 200, "capacity": 160},
+    ),
+]  # fmt: skip
+REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
+SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
 MORE_CELLS = [
+    *(
+        Cell("ppo", env, lag, actors, batch, "serial", "serial")
+        for env in ("CartPole-v1", "HalfCheetah-v5")
+        for lag, batch, actors in ((0, 2, 1), (0, 2, 2), (1, 1, 2), (3, 1, 1), (3, 2, 2))
+    ),
     Cell("ppo", "CartPole-v1", 1, 2, 2, "threads", "threads"),
-    Cell("ppo", "Pendulum-v1", 0, 2, 2, "threads", "processes"),
+    Cell("ppo", "Pendulum-v1", 0, 2, 2, "threads", "processes", {}, OFTEN),
     Cell("ppo", "Pendulum-v1", 1, 3, 2, "processes", "serial"),
     Cell("ppo", "Pendulum-v1", 3, 1, 2, "serial", "processes"),
     Cell("impala", "CartPole-v1", 0, 3, 3, "processes", "threads"),
@@ -97,98 +126,141 @@ MORE_CELLS = [
     Cell("ppo", "runs/Locks-v0", 1, 2, 1, "threads", "processes", {"decorrelate": True, "imports": (ENVS,)}),
     Cell("impala", "curious/WaitingCue-v0", 1, 2, 2, "threads", "serial", {**CORE, "imports": (CURIOUS,)}),
     Cell("a2c", "curious/LearningVector-v0", 2, 2, 2, "serial", "processes", {**TOLD, "info_metrics": ("age", "wind")}),
+    Cell("ppo", "offbeat/OneStep-v0", 1, 2, 1, "threads", "processes"),
+    Cell("sac", "Pendulum-v1", 0, 1, 0, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
+    Cell("sac", "Pendulum-v1", 1, 1, 0, "threads", "processes", {"prioritized": True}),
+    Cell("sac", "Pendulum-v1", 2, 2, 0, "processes", "serial", {"normalize_observations": True}),
+    Cell("sac", "CartPole-v1", 3, 2, 0, "processes", "threads", {"prioritized": True, "n_step": 2}, OFTEN_ON_A_REPLAY),
+    Cell("dqn", "CartPole-v1", 1, 2, 0, "threads", "processes", {**SOFT, "prioritized": True}),
+    Cell("sac", "Pendulum-v1", 3, 2, 0, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
+    Cell("dqn", "curious/Learning-v0", 3, 2, 0, "threads", "processes", {**TOLD, "n_step": 2}),
 ]
 
 
-SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
-COPIED = {"exploration_fraction": 0.7, "ema_rate": 1.0, "ema_every": 7, "n_step": 3, "normalize_observations": True}
-REMEMBERS = {"core_size": 8, "batch_size": 24, "burn_in": 6, "n_step": 3}
-REPLAY_CELLS = [
-    ReplayCell("sac", "Pendulum-v1", 6, 3, "serial", "processes", {"policy_delay": 2, "learner_threads": 2}),
-    ReplayCell("dqn", "CartPole-v1", 4, 2, "processes", "serial", COPIED),
-    # Sequences, whose states go on over tickets and stops.
-    ReplayCell("dqn", "CartPole-v1", 2, 2, "processes", "threads", {**REMEMBERS, "core": "gru", "prioritized": True}),
-]
-MORE_REPLAY_CELLS = [
-    ReplayCell("sac", "Pendulum-v1", 0, 1, "serial", "threads", {"n_step": 3, "max_grad_norm": 1.0}),
-    ReplayCell("sac", "Pendulum-v1", 1, 1, "threads", "processes", {"prioritized": True}),
-    ReplayCell("sac", "Pendulum-v1", 2, 2, "processes", "serial", {"normalize_observations": True}),
-    ReplayCell("sac", "CartPole-v1", 3, 2, "processes", "threads", {"prioritized": True, "n_step": 2}),
-    ReplayCell("dqn", "CartPole-v1", 1, 2, "threads", "processes", {**SOFT, "prioritized": True}),
-    ReplayCell("sac", "Pendulum-v1", 3, 2, "serial", "processes", {**REMEMBERS, "core": "lstm"}),
-    ReplayCell("dqn", "curious/Learning-v0", 3, 2, "threads", "processes", {**TOLD, "n_step": 2}),
-]
-
-
-def test_the_cells_cover_every_algorithm():
-    assert {cell.algorithm for cell in CELLS + MORE_CELLS + REPLAY_CELLS + MORE_REPLAY_CELLS} == set(ALGORITHMS)
-
-
-def figures_of(run: Run) -> dict[int, dict[str, Any]]:
-    """Return what the metrics lines say that does not depend on the clock, by learning step."""
-    return {line["learning_step"]: untimed(line) for line in lines_of(run.path)}
+def test_the_cells_have_every_algorithm_and_every_pair_of_runtimes():
+    assert {cell.algorithm for cell in CELLS} == set(ALGORITHMS)
+    assert {(cell.first, cell.second) for cell in CELLS} >= {
+        (one, other) for one in ("serial", *BOTH) for other in ("serial", *BOTH) if one != other
+    }
 
 
 @pytest.mark.parametrize(
-    "cell",
-    [*CELLS, *REPLAY_CELLS, *more(*MORE_CELLS, *MORE_REPLAY_CELLS)],
-    ids=lambda cell: "-".join(map(str, cell[:-1])),
+    "cell", [*CELLS, *more(*((cell,) for cell in MORE_CELLS))], ids=lambda c: "-".join(map(str, c[:-2]))
 )
-def test_all_runtimes_give_the_same_bits_and_the_same_figures(tmp_path, cell):
-    serial = cell.run(tmp_path / "serial")
-    for runtime in BOTH:
-        run = cell.run(tmp_path / runtime, runtime=runtime)
-        assert weights_of(run.path) == weights_of(serial.path), runtime
-        assert figures_of(run) == figures_of(serial), runtime
-    stopped = cell.run(tmp_path / "stopped", runtime=cell.stop_in, stop_at=serial.metrics["env_steps"] // 2)
+def test_a_run_in_two_runtimes_has_the_weights_and_figures_of_one_that_went_through_in_serial(tmp_path, cell):
+    whole, resumed = assert_parts_are_the_whole(cell.train, cell.first, cell.second, tmp_path, **cell.parts)
+    assert load(resumed.path / "config.toml").runtime.runtime == cell.second
+    assert resumed.metrics["evaluations"] > 0 or not cell.parts
+    if cell.on_a_replay:
+        assert_ratio(whole.path, Fraction(1, 2), SMALL_SAC["warmup"])
+
+
+FEATURES = [case for case in IN_CI["same_bits"] if case.feature not in ("vector", "box")]
+COVERED = [case for case in IN_CI["same_bits"] if case.feature in ("vector", "box")]
+"""By the cells above."""
+
+
+@pytest.mark.parametrize("case", [*FEATURES, *more(*((case,) for case in COVERED))], ids=str)
+def test_a_run_in_two_runtimes_has_the_bits_of_serial_with_every_kind_of_env_and_network(tmp_path, case):
+    same_bits(case, tmp_path)
+
+
+@pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
+@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+def test_a_run_on_atari_has_the_bits_of_serial(tmp_path, runtime):
+    settings: dict[str, Any] = {"steps": 96, "unroll_length": 6, "minibatch_size": 24, "epochs": 1, "max_frames": 30}
+    settings |= {"actors": 2, "envs_per_actor": 2, "env_groups": 2, "lag": "exact", "max_lag": 1}
+    settings |= {"normalize_observations": False}
+    serial, run = (
+        small_run(tmp_path / name, "BreakoutNoFrameskip-v4", runtime=name, **settings) for name in ("serial", runtime)
+    )
+    assert serial.metrics["episodes"] > 0
+    assert serial.metrics["frames"] == 4 * serial.metrics["env_steps"]
+    assert_same(run, serial)
+
+
+# --- one worker of the lock-free runtime --------------------------------------------------------------------
+
+
+class LockFree(NamedTuple):
+    algorithm: str
+    env: str
+    hogwild: str
+    moments: str
+    at_once: bool
+    """Whether it is stopped as by a signal, not at a number of env steps."""
+    more: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    @property
+    def steps(self) -> int:
+        """Env steps; where it is stopped at once, so many that it cannot be over before."""
+        if self.algorithm in ON_A_REPLAY:
+            return 600 if self.at_once else 300
+        return {"a2c": 12_000, "ppo": 4096}[self.algorithm] if self.at_once else 2048
+
+    def train(self, path: Path, **changes: Any) -> Run:
+        start = small_sac if self.algorithm in ON_A_REPLAY else small_run
+        return start(path, self.env, algorithm=self.algorithm, steps=self.steps, **self.more, **changes)
+
+
+KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
+PRIORITIZED_CORE = {**CORE, "batch_size": 24, "prioritized": True, "utd_ratio": "1/4"}
+NORMALIZED = {"normalize_observations": True, "prioritized": True}
+LOCK_FREE = [
+    LockFree("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
+    LockFree("sac", "CartPole-v1", "synced", "shared", False, {**PRIORITIZED_CORE}),
+]
+MORE_LOCK_FREE = [
+    LockFree("a2c", "Pendulum-v1", "synced", "per_worker", True),
+    LockFree("sac", "Pendulum-v1", "shared", "shared", True, NORMALIZED),
+    LockFree("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
+    LockFree("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
+    LockFree("ppo", "Pendulum-v1", "synced", "shared", False, {"unrolls_per_batch": 2}),
+    LockFree("sac", "Pendulum-v1", "synced", "per_worker", False, {"policy_delay": 2, "n_step": 3}),
+    LockFree("sac", "CartPole-v1", "synced", "shared", True, {"prioritized": True, "utd_ratio": "1/2"}),
+    LockFree("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
+    LockFree("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
+    LockFree("a2c", "curious/Learning-v0", "synced", "shared", False, {**TOLD, "info_metrics": ("place", "wind")}),
+    LockFree("sac", "curious/Learning-v0", "shared", "shared", True, {**TOLD, "info_metrics": ("place", "wind")}),
+]
+COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused", "episodes", "episode_return_mean")
+
+
+@pytest.mark.parametrize(
+    "cell", [*LOCK_FREE, *more(*((cell,) for cell in MORE_LOCK_FREE))], ids=lambda cell: "-".join(map(str, cell[:-1]))
+)
+def test_one_lock_free_worker_that_is_stopped_and_goes_on_has_the_bits_of_serial(tmp_path, cell):
+    serial = cell.train(tmp_path / "serial")
+    layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild}
+    layout |= {"hogwild_moments": cell.moments, **(OFTEN_ON_A_REPLAY if cell.algorithm == "sac" else {})}
+    half = cell.steps // 2
+    stop: dict[str, Any] = {"callbacks": [stop_from(100)]} if cell.at_once else {"stop_at": half}
+    stopped = cell.train(tmp_path / "run", **layout, **stop)
+    assert (stopped.state, stopped.exit_code) == ("interrupted", 0)
+    assert (100 if cell.at_once else half) <= stopped.metrics["env_steps"] < serial.metrics["env_steps"]
     assert weights_of(stopped.path) != weights_of(serial.path)
-    resumed = resume(stopped.path, runtime=cell.resume_in)
-    assert (stopped.state, resumed.state) == ("interrupted", "finished")
+    assert_whole(stopped.path)
+    resumed = resume(stopped.path)
+    assert (resumed.state, resumed.exit_code) == ("finished", 0)
     assert weights_of(resumed.path) == weights_of(serial.path)
-    assert figures_of(resumed) == figures_of(serial)
-    assert load(resumed.path / "config.toml").runtime.runtime == cell.resume_in
-    if isinstance(cell, ReplayCell):
-        assert_ratio(serial.path, Fraction(1, 2), SMALL_SAC["warmup"])
+    for name in COUNTED:
+        assert resumed.metrics[name] == serial.metrics[name], name
+    log = (resumed.path / "log.txt").read_text()
+    assert "episodes under way go on where they were" in log
+    assert ("the replay restored" in log) == (cell.algorithm in ON_A_REPLAY)
+    assert {line["gradient_staleness_max"] for line in lines_of(resumed.path)} <= {None, 0}
 
 
-@pytest.mark.parametrize("runtime", BOTH)
-def test_checkpoints_and_evaluations_on_the_way_change_nothing(tmp_path, runtime):
-    layout: dict[str, Any] = {"max_lag": 2, "actors": 2, "lag": "exact"}
-    plain = small_run(tmp_path / "plain", **layout)
-    often = small_run(
-        tmp_path / "often", **layout, runtime=runtime, checkpoint_every=200, eval_every=400, eval_episodes=2
-    )
-    assert weights_of(plain.path) == weights_of(often.path)
+def stop_from(env_steps: int) -> Any:
+    """Return a callback that asks for a stop at the first metrics line from `env_steps` on."""
+    return lambda line: "stop" if line["env_steps"] >= env_steps else None
 
 
-@pytest.mark.parametrize("runtime", BOTH)
-def test_they_change_nothing_on_a_replay_either(tmp_path, runtime):
-    layout: dict[str, Any] = {"max_ahead": 3, "actors": 2, "lag": "exact", "chunk_length": 2, "prioritized": True}
-    plain = small_sac(tmp_path / "plain", **layout)
-    often = small_sac(
-        tmp_path / "often", **layout, runtime=runtime, checkpoint_every=40, eval_every=100, eval_episodes=1
-    )
-    assert weights_of(plain.path) == weights_of(often.path)
+# --- stops, threads and the command line --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", BOTH)
-def test_envs_of_irregular_speed_change_nothing(tmp_path, runtime):
-    settings: dict[str, Any] = {"imports": (ENVS,), "steps": 768, "lag": "exact", "max_lag": 1, "actors": 3}
-    serial = small_run(tmp_path / "serial", "runs/Irregular-v0", **settings)
-    irregular = small_run(tmp_path / "run", "runs/Irregular-v0", **settings, runtime=runtime)
-    assert weights_of(irregular.path) == weights_of(serial.path)
-
-
-@pytest.mark.parametrize("runtime", BOTH)
-def test_they_change_nothing_on_a_replay_that_actors_are_far_ahead_of(tmp_path, runtime):
-    layout: dict[str, Any] = {"imports": (ENVS,), "lag": "exact", "max_ahead": 9, "actors": 3, "utd_ratio": "1/8"}
-    serial = small_sac(tmp_path / "serial", "runs/Irregular-v0", **layout)
-    irregular = small_sac(tmp_path / "run", "runs/Irregular-v0", **layout, runtime=runtime)
-    assert weights_of(irregular.path) == weights_of(serial.path)
-
-
-@pytest.mark.parametrize("runtime", BOTH)
-def test_a_run_is_stopped_and_resumed_again_and_again_across_runtimes(tmp_path, runtime):
+@pytest.mark.parametrize("runtime", ["processes", *more("serial", "threads")])
+def test_a_run_may_be_stopped_and_resumed_again_and_again_across_runtimes(tmp_path, runtime):
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
     whole = small_run(tmp_path / "whole", **layout)
     path = small_run(tmp_path / "run", **layout, runtime=runtime, callbacks=[stop_from(300)]).path
@@ -198,104 +270,55 @@ def test_a_run_is_stopped_and_resumed_again_and_again_across_runtimes(tmp_path, 
     assert weights_of(path) == weights_of(whole.path)
 
 
-def stop_from(env_steps: int) -> Any:
-    return lambda line: "stop" if line["env_steps"] >= env_steps else None
-
-
-def test_settings_that_mean_nothing_in_another_runtime_are_dropped_when_it_resumes_there(tmp_path):
+def test_settings_that_another_runtime_does_not_support_are_dropped_when_a_command_resumes_there(tmp_path):
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
     whole = small_run(tmp_path / "whole", **layout)
     only: dict[str, Any] = {"runtime": "processes", "restart_budget": 2, "start_together": 1, "step_timeout_s": 50}
     path = small_run(tmp_path / "run", **layout, **only, stop_at=700).path
-    assert resume(path, runtime="serial").state == "finished"
+    assert offbeat("resume", path, "--runtime", "serial", "--progress", "none").code == 0
     assert weights_of(path) == weights_of(whole.path)
     kept = load(path / "config.toml").runtime
     assert (kept.runtime, kept.restart_budget, kept.start_together) == ("serial", 2, None)
 
 
-# --- as typed, where nobody says how many threads there are ---------------------------------------------------
-
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def test_the_bits_are_the_same_from_the_command_line_with_no_thread_variable_set(tmp_path, monkeypatch):
+@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+def test_the_command_line_gives_the_bits_of_serial_where_no_thread_variable_is_set(tmp_path, monkeypatch, runtime):
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "hidden_sizes": (64, 64)}
-    for runtime in ("serial", *BOTH):
-        path = tmp_path / runtime
-        said = Started([*small_arguments(path, **layout), f"runtime={runtime}"], tmp_path, threads=None).end()
+    for name in ("serial", runtime):
+        path = tmp_path / name
+        said = Started([*small_arguments(path, **layout), f"runtime={name}"], tmp_path, threads=None).end()
         assert said.code == 0, said
-    assert weights_of(tmp_path / "serial") == weights_of(tmp_path / "threads") == weights_of(tmp_path / "processes")
+    assert weights_of(tmp_path / "serial") == weights_of(tmp_path / runtime)
 
 
-def test_resume_on_the_command_line_takes_another_runtime(tmp_path):
-    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
-    whole = small_run(tmp_path / "whole", **layout)
-    path = small_run(tmp_path / "run", **layout, stop_at=700).path
-    assert offbeat("resume", path, "--runtime", "processes", "--progress", "none").code == 0
-    assert weights_of(path) == weights_of(whole.path)
+@pytest.mark.parametrize("algorithm", ["ppo", *more("a2c", "impala")])
+def test_one_seed_gives_one_result_and_another_seed_another(tmp_path, algorithm):
+    first, again, other = (
+        weights_of(small_run(tmp_path / name, algorithm=algorithm, steps=512, seed=seed).path)
+        for name, seed in [("a", 1), ("b", 1), ("c", 2)]
+    )
+    assert first == again != other
 
 
-# --- bounded ------------------------------------------------------------------------------------------------
+# --- envs of irregular speed --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", BOTH)
-@pytest.mark.parametrize("max_lag", [0, 1, 3])
-def test_no_row_is_older_than_max_lag_however_irregular_the_envs_are(tmp_path, runtime, max_lag):
-    layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "unrolls_per_batch": 2}
-    run = small_run(tmp_path / "run", "runs/Irregular-v0", imports=(ENVS,), steps=2048, runtime=runtime, **layout)
-    lines = lines_of(run.path)
-    assert len(lines) >= 2048 // (2 * 4 * 16)
-    for line in lines:
-        assert 0 <= line["policy_lag_min"] <= line["policy_lag_mean"] <= line["policy_lag_max"] <= max_lag
-        assert line["ratio_max_deviation_first"] < 1e-5
+@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+def test_envs_of_irregular_speed_change_no_bit(tmp_path, runtime):
+    settings: dict[str, Any] = {"imports": (ENVS,), "steps": 768, "lag": "exact", "max_lag": 1, "actors": 3}
+    serial = small_run(tmp_path / "serial", "runs/Irregular-v0", **settings)
+    irregular = small_run(tmp_path / "run", "runs/Irregular-v0", **settings, runtime=runtime)
+    assert weights_of(irregular.path) == weights_of(serial.path)
 
 
-@pytest.mark.parametrize("runtime", BOTH)
-def test_strictly_on_policy_is_what_max_lag_0_is_in_every_runtime(tmp_path, runtime):
-    layout: dict[str, Any] = {"max_lag": 0, "actors": 2}
-    run = small_run(tmp_path / "run", **layout, runtime=runtime)
-    serial = small_run(tmp_path / "serial", **layout)
-    for line in lines_of(run.path):
-        assert line["policy_lag_max"] == 0
-        assert line["effective_sample_size"] == pytest.approx(1, abs=1e-5)
-    assert weights_of(run.path) == weights_of(serial.path), "there is only one version that may act: it is exact too"
-
-
-@pytest.mark.parametrize("runtime", BOTH)
-@pytest.mark.parametrize("max_lag", [0, 2])
-def test_a_run_ends_after_the_batch_that_reaches_steps_and_says_what_was_acted_beyond(tmp_path, runtime, max_lag):
-    rows = 2 * 4 * 16
-    layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "steps": 10 * rows}
-    run = small_run(tmp_path / "run", "Pendulum-v1", runtime=runtime, **layout)  # 160 rows: no episode ends in them
-    assert (run.state, run.metrics["env_steps"]) == ("finished", 10 * rows)
-    assert run.metrics["acted_beyond"] in [batches * rows for batches in range(max_lag + 1)]
-
-
-@pytest.mark.parametrize("runtime", BOTH)
-def test_a_bounded_run_is_stopped_and_resumed_with_its_episodes(tmp_path, runtime):
-    path = tmp_path / "run"
-    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "runtime": runtime}
-    said = offbeat(*small_arguments(path, stop_at=700, **layout))
-    assert said.out.startswith("interrupted: stopped at --stop-at 700")
-    assert 700 <= lines_of(path)[-1]["env_steps"] <= 700 + 2 * 128
-    assert lines_of(path)[-1]["acted_beyond"] == 0
-    said = offbeat("resume", path, "--progress", "lines")
-    assert said.code == 0
-    assert "episodes under way go on where they were" in said.err
-    for line in lines_of(path):
-        assert line["policy_lag_max"] <= 1
-
-
-@pytest.mark.parametrize("runtime", BOTH)
-def test_every_figure_of_who_waits_for_whom_is_told(tmp_path, runtime):
-    run = small_run(tmp_path / "run", actors=2, max_lag=1, runtime=runtime)
-    for line in lines_of(run.path):
-        assert 0 <= line["actor_wait_fraction"] <= 1
-        assert 0 <= line["learner_wait_fraction"] <= 1
-        assert 0.5 <= line["slots_filled"] <= 1
-    for name in ("time_act", "time_env", "time_learn"):
-        assert max(line[name] for line in lines_of(run.path)) > 0, name
-    for name in ("publish_s", "env_stall_max_s", "actor_wait_s", "learner_wait_s"):
-        assert run.metrics[name] > 0, name
+@pytest.mark.parametrize("runtime", ["threads", *more("processes")])
+def test_envs_of_irregular_speed_change_no_bit_on_a_replay_that_actors_are_far_ahead_of(tmp_path, runtime):
+    layout: dict[str, Any] = {"imports": (ENVS,), "lag": "exact", "max_ahead": 9, "actors": 3, "utd_ratio": "1/8"}
+    serial = small_sac(tmp_path / "serial", "runs/Irregular-v0", **layout)
+    irregular = small_sac(tmp_path / "run", "runs/Irregular-v0", **layout, runtime=runtime)
+    assert weights_of(irregular.path) == weights_of(serial.path)

@@ -96,7 +96,8 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     slot["observation"][..., 1] = 0.5
     slot["valid"][:] = True
     prepared = parts.algorithm.prepare(slot)
-    values = parts.algorithm._values(prepared)
+    normalized = parts.algorithm.passes.values(prepared)
+    values = normalized * float(saved.weights["return_std"][0])
     return np.asarray(values.detach().numpy()[: len(ages), 0])
 
 
@@ -104,6 +105,7 @@ def batch_of(parts: Any) -> Tree:
     return unrolls_of(parts).batch(0)
 
 
+@pytest.mark.thorough
 def test_a_core_sees_what_passes_while_there_is_nothing_to_decide(tmp_path):
     settings: dict[str, Any] = {"core": "gru", "core_size": 16, "learning_rate": 1e-2, "unroll_length": 18, "epochs": 4}
     run = small_run(tmp_path / "run", CUE, **{**CURIOUS, **settings, "steps": 12_000, "envs_per_actor": 16})

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.runs import (
+    GROUP,
     OFFBEAT,
     REPOSITORY,
     Started,
@@ -38,8 +40,6 @@ STRANGE = str(REPOSITORY / "tests/reference/strange_trackers")
 SHORT: dict[str, Any] = {"steps": 640}
 FOR_EVER: dict[str, Any] = {"steps": 500_000}
 """Longer than any test waits, with a metrics line every 2,500 env steps."""
-GROUP = f"import os; os.setpgid(0, 0); {OFFBEAT}"
-"""Runs `offbeat` in a process group of its own, all of which a terminal would send a ^C to."""
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def logged(path: Path) -> str:
 
 
 @pytest.mark.usefixtures("offline")
-def test_wandb_is_told_each_line_and_all_settings_and_a_resume_goes_on_in_the_same_run(tmp_path):
+def test_wandb_gets_each_line_and_all_settings_and_a_resume_continues_the_same_run(tmp_path):
     path = tmp_path / "run"
     small_run(path, steps=1280, stop_at=640, tracker="wandb")
     before = len(lines_of(path))
@@ -165,7 +165,7 @@ def test_the_process_that_trains_is_left_as_it_was_and_the_environment_names_pro
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_ctrl_c_ends_wandb_too_and_it_is_told(tmp_path):
+def test_ctrl_c_ends_the_wandb_run_as_interrupted(tmp_path):
     path = tmp_path / "run"
     started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path, GROUP)
     started.wait_until(lambda: len(lines_of(path)) > 0)
@@ -191,7 +191,7 @@ def test_nothing_of_wandb_outlives_a_run_that_is_killed(tmp_path):
     assert_gone(children)
 
 
-@pytest.mark.parametrize("victim", ["follower", "wandb-core"])
+@pytest.mark.parametrize("victim", ["follower", *more("wandb-core")])
 @pytest.mark.usefixtures("offline")
 def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
     path = tmp_path / "run"
@@ -208,6 +208,7 @@ def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
     assert_gone(children)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("offline")
 def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_path, monkeypatch):
     path = tmp_path / "run"
@@ -221,14 +222,14 @@ def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_pa
     started.wait_until(lambda: len(lines_of(path)) > since + 1)
     said = started.end(signal.SIGINT)
     assert said.code == 130
-    assert said.err.count("wandb has not sent the rest") == 1
+    assert said.err.count("wandb has not sent all lines") == 1
     assert_gone(children)
 
 
 # --- Trackio, for real where it is installed ----------------------------------------------------------------
 
 
-def test_trackio_is_told_each_line(tmp_path, monkeypatch):
+def test_trackio_gets_each_line(tmp_path, monkeypatch):
     pytest.importorskip("trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     run = small_run(tmp_path / "run", **SHORT, tracker="trackio")
@@ -253,13 +254,15 @@ def test_a_tracker_that_is_not_installed_is_refused_before_any_work(tmp_path, mo
 @pytest.mark.parametrize(
     "layout",
     [
-        {"runtime": "threads", "actors": 2, "max_lag": 1},
         {"runtime": "processes", "actors": 2, "max_lag": 1},
-        {"algorithm": "a2c", "runtime": "hogwild", "workers": 2},
+        *more(
+            {"runtime": "threads", "actors": 2, "max_lag": 1},
+            {"algorithm": "a2c", "runtime": "hogwild", "workers": 2},
+        ),
     ],
     ids=lambda layout: layout["runtime"],
 )
-def test_in_each_runtime_a_tracker_is_told_each_line_and_the_end(tmp_path, strange, layout):
+def test_in_each_runtime_a_tracker_gets_each_line_and_the_final_state(tmp_path, strange, layout):
     path = tmp_path / "run"
     small_run(path, **SHORT, **layout, tracker="trackio")
     began, *lines, ended = told(strange, "run")
@@ -269,7 +272,7 @@ def test_in_each_runtime_a_tracker_is_told_each_line_and_the_end(tmp_path, stran
     assert ended == {"finished": True}
 
 
-def test_another_run_of_the_same_name_is_not_gone_on_with_but_ones_own_is(tmp_path, strange):
+def test_a_tracker_continues_its_own_run_but_not_another_run_of_the_same_name(tmp_path, strange):
     small_run(tmp_path / "a/run", **SHORT, tracker="trackio")
     small_run(tmp_path / "b/run", **SHORT, tracker="trackio")
     resume(tmp_path / "b/run", steps=1280)
@@ -280,7 +283,7 @@ def test_another_run_of_the_same_name_is_not_gone_on_with_but_ones_own_is(tmp_pa
     ]
 
 
-def test_a_tracker_that_a_run_gets_later_is_told_all_its_lines(tmp_path, strange):
+def test_a_tracker_that_is_added_at_a_resume_gets_all_lines(tmp_path, strange):
     path = tmp_path / "run"
     small_run(path, **SHORT)
     config = (path / "config.toml").read_text()
@@ -290,9 +293,11 @@ def test_a_tracker_that_a_run_gets_later_is_told_all_its_lines(tmp_path, strange
     assert steps == [line["env_steps"] for line in lines_of(path)]
 
 
-@pytest.mark.parametrize("how", ["raise in log", "die in log", "hang in log", "raise in finish", "hang in finish"])
+@pytest.mark.parametrize(
+    "how", ["raise in log", "hang in finish", *more("die in log", "hang in log", "raise in finish")]
+)
 @pytest.mark.usefixtures("strange")
-def test_a_tracker_that_fails_is_told_of_once_and_changes_nothing(tmp_path, monkeypatch, how):
+def test_a_failing_tracker_is_reported_once_and_changes_nothing(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
     monkeypatch.setitem(tracker.END_S, "finished", 1.0)
     small_run(tmp_path / "without", **SHORT)
@@ -308,15 +313,15 @@ def test_a_tracker_that_fails_is_told_of_once_and_changes_nothing(tmp_path, monk
 
 
 @pytest.mark.usefixtures("strange")
-def test_a_tracker_that_does_not_listen_holds_up_nobody(tmp_path, monkeypatch):
+def test_a_hanging_tracker_does_not_delay_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in log")
     monkeypatch.setitem(tracker.END_S, "failed", 0.5)
     config = resolve("ppo", "CartPole-v1", flags={"tracker": "trackio"})
     directory = RunDirectory.create(tmp_path / "run", config)
-    begun = tracker.begin(config, directory, print)
+    begun = tracker.start_tracker(config, directory, print)
     assert begun is not None
     directory.metrics.write_text('{"env_steps": 1}\n')
-    fcntl.fcntl(begun._bell, fcntl.F_SETPIPE_SZ, 4096)  # full at once
+    fcntl.fcntl(begun._pipe, fcntl.F_SETPIPE_SZ, 4096)  # full at once
 
     def write() -> None:
         for _ in range(10_000):
@@ -337,19 +342,19 @@ def followers() -> set[int]:
     }
 
 
-@pytest.mark.parametrize("how", ["raise in init", "die in init", "hang in init"])
+@pytest.mark.parametrize("how", ["raise in init", *more("die in init", "hang in init")])
 @pytest.mark.usefixtures("strange")
-def test_a_tracker_that_cannot_begin_is_refused_and_the_run_with_it(tmp_path, monkeypatch, how):
+def test_a_run_whose_tracker_cannot_start_is_refused(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
-    monkeypatch.setattr(tracker, "BEGIN_S", 5.0)
-    with pytest.raises(ConfigError, match="tracker is trackio, which could not begin"):
+    monkeypatch.setattr(tracker, "START_S", 5.0)
+    with pytest.raises(ConfigError, match="tracker is trackio, which could not start"):
         small_run(tmp_path / "run", **SHORT, tracker="trackio")
     assert not (tmp_path / "run").exists()
     assert not descendants(os.getpid()) & followers()
 
 
 @pytest.mark.usefixtures("strange")
-def test_a_signal_while_a_tracker_begins_ends_both(tmp_path, monkeypatch):
+def test_a_signal_while_a_tracker_starts_ends_both(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in init")
     path = tmp_path / "run"
     code = f"import sys; sys.path.insert(0, {STRANGE!r}); {OFFBEAT}"
@@ -364,7 +369,7 @@ def test_a_signal_while_a_tracker_begins_ends_both(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("strange")
-def test_what_a_tracker_prints_goes_to_a_file(tmp_path):
+def test_the_output_of_a_tracker_is_written_to_a_file(tmp_path):
     said = Started(
         small_arguments(tmp_path / "run", **SHORT, tracker="trackio"),
         tmp_path,

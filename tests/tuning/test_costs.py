@@ -10,7 +10,7 @@ import pytest
 from tests.reference.runs import begun
 
 from offbeat.envs.make import make_envs
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.acting import make_policy
 from offbeat.tuning.costs import Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
 
 
@@ -44,7 +44,7 @@ def test_reading_the_clocks_is_taken_off_but_never_more_than_there_was():
 
 def test_envs_are_stepped_in_all_their_groups():
     parts, _ = begun("CartPole-v1", envs_per_actor=4, env_groups=2)
-    policy = NumpyPolicy(parts.policy)
+    policy = make_policy(parts.policy)
     policy.load(parts.weights.read(0))
     with closing(make_envs("CartPole-v1", 4, seed=0, groups=2, role="measure")) as envs:
         stepper = EnvStepper(envs, policy, seed=0)

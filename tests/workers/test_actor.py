@@ -12,13 +12,13 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Acted, ActionSpec, Array, EnvSpec, Field, Tree, env_fields
+from offbeat.envs.actions import random_actions
 from offbeat.envs.make import make_envs
-from offbeat.envs.spaces import random_actions
 from offbeat.memory.arena import private_arena
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import Distribution, PolicySpec
 from offbeat.workers.actor import Actor
@@ -40,7 +40,7 @@ class Stage:
         spec = self.envs.spec
         kind: Distribution = "gaussian" if spec.action.kind == "box" else "categorical"
         policy = PolicySpec(spec.observation, spec.action, (8,), "tanh", kind, normalize=True)
-        self.policy = NumpyPolicy(policy)
+        self.policy = make_policy(policy)
         self.vector = random_vector(policy, np.random.default_rng(0))
         self.columns = PolicyColumns(self.envs, self.policy)
         self.actor = Actor(0, seed, [self.columns], watch)

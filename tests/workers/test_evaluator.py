@@ -16,7 +16,7 @@ from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import EnvSpec
 from offbeat.envs.make import make_envs
-from offbeat.models.numpy_policy import NumpyPolicy
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
@@ -52,9 +52,9 @@ if ENV not in gym.registry:
     gym.register(ENV, _KIND)
 
 
-def policy_for(spec: EnvSpec, weights_seed: int | None = None) -> NumpyPolicy:
+def policy_for(spec: EnvSpec, weights_seed: int | None = None) -> ActingPolicy:
     """A policy of zeros, whose most likely action is 0, or one with random weights."""
-    policy = NumpyPolicy(PolicySpec(spec.observation, spec.action, (4,), "tanh", "categorical", normalize=False))
+    policy = make_policy(PolicySpec(spec.observation, spec.action, (4,), "tanh", "categorical", normalize=False))
     if weights_seed is not None:
         policy.load(random_vector(policy.spec, np.random.default_rng(weights_seed)))
     return policy

@@ -14,7 +14,7 @@ from offbeat.workers.updates import REFUSED_IN_A_ROW
 WHOLE = PPOConfig(hidden_sizes=(6,), epochs=2, minibatch_size=99, learning_rate=0.01)
 """One minibatch is the whole batch."""
 ACTIONS = ["discrete", "box", "multidiscrete"]
-"""The last takes autograd's path, the others take the one by hand."""
+"""The last is trained with autograd, the others with analytic gradients."""
 
 
 def spoil(side: Bench, step: int, value: float, rows: slice = slice(None)) -> None:

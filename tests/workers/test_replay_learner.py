@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -9,18 +10,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference.collectives import Meeting, ThreadCollective, together
 from tests.reference.replay_runs import updates_due
 
-from offbeat.algorithms import off_policy
-from offbeat.algorithms.sac import CRITIC, SAC, SACConfig
+from offbeat.algorithms import replay_config
+from offbeat.algorithms.sac import CRITIC, SAC
+from offbeat.algorithms.sac_config import SACConfig
 from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import stream
 from offbeat.core.types import ActionSpec, Array, EnvSpec, Leaf, Tree, env_fields
 from offbeat.memory.arena import private_arena
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.metrics.timings import Timings
+from offbeat.models.collective import ALONE, Collective
 from offbeat.models.published import published_layout
 from offbeat.workers.feed import ReplayFeed
 from offbeat.workers.learner import Learned
@@ -53,7 +58,13 @@ class Heard(Replay):
 class Bench:
     """A learner with a replay that a test fills by hand."""
 
-    def __init__(self, config: SACConfig, max_ahead: int = 2, ratio: Fraction = Fraction(1)) -> None:
+    def __init__(
+        self,
+        config: SACConfig,
+        max_ahead: int = 2,
+        ratio: Fraction = Fraction(1),
+        collective: Collective = ALONE,
+    ) -> None:
         self.config, self.max_ahead, self.ratio = config, max_ahead, ratio
         spec = config.policy_spec(ENV)
         self.algorithm, self.pace = SAC(config, spec, seed=3), ReplayPace(ratio, config.warmup, max_ahead)
@@ -61,11 +72,12 @@ class Bench:
         slabs = [*shape.slabs(fields), *weight_slabs(published_layout(spec).size, self.pace.versions)]
         arrays = private_arena(slabs)
         self.rings, self.weights = Rings(shape, fields, arrays), Weights(arrays)
-        with patch.object(off_policy, "Replay", Heard):
+        with patch.object(replay_config, "Replay", Heard):
             replay = config.replay(self.rings)
         assert isinstance(replay, Heard)
         self.replay = replay
-        feed = ReplayFeed(replay, self.pace, Staging("cpu"), saved=config.save_replay)
+        feed = ReplayFeed(replay, self.pace, Staging("cpu"), saved=config.save_replay, collective=collective)
+        self.algorithm.collective = collective
         self.learner = ReplayLearner(self.algorithm, feed, self.weights, seed=5, timings=Timings())
         self.learner.publish(0)
 
@@ -271,6 +283,18 @@ def test_without_priorities_nothing_is_fed_back():
         bench.learn(ticket)
     assert bench.replay.samples
     assert not bench.replay.errors
+
+
+def test_transitions_of_all_learners_of_a_collective_make_updates_due():
+    meeting, made = Meeting(2), 0
+    sides = [Bench(SMALL, collective=ThreadCollective(meeting, rank)) for rank in range(2)]
+    for ticket in range(6):
+        learned = together([partial(side.learn, ticket) for side in sides])
+        due = updates_due(Fraction(1), SMALL.warmup, 2 * LENGTH * COLUMNS * (ticket + 1)) - made
+        assert [each.updates for each in learned] == [due, due]
+        made += due
+    assert made
+    assert_equal(*(side.values() for side in sides))
 
 
 # --- going on -----------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from offbeat.algorithms.analytic import analytic_gradients
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
+from offbeat.algorithms.on_policy import OnPolicy
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.core.fields import NonNegative, Positive, Share
 
 
@@ -29,7 +29,6 @@ class A2CConfig(OnPolicyConfig):
     """Weight of the exploration bonus, see `exploration`."""
 
 
-@analytic_gradients
 class A2C(OnPolicy[A2CConfig]):
     """See the module's docstring: all of it is in the base class."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Array, EnvSpec, Field, Tree
+from offbeat.models.collective import Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.spec import PolicySpec
 
@@ -32,11 +34,18 @@ def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
     return spec
 
 
+NO_OUTPUTS: Mapping[str, Any] = MappingProxyType({})
+
+
 class LossResult(NamedTuple):
-    """A loss to differentiate, and metrics to report (detached scalars)."""
+    """What a loss returns. A loss is a pure function: it changes neither its minibatch nor the algorithm."""
 
     loss: torch.Tensor | float
+    """A scalar to differentiate."""
     metrics: Mapping[str, torch.Tensor | float]
+    """Detached scalars to report; the mean over the updates of a learning step is logged."""
+    outputs: Mapping[str, Any] = NO_OUTPUTS
+    """What else `Stage.after` needs, detached; not reported."""
 
 
 Batch = Mapping[str, Any]
@@ -58,9 +67,9 @@ class Stage:
     loss: Callable[[Minibatch], LossResult]
     """The loss; the learner differentiates it, unless there are `gradients`."""
     gradients: Callable[[Minibatch], LossResult] | None = None
-    """Writes the group's gradients by itself, all of them, as if `loss` had been differentiated: a fast path."""
-    after: Callable[[], None] | None = None
-    """Is called when the group has been changed: the slow copies follow."""
+    """Writes all of the group's gradients, and returns what `loss` returns, with a float as loss: a fast path."""
+    after: Callable[[LossResult], None] | None = None
+    """Called with the loss's result after the group has been changed: to update slow copies, or to store outputs."""
     every: int = 1
     """The stage takes part in each so many-th update."""
 
@@ -85,6 +94,8 @@ class Algorithm(Protocol):
 
     stages: tuple[Stage, ...]
     groups: Mapping[str, ParameterGroup]
+    collective: Collective
+    """The learners that train it together: itself alone, unless a runtime says otherwise."""
     threads: int
     """Threads that it shares each update out to; 0 where it leaves that to torch and BLAS."""
 

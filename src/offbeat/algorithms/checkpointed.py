@@ -17,16 +17,16 @@ class Checkpointed:
 
     _statistics: Statistics
 
-    def _arrays(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Tensor]:
         """Return views of all that is learned, by the names of a checkpoint; the policy's as `PolicySpec` has them."""
         raise NotImplementedError
 
     def weights(self) -> Tree:
-        return {name: view.cpu().numpy() for name, view in self._arrays().items()} | self._statistics.arrays()
+        return {name: view.cpu().numpy() for name, view in self.arrays().items()} | self._statistics.arrays()
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Array]) -> None:
-        for name, view in self._arrays().items():
+        for name, view in self.arrays().items():
             view.copy_(torch.from_numpy(weights[name]))
 
     def state(self) -> dict[str, Any]:

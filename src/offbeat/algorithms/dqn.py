@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import LossResult, Minibatch, ParameterGroup, Stage
-from offbeat.algorithms.off_policy import OffPolicy, ReplayConfig
+from offbeat.algorithms.off_policy import OffPolicy
+from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Positive, Share
-from offbeat.core.types import Array, EnvSpec
+from offbeat.core.types import EnvSpec
 from offbeat.losses import dqn as losses
 from offbeat.models.distributions import masked
 from offbeat.models.flat import FlatParameters, frozen
-from offbeat.models.policy_network import PolicyNetwork
-from offbeat.models.soft_policy import SoftPolicy
+from offbeat.models.policy_network import PolicyNetwork, Uniform
 from offbeat.models.spec import Activation, PolicySpec
 from offbeat.models.storage import Storage
 
@@ -83,71 +83,82 @@ class DQNConfig(ReplayConfig):
         return 1 - (1 - self.final_epsilon) * progress / self.exploration_fraction
 
 
-def q_network(spec: PolicySpec, generator: torch.Generator) -> PolicyNetwork:
-    """Return a network from observations [M, inputs] to the values of all choices [M, n]."""
-    return SoftPolicy(spec, generator=generator)
-
-
 class DQN(OffPolicy[DQNConfig]):
     """See the module's docstring. One parameter group, one stage."""
 
     config_class = DQNConfig
 
-    def _make(self, generator: torch.Generator, storage: Storage) -> None:
-        config = self._config
-        self._network = q_network(self._spec, generator).to(self._device)
-        self._policy = FlatParameters(self._network, Q, storage)
-        self._ema = storage.register("ema_q", self._policy.values.clone())
-        self._ema_network = frozen(self._network, self._policy.layout.views(self._ema))
-        self._made = storage.register("updates", torch.zeros(1, dtype=torch.int64))
+    def build(self, generator: torch.Generator, storage: Storage) -> None:
+        config = self.config
+        self.network = self.make_network(generator).to(self.device)
+        self.policy = FlatParameters(self.network, Q, storage)
+        self._ema = storage.register("ema_q", self.policy.values.clone())
+        self.ema_network = frozen(self.network, self.policy.layout.views(self._ema))
+        self._updates = storage.register("updates", torch.zeros(1, dtype=torch.int64))
         """Updates of the whole run."""
-        self._flags = {"epsilon": storage.register("epsilon", torch.ones(1))}
+        self.flags = {"epsilon": storage.register("epsilon", torch.ones(1))}
         self._epsilon = 1.0
-        """What the learning step's first update makes it."""
-        most = math.inf if config.max_grad_norm is None else config.max_grad_norm
-        self.groups = {Q: ParameterGroup(self._policy, most, config.adam_eps)}
-        self.stages = (Stage(Q, Q, self._loss, after=self._follow),)
-        self._errors = torch.zeros(0)
-        """[M]: by how much the values missed their targets in the last update."""
+        """What `epsilon` becomes with the first update of the learning step."""
+        max_grad_norm = math.inf if config.max_grad_norm is None else config.max_grad_norm
+        self.groups = {Q: ParameterGroup(self.policy, max_grad_norm, config.adam_eps)}
+        self.stages = (Stage(Q, Q, self.loss, after=self._after_update),)
+
+    def make_network(self, generator: torch.Generator) -> PolicyNetwork:
+        """Return a new network from observations [M, inputs] to the values of all choices, [M, choices].
+
+        Actors build theirs from the spec, so it must have the parameters that `published.parameter_shapes` names.
+        """
+        return PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0)
 
     def start(self, progress: float) -> dict[str, float]:
-        self._epsilon = self._config.epsilon(progress)
-        return {Q: self._config.learning_rate}
+        self._epsilon = self.config.epsilon(progress)
+        return {Q: self.config.learning_rate}
 
-    def _loss(self, minibatch: Minibatch) -> LossResult:
-        values = self._values(self._network, minibatch, "observation")
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        """Return the loss of a minibatch.
+
+        Its outputs have errors, [M]: by how much the values miss their targets. With prioritized they are needed.
+        """
+        values = self.values(self.network, minibatch, "observation")
         values = values.gather(1, minibatch["action"][:, None]).squeeze(1)
-        targets = self._targets(minibatch)
-        loss = losses.q_loss(values, targets, minibatch.get("weight")).mean()
+        targets = self.targets(minibatch)
+        loss = losses.q_loss(values, targets, self.weight_of(minibatch)).mean()
         values = values.detach()
-        self._errors = (values - targets).abs()
-        return LossResult(loss, {"critic_loss": loss.detach(), "q_mean": values.mean(), "epsilon": self._epsilon})
+        metrics: dict[str, Tensor | float] = {
+            "critic_loss": loss.detach(),
+            "q_mean": values.mean(),
+            "epsilon": self._epsilon,
+        }
+        return LossResult(loss, metrics, {"errors": (values - targets).abs()})
 
-    def _values(self, network: PolicyNetwork, minibatch: Minibatch, name: str) -> Tensor:
-        """Return a network's values of all choices, [M, n], at the 'observation' or 'next_observation' of each."""
-        return self._forward(network.moved_on, minibatch, name)
+    def values(self, network: PolicyNetwork, minibatch: Minibatch, name: str) -> Tensor:
+        """Return the values of all choices, [M, choices].
+
+        Args:
+            network: `network` or `ema_network`.
+            minibatch: as `minibatch` returns it.
+            name: 'observation' or 'next_observation'.
+        """
+        return self.forward(network.moved_on, minibatch, name)
 
     @torch.no_grad()
-    def _targets(self, minibatch: Minibatch) -> Tensor:
+    def targets(self, minibatch: Minibatch) -> Tensor:
         """Return what the values learn towards, [M], without gradients."""
-        allowed = minibatch.get("next_mask")
-        following = self._values(self._ema_network, minibatch, "next_observation")
-        choosing = self._values(self._network, minibatch, "next_observation") if self._config.double else following
-        choosing = choosing if allowed is None else masked(choosing, allowed)
+        following = self.values(self.ema_network, minibatch, "next_observation")
+        choosing = self.values(self.network, minibatch, "next_observation") if self.config.double else following
+        if self.spec.mask:
+            choosing = masked(choosing, minibatch["next_mask"])
         return losses.q_targets(minibatch["reward"], minibatch["discount"], following, choosing)
 
-    def _follow(self) -> None:
-        """Let what comes after an update come: the ema network and epsilon."""
-        self._flags["epsilon"].fill_(self._epsilon)
-        made = int(self._made) + 1
-        self._made.fill_(made)
-        if made % self._config.ema_every == 0:
-            self._ema.lerp_(self._policy.values, self._config.ema_rate)
+    def _after_update(self, result: LossResult) -> None:
+        """Publish the new epsilon, and let the ema network follow."""
+        self.store_errors(result)
+        self.flags["epsilon"].fill_(self._epsilon)
+        updates = int(self._updates) + 1
+        self._updates.fill_(updates)
+        if updates % self.config.ema_every == 0:
+            self._ema.lerp_(self.policy.values, self.config.ema_rate)
 
-    def priorities(self, minibatch: Minibatch) -> Array:
-        """Return by how much the values missed their targets, [M], before they learned from them."""
-        return self._told(self._errors, minibatch)
-
-    def _arrays(self) -> dict[str, Tensor]:
-        ema = {f"ema_{name}": view for name, view in self._policy.layout.views(self._ema).items()}
-        return {**self._policy.arrays(), **ema, **self._flags, "updates": self._made}
+    def arrays(self) -> dict[str, Tensor]:
+        ema = {f"ema_{name}": view for name, view in self.policy.layout.views(self._ema).items()}
+        return {**self.policy.arrays(), **ema, **self.flags, "updates": self._updates}

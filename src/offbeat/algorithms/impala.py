@@ -17,9 +17,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from offbeat.algorithms.analytic import analytic_gradients
 from offbeat.algorithms.base import Batch
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig
+from offbeat.algorithms.on_policy import OnPolicy, vtrace_targets
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
 from offbeat.core.fields import NonNegative, Positive, Share
 from offbeat.losses.advantages import Targets
 
@@ -49,11 +49,11 @@ class IMPALAConfig(OnPolicyConfig):
     )
 
 
-@analytic_gradients
 class IMPALA(OnPolicy[IMPALAConfig]):
     """See the module's docstring."""
 
     config_class = IMPALAConfig
 
-    def _estimate(self, batch: Batch, values: Tensor) -> Targets:
-        return self._vtrace(batch, values)
+    def estimate(self, batch: Batch, values: Tensor) -> Targets:
+        """Return the targets of V-trace, [T, B] each, also where the data does not lag."""
+        return vtrace_targets(self.config, batch, values)

@@ -1,259 +1,53 @@
-"""What algorithms that learn from a replay share: settings of the replay and its ratio; the frame of an algorithm."""
+"""What all algorithms on a replay share: from sampled rows to minibatches, priorities, and what is published."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.algorithms.base import Batch, Minibatch, ParameterGroup, Stage
+from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
-from offbeat.algorithms.network import NetworkConfig
+from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.algorithms.sequences import Network, sequence_errors, transitions_of, walk
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
-from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Count, Natural, Positive, Ratio, Share
-from offbeat.core.pace import ReplayPace
 from offbeat.core.seeding import derive_seed
-from offbeat.core.threads import usable_cores
 from offbeat.core.types import Array, Field
-from offbeat.memory.replay.priorities import Exponents
-from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.sequences import STATE, SequenceReplay, check_sequences
-from offbeat.memory.replay.store import AnyReplay, Replay
+from offbeat.memory.replay.sequences import STATE
+from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.models.tensor_inputs import flatten_tensors
 
-SEQUENCE = 16
-"""Rows of a ticket with a core, unless the settings say otherwise; without one it is 1."""
-
-
-@dataclass(frozen=True)
-class ReplayConfig(NetworkConfig):
-    """The settings of a replay, and of what learns from it."""
-
-    learning_rate: Positive = 3e-4
-    """Adam's step size, where no other is given."""
-    gamma: Share = 0.99
-    """Discount per env step."""
-    batch_size: Count = 256
-    """Transitions that an update sees. With a core rows, of whole sequences: a multiple of chunk_length."""
-    utd_ratio: Ratio | None = None
-    """Updates per env step, held exactly; none: 1, or what steps_per_update says."""
-    steps_per_update: Ratio | None = None
-    """Env steps per update: the inverse of utd_ratio, for those who think in it."""
-    warmup: Count = 5_000
-    """Env steps before the first update can become due; a new policy acts at random in them."""
-    max_ahead: Natural = 0
-    """Tickets that actors may be ahead of the updates; by default as many as let all actors act at once: actors - 1,
-    outside of serial one more."""
-    chunk_length: Count | None = None
-    """Env steps of one column in a ticket: the piece after which the updates that it made due are done. With a core
-    it is also the sequence that is learned from as one. None: 1, and 16 with a core."""
-    burn_in: Natural | None = None
-    """Env steps before a sequence that only bring the core's state up to date: a multiple of chunk_length; none: as
-    many as that is. Only with a core."""
-    capacity: Count = 1_000_000
-    """Rows that the replay keeps at least, of all actors together: transitions, and the reset rows between them."""
-    n_step: Count = 1
-    """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged, nor with a
-    core the ends of sequences. Above 1 nothing corrects for the policy that acted, nor counts the entropy of the
-    steps between."""
-    prioritized: bool = False
-    """Sample in proportion to the last error of a transition (arXiv:1511.05952), or with a core those of a sequence;
-    the critics weigh it in return."""
-    priority_exponent: Share = 0.6
-    """How much the error counts when sampling: 0 is uniform. Only with prioritized."""
-    importance_exponent: Share = 0.4
-    """How much of the bias of prioritized sampling the weights take away: 1 is all. Only with prioritized."""
-    save_replay: bool = True
-    """Keep the replay in checkpoints. Without it a resumed run warms up again, and counts the ratio from there."""
-
-    learns_from: ClassVar[Literal["unrolls", "replay"]] = "replay"
-    splits_updates: ClassVar[bool] = True
-    lag_flag: ClassVar[str] = "max_ahead"
-    topology_keys: ClassVar[tuple[str, ...]] = (
-        *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
-    )
-    """What is kept of the replay, and of the ratio, belongs to them."""
-    unsupported_keys: ClassVar[Mapping[str, str]] = {
-        "unroll_length": "pass --set chunk_length=N, the env steps of a ticket",
-        "unrolls_per_batch": "pass --set batch_size=N, the transitions that an update sees",
-        "max_lag": "pass --set max_ahead=N, the tickets that actors may be ahead of the updates",
-        "split": "pass --actors N --envs-per-actor N, and --set learner_threads=N",
-        "decorrelate": "leave it out: a replay mixes the moments of all episodes",
-    }
-
-    def __post_init__(self) -> None:
-        if self.utd_ratio is not None and self.steps_per_update is not None:
-            raise ConfigError(
-                f"utd_ratio is {self.utd_ratio} and steps_per_update is {self.steps_per_update}, but one is the "
-                "inverse of the other: keep one of them"
-            )
-        if self.core == "none" and self.burn_in is not None:
-            raise ConfigError(
-                f"burn_in is {self.burn_in}, which has no effect without a core: leave it out, or pass --set core=gru"
-            )
-        for key in ("priority_exponent", "importance_exponent"):
-            if not self.prioritized and getattr(self, key) != getattr(ReplayConfig, key):
-                raise ConfigError(
-                    f"{key} is {getattr(self, key):g}, which has no effect while prioritized is false: leave it out, "
-                    "or pass --set prioritized=true"
-                )
-
-    @classmethod
-    def suited(cls, table: Mapping[str, object], given: Collection[str], runtime: RuntimeConfig) -> dict[str, object]:
-        """Return the values that suit the user's: one ratio, and `max_ahead` such that all actors can act at once."""
-        values, entry = dict(table), runtime.entry
-        ratios = {"utd_ratio", "steps_per_update"}
-        if len(left := ratios.difference(given)) == 1:  # the one that is given replaces that of a preset
-            values.pop(left.pop(), None)
-        if not entry.workers_learn:
-            values.setdefault("max_ahead", runtime.actors - (not entry.overlaps))
-        elif "max_ahead" not in given:
-            values.pop("max_ahead", None)
-        return values
-
-    @property
-    def updates_per_env_step(self) -> Fraction:
-        """The update-to-data ratio, r."""
-        if self.steps_per_update is not None:
-            return 1 / self.steps_per_update
-        return Fraction(1) if self.utd_ratio is None else self.utd_ratio
-
-    @property
-    def ticket_length(self) -> int:
-        """Env steps of one column in a ticket."""
-        return self.chunk_length or (1 if self.core == "none" else SEQUENCE)
-
-    @property
-    def rows_before(self) -> int:
-        """Rows before a sequence that only bring the state up to date."""
-        if self.core == "none":
-            return 0
-        return self.ticket_length if self.burn_in is None else self.burn_in
-
-    def memory(self, runtime: RuntimeConfig, history: int = 0) -> RingShape:
-        """Return the rings that these settings make, and the pace on them.
-
-        Args:
-            runtime: how acting is laid out.
-            history: rows before a sampled one that its stack of frames may reach back to.
-
-        Raises:
-            ConfigError: they cannot work together.
-        """
-        before = self.rows_before * runtime.actors * runtime.envs_per_actor  # beyond them there is a sequence
-        needs = max(self.batch_size, before)
-        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=needs)
-        return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.ticket_length, self.capacity, history)
-
-    def of_worker(self, index: int, workers: int) -> Self:
-        """Return the settings of one worker of a lock-free run: they share warm-up and capacity out.
-
-        Each holds the ratio on its own transitions. The warm-ups add up to that of the run, so all workers together
-        make at most, and less than `workers` fewer than, the floor(r (M - W)) updates of one, once each is past its
-        own.
-        """
-        warmup = self.warmup // workers + (index < self.warmup % workers)
-        return replace(self, warmup=warmup, capacity=-(-self.capacity // workers))
-
-    def replay(self, rings: Rings) -> AnyReplay:
-        """Return the replay of these settings on the rings of their shape."""
-        shared: dict[str, Any] = {
-            "batch_size": self.batch_size,
-            "n_step": self.n_step,
-            "gamma": self.gamma,
-            "priorities": Exponents(self.priority_exponent, self.importance_exponent) if self.prioritized else None,
-        }
-        if self.core == "none":
-            return Replay(rings, **shared)
-        return SequenceReplay(rings, burn_in=self.rows_before, **shared)
-
-    def warnings(self, steps: int) -> str:
-        """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
-        if steps > self.warmup:
-            return ""
-        return (
-            f"steps is {steps}, and the first {self.warmup} env steps are the warm-up: nothing will be learned. For "
-            f"that, pass --steps {10 * self.warmup}, or --set warmup=N with a smaller N"
-        )
-
-    def check(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings that cannot work together.
-
-        Raises:
-            ConfigError: with the arithmetic and the remedy.
-        """
-        if runtime.entry.workers_learn:
-            self._check_shares(runtime)
-            return
-        shape = self.memory(runtime)
-        self._check_samples(shape)
-        if runtime.actors > shape.pace.in_flight:
-            raise ConfigError(
-                f"actors is {runtime.actors}, but at most max_ahead + 1 = {shape.pace.in_flight} tickets can be in "
-                f"flight: pass --set max_ahead={runtime.actors} to let all of them act at once, or fewer --actors"
-            )
-
-    def _check_samples(self, shape: RingShape) -> None:
-        """Refuse samples that the rings cannot give."""
-        if self.core != "none":
-            check_sequences(shape, self.batch_size, self.rows_before, self.n_step)
-        shape.check(self.batch_size, self.n_step)
-
-    def _check_shares(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings of a lock-free run that cannot work together, or are not supported by it."""
-        workers = runtime.workers or usable_cores()
-        least, each = self.batch_size * workers, self.warmup // workers
-        if self.max_ahead:
-            raise ConfigError(
-                f"max_ahead is {self.max_ahead}, which is not supported by the {runtime.runtime} runtime: each worker "
-                "acts and learns by turns. Leave it out"
-            )
-        if each < self.batch_size:
-            raise ConfigError(
-                f"warmup is {self.warmup} transitions, {each} for each of {workers} workers, but the first sample of "
-                f"each needs batch_size = {self.batch_size}: pass --set warmup={least} or more, or fewer --workers"
-            )
-        self.memory(runtime)  # what is wrong with the totals is told of them
-        own = self.of_worker(0, workers)
-        try:
-            self._check_samples(own.memory(runtime))
-        except ConfigError as error:
-            raise ConfigError(
-                f"each of {workers} workers has its share of capacity and warmup, {own.capacity} and {own.warmup}, but "
-                f"of one {error}. What is typed for capacity or warmup is shared out: pass {workers} times as much"
-            ) from error
-
-
 Settings = TypeVar("Settings", bound=ReplayConfig)
 
 
 class OffPolicy(Checkpointed, Generic[Settings]):
-    """All of `types.ReplayAlgorithm` but `start`, `priorities` and what an algorithm makes in `_make`."""
+    """All of `base.ReplayAlgorithm` but `start` and what an algorithm makes in `build`.
+
+    An algorithm may replace any public method. M is the number of transitions in a minibatch.
+    """
 
     config_class: type[Settings]
     """The class of its settings."""
     groups: Mapping[str, ParameterGroup]
     stages: tuple[Stage, ...]
     threads: int = 0
+    collective: Collective = ALONE
 
-    _policy: FlatParameters
-    """What acts, with the names and the order of `published.parameter_shapes`."""
-    _flags: dict[str, Tensor]
-    """What else is published with it, by the names of `published.published_layout`."""
+    policy: FlatParameters
+    """The network that acts, with the names and the order of `published.parameter_shapes`; set by `build`."""
+    flags: dict[str, Tensor]
+    """What else is published with it, by the names of `published.published_layout`; set by `build`."""
+    errors: Tensor
+    """[M]: how wrong the values of the last minibatch were, before they learned from it; see `store_errors`."""
 
     def __init__(
         self, config: Settings, spec: PolicySpec, *, seed: int, device: str = "cpu", storage: Storage | None = None
@@ -263,18 +57,24 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         Args:
             config: the settings.
             spec: the policy, from `config.policy_spec`.
-            seed: keys the initial weights.
-            device: where the learner's tensors live.
-            storage: where what is learned lies; None: in this process.
+            seed: of the initial weights.
+            device: where the learner's tensors are.
+            storage: holds what is learned; None: in this process.
         """
-        self._config, self._spec, self._device = config, spec, device
+        self.config, self.spec, self.device = config, spec, device
         storage = storage or PrivateStorage()
+        self.errors = torch.zeros(0)
         self._layout = published_layout(spec)
         self._statistics = Statistics(spec, storage, returns=False, device=device)
-        self._make(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
+        self.build(torch.Generator().manual_seed(derive_seed(seed, "init")), storage)
 
-    def _make(self, generator: torch.Generator, storage: Storage) -> None:
-        """Make networks, `groups`, `stages` and the rest; all that learning changes goes to `storage`."""
+    def build(self, generator: torch.Generator, storage: Storage) -> None:
+        """Make the networks, and set `policy`, `flags`, `groups` and `stages`.
+
+        Args:
+            generator: of the initial weights.
+            storage: must hold all that learning changes: networks by `FlatParameters`, other tensors by `register`.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -284,32 +84,44 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         return cls(settings, spec, seed=config.run.seed, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
-        return [Field(STATE, (self._spec.state_size,), "float32", per="unroll")] if self._spec.recurrent else []
+        return [Field(STATE, (self.spec.state_size,), "float32", per="unroll")] if self.spec.recurrent else []
+
+    # --- minibatches ----------------------------------------------------------------------------------------
 
     def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:  # noqa: ARG002
-        """Turn what was sampled into what `_forward` and the losses are given; `random` draws what is random in it."""
-        return self._of_sequences(sampled) if self._spec.recurrent else self._of_rows(sampled)
+        """Return the minibatch of an update: what `forward` and the losses are given.
+
+        Args:
+            sampled: as `base.ReplayAlgorithm.minibatch` is given it.
+            random: draws what is random in the minibatch.
+
+        Returns:
+            action [M, ...], reward and discount [M]; with prioritized, weight [M]; with a mask, mask and next_mask
+            [M, logits]; and the observations, which `forward` reads.
+        """
+        return self._of_sequences(sampled) if self.spec.recurrent else self._of_rows(sampled)
 
     @torch.no_grad()
     def _of_rows(self, sampled: Batch) -> dict[str, Any]:
         """Flatten and normalise observations to [M, inputs]; images, and the rest, stay as they were sampled."""
-        rows = {name: sampled[name] for name in ("action", "reward", "discount", "weight") if name in sampled}
+        names = ("action", "reward", "discount", *(("weight",) if self.config.prioritized else ()))
+        rows = {name: sampled[name] for name in names}
         for name, prefix in (("observation", ""), ("next_observation", "next/")):
-            rows[name] = self._statistics.normalized(flatten_tensors(self._spec.vectors, sampled, prefix))
-            rows |= {f"{name}/{leaf.name}": sampled[prefix + leaf.name] for leaf in self._spec.encoded}
-        if self._spec.mask:
-            rows["mask"], rows["next_mask"] = sampled[self._spec.mask], sampled["next/" + self._spec.mask]
+            rows[name] = self._statistics.normalized(flatten_tensors(self.spec.vectors, sampled, prefix))
+            rows |= {f"{name}/{leaf.name}": sampled[prefix + leaf.name] for leaf in self.spec.encoded}
+        if self.spec.mask:
+            rows["mask"], rows["next_mask"] = sampled[self.spec.mask], sampled["next/" + self.spec.mask]
         return rows
 
     @torch.no_grad()
     def _of_sequences(self, sampled: Batch) -> dict[str, Any]:
-        """Do the same with all rows of the sequences, [(L + 1) * B, ...], and say where the M transitions are."""
-        resets, spec = sampled["resets"], self._spec
-        found: dict[str, Any] = transitions_of(sampled)
+        """Do the same with all rows of the sequences, [(L + 1) * B, ...], and add where the M transitions are."""
+        resets, spec = sampled["resets"], self.spec
+        found: dict[str, Any] = transitions_of(sampled, weighted=self.config.prioritized)
         leaves = {leaf.name: sampled[leaf.name].flatten(0, 1) for leaf in spec.observation}
         vector = flatten_tensors(spec.vectors, {**leaves, "reward": resets.flatten()})  # as long as these
         if spec.mask:
-            allowed = leaves[spec.mask][self._config.rows_before * resets.shape[1] :]
+            allowed = leaves[spec.mask][self.config.rows_before * resets.shape[1] :]
             found["mask"], found["next_mask"] = allowed[found["rows"]], allowed[found["next_rows"]]
         return {
             **found,
@@ -319,8 +131,8 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             "state": sampled[STATE],
         }
 
-    def _forward(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
-        """Return what a network makes of the 'observation' or 'next_observation' of each transition, [M, ...].
+    def forward(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
+        """Return what a network gives for the 'observation' or 'next_observation' of each transition, [M, ...].
 
         Args:
             network: `Body.forward` or `PolicyNetwork.moved_on`.
@@ -328,30 +140,55 @@ class OffPolicy(Checkpointed, Generic[Settings]):
             name: which of the two.
             stored: whether a core begins with the state that was stored, which is that of the policy; else with zero.
         """
-        if not self._spec.recurrent:
-            encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self._spec.encoded}
+        if not self.spec.recurrent:
+            encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self.spec.encoded}
             return network(minibatch[name], encoded, None)[0]
         state = minibatch["state"] if stored else torch.zeros_like(minibatch["state"])
-        outputs = walk(network, minibatch, state, self._config.rows_before)
+        outputs = walk(network, minibatch, state, self.config.rows_before)
         return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
 
-    def _told(self, errors: Tensor, minibatch: Minibatch) -> Array:
-        """Return the errors of transitions, [M], as they are reported to the replay: one for each that was drawn."""
-        if self._spec.recurrent:
+    def weight_of(self, minibatch: Minibatch) -> Tensor | None:
+        """Return the weight of each transition in the loss of values, [M]; None where all weigh the same."""
+        weight: Tensor | None = minibatch["weight"] if self.config.prioritized else None
+        return weight
+
+    # --- priorities -----------------------------------------------------------------------------------------
+
+    def store_errors(self, result: LossResult) -> None:
+        """Store `outputs["errors"]` of a loss, [M] and not negative, in `errors`; nothing without prioritized.
+
+        To be called by the `Stage.after` of the loss that values are learned with.
+        """
+        if self.config.prioritized:
+            self.errors = result.outputs["errors"]
+
+    def priorities(self, minibatch: Minibatch) -> Array:
+        return self.priorities_of(self.errors, minibatch)
+
+    def priorities_of(self, errors: Tensor, minibatch: Minibatch) -> Array:
+        """Return one priority for each item that was sampled: a transition, [M], or with a core a sequence, [B].
+
+        Args:
+            errors: of the transitions, [M], not negative.
+            minibatch: which they are of.
+        """
+        if self.spec.recurrent:
             errors = sequence_errors(errors, minibatch["column"], len(minibatch["state"]))
-        reported: Array = errors.cpu().numpy()
-        return reported
+        priorities: Array = errors.cpu().numpy()
+        return priorities
+
+    # --- after the updates ----------------------------------------------------------------------------------
 
     def finish(self, observations: Batch) -> dict[str, float]:
-        if self._spec.normalize:
-            rows = flatten_tensors(self._spec.vectors, observations)
-            self._statistics.update(rows, rows.new_empty(0))
+        if self.spec.normalize:
+            rows = flatten_tensors(self.spec.vectors, observations)
+            self._statistics.update(rows, rows.new_empty(0), self.collective)
         return {}
 
     def write_published(self, vector: NDArray[np.float32]) -> None:
-        vector[: self._policy.layout.size] = self._policy.values.cpu().numpy()
+        vector[: self.policy.layout.size] = self.policy.values.cpu().numpy()
         arrays = self._layout.views(vector)
         for name, values in self._statistics.published.items():
             arrays[name][:] = values
-        for name, flag in self._flags.items():
+        for name, flag in self.flags.items():
             arrays[name][:] = flag.cpu().numpy()

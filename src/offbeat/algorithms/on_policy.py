@@ -1,50 +1,38 @@
-"""What the on-policy actor-critics share: settings, model, statistics, targets, and one update of a batch.
+"""What the on-policy actor-critics share: networks, statistics, targets, and one update of a batch.
 
 By itself this learns by the plain policy gradient, one update a batch. A2C and IMPALA are this with settings of
 their own; PPO puts several epochs of minibatches and clipped losses in its place. The order of the methods is that
-of a learning step: begin, prepare, minibatches, the loss, finish, and what is published.
+of a learning step: start, prepare, minibatches, the loss, finish, and what is published.
 
 With max_lag = 0 the data is on-policy, and GAE estimates the advantages. With max_lag > 0 other weights acted than
 learn: the policy at the start of the learning step, the *proximal* one, is recomputed, and V-trace
 (arXiv:1802.01561) weighs each row by its ratio to the one that acted.
+
+docs/reference/extending.md lists what a subclass may override. T is the unroll's length, B the columns of a batch; what
+is in a minibatch, and its M and m, `rows.py` says.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offbeat.algorithms import numpy_gradients
-from offbeat.algorithms.analytic import has_analytic_gradients
+from offbeat.algorithms import fast_paths
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
-from offbeat.algorithms.network import NetworkConfig
-from offbeat.algorithms.numpy_gradients import F32, Coefficients, Metrics, NumpyGradients, Rows
-from offbeat.algorithms.rows import (
-    encoded_leaves,
-    encoded_of,
-    minibatch_of_rows,
-    no_decision_in,
-    padded,
-    pieces,
-    seen,
-    targets_of,
-    valid_rows,
-)
+from offbeat.algorithms.network_passes import Evaluated, FastPath, NetworkPasses, recomputed_log_prob
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.rows import critic_rows, minibatch_of_rows, prepared_rows, targets_of, valid_rows, valued_rows
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
-from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.errors import ConfigError
-from offbeat.core.fields import NonNegative, Positive, Share
-from offbeat.core.pace import OnPolicyPace
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import EnvSpec, Field
+from offbeat.core.types import Field
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
@@ -52,128 +40,19 @@ from offbeat.losses.actor_critic import (
     policy_gradient_loss,
     squared_value_loss,
 )
-from offbeat.losses.advantages import Targets, generalized_advantages, no_decision_rows, vtrace
-from offbeat.memory.unrolls import UnrollShape
+from offbeat.losses.advantages import Targets, generalized_advantages, vtrace
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.buffer_layout import BufferLayout
+from offbeat.models.collective import ALONE, Collective
 from offbeat.models.distributions import ActionDistribution, Categorical
 from offbeat.models.flat import FlatParameters
-from offbeat.models.policy_network import Remembered
 from offbeat.models.published import parameter_shapes, published_layout
-from offbeat.models.spec import Distribution, PolicySpec
+from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import PrivateStorage, Storage
-from offbeat.models.tensor_inputs import flatten_tensors
 
 GROUP = "actor_critic"
-HIDDEN_SIZES = (64, 64)
-"""Units of each hidden layer, unless the settings say otherwise."""
 ROUNDING = 1e-5
 """How far from 1 a ratio of two equal policies may be, when one has acted in NumPy and the other is recomputed."""
-
-
-@dataclass(frozen=True)
-class OnPolicyConfig(NetworkConfig):
-    """The settings that all on-policy actor-critics have."""
-
-    learning_rate: Positive = 3e-4
-    """Adam's step size, at the start."""
-    learning_rate_schedule: str = "linear"
-    """constant; linear: down to 0 over `steps`; or what an algorithm adds."""
-    gamma: Share = 0.99
-    """Discount per env step."""
-    gae_lambda: Share = 0.95
-    """Decay of the trace in GAE and V-trace; 1 is the full return."""
-    value_coef: NonNegative = 0.5
-    """Weight of the value loss, which is half the squared error."""
-    entropy_coef: NonNegative = 0.0
-    """Weight of the exploration bonus, see `exploration`."""
-    exploration: Literal["entropy", "symmetric_kl"] = "entropy"
-    """entropy: reward entropy; symmetric_kl: punish the symmetric KL to the uniform policy (discrete actions)."""
-    max_grad_norm: Positive = 0.5
-    """Gradients of all parameters together are scaled down to this norm."""
-    normalize_advantages: bool = False
-    """Mean 0 and standard deviation 1 over each minibatch."""
-    rho_clip: Positive = 1.0
-    """V-trace's bound on the weight of an error; used with max_lag > 0."""
-    c_clip: Positive = 1.0
-    """V-trace's bound on the weight of later errors; used with max_lag > 0."""
-    shared_trunk: bool | None = None
-    """One body for policy and critic instead of one each; none: where there are images or a core."""
-    action_distribution: Literal["auto", "squashed"] = "auto"
-    """auto: categorical or Gaussian, as the actions are; squashed: a Gaussian through tanh (bounded boxes)."""
-    log_std_init: float = 0.0
-    """Logarithm of the Gaussian's first standard deviation, in units of half the action's range."""
-    normalize_observations: bool = False
-    """Shift and scale observations by running statistics."""
-    normalize_returns: bool = False
-    """The critic learns returns divided by their running standard deviation."""
-    adam_eps: Positive = 1e-5
-    """Adam's epsilon; 1e-5 as in PPO's first implementation."""
-
-    learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
-
-    def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002 - their fields say it
-        """Return the unrolls that a run holds, and the pace on them; `history` is for algorithms on a replay.
-
-        Raises:
-            ConfigError: the settings cannot work together.
-        """
-        pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag)
-        return UnrollShape(pace, runtime.unroll_length, runtime.envs_per_actor)
-
-    def check(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings that cannot work together.
-
-        Raises:
-            ConfigError: with the arithmetic and the remedy.
-        """
-        capacity = self.memory(runtime).pace.in_flight
-        if runtime.actors > capacity:
-            raise ConfigError(
-                f"actors is {runtime.actors}, but at most (max_lag + 1) x unrolls_per_batch = "
-                f"({runtime.max_lag} + 1) x {runtime.batch_unrolls} = {capacity} tickets can be in flight: "
-                f"pass --actors {capacity} or fewer, or raise unrolls_per_batch or max_lag"
-            )
-
-    def policy_spec(self, env: EnvSpec) -> PolicySpec:
-        """Return the policy that these settings make for an env.
-
-        Raises:
-            ConfigError: the env's actions do not suit these settings.
-        """
-        boxes, choices = bool(env.action.low), bool(env.action.nvec)
-        if not boxes and self.action_distribution == "squashed":
-            raise ConfigError(
-                f"action_distribution is squashed, but {env.id} has {env.action.kind} actions, which cannot pass "
-                "through a tanh: pass --set action_distribution=auto"
-            )
-        if boxes and self.exploration == "symmetric_kl":
-            what = "actions with boxes in them" if choices else "box actions"
-            raise ConfigError(
-                f"exploration is symmetric_kl, but {env.id} has {what}, over which no policy is uniform: "
-                "pass --set exploration=entropy"
-            )
-        if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
-            raise ConfigError(
-                f"action_distribution is squashed, but {env.id} has actions without bounds: "
-                "pass --set action_distribution=auto"
-            )
-        if self.core != "none" and self.shared_trunk is False:
-            raise ConfigError(
-                f"core is {self.core}, and shared_trunk is false, but a critic has no memory of its own: leave "
-                "shared_trunk out"
-            )
-        gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
-        return PolicySpec(
-            **self.network(env, HIDDEN_SIZES),
-            distribution=gaussian if boxes else "categorical",
-            normalize=self.normalize_observations,
-        )
-
-    def shares_trunk(self, spec: PolicySpec) -> bool:
-        """Whether policy and critic have one body."""
-        return bool(spec.encoded or spec.recurrent) if self.shared_trunk is None else self.shared_trunk
-
 
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
@@ -183,6 +62,10 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     config_class: type[Settings]
     """The class of its settings."""
+    collective: Collective = ALONE
+    """The learners that train it together."""
+    one_update_rows: float = math.inf
+    """A batch of at most so many rows, T x B, is one update, made by `OnPolicy.minibatches`."""
 
     def __init__(
         self,
@@ -194,7 +77,7 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         device: str = "cpu",
         storage: Storage | None = None,
     ) -> None:
-        """Make a new model.
+        """Make new networks.
 
         Args:
             config: the settings.
@@ -204,27 +87,40 @@ class OnPolicy(Checkpointed, Generic[Settings]):
             device: where the learner's tensors live.
             storage: where what is learned lies; None: in this process.
         """
-        self._config, self._spec, self._corrected = config, spec, corrected
+        self.config, self.spec, self.corrected = config, spec, corrected
         storage = storage or PrivateStorage()
-        self._register(storage)
-        generator = torch.Generator().manual_seed(derive_seed(seed, "init"))
-        shared = config.shares_trunk(spec)
-        self._model = ActorCritic(spec, shared=shared, log_std_init=config.log_std_init, generator=generator).to(device)
-        self._flat = FlatParameters(self._model, GROUP, storage)
+        self.register(storage)
+        self.network = self.make_network(torch.Generator().manual_seed(derive_seed(seed, "init"))).to(device)
+        self.parameters = FlatParameters(self.network, GROUP, storage)
         self._layout = published_layout(spec)
         self._policy_size = BufferLayout.of(parameter_shapes(spec)).size
         self._statistics = Statistics(spec, storage, returns=config.normalize_returns, device=device)
-        self._analytic = self._numpy_gradients(shared=shared)
         self.threads = 0
         self.groups: Mapping[str, ParameterGroup] = {
-            GROUP: ParameterGroup(self._flat, config.max_grad_norm, config.adam_eps)
+            GROUP: ParameterGroup(self.parameters, config.max_grad_norm, config.adam_eps)
         }
-        self.stages: tuple[Stage, ...] = (
-            Stage("actor_critic", GROUP, self._loss, self._gradients if self._analytic else None),
-        )
+        self._fast: FastPath | None = fast_paths.fast_path_of(self)
+        self.passes = NetworkPasses(spec, self.network, self._fast)
+        """Runs the network on batches and minibatches."""
+        gradients = self._fast.gradients if self._fast else None
+        self.stages: tuple[Stage, ...] = (Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update),)
 
-    def _register(self, storage: Storage) -> None:
-        """Make what an algorithm learns or counts beside the model; what is learned goes to `storage`."""
+    def register(self, storage: Storage) -> None:
+        """Make what an algorithm learns or counts beside the network, by ``storage.register(name, initial)``.
+
+        Called by `__init__` before the network is made; `config` and `spec` are set. What `register` returns is the
+        tensor to use: in lock-free runs all workers share it. Add it to `arrays` or `state`, so that it is resumed.
+        """
+
+    def make_network(self, generator: torch.Generator) -> ActorCritic:
+        """Return a new network, whose initial weights are drawn from a generator.
+
+        Actors build the policy from `spec`, so the policy's parameters must be those that `published.parameter_shapes`
+        names, and must come first.
+        """
+        config = self.config
+        shared = config.shares_trunk(self.spec)
+        return ActorCritic(self.spec, shared=shared, log_std_init=config.log_std_init, generator=generator)
 
     @classmethod
     def for_run(cls, config: Config, spec: PolicySpec, device: str, storage: Storage | None = None) -> Self:
@@ -233,230 +129,163 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         settings = config.settings_as(cls.config_class)
         return cls(settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
-    def _numpy_gradients(self, *, shared: bool) -> NumpyGradients | None:
-        """Return the quicker path through the losses of this very class, where there is one."""
-        if not has_analytic_gradients(type(self)):
-            return None
-        config = self._config
-        weigh = Coefficients(config.value_coef, config.entropy_coef, config.normalize_advantages)
-        if not numpy_gradients.applies(self._spec, self._flat, shared=shared, exploration=config.exploration):
-            return None
-        return NumpyGradients(self._spec, self._flat, weigh)
-
     def fields(self) -> list[Field]:
+        """Return what is recorded beyond the env's rows: of what the acting policy reports, and its state."""
         remembered = [
-            Field("initial_state", (self._spec.state_size,), "float32", per="unroll"),
+            Field("initial_state", (self.spec.state_size,), "float32", per="unroll"),
             Field("no_decision", (), "bool"),
         ]
-        return [Field("behavior_log_prob", (), "float32"), *(remembered if self._spec.recurrent else [])]
+        return [Field("behavior_log_prob", (), "float32"), *(remembered if self.spec.recurrent else [])]
 
     def start(self, progress: float) -> dict[str, float]:
-        return {GROUP: self._rate_at(progress)}
+        return {GROUP: self.learning_rate(progress)}
 
-    def _rate_at(self, progress: float) -> float:
-        return scheduled(self._config.learning_rate, self._config.learning_rate_schedule, progress)
+    def learning_rate(self, progress: float) -> float:
+        """Return Adam's step size for a learning step; `progress` runs from 0 to 1 over `steps`."""
+        return scheduled(self.config.learning_rate, self.config.learning_rate_schedule, progress)
 
     # --- targets --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Batch:
-        """Add normalised observations [T + 1, B, inputs], what else the network needs of them, and targets [T, B]."""
-        rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
-        if self._spec.mask:
-            rows["mask"] = batch[self._spec.mask][:-1]
-        raw = flatten_tensors(self._spec.vectors, batch)
-        observation = self._statistics.normalized(raw)
-        behavior = batch["behavior_log_prob"][:-1]
-        prepared = {
-            **rows,
-            **encoded_leaves(self._spec, batch),
-            "raw_observation": raw,
-            "observation": observation,
-            "behavior_log_prob": behavior,
-            "proximal_log_prob": behavior,
-        }
-        if self._spec.recurrent:
-            prepared |= {"initial_state": batch["initial_state"], "resets": ~(batch["valid"] | batch["no_decision"])}
-        no_decision = no_decision_rows(rows["terminated"], rows["truncated"], rows["valid"])
-        if no_decision.any():
-            prepared["no_decision"] = no_decision
-        if self._in_one_pass(rows["valid"]):
-            return prepared
-        if not self._corrected:
-            return {**prepared, **self._targets(prepared)}
-        prepared["proximal_log_prob"], values = self._log_prob_and_values(prepared)
-        return {**prepared, **self._targets(prepared, values)}
+        """Return a batch of unrolls with targets: as `rows.prepared_rows`, and as `targets`.
 
-    def _log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the current policy's log-probabilities of the recorded actions, [T, B], and values as `_values`."""
-        shape, action = batch["reward"].shape, batch["action"]
-        if self._analytic:
-            observation = batch["observation"][:-1].flatten(0, 1).numpy()
-            log_prob = self._analytic.log_prob(observation, action.flatten(0, 1).numpy())
-            return torch.from_numpy(log_prob).reshape(shape), self._values(batch)
-        actions, masks = padded(action), padded(batch["mask"]) if "mask" in batch else None
-        log_probs, values = [], []
-        for rows in pieces(self._spec, batch):
-            mask = None if masks is None else masks[rows]
-            distribution, of_rows = self._model.both(*seen(self._spec, batch, rows), mask=mask)
-            log_probs.append(distribution.log_prob(actions[rows]))
-            values.append(of_rows)
-        return torch.cat(log_probs)[: shape.numel()].reshape(shape), self._in_units_of_reward(batch, values)
-
-    def _values(self, batch: Batch) -> Tensor:
-        """Return the critic's values in units of reward, [T + 1, B]."""
-        if self._analytic:
-            values = [torch.from_numpy(self._analytic.values(batch["observation"].flatten(0, 1).numpy()))]
-        else:
-            values = [self._model.value(*seen(self._spec, batch, rows)) for rows in pieces(self._spec, batch)]
-        return self._in_units_of_reward(batch, values)
-
-    def _in_units_of_reward(self, batch: Batch, values: list[Tensor]) -> Tensor:
-        joined: Tensor = torch.cat(values).reshape(batch["observation"].shape[:2]) * self._statistics.return_std
-        return joined
+        If the batch is one update and there is no fast path, the network runs once: the batch is then `Evaluated`.
+        With a fast path, two passes are faster.
+        """
+        prepared = prepared_rows(self.spec, batch, self._statistics)
+        valid = prepared["valid"]
+        if self._fast is None and valid.numel() <= self.one_update_rows and valid.any():
+            with torch.enable_grad():
+                outputs, values = self.passes.whole(prepared)
+            if self.corrected:
+                prepared["proximal_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
+            return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
+        if not self.corrected:
+            return {**prepared, **self.targets(prepared, self.passes.values(prepared))}
+        prepared["proximal_log_prob"], values = self.passes.log_prob_and_values(prepared)
+        return {**prepared, **self.targets(prepared, values)}
 
     @torch.no_grad()
-    def _targets(self, batch: Batch, values: Tensor | None = None) -> dict[str, Tensor]:
-        """Return advantages, values and value targets, [T, B]; values in units of the normalised return."""
-        values = self._values(batch) if values is None else values
-        targets = self._estimate(batch, values)
+    def targets(self, batch: Batch, values: Tensor) -> dict[str, Tensor]:
+        """Return advantage, value_target and proximal_value, [T, B] each: what the losses need of `estimate`.
+
+        Args:
+            batch: as `rows.prepared_rows` returns it.
+            values: [T + 1, B], of the critic; as the targets in units of the normalised return.
+        """
         return_std = self._statistics.return_std
+        values = values * return_std
+        targets = self.estimate(batch, values)
         return {
             "advantage": targets.advantages,
             "value_target": targets.value_targets / return_std,
             "proximal_value": values[:-1] / return_std,
         }
 
-    def _estimate(self, batch: Batch, values: Tensor) -> Targets:
-        return self._vtrace(batch, values) if self._corrected else self._gae(batch, values)
+    def estimate(self, batch: Batch, values: Tensor) -> Targets:
+        """Return advantages and value targets, [T, B] each, in units of reward: GAE, or V-trace if the data may lag.
 
-    def _gae(self, batch: Batch, values: Tensor) -> Targets:
-        return generalized_advantages(*_rows(batch, values), self._config.gamma, self._config.gae_lambda)
+        Called once per learning step, without gradients; by PPO with recompute_advantages before each epoch.
 
-    def _vtrace(self, batch: Batch, values: Tensor) -> Targets:
-        config = self._config
-        log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
-        rows = _rows(batch, values)
-        return vtrace(log_ratio, *rows, config.gamma, config.gae_lambda, config.rho_clip, config.c_clip)
+        Args:
+            batch: reward, terminated, truncated, valid, no_decision, behavior_log_prob and proximal_log_prob, [T, B],
+                and what else `rows.prepared_rows` returns.
+            values: [T + 1, B], of the critic, in units of reward.
+        """
+        return vtrace_targets(self.config, batch, values) if self.corrected else gae_targets(self.config, batch, values)
 
     # --- updates --------------------------------------------------------------------------------------------
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:  # noqa: ARG002
-        """Yield the valid rows of the batch, all at once: one update."""
+        """Yield the minibatches of a learning step, each of which is one update: here all valid rows at once.
+
+        Args:
+            batch: as `prepare` returns it.
+            random: the stream of this learning step, for what is drawn.
+        """
         valid = valid_rows(batch)
-        if len(valid):  # a small batch may be reset rows alone
-            yield (
-                batch
-                if self._in_one_pass(batch["valid"])
-                else minibatch_of_rows(self._spec, batch, valid, no_decision_in(batch))
-            )
-
-    def _in_one_pass(self, valid: Tensor) -> bool:  # noqa: ARG002
-        """Whether one pass of the batch, [T, B], through the network gives the targets and the loss.
-
-        It does where a batch is one update; by hand, two are quicker.
-        """
-        return self._analytic is None
-
-    def _evaluated(self, minibatch: Minibatch) -> tuple[ActionDistribution, Tensor]:
-        """Return the action distribution of a minibatch's M rows; and values, of rows without a decision too."""
-        encoded = encoded_of(self._spec, minibatch)
-        if not self._spec.recurrent:
-            return self._model.both(
-                minibatch["observation"], encoded, rows=minibatch.get("rows"), mask=minibatch.get("mask")
-            )
-        remembered, rows = Remembered(minibatch["initial_state"], minibatch["resets"]), minibatch["rows"]
-        mask = minibatch.get("mask")
-        distribution, values = self._model.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
-        return distribution, values[minibatch["valued"]]
-
-    def _evaluated_whole(self, batch: Any) -> tuple[ActionDistribution, Tensor, Minibatch]:
-        """Return the same of a whole batch's valid rows, and these rows: targets come from the same pass.
-
-        The targets are left in `batch`.
-        """
-        shape, valid = batch["reward"].shape, valid_rows(batch)
-        everything = slice(0, batch["observation"].shape[:2].numel())
-        mask = batch["mask"].flatten(0, 1)[valid] if "mask" in batch else None
-        distribution, values = self._model.both(*seen(self._spec, batch, everything), rows=valid, mask=mask)
-        if self._corrected:
-            log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
-            proximal = batch["behavior_log_prob"].flatten().clone().index_copy_(0, valid, log_prob).reshape(shape)
-            batch["proximal_log_prob"] = proximal
-        batch |= self._targets(batch, self._in_units_of_reward(batch, [values.detach()]))
-        no_decision = no_decision_in(batch)
-        valued = valid if no_decision is None else torch.cat((valid, no_decision))
-        return distribution, values[valued], targets_of(batch, valid, valued)
-
-    def _loss(self, minibatch: Minibatch) -> LossResult:
-        config = self._config
-        if "advantage" in minibatch:
-            distribution, values = self._evaluated(minibatch)
+        if not len(valid):  # a small batch may be reset rows alone
+            return
+        if isinstance(batch, Evaluated):
+            yield Evaluated(targets_of(self.spec, batch, valid, valued_rows(batch, valid)), batch.outputs)
         else:
-            distribution, values, minibatch = self._evaluated_whole(minibatch)
-        log_prob, advantages = distribution.log_prob(minibatch["action"]), minibatch["advantage"]
+            yield minibatch_of_rows(self.spec, batch, valid, critic_rows(batch))
+
+    def loss(self, minibatch: Minibatch) -> LossResult:
+        """Return the loss of a minibatch: of policy, values and exploration, weighed by the settings.
+
+        Pure: it changes neither the minibatch (`rows.py` has its shapes) nor the algorithm. Called once per update.
+        """
+        config, (distribution, values) = self.config, self.passes.outputs(minibatch)
+        advantages = minibatch["advantage"]
         if config.normalize_advantages:
             advantages = normalized(advantages)
-        policy_loss, metrics = self._policy_loss(log_prob, advantages, minibatch)
-        value_loss = self._value_loss(values, minibatch)
+        policy_loss, metrics, outputs = self.policy_loss(
+            distribution.log_prob(minibatch["action"]), advantages, minibatch
+        )
+        assert isinstance(policy_loss, Tensor)
+        value_loss = self.value_loss(values, minibatch)
         entropy = distribution.entropy().mean()
-        loss = policy_loss + config.value_coef * value_loss + self._exploration_loss(distribution, entropy)
+        loss = policy_loss + config.value_coef * value_loss + self.exploration_loss(distribution, entropy)
         losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **metrics})
+        return LossResult(loss, {**{name: part.detach() for name, part in losses.items()}, **metrics}, outputs)
 
-    def _exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
-        coef = self._config.entropy_coef
-        if self._config.exploration == "symmetric_kl" and isinstance(distribution, Categorical):
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:  # noqa: ARG002
+        """Return the mean loss of the policy, a scalar tensor, with metrics to report and outputs for `after_update`.
+
+        Args:
+            log_prob: [M], of the recorded actions under the policy being learned, with gradients.
+            advantages: [M], normalised if normalize_advantages is set.
+            minibatch: what else there is, see `rows.py`.
+        """
+        return LossResult(policy_gradient_loss(log_prob, advantages).mean(), {})
+
+    def value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
+        """Return the mean loss of the values, a scalar; the setting value_coef is its weight.
+
+        Args:
+            values: [M + m], in units of the normalised return, with gradients.
+            minibatch: with value_target and proximal_value, [M + m].
+        """
+        return squared_value_loss(values, minibatch["value_target"]).mean()
+
+    def exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
+        """Return what is added to the loss for exploration, a scalar.
+
+        Args:
+            distribution: of M rows.
+            entropy: its mean, a scalar, with gradients.
+        """
+        coef = self.config.entropy_coef
+        if self.config.exploration == "symmetric_kl" and isinstance(distribution, Categorical):
             return coef * distribution.symmetric_kl_to_uniform().mean()
         return -coef * entropy if coef else 0.0
 
-    def _gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write the gradients of `_loss`: the analytic ones, unless there are rows of which the critic alone learns."""
-        assert self._analytic is not None
-        if "rows" in minibatch:
-            self._flat.gradients.zero_()
-            loss, metrics = self._loss(minibatch)
-            assert isinstance(loss, Tensor)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return LossResult(loss.detach(), metrics)
-        return LossResult(*self._analytic.write(minibatch, self._analytic_policy_loss, self._analytic_value_loss))
-
-    # What an algorithm may replace: both losses. Those of NumPy are of classes that have analytic gradients.
-
-    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Metrics]:  # noqa: ARG002
-        """Return the mean loss of the policy, and metrics to report."""
-        return policy_gradient_loss(log_prob, advantages).mean(), {}
-
-    def _value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
-        """Return the mean loss of the values."""
-        return squared_value_loss(values, minibatch["value_target"]).mean()
-
-    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:  # noqa: ARG002
-        return *numpy_gradients.policy_gradient_loss(log_prob, advantages), {}
-
-    def _analytic_value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
-        return numpy_gradients.squared_value_loss(values, rows["value_target"])
+    def after_update(self, result: LossResult) -> None:
+        """Store what later updates or `finish` need of a loss's result. Called after each update that was applied."""
 
     # --- after the updates ----------------------------------------------------------------------------------
 
     def finish(self, batch: Batch) -> dict[str, float]:
         valid = batch["valid"]
+        targets = batch["value_target"][valid]
+        returns = targets * self._statistics.return_std
+        self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)  # also without rows
         if not valid.any():
             return {}
-        targets = batch["value_target"][valid]
         log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
         metrics = {
             "explained_variance": explained_variance(batch["proximal_value"][valid], targets),
             "effective_sample_size": effective_sample_size(log_ratio),
-            **self._ratio_metrics(log_ratio),
+            **self.ratio_metrics(log_ratio),
         }
-        self._statistics.update(batch["raw_observation"][:-1][valid], targets * self._statistics.return_std)
         return {name: float(value) for name, value in metrics.items()}
 
-    def _ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
-        """Return metrics of the ratios that V-trace weighs rows by: of the target to the behavior policy, [M]."""
+    def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
+        """Return metrics of the ratios of the proximal to the behavior policy, from their logarithms, [M]."""
         ratio = log_ratio.exp()
-        clipped = ratio > self._config.rho_clip * (1 + ROUNDING)
+        clipped = ratio > self.config.rho_clip * (1 + ROUNDING)
         return {"ratio_mean": ratio.mean(), "clip_fraction": clipped.float().mean()}
 
     # --- what is published and kept -------------------------------------------------------------------------
@@ -466,10 +295,10 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         for name, values in self._statistics.published.items():
             arrays[name][:] = values
         policy = vector[: self._policy_size]
-        policy[:] = self._flat.values[: self._policy_size].cpu().numpy()
+        policy[:] = self.parameters.values[: self._policy_size].cpu().numpy()
 
-    def _arrays(self) -> dict[str, Tensor]:
-        return self._flat.arrays()
+    def arrays(self) -> dict[str, Tensor]:
+        return self.parameters.arrays()
 
 
 def scheduled(start: float, schedule: str, progress: float) -> float:
@@ -477,6 +306,18 @@ def scheduled(start: float, schedule: str, progress: float) -> float:
     return start * max(0.0, 1.0 - progress) if schedule == "linear" else start
 
 
+def gae_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
+    """Return the targets of GAE with these settings; arguments and results are those of `OnPolicy.estimate`."""
+    return generalized_advantages(*_rows(batch, values), config.gamma, config.gae_lambda)
+
+
+def vtrace_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
+    """Return the targets of V-trace with these settings; arguments and results are those of `OnPolicy.estimate`."""
+    log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
+    clips = config.rho_clip, config.c_clip
+    return vtrace(log_ratio, *_rows(batch, values), config.gamma, config.gae_lambda, *clips)
+
+
 def _rows(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return what every estimator of advantages looks at, in its order."""
+    """Return what every estimator of advantages needs, in its order."""
     return batch["reward"], values, batch["terminated"], batch["truncated"], batch["valid"]

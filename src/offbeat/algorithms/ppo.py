@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms import ppo_numpy
-from offbeat.algorithms.analytic import analytic_gradients
-from offbeat.algorithms.base import Batch, Minibatch
-from offbeat.algorithms.numpy_gradients import F32, Metrics, Rows
-from offbeat.algorithms.on_policy import OnPolicy, OnPolicyConfig, scheduled
-from offbeat.algorithms.rows import minibatch_of_columns, minibatch_of_rows, no_decision_in, valid_rows
+from offbeat.algorithms.base import Batch, LossResult, Minibatch
+from offbeat.algorithms.network_passes import Evaluated
+from offbeat.algorithms.on_policy import OnPolicy, scheduled
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.rows import critic_rows, minibatch_of_columns, minibatch_of_rows, valid_rows
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Positive
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
+from offbeat.models.collective import mean
 from offbeat.models.storage import Storage
 
 KL_STOP_FACTOR = 1.5
@@ -75,129 +75,122 @@ class PPOConfig(OnPolicyConfig):
             raise ConfigError("learning_rate_schedule=kl needs a target to adapt to: pass --set kl_target=0.01")
 
 
-@analytic_gradients
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""
 
     config_class = PPOConfig
 
-    def _register(self, storage: Storage) -> None:
-        config = self._config
-        self._clip = config.clip
+    def register(self, storage: Storage) -> None:
+        config = self.config
+        self.one_update_rows = config.minibatch_size if config.epochs == 1 else 0
+        self.clip = config.clip
+        """Of this learning step, see `clip_schedule`."""
         self._adapted_rate = storage.register(
             "learning_rate", torch.tensor([config.learning_rate], dtype=torch.float64)
         )
         """[1]: what learning_rate_schedule = kl has made of it."""
         self._epoch_kl: list[Tensor | float] = []
-        self._first = True
+        self._first_deviation: Tensor | float | None = None
 
     def start(self, progress: float) -> dict[str, float]:
-        self._clip = scheduled(self._config.clip, self._config.clip_schedule, progress)
+        self.clip = scheduled(self.config.clip, self.config.clip_schedule, progress)
         return super().start(progress)
 
-    def _rate_at(self, progress: float) -> float:
-        adapted = self._config.learning_rate_schedule == "kl"
-        return float(self._adapted_rate) if adapted else super()._rate_at(progress)
+    def learning_rate(self, progress: float) -> float:
+        adapted = self.config.learning_rate_schedule == "kl"
+        return float(self._adapted_rate) if adapted else super().learning_rate(progress)
 
     # --- minibatches ----------------------------------------------------------------------------------------
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the minibatches of each epoch in an order of its own, until the policy has drifted too far."""
         valid = valid_rows(batch)
-        self._first = True
-        parts = -(-len(valid) // self._config.minibatch_size)
-        if self._in_one_pass(batch["valid"]):
+        self._first_deviation = None
+        self._epoch_kl.clear()
+        parts = -(-len(valid) // self.config.minibatch_size)
+        if isinstance(batch, Evaluated):
             yield from super().minibatches(batch, random)
             return
-        for epoch in range(self._config.epochs if parts else 0):
-            if epoch and self._config.recompute_advantages:
+        for epoch in range(self.config.epochs if parts else 0):
+            if epoch and self.config.recompute_advantages:
                 proximal_value = batch["proximal_value"]  # of the learning step's start, as value_clip means it
-                batch = {**batch, **self._targets(batch), "proximal_value": proximal_value}
+                targets = self.targets(batch, self.passes.values(batch))
+                batch = {**batch, **targets, "proximal_value": proximal_value}
             self._epoch_kl.clear()
             yield from self._shuffled(batch, valid, parts, random)
             if self._drifted():
                 return
 
-    def _in_one_pass(self, valid: Tensor) -> bool:
-        one = self._config.epochs == 1 and valid.numel() <= self._config.minibatch_size
-        return one and super()._in_one_pass(valid)
-
     def _shuffled(self, batch: Batch, valid: Tensor, parts: int, random: np.random.Generator) -> Iterator[Minibatch]:
         """Yield `parts` equal minibatches: of the valid rows, or with a core of whole columns."""
-        if self._spec.recurrent:
+        if self.spec.recurrent:
             columns = _permuted(torch.arange(batch["reward"].shape[1], device=valid.device), random)
             yield from (
-                minibatch_of_columns(self._spec, batch, some) for some in columns.tensor_split(min(parts, len(columns)))
+                minibatch_of_columns(self.spec, batch, some) for some in columns.tensor_split(min(parts, len(columns)))
             )
-        elif (no_decision := no_decision_in(batch)) is not None:
-            pieces = (_permuted(rows, random).tensor_split(parts) for rows in (valid, no_decision))
-            yield from (minibatch_of_rows(self._spec, batch, *rows) for rows in zip(*pieces, strict=True))
-        elif self._spec.encoded:  # images are gathered when they are needed: all of an epoch would take gigabytes
+        elif (critic_only := critic_rows(batch)) is not None:
+            pieces = (_permuted(rows, random).tensor_split(parts) for rows in (valid, critic_only))
+            yield from (minibatch_of_rows(self.spec, batch, *rows) for rows in zip(*pieces, strict=True))
+        elif self.spec.encoded:  # images are gathered when they are needed: all of an epoch would take gigabytes
             yield from (
-                minibatch_of_rows(self._spec, batch, rows) for rows in _permuted(valid, random).tensor_split(parts)
+                minibatch_of_rows(self.spec, batch, rows, None) for rows in _permuted(valid, random).tensor_split(parts)
             )
         else:  # one gather per array and epoch, then slices of it
-            chunks = minibatch_of_rows(self._spec, batch, _permuted(valid, random))
-            cut = {name: rows.tensor_split(parts) for name, rows in chunks.items()}
-            yield from ({name: chunk[part] for name, chunk in cut.items()} for part in range(parts))
+            whole = minibatch_of_rows(self.spec, batch, _permuted(valid, random), None)
+            cut = {name: rows.tensor_split(parts) for name, rows in whole.items() if rows is not None}
+            for part in range(parts):
+                yield {**whole, **{name: chunk[part] for name, chunk in cut.items()}}
 
     def _drifted(self) -> bool:
         """Whether the last epoch took the policy far enough from the proximal one to stop."""
-        target = self._config.kl_target
-        if target is None or self._config.learning_rate_schedule == "kl":
+        target = self.config.kl_target
+        if target is None or self.config.learning_rate_schedule == "kl":
             return False
         return self._mean_kl() > KL_STOP_FACTOR * target
 
     def _mean_kl(self) -> float:
-        return fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0
+        return mean(self.collective, fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0)
 
-    # --- the losses, for autograd and by hand ---------------------------------------------------------------
+    # --- the losses -----------------------------------------------------------------------------------------
 
-    def _policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> tuple[Tensor, Metrics]:
+    def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
+        """Return the clipped surrogate, as `OnPolicy.policy_loss`.
+
+        With kl_target, the metrics must have approx_kl. The outputs may have ratio_deviation, a scalar: the first of a
+        learning step is reported.
+        """
         log_ratio = log_prob - minibatch["proximal_log_prob"]
-        loss = clipped_surrogate(log_ratio, advantages, self._clip).mean()
-        return loss, self._noted(_metrics_of(log_ratio.detach(), self._clip))
+        loss = clipped_surrogate(log_ratio, advantages, self.clip).mean()
+        return LossResult(loss, *_metrics_of(log_ratio.detach(), self.clip))
 
-    def _analytic_policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[float, F32, Metrics]:
-        log_ratio = log_prob - rows["proximal_log_prob"]
-        loss, derivative, metrics = ppo_numpy.clipped_surrogate(log_ratio, advantages, self._clip)
-        return loss, derivative, self._noted(metrics)
-
-    def _value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
-        clip = self._config.value_clip
+    def value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
+        clip = self.config.value_clip
         if clip is None:
-            return super()._value_loss(values, minibatch)
+            return super().value_loss(values, minibatch)
         return clipped_value_loss(values, minibatch["proximal_value"], minibatch["value_target"], clip).mean()
 
-    def _analytic_value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
-        clip = self._config.value_clip
-        if clip is None:
-            return super()._analytic_value_loss(values, rows)
-        return ppo_numpy.clipped_value_loss(values, rows["proximal_value"], rows["value_target"], clip)
-
-    def _noted(self, metrics: Metrics) -> Metrics:
-        """Note the KL of the epoch; of the ratios' deviations from 1, report that of the first minibatch only."""
-        self._epoch_kl.append(metrics["approx_kl"])
-        reported = {name: value for name, value in metrics.items() if name != "ratio_deviation"}
-        if self._first:
-            reported["ratio_max_deviation_first"] = metrics["ratio_deviation"]
-            self._first = False
-        return reported
+    def after_update(self, result: LossResult) -> None:
+        if self.config.kl_target is not None:
+            self._epoch_kl.append(result.metrics["approx_kl"])
+        if self._first_deviation is None:
+            self._first_deviation = result.outputs.get("ratio_deviation")
 
     # --- after the updates ----------------------------------------------------------------------------------
 
     def finish(self, batch: Batch) -> dict[str, float]:
         metrics = super().finish(batch)
-        if metrics and self._config.learning_rate_schedule == "kl":
+        if metrics and self.config.learning_rate_schedule == "kl":
             self._adapt_rate()
+        if self._first_deviation is not None:
+            metrics["ratio_max_deviation_first"] = float(self._first_deviation)
         return metrics
 
-    def _ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
+    def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
         return {}  # each update has reported those of the target to the proximal policy
 
     def _adapt_rate(self) -> None:
         """Slow down above twice the KL target, speed up below half of it."""
-        kl, target = self._mean_kl(), self._config.kl_target or 0.0
+        kl, target = self._mean_kl(), self.config.kl_target or 0.0
         (low, high), rate = KL_RATE_RANGE, float(self._adapted_rate)
         if kl > 2 * target:
             self._adapted_rate[0] = max(low, rate / KL_RATE_FACTOR)
@@ -212,16 +205,16 @@ class PPO(OnPolicy[PPOConfig]):
         self._adapted_rate[0] = float(state["learning_rate"])
 
 
-def _metrics_of(log_ratio: Tensor, clip: float) -> dict[str, Tensor]:
-    """Return metrics of the ratios of the target to the proximal policy, [M]."""
+def _metrics_of(log_ratio: Tensor, clip: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return metrics of the ratios of the target to the proximal policy, [M], and outputs: their largest deviation."""
     ratio = log_ratio.exp()
     deviation = (ratio - 1).abs()
-    return {
+    metrics = {
         "approx_kl": approx_kl(log_ratio),
         "ratio_mean": ratio.mean(),
         "clip_fraction": (deviation > clip).float().mean(),
-        "ratio_deviation": deviation.max(),
     }
+    return metrics, {"ratio_deviation": deviation.max()}
 
 
 def _permuted(indices: Tensor, random: np.random.Generator) -> Tensor:

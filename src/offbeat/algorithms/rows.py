@@ -1,28 +1,74 @@
-"""What networks and losses are given of a prepared batch's rows, all of them or the few of a minibatch.
+"""Prepared batches, and what networks and losses are given of their rows: of all of them, or of a minibatch.
 
-Rows are counted as in [T * B], or [(T + 1) * B], time by time.
+Rows are counted as in [T * B], or [(T + 1) * B], time by time. A minibatch of M rows with a decision, and m rows
+without one, of which the critic alone learns:
+
+    observation         [M + m, inputs], normalised; encoded/LEAF [M + m, *seen] for each leaf with an encoder
+    action              [M, ...], as recorded
+    mask                [M, logits], if the env has action masks
+    proximal_log_prob   [M], of the policy at the start of the learning step; at max_lag = 0 of the policy that acted
+    advantage           [M]
+    value_target        [M + m], in units of the normalised return
+    proximal_value      [M + m], of the critic at the start of the learning step, in the same units
+    rows                where in `observation` the M rows are; None: all
+
+With a core, `observation` is [T * b, inputs], all rows of b columns; `rows` [M] and `valued` [M + m] say which rows the
+losses use, `initial_state` [b, state_size] and `resets` [T, b] what the core starts from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch
+from offbeat.algorithms.statistics import Statistics
 from offbeat.core.types import FRAME_AGE, Leaf
+from offbeat.losses.advantages import no_decision_rows
 from offbeat.models.policy_network import Remembered
 from offbeat.models.spec import PolicySpec
+from offbeat.models.tensor_inputs import flatten_tensors
 
 ENCODED = "encoded/"
 """What the name of a leaf that goes through an encoder begins with, in a prepared batch and its minibatches."""
 ROWS_AT_ONCE = 1024
 """Rows of images that are gathered, and looked at, together: all of a batch would take gigabytes."""
-_DECIDED = ("action", "mask", "proximal_log_prob", "advantage")
-"""What the policy's loss sees of a row, beside what the network makes of its observation; a mask where there is one."""
+_DECIDED = ("action", "proximal_log_prob", "advantage")
+"""What the policy's loss sees of a row, beside the network's outputs; and `mask`, if the env has action masks."""
 _VALUED = ("value_target", "proximal_value")
 """What the critic's loss sees of a row: also where there was no decision to make."""
+
+
+def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dict[str, Any]:
+    """Return what networks and estimators need of a batch of unrolls, before anything is computed by a network.
+
+    Returns:
+        observation [T + 1, B, inputs], normalised, and raw_observation, as it was; what is in an unroll's rows, [T, B,
+        ...]; no_decision [T, B], the rows without a decision; behavior_log_prob [T, B], and as proximal_log_prob the
+        same.
+    """
+    rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
+    if spec.mask:
+        rows["mask"] = batch[spec.mask][:-1]
+    raw = flatten_tensors(spec.vectors, batch)
+    behavior = batch["behavior_log_prob"][:-1]
+    core = {}
+    if spec.recurrent:
+        core = {"initial_state": batch["initial_state"], "resets": ~(batch["valid"] | batch["no_decision"])}
+    return {
+        **rows,
+        **encoded_leaves(spec, batch),
+        **core,
+        "raw_observation": raw,
+        "observation": statistics.normalized(raw),
+        "behavior_log_prob": behavior,
+        "proximal_log_prob": behavior,
+        "no_decision": no_decision_rows(rows["terminated"], rows["truncated"], rows["valid"]),
+    }
+
 
 # --- which rows ---------------------------------------------------------------------------------------------
 
@@ -33,9 +79,19 @@ def valid_rows(batch: Batch) -> Tensor:
     return valid
 
 
-def no_decision_in(batch: Batch) -> Tensor | None:
-    """Return where the rows without a decision are, [m]; None where there are none."""
-    return batch["no_decision"].flatten().nonzero().squeeze(1) if "no_decision" in batch else None
+def critic_rows(batch: Batch) -> Tensor | None:
+    """Return the rows without a decision, of which the critic alone learns, [m]; None where there are none."""
+    rows: Tensor = batch["no_decision"].flatten().nonzero().squeeze(1)
+    return rows if len(rows) else None
+
+
+def valued_rows(batch: Batch, valid: Tensor) -> Tensor:
+    """Return the rows that the critic learns from, [M + m]: the valid ones [M], then those without a decision."""
+    return _joined(valid, critic_rows(batch))
+
+
+def _joined(decided: Tensor, critic_only: Tensor | None) -> Tensor:
+    return decided if critic_only is None else torch.cat((decided, critic_only))
 
 
 def pieces(spec: PolicySpec, batch: Batch) -> list[slice]:
@@ -60,37 +116,44 @@ def seen(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor, dict[str,
     return batch["observation"].flatten(0, 1)[rows], encoded, remembered
 
 
-def targets_of(batch: Batch, decided: Tensor, valued: Tensor) -> dict[str, Tensor]:
+def targets_of(spec: PolicySpec, batch: Batch, decided: Tensor, valued: Tensor) -> dict[str, Any]:
     """Return what the losses are given: the policy's of rows [M], the critic's of these and more, [M + m]."""
     rows = len(batch["reward"])
-    taken = {name: batch[name][:rows].flatten(0, 1)[decided] for name in _DECIDED if name in batch}
+    taken = {name: batch[name][:rows].flatten(0, 1)[decided] for name in _decided(spec)}
     return taken | {name: batch[name][:rows].flatten(0, 1)[valued] for name in _VALUED}
 
 
-def minibatch_of_rows(
-    spec: PolicySpec, batch: Batch, order: Tensor, no_decision: Tensor | None = None
-) -> dict[str, Tensor]:
-    """Return the rows at `order` [M] of what a loss needs: one gather per array.
+def _decided(spec: PolicySpec) -> tuple[str, ...]:
+    return (*_DECIDED, "mask") if spec.mask else _DECIDED
 
-    Of `no_decision` rows, [m], the critic alone learns: they stand behind the others in what it needs, [M + m].
+
+def minibatch_of_rows(spec: PolicySpec, batch: Batch, decided: Tensor, critic_only: Tensor | None) -> dict[str, Any]:
+    """Return a minibatch, as the module says, with one gather per array.
+
+    Args:
+        spec: of the policy.
+        batch: as `OnPolicy.prepare` returns it.
+        decided: valid rows, [M].
+        critic_only: rows without a decision, [m], which come after the others in what the critic needs; None: the batch
+            has none.
     """
-    valued = order if no_decision is None else torch.cat((order, no_decision))
-    taken = targets_of(batch, order, valued)
+    valued = _joined(decided, critic_only)
+    taken = targets_of(spec, batch, decided, valued)
     taken["observation"] = batch["observation"][: len(batch["reward"])].flatten(0, 1)[valued]
     taken |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
-    return taken if no_decision is None else {**taken, "rows": torch.arange(len(order), device=order.device)}
+    taken["rows"] = torch.arange(len(decided), device=decided.device) if critic_only is not None else None
+    return taken
 
 
-def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
+def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Any]:
     """Return whole columns, of which the losses see the valid rows, [M]; the network sees all, [T * b, ...]."""
     rows = len(batch["reward"])
-    of_columns = {name: array[:, columns] for name, array in batch.items() if name in (*_DECIDED, *_VALUED, "reward")}
-    valid = batch["valid"][:, columns].flatten().nonzero().squeeze(1)
-    valued = valid
-    if "no_decision" in batch:
-        valued = torch.cat((valid, batch["no_decision"][:, columns].flatten().nonzero().squeeze(1)))
+    names = (*_decided(spec), *_VALUED, "reward", "valid", "no_decision")
+    of_columns = {name: batch[name][:, columns] for name in names}
+    valid = valid_rows(of_columns)
+    valued = valued_rows(of_columns, valid)
     return {
-        **targets_of(of_columns, valid, valued),
+        **targets_of(spec, of_columns, valid, valued),
         "observation": batch["observation"][:rows, columns].flatten(0, 1),
         **{name: batch[name].of_columns(columns, rows) for name in (ENCODED + leaf.name for leaf in spec.encoded)},
         "initial_state": batch["initial_state"][columns],

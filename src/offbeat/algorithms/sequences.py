@@ -17,22 +17,23 @@ SHARE_OF_WORST = 0.9
 """How much the largest error of a sequence counts for its priority, beside their mean: eta of R2D2, section 2.3."""
 
 
-def transitions_of(sampled: Batch) -> dict[str, Tensor]:
+def transitions_of(sampled: Batch, *, weighted: bool) -> dict[str, Tensor]:
     """Return where the M transitions of sequences are, and what there is to know of them without a network.
 
     Args:
         sampled: as `SequenceReplay.sample` returns it, with sequences of T rows.
+        weighted: whether sequences have weights, [B], as they do with priorities.
 
     Returns:
         rows and next_rows, [M]: of the transition, and of the value that follows it, among the T + 1 rows of B columns
-        each; column, [M]; and action, reward, discount and weight, [M, ...].
+        each; column, [M]; action, reward and discount, [M, ...]; and weight, [M], if they have any.
     """
     columns = sampled["valid"].shape[1]
     rows = sampled["valid"].flatten().nonzero().squeeze(1)
     column = rows % columns
     found = {"rows": rows, "next_rows": sampled["next"].flatten()[rows] * columns + column, "column": column}
     found |= {name: sampled[name].flatten(0, 1)[rows] for name in ("action", "reward", "discount")}
-    return found | ({"weight": sampled["weight"][column]} if "weight" in sampled else {})
+    return found | ({"weight": sampled["weight"][column]} if weighted else {})
 
 
 def walk(network: Network, minibatch: Minibatch, state: Tensor, burn_in: int) -> Tensor:

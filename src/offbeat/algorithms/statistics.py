@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from offbeat.core.types import Tree
+from offbeat.models.collective import Collective
 from offbeat.models.inputs import one_hot_inputs
-from offbeat.models.numpy_policy import OBSERVATION_CLIP
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
+from offbeat.models.tensor_inputs import normalized
 
 
 class Statistics:
@@ -37,15 +38,20 @@ class Statistics:
         """Return observations [..., inputs] as the networks see them."""
         if not self._of_observations:
             return observation
-        clip = float(OBSERVATION_CLIP)
-        return ((observation - self._mean) * self._scale).clamp_(-clip, clip)
+        return normalized(observation, self._mean, self._scale)
 
-    def update(self, observations: Tensor, returns: Tensor) -> None:
-        """Take in raw observations [M, inputs] and returns [M] in units of reward, and fix what comes next."""
+    def update(self, observations: Tensor, returns: Tensor, collective: Collective) -> None:
+        """Take in raw observations [M, inputs] and returns [M] in units of reward, and fix what comes next.
+
+        Args:
+            observations: of this learner.
+            returns: of this learner.
+            collective: all learners, whose rows are taken in too.
+        """
         if self._of_observations:
-            self._observations.update(observations.cpu().numpy())
+            self._observations.update(observations.cpu().numpy(), collective)
         if self._of_returns:
-            self._returns.update(returns.cpu().numpy()[:, None])
+            self._returns.update(returns.cpu().numpy()[:, None], collective)
         self._fix()
 
     def _fix(self) -> None:

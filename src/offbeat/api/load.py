@@ -17,9 +17,8 @@ from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Name, build, in_short
 from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
-from offbeat.envs.encoding import action_encoder, apart
-from offbeat.models.numpy_policy import ActingPolicy
-from offbeat.models.policies import make_policy
+from offbeat.envs.actions import action_encoder, split_columns
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
 from offbeat.models.spec import ENCODERS as OUR_ENCODERS
 from offbeat.models.spec import PolicySpec
@@ -94,7 +93,7 @@ class LoadedPolicy:
         action = policy.greedy(seen, state) if random is None else policy.act(seen, random, state).action
         spec = self.policy.spec.action
         chosen = self.encode(action)
-        return _single(next(iter(apart(spec, chosen)))) if single else chosen
+        return _single(next(iter(split_columns(spec, chosen)))) if single else chosen
 
     def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
         """Return the leaves that the policy is given, [N, *shape], and whether the observation was that of one env.

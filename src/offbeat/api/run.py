@@ -13,14 +13,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from offbeat.config.config import Config
-from offbeat.core.caller_state import may_be_nicer
+from offbeat.core.caller_state import may_raise_niceness
 from offbeat.core.errors import ConfigError
-from offbeat.core.threads import place
+from offbeat.core.threads import set_affinity
 from offbeat.metrics.progress import About, Progress
 from offbeat.run_directory import versions
 from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
 from offbeat.runtime.signals import StopSignals, TooLate
-from offbeat.tracking.tracker import begin as begin_tracking
+from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
     from offbeat.metrics.sinks import Line, Sink
@@ -141,7 +141,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
     with ExitStack() as closing:
         closing.callback(context.progress.close, "")
         context.progress.start(_about(context))
-        tracker = begin_tracking(context.config, context.directory, context.notify, context.metrics_size)
+        tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)
         if tracker is not None:
             closing.callback(tracker.close)
         warn = Seldom(context.notify)
@@ -208,13 +208,13 @@ def _record_versions(directory: RunDirectory) -> None:
 def _place_learner(context: RunContext) -> None:
     """Pin this thread, and make it nicer, as the settings say."""
     cores, nice = context.config.runtime.learner_cores, context.config.runtime.learner_nice
-    if nice is not None and not may_be_nicer():
+    if nice is not None and not may_raise_niceness():
         context.notify(
             f"learner_nice is {nice}, but this system would not let it be put back when the run ends, so the learner "
             "stays as it is: train with the command line, in a process of its own"
         )
         nice = None
-    place(cores, nice)
+    set_affinity(cores, nice)
 
 
 # --- who is told --------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
         return config, ""
     view.message("measuring what acting and learning cost here, to choose the number of actors")
     import_modules(config.run.imports)
-    caller.remember_thread_counts()
+    caller.save_thread_counts()
     from offbeat.tuning.auto_layout import with_measured_topology
 
     with notifying_if_slow(f"measuring {config.run.env}", view.message):
@@ -193,7 +193,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
 def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
     """Check what can be checked before any work starts, and make the learner's side, or what workers share."""
     import_modules(config.run.imports)
-    caller.remember_thread_counts()
+    caller.save_thread_counts()
     limit(config.blas_threads)
     keep_freed_memory()
     with notifying_if_slow(f"trying {config.run.env}", view.message):
@@ -215,7 +215,7 @@ def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] 
 
 def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
     """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
-    from offbeat.algorithms.analytic import autograd_notice
+    from offbeat.algorithms import fast_paths
     from offbeat.runtime.saved_state import misfits_refused
 
     statistics = None
@@ -227,7 +227,7 @@ def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str
         loop.start(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
     warnings = parts.config.settings.warnings(parts.config.run.steps)
-    notice = autograd_notice(type(parts.algorithm))
+    notice = fast_paths.autograd_notice(parts.algorithm)
     return "; ".join(filter(None, (origin, reason, warnings, notice)))
 
 

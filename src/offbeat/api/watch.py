@@ -5,24 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from offbeat.api.load import LoadedPolicy, Trained
-from offbeat.config.curriculum import parameters
-from offbeat.config.env import EVALUATION_STEPS, EnvConfig, family_of
+from offbeat.config.env import EVALUATION_STEPS
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, OffbeatError
-from offbeat.core.types import INFO_MASK, Tree
-from offbeat.envs.contract import Envs, Outcome
-from offbeat.envs.limits import Limits
-from offbeat.envs.make import make_envs, registered
-from offbeat.envs.progress import progress_setters
-from offbeat.envs.sources import make_scalar, mujoco_warnings_once
+from offbeat.core.types import INFO_MASK
+from offbeat.envs.contract import EPISODE_START
+from offbeat.envs.make import adapter_of
 
 DEFAULT_FPS = 30
 
@@ -82,7 +74,7 @@ class _Episode:
             self.total += float(reward)
             self.length += 1
             self.ended = bool(terminated or truncated)
-            if info.get(BEGINS):
+            if info.get(EPISODE_START):
                 self._policy.reset()
             yield self._drawn(self._env.render)
 
@@ -100,71 +92,10 @@ class _Episode:
             raise _cannot_draw(self._policy.trained.env, error) from error
 
 
-class _Game:
-    """One column of Atari as a single env. What is drawn comes from a second emulator, which is played alike."""
-
-    def __init__(self, env_id: str, settings: EnvConfig) -> None:
-        single = replace(settings, frame_stack=1)  # the policy stacks them itself
-        self._make = partial(make_envs, env_id, 1, role="watch", settings=single)
-        self._emulators: list[Envs] = []
-        self.metadata = {"render_fps": FRAMES_PER_SECOND // (settings.completed(env_id).frame_skip or 1)}
-
-    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
-        self._emulators = [self._make(seed=seed), self._make(seed=seed, kwargs=_IN_COLOUR)]
-        observation, self._drawn = (_only(envs.reset()) for envs in self._emulators)
-        return observation, {}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Play a decision, and after a lost life the reset row too: `info` then says that an episode begins."""
-        outcome = self._play(action)
-        reward, over, begins = outcome.reward[0], outcome.ended[0], False
-        if outcome.terminated[0] and not over:
-            begins, outcome = True, self._play(action)
-            reward, over = reward + outcome.reward[0], outcome.ended[0]
-        return _only(outcome.observation), float(reward), bool(over), False, {BEGINS: begins}
-
-    def _play(self, action: int) -> Outcome:
-        for envs in self._emulators:
-            envs.send(np.array([action]))
-        seen, drawn = (envs.recv() for envs in self._emulators)
-        self._drawn = _only(drawn.observation)
-        return seen
-
-    def render(self) -> Any:
-        return self._drawn[0].copy()
-
-    def close(self) -> None:
-        for envs in self._emulators:
-            envs.close()
-
-
-FRAMES_PER_SECOND = 60
-"""Of the console."""
-BEGINS = "begins"
-_IN_COLOUR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
-
-
-def _only(leaves: Tree) -> Any:
-    """Return the only leaf of the only column."""
-    (leaf,) = leaves.values()
-    return leaf[0].copy()
-
-
 def _make(trained: Trained, render_mode: str) -> Any:
     env_id = trained.env
-    if family_of(env_id):
-        if render_mode == "human":
-            raise ConfigError(f"{env_id} has no window here: pass --video FILE.mp4")
-        return _Game(env_id, trained.env_config)
-    if env_id.startswith("envpool:"):
-        raise ConfigError(f"{env_id} cannot be drawn: EnvPool renders nothing; train on the Gymnasium id to watch")
     try:
-        entry = registered(env_id)
-        with mujoco_warnings_once(entry):
-            env = make_scalar(entry, {"render_mode": render_mode}, Limits(trained.env_config.max_episode_steps))
-        for set_progress in progress_setters([env], parameters(trained.env_config.curriculum), env_id):
-            set_progress(1.0)  # the task as it is in the end
-        return env  # noqa: TRY300 - whatever goes wrong is told alike
+        return adapter_of(env_id).make_renderable(env_id, trained.env_config, render_mode)
     except OffbeatError:
         raise
     except Exception as error:

@@ -16,9 +16,9 @@ def main() -> NoReturn:
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         from offbeat.cli.main import run
-        from offbeat.core.caller_state import own_process
+        from offbeat.core.caller_state import declare_own_process
 
-        own_process()
+        declare_own_process()
         code = run(sys.argv[1:])
         _ignore_signals()
     except KeyboardInterrupt:

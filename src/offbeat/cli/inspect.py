@@ -33,7 +33,7 @@ class Check:
         with busy(f"stepping {self.env}"):
             findings = check_env(self.env)
         for finding in findings:
-            print(f"{finding.severity}: {finding.seen}\n  {finding.remedy}")
+            print(f"{finding.severity}: {finding.problem}\n  {finding.remedy}")
         errors = sum(finding.severity == "error" for finding in findings)
         warnings = len(findings) - errors
         print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: good")

@@ -27,7 +27,7 @@ class Plot:
 
     def run(self) -> int:
         from offbeat.plots.curves import plot_runs
-        from offbeat.plots.directories import runs_of
+        from offbeat.plots.runs import runs_of
 
         if not self.runs:
             raise ConfigError("no run was given: run offbeat plot RUN, a directory that `offbeat train` made")

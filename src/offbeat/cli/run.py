@@ -15,7 +15,7 @@ from offbeat.cli.train import PROGRESS, ProgressKind
 from offbeat.cli.trusting import Imports
 
 if TYPE_CHECKING:
-    from offbeat.experiments.experiment import Ended, Experiment
+    from offbeat.experiments.experiment import Experiment, ExperimentResult
 
 COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.session import main; main()")
 """What is typed for `offbeat` to begin a session: it ends when this process does."""
@@ -77,9 +77,9 @@ def _print_plan(experiment: Experiment, jobs: int) -> None:
     words = {"new": "begin", "lost": "begin anew", "unfinished": "go on", "finished": "leave alone"}
     for trial in experiment.trials:
         for session in experiment.sessions(trial):
-            standing = session.standing()
-            print(f"{session.name}: {words[standing]}")
-            if standing != "finished":
+            status = session.status_on_disk()
+            print(f"{session.name}: {words[status]}")
+            if status != "finished":
                 print(f"  offbeat {shlex.join(session.arguments())}")
     known = len(experiment.trials) * len(experiment.spec.seeds)
     if known < experiment.total:
@@ -87,7 +87,7 @@ def _print_plan(experiment: Experiment, jobs: int) -> None:
     print(f"{experiment.total} sessions, {jobs} at a time, in {experiment.directory.path}")
 
 
-def _report(ended: Ended, path: Path, again: str) -> None:
+def _report(ended: ExperimentResult, path: Path, again: str) -> None:
     """Say how an experiment ended and what to type next."""
     from offbeat.metrics.text import figure
 

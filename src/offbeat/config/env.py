@@ -68,7 +68,7 @@ class EnvConfig:
         return replace(self, **missing)
 
     def _require_meaning(self, env_id: str, implied: EnvConfig) -> None:
-        if implied is not ANY or env_id.startswith(ENVPOOL):  # of EnvPool's envs, only EnvPool knows
+        if implied is not ANY or adapter_prefix(env_id):  # the adapter itself refuses what it does not support
             return
         for key in ATARI_ONLY:
             if (given := getattr(self, key)) is not None:
@@ -95,8 +95,11 @@ def _is_key(name: str) -> bool:
     return all(name.split("/"))
 
 
-ENVPOOL = "envpool:"
-"""The prefix of EnvPool's ids."""
+ADAPTERS = {
+    "": "offbeat.envs.adapters.gymnasium.adapter",
+    "envpool:": "offbeat.envs.adapters.envpool",
+}
+"""Prefix of an env's id -> module with the adapter of that library (see `offbeat.envs.contract.Adapter`)."""
 EVALUATION_STEPS = 27_000
 """Env steps after which an evaluation cuts an episode, if nothing else is asked for: the limit of Atari's games. A
 policy whose episode never ends would be evaluated for ever."""
@@ -139,6 +142,11 @@ FAMILIES = {
     "atari-sticky": (r"(\w+:)?ALE/\w+-v5", STICKY),
 }
 """Families of envs: name -> the ids that belong to it, and what they imply."""
+
+
+def adapter_prefix(env_id: str) -> str:
+    """Return the prefix of an env's id that names its adapter; '' for an id of Gymnasium."""
+    return next((prefix for prefix in ADAPTERS if prefix and env_id.startswith(prefix)), "")
 
 
 def family_of(env_id: str) -> str | None:

@@ -23,11 +23,10 @@ from typing import Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
+from offbeat.config.env import adapter_prefix
 from offbeat.config.registry import accept, import_found, is_accepted
 from offbeat.core.errors import ConfigError
 
-ADAPTER = "envpool:"
-"""The prefix of ids that offbeat's own adapter takes: it names no module."""
 HOW = "pass --trust-code (in Python trust_code=True)"
 FLAG = "--trust-code"
 
@@ -47,7 +46,7 @@ class Code:
     def places(self) -> dict[str, str]:
         """What is named by its place, by what it is to be."""
         named = {"env": self.env, "algorithm": self.algorithm, "encoder": self.encoder}
-        return {kind: place for kind, place in named.items() if ":" in place and not place.startswith(ADAPTER)}
+        return {kind: place for kind, place in named.items() if ":" in place and not adapter_prefix(place)}
 
     def __str__(self) -> str:
         modules = [f"import {module}" for module in self.imports]

@@ -1,4 +1,4 @@
-"""What everything else stands on, and what imports nothing else of offbeat: records, errors, random streams, the pace.
+"""The base of all other packages: specs, errors, random streams, the pace. It imports nothing else of offbeat.
 
-Read `types.py` first (env, action and field specs, the policy), then `pace.py`, the idea of the library.
+Read `types.py` first (specs of envs, actions and fields; the policy), then `pace.py`, the main idea of the library.
 """

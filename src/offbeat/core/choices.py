@@ -1,4 +1,4 @@
-"""Choices of one or more components, side by side, in NumPy: one-hot, drawn evenly, allowed or not."""
+"""Choices of one or more components, concatenated, in NumPy: one-hot encoding, sampling and masks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 Choices = tuple[int, ...]
-"""How many choices each component has."""
+"""Number of choices of each component."""
 
 
 @cache
 def firsts(choices: Choices) -> NDArray[np.intp]:
-    """Return where each component's choices begin among those of all side by side, [components]."""
+    """Return the index of each component's first choice among the concatenated choices, [components]."""
     return np.cumsum((0, *choices[:-1]), dtype=np.intp)
 
 
 def write_one_hot(numbers: NDArray[Any], choices: Choices, out: NDArray[np.float32]) -> None:
-    """Write choices [N, components], counted from 0, as a 1 among zeros each: [N, sum(choices)]."""
+    """Write choices [N, components], counted from 0, as concatenated one-hot vectors [N, sum(choices)]."""
     out[...] = 0
     out[np.arange(len(numbers))[:, None], numbers + firsts(choices)] = 1
 
@@ -27,13 +27,13 @@ def write_one_hot(numbers: NDArray[Any], choices: Choices, out: NDArray[np.float
 def draw_choices(
     choices: Choices, rows: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Draw evenly among the choices of each component, or among the allowed ones; return [rows, components].
+    """Sample uniformly from the (allowed) choices of each component; return [rows, components].
 
     Args:
-        choices: of each component.
-        rows: how many draws.
-        random: draws them.
-        mask: [rows, sum(choices)], with something allowed in each component; None: everything is.
+        choices: Number of choices of each component.
+        rows: Number of samples.
+        random: Generator to sample with.
+        mask: Allowed choices, [rows, sum(choices)], at least one per component; None allows all.
     """
     if mask is None:
         return random.integers(0, choices, (rows, len(choices)), dtype=np.int64)
@@ -45,6 +45,6 @@ def draw_choices(
 
 
 def allows_each(mask: NDArray[np.bool_], choices: Choices) -> NDArray[np.bool_]:
-    """Return whether a mask [N, sum(choices)] allows some choice of each component, [N, components]."""
-    some: NDArray[np.bool_] = np.logical_or.reduceat(mask, firsts(choices), axis=1)
-    return some
+    """Return whether a mask [N, sum(choices)] allows any choice of each component, [N, components]."""
+    allowed: NDArray[np.bool_] = np.logical_or.reduceat(mask, firsts(choices), axis=1)
+    return allowed

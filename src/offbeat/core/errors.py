@@ -1,7 +1,7 @@
-"""The errors that a user meets, and what is shown of those in their own code.
+"""The errors that users see, and the tracebacks of errors in their own code.
 
-Each message says what was given, what is expected and what to type. Below it stands the traceback of the user's code,
-without our lines that called it; the log has the whole.
+Each message says what was given, what is expected, and what to pass instead. It is followed by the traceback of the
+user's code, without the frames of offbeat; the log has the complete traceback.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ _CALLERS = (
     *(str(Path(__file__).parents[1]), "<frozen importlib", "/importlib/__init__.py"),
     *("/gymnasium/wrappers/", "/gymnasium/envs/registration.py"),
 )
-"""Parts of the paths of files whose code calls that of the user."""
+"""Parts of the paths of files whose frames are omitted."""
 
 
 class OffbeatError(Exception):
-    """Base of all errors that are told to the user without a traceback."""
+    """Base class of all errors that the user sees without a traceback."""
 
     exit_code = 1
 
 
 class ConfigError(OffbeatError):
-    """Bad input, found before any work starts."""
+    """Invalid input, found before any work starts."""
 
     exit_code = 2
 
 
 class RunFailed(OffbeatError):
-    """A run that had begun could not go on."""
+    """A running training failed."""
 
 
 class Closed(OffbeatError):
-    """The gate has been closed: the run is ending, and no more is to be acted."""
+    """The gate is closed: the run is ending, and actors stop."""
 
 
 class EnvFailed(RunFailed):
-    """An env raised, or returned something that breaks the contract, while it was being stepped."""
+    """An env raised an exception, or violated the contract, while it was stepped."""
 
 
 class ChildTraceback(Exception):
-    """The whole traceback of what ended a child process: the cause of the error that says so."""
+    """The complete traceback of the error that ended a child process. It is the cause of the reported error."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -58,15 +58,15 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], remedy: str) -> ConfigError:
-    """Return the error for a name that is not known, with the nearest one that is."""
+    """Return the error for an unknown name, with the nearest known name."""
     return ConfigError(f"unknown {kind} {name!r}.{suggestion(name, known)} {remedy}")
 
 
-# --- errors in code of the user's ------------------------------------------------------------------------------
+# --- errors in the user's code --------------------------------------------------------------------------------
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback of an error from the first line on that is not offbeat's; '' where all lines are."""
+    """Return the traceback of an error from the first frame outside of offbeat on; '' if there is none."""
     whole = traceback.TracebackException.from_exception(error)
     frames = list(whole.stack)
     while frames and any(part in frames[0].filename for part in _CALLERS):
@@ -76,14 +76,14 @@ def user_traceback(error: BaseException) -> str:
 
 
 def with_traceback_of(error: E, cause: BaseException) -> E:
-    """Add the user's part of a cause's traceback to an error that says in words what happened."""
+    """Add the user's part of a cause's traceback to an error, as a note."""
     if text := user_traceback(cause):
         error.add_note(text)
     return error
 
 
 def with_notes_of(error: E, other: BaseException) -> E:
-    """Add to an error what there is to read beside another, in whose place it is raised."""
+    """Add the notes (or the user's traceback) of another error to the error that replaces it."""
     notes = getattr(other, "__notes__", [])
     for note in notes or ([] if isinstance(other, OffbeatError) else filter(None, [user_traceback(other)])):
         error.add_note(note)
@@ -91,11 +91,11 @@ def with_notes_of(error: E, other: BaseException) -> E:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the words of an error, and what there is to read beside it below."""
+    """Return the message of an error, with its notes on the next lines."""
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
 def explained(error: BaseException) -> str:
-    """Return the kind and the words of an error in the first line, and what there is to read beside it below."""
+    """Return the type and the message of an error, with its notes on the next lines."""
     first = f"{type(error).__name__}: {error}"
     return "\n".join([first, *getattr(with_notes_of(Exception(), error), "__notes__", [])])

@@ -33,7 +33,7 @@ _WORDS = {
 
 
 class Check:
-    """What a value must be beside its type; stands in an `Annotated`, and says in words what it asks for."""
+    """A condition on a value, in addition to its type. It is used in `Annotated`; `str` describes it."""
 
     def refuses(self, value: Any) -> bool:
         """Whether a value of the right type is not accepted."""
@@ -67,7 +67,7 @@ class Bound(Check):
 
 @dataclass(frozen=True)
 class Words(Check):
-    """Text of printable characters, at most so many: what is printed to a terminal cannot command it."""
+    """Printable text of limited length, which cannot contain terminal control codes."""
 
     most: int = 1000
 
@@ -80,7 +80,7 @@ class Words(Check):
 
 @dataclass(frozen=True)
 class Among(Check):
-    """One of some words."""
+    """One of several words."""
 
     words: tuple[str, ...]
 
@@ -142,7 +142,7 @@ def _hints_of(config: Any) -> dict[str, Any]:
 
 
 def describe(hint: Any) -> str:
-    """Say in words what a field accepts."""
+    """Return a description of the values that a field accepts."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return " ".join([describe(args[0]), *(str(check) for check in args[1:] if isinstance(check, Check))])
@@ -158,16 +158,16 @@ def describe(hint: Any) -> str:
 
 
 def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
-    """Return `value` (text, or what TOML or JSON gave) as the hint wants it.
+    """Return `value` (text, or what TOML or JSON gave) converted to the type `hint`.
 
     Args:
-        name: of the field.
-        value: what was given.
-        hint: what the field accepts.
-        remedy: what to do about a bad value; by default, to pass another.
+        name: Name of the field, for messages.
+        value: Value to convert.
+        hint: Type of the field.
+        remedy: End of the message for an invalid value; by default it suggests to pass another one.
 
     Raises:
-        ConfigError: it cannot be read so, or lies outside its bounds.
+        ConfigError: the value has another type, or violates a condition.
     """
     try:
         return _read(value, hint)
@@ -177,7 +177,7 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
 
 
 def in_short(value: object, most: int = 600) -> str:
-    """Return what a value looks like, cut off where that is long."""
+    """Return the repr of a value, truncated if it is long."""
     try:
         text = repr(value)
     except ValueError:  # Python does not spell out whole numbers of thousands of digits
@@ -284,10 +284,10 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
     """Build a config from values by field name, each read and checked.
 
     Args:
-        config: a dataclass.
-        values: a table, by the names of its fields.
-        where: the values stand.
-        remedy: what to do about a bad value; by default, to pass another.
+        config: Dataclass of the config.
+        values: Table, by the names of the fields.
+        where: Source of the values, for messages.
+        remedy: End of the message for an invalid value; by default it suggests to pass another one.
 
     Raises:
         ConfigError: an unknown key (the nearest is suggested), a missing one or a bad value.

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and lie on the disk when that is done."""
+"""Replaces files atomically, and syncs them to the disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Return when the content of a file, or the entries of a folder, are on the disk.
+    """Sync the content of a file, or the entries of a folder, to the disk.
 
     Raises:
         OSError: they could not be written.
@@ -21,10 +21,10 @@ def sync(path: Path) -> None:
 
 
 def stage(path: Path, content: bytes, *, synced: bool = True) -> Path:
-    """Write what is to replace `path` to a file beside it, and return that file: renaming it needs no more room.
+    """Write the new content of `path` to a file in the same folder; return its path, to be renamed.
 
     Raises:
-        OSError: it could not be written; nothing is left of it.
+        OSError: the file could not be written. It is removed.
     """
     staged = path.with_name(f".{path.name}.new")
     try:
@@ -39,12 +39,12 @@ def stage(path: Path, content: bytes, *, synced: bool = True) -> Path:
 
 
 def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
-    """Write a file, or replace it in one step: a reader finds the old content or the new one.
+    """Write or replace a file atomically: readers find the old content or the new one.
 
-    So it is after a crash of the system too, and what was written is not lost by it, if it is `synced`.
+    If `synced`, this also holds after a crash of the system, and the new content is not lost.
 
     Raises:
-        OSError: it could not be written; what was there before is untouched.
+        OSError: the file could not be written. The old content is unchanged.
     """
     stage(path, content, synced=synced).replace(path)
     if synced:

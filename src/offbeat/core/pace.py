@@ -1,14 +1,14 @@
-"""The pace: who may start, and when. The one idea of offbeat, in two small pure objects.
+"""The pace: a scheduler that decides when acting and learning may start. It is the main idea of offbeat.
 
-All acting is cut into **tickets**, numbered 0, 1, 2, ... in one total order; ticket k belongs to actor
-``k % actors``. All learning is cut into **learning steps**, numbered likewise. A pace answers two questions:
+All acting is divided into **tickets**, numbered 0, 1, 2, ... in one total order; ticket k belongs to actor
+``k % actors``. All learning is divided into **learning steps**, numbered in the same way. A pace answers two questions:
 
-* *act*: how much learning must be finished before ticket k may begin?
-* *learn*: how much acting must be committed before learning step j may begin?
+* *act*: how many learning steps must be finished before ticket k may start?
+* *learn*: how many tickets must be committed before learning step j may start?
 
-Progress is told by two counters, ``acted`` (tickets 0 .. acted-1 are all committed) and ``learned`` (learning
-steps 0 .. learned-1 are all finished). Nothing here waits, counts or allocates: a runtime enforces the pace,
-and the bound on policy lag, the exact update ratio and the safety of the slots all follow from it.
+Progress is measured by two counters, ``acted`` (tickets 0 .. acted-1 are all committed) and ``learned`` (learning
+steps 0 .. learned-1 are all finished). The classes here are pure: a runtime enforces
+the pace. The bound on policy lag, the exact update ratio and the safety of the slots follow from it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from offbeat.core.errors import ConfigError
 
 
 class Pace(Protocol):
-    """What a runtime asks. Tickets and learning steps count from 0."""
+    """The interface that runtimes use. Tickets and learning steps count from 0."""
 
     def tickets_of(self, step: int) -> range:
         """The tickets that learning step `step` takes in."""
         ...
 
     def learned_before_act(self, ticket: int) -> int:
-        """Learning steps that must be finished before `ticket` may begin: the version an exact run acts with."""
+        """Learning steps that must be finished before `ticket` may start: the version that an exact run acts with."""
         ...
 
     def acted_before_learn(self, step: int) -> int:
@@ -36,25 +36,25 @@ class Pace(Protocol):
         ...
 
     def may_act(self, ticket: int, learned: int) -> bool:
-        """Whether `ticket` may begin while `learned` steps are finished."""
+        """Whether `ticket` may start while `learned` steps are finished."""
         ...
 
     def pause_ticket(self, learned: int) -> int:
-        """The first ticket that cannot yet have been allowed while `learned` steps are finished.
+        """The first ticket that cannot have started while `learned` steps are finished.
 
-        Holding acting there before step `learned` finishes brings the run to quiescence: every ticket below
-        is acted and learned, and none is begun beyond it.
+        If acting is paused there before step `learned` finishes, all tickets below it are acted and learned, and none
+        from it on is started.
         """
         ...
 
     @property
     def in_flight(self) -> int:
-        """Tickets that can be acted or learned from at one time."""
+        """Maximum number of tickets that are acted or learned from at one time."""
         ...
 
     @property
     def versions(self) -> int:
-        """Versions of the weights that some ticket in flight may still ask for."""
+        """Number of versions of the weights that tickets in flight may need."""
         ...
 
 
@@ -62,9 +62,9 @@ class Pace(Protocol):
 class OnPolicyPace:
     """Batches of unrolls, each learned once, at most ``max_lag`` learning steps behind.
 
-    Learning step j consumes the tickets of batch j, which are [j S, (j + 1) S). A ticket of batch b may begin
+    Learning step j consumes the tickets of batch j, which are [j S, (j + 1) S). A ticket of batch b may start
     once b - D learning steps are finished, so the weights that act are at most D learning steps older than
-    the weights that learn. D = 0 is the synchronous order, D = 1 overlaps one batch with one learning step.
+    the weights that learn. D = 0 is synchronous, D = 1 overlaps one batch with one learning step.
     """
 
     unrolls_per_batch: int
@@ -79,9 +79,7 @@ class OnPolicyPace:
                 "pass --set unrolls_per_batch=1 or more"
             )
         if self.max_lag < 0:
-            raise ConfigError(
-                f"max_lag is {self.max_lag}, but learning steps cannot lie in the future: pass --max-lag 0 or more"
-            )
+            raise ConfigError(f"max_lag is {self.max_lag}, but it cannot be negative: pass --max-lag 0 or more")
 
     def batch_of(self, step: int) -> int:
         """The batch that learning step ``step`` consumes."""
@@ -119,18 +117,18 @@ class OnPolicyPace:
         return self.max_lag + 1
 
     def slot(self, ticket: int) -> int:
-        """The slot that ``ticket`` writes to: as many are needed as tickets can be in flight."""
+        """The slot that ``ticket`` writes to. There are `in_flight` slots."""
         return ticket % self.in_flight
 
 
 @dataclass(frozen=True)
 class ReplayPace:
-    """Updates held to an exact ratio of the valid transitions inserted, and actors to a bounded lead.
+    """An exact ratio of updates to valid transitions, and a maximum number of tickets that actors are ahead.
 
-    Learning step j takes in ticket j, and then makes the updates that it makes due: as many as were not made yet of
-    due(V), with V the valid transitions in tickets 0 .. j. That may be none, as in the warm-up, or many. Ticket k may
-    begin once learning steps 0 .. k - G - 1 are finished. So the learner is never ahead of the ratio, the actors are
-    never more than G tickets ahead of it, and after V transitions exactly floor(r (V - W)) updates have been made.
+    Learning step j takes in ticket j and then makes all updates that are due: due(V) minus those already made, where V
+    is the number of valid transitions in tickets 0 .. j. Ticket k may start once learning steps 0 .. k - G - 1 are
+    finished. So after V transitions exactly floor(r (V - W)) updates have been made, and actors are at most G tickets
+    ahead.
     """
 
     utd_ratio: Fraction
@@ -140,7 +138,7 @@ class ReplayPace:
     max_ahead: int
     """G, in tickets."""
     sample_needs: int = 1
-    """Valid transitions that the first sample cannot do without."""
+    """Minimum number of valid transitions for the first sample."""
 
     def __post_init__(self) -> None:
         if self.utd_ratio <= 0:
@@ -150,8 +148,7 @@ class ReplayPace:
             )
         if self.max_ahead < 0:
             raise ConfigError(
-                f"max_ahead is {self.max_ahead}, but actors cannot be held behind the updates that their own "
-                "transitions make due: pass --set max_ahead=0 or more"
+                f"max_ahead is {self.max_ahead}, but it cannot be negative: pass --set max_ahead=0 or more"
             )
         if self.warmup < self.sample_needs:
             raise ConfigError(

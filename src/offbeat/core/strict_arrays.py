@@ -1,7 +1,7 @@
-"""Reads arrays that somebody else may have written: all is checked before memory is taken for them.
+"""Reads arrays from untrusted safetensors files: sizes are checked before memory is allocated.
 
-A file is in safetensors' format: eight bytes with the length of the header, little-endian; the header, JSON: name ->
-dtype, shape, data_offsets; the arrays in C order, without gaps. It cannot name code, nor can JSON.
+The format: eight bytes with the length of the header, little-endian; the header as JSON, name -> dtype, shape,
+data_offsets; the arrays in C order, without gaps. A file cannot contain code.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from offbeat.core.types import Tree
 
 LENGTH_BYTES = 8
 LONGEST_HEADER = 100_000_000
-"""Bytes, as in safetensors' own reader."""
+"""Maximum size in bytes, as in the safetensors library."""
 KINDS = {
     "BOOL": "?", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I8": "i1", "I16": "<i2", "I32": "<i4",
     "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
 """Names of dtypes in safetensors' header."""
 METADATA = "__metadata__"
-"""A header's entry that is no array; other programs write it."""
+"""Entry of a header that is not an array. Other programs write it."""
 
 
 def read_arrays(path: Path) -> Tree:
@@ -33,11 +33,11 @@ def read_arrays(path: Path) -> Tree:
 
 
 def map_arrays(path: Path) -> Tree:
-    """Return read-only views on the arrays of a safetensors file.
+    """Return read-only views of the arrays in a safetensors file.
 
     Raises:
-        OSError: it cannot be read.
-        Unreadable: its header is none, or does not describe what follows it.
+        OSError: the file cannot be read.
+        Unreadable: the header is invalid, or does not match the data.
     """
     size = require_regular(path)
     with path.open("rb") as file:
@@ -47,23 +47,23 @@ def map_arrays(path: Path) -> Tree:
         entries = parse_object(file.read(length))
         data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[LENGTH_BYTES + length :]
     entries.pop(METADATA, None)
-    places = {name: _place(name, entry) for name, entry in entries.items()}
-    _require_no_gaps(sorted(place[2:] for place in places.values()), len(data))
-    return {name: data[begin:end].view(kind).reshape(shape) for name, (kind, shape, begin, end) in places.items()}
+    spans = {name: _span_of(name, entry) for name, entry in entries.items()}
+    _require_no_gaps(sorted(span[2:] for span in spans.values()), len(data))
+    return {name: data[begin:end].view(kind).reshape(shape) for name, (kind, shape, begin, end) in spans.items()}
 
 
-def _place(name: str, entry: object) -> tuple[str, list[int], int, int]:
-    """Return the dtype, shape, begin and end of an array, whose header's entry is checked."""
+def _span_of(name: str, entry: object) -> tuple[str, list[int], int, int]:
+    """Return the dtype, shape, start and end of an array, after checking its entry in the header."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise Unreadable(f"has a header that does not describe {name[:100]!r}")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not (isinstance(kind, str) and kind in KINDS):
-        raise Unreadable(f"has {name[:100]!r} in a dtype that is not known")
+        raise Unreadable(f"has {name[:100]!r} in an unknown dtype")
     if not (_are_sizes(shape) and len(shape) <= 32 and _are_sizes(offsets) and len(offsets) == 2):
-        raise Unreadable(f"has {name[:100]!r} in a shape, or at a place, that cannot be")
+        raise Unreadable(f"has {name[:100]!r} with an invalid shape or position")
     begin, end = offsets
     if end - begin != prod(shape) * np.dtype(KINDS[kind]).itemsize:
-        raise Unreadable(f"has {name[:100]!r} in a shape that is not that of its bytes")
+        raise Unreadable(f"has {name[:100]!r} in a shape that does not match its size")
     return KINDS[kind], shape, begin, end
 
 
@@ -71,8 +71,8 @@ def _are_sizes(values: object) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**48 for value in values)
 
 
-def _require_no_gaps(places: list[tuple[int, int]], size: int) -> None:
+def _require_no_gaps(spans: list[tuple[int, int]], size: int) -> None:
     """Refuse arrays that overlap, leave gaps or lie outside of the data."""
-    ends = [0, *(end for _, end in places)]
-    if [begin for begin, _ in places] != ends[:-1] or ends[-1] != size:
+    ends = [0, *(end for _, end in spans)]
+    if [begin for begin, _ in spans] != ends[:-1] or ends[-1] != size:
         raise Unreadable("has arrays that overlap, leave gaps or lie outside of the file")

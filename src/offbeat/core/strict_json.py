@@ -1,4 +1,4 @@
-"""Reads JSON that somebody else may have written: all is checked before memory is taken for it."""
+"""Reads JSON from untrusted files: sizes are checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pathlib import Path
 from typing import Any
 
 DEEPEST = 100
-"""Levels of lists and objects in a JSON file."""
+"""Maximum nesting of lists and objects."""
 LARGEST_RECORD = 1 << 24
-"""Bytes of a small JSON file: versions, status, a policy."""
+"""Maximum size in bytes of small JSON files: versions, status, a policy."""
 
 
 class Unreadable(ValueError):
-    """Says what is wrong with a file, without its name."""
+    """What is wrong with a file, without its name."""
 
 
 def require_regular(path: Path) -> int:
     """Return the size of a file, in bytes.
 
     Raises:
-        OSError: there is none.
-        Unreadable: it is a device, a pipe or a folder, which could be read for ever.
+        OSError: the file does not exist.
+        Unreadable: it is a device, a pipe or a folder.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("is no regular file")
+        raise Unreadable("is not a regular file")
     return status.st_size
 
 
 def read_json(path: Path, most: int) -> dict[str, Any]:
-    """Return the object in a JSON file of at most so many bytes.
+    """Return the object in a JSON file of at most `most` bytes.
 
     Raises:
         OSError: it cannot be read.
-        Unreadable: it is too large, no JSON, no object, nested too deep, or has a key twice.
+        Unreadable: it is too large, not JSON, not an object, nested too deeply, or has a duplicate key.
     """
     if (size := require_regular(path)) > most:
         raise Unreadable(f"has {size} bytes, where at most {most} are expected")
@@ -44,7 +44,7 @@ def read_json(path: Path, most: int) -> dict[str, Any]:
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the object that JSON text stands for. Raises as `read_json`."""
+    """Return the object in a JSON text. Raises as `read_json`."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_once)
     except RecursionError:
@@ -58,7 +58,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that stands twice: programs differ in which one they take."""
+    """Refuse duplicate keys: programs differ in which one they use."""
     table = dict(pairs)
     if len(table) < len(pairs):
         raise Unreadable("has a key twice")
@@ -66,7 +66,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _require_shallow(value: object) -> None:
-    """Refuse deep nesting: whoever walks through the value may do so by recursion."""
+    """Refuse deep nesting, because code that walks through the value may be recursive."""
     level, depth = [value], 0
     while level:
         level = [part for outer in level for part in _parts(outer)]

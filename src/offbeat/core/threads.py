@@ -1,4 +1,4 @@
-"""How many threads BLAS and torch may use, and on which cores; and that none of them spins while it waits."""
+"""Threads of BLAS and torch: how many, on which cores, and without spinning while they wait."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SPINNING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 
 
 def forbid_spinning() -> None:
-    """Tell OpenMP to sleep while it waits. Call it before torch is imported; what the user has set wins."""
+    """Let OpenMP threads sleep while they wait. Call it before torch is imported. The user's settings are kept."""
     for name, value in SPINNING.items():
         os.environ.setdefault(name, value)
 
 
 def blas_kernels() -> str:
-    """Return the name of the kernels that OpenBLAS uses in this process; '' where NumPy has another library."""
+    """Return the name of the kernels that OpenBLAS uses in this process; '' if NumPy uses another library."""
     architectures = (info.get("architecture", "") for info in threadpool_info() if info["internal_api"] == "openblas")
     return next(architectures, "")
 
@@ -45,12 +45,12 @@ def limit(threads: int) -> None:
 
 
 def limit_blas(threads: int) -> None:
-    """Let BLAS and OpenMP use `threads` threads in this process: enough where only NumPy acts."""
+    """Let BLAS and OpenMP use `threads` threads in this process: enough in processes without torch."""
     threadpool_limits(threads)
 
 
 class ThreadCounts:
-    """How many threads torch, BLAS and OpenMP use in this process when this is made."""
+    """The number of threads that torch, BLAS and OpenMP use in this process at the time of construction."""
 
     def __init__(self) -> None:
         torch = sys.modules.get("torch")
@@ -59,8 +59,8 @@ class ThreadCounts:
         self._libraries = {library.filepath: library.num_threads for library in libraries}
         self._kinds = {library.user_api: library.num_threads for library in libraries}
 
-    def put_back(self) -> None:
-        """Let them use as many again; a library that was loaded since, as many as another of its kind did."""
+    def restore(self) -> None:
+        """Restore these numbers. A library that was loaded since gets the number of another one of its kind."""
         for library in ThreadpoolController().lib_controllers:
             count = self._libraries.get(library.filepath, self._kinds.get(library.user_api))
             if count is not None and count != library.num_threads:
@@ -69,12 +69,13 @@ class ThreadCounts:
             sys.modules["torch"].set_num_threads(self._torch)
 
 
-def place(cores: Iterable[int] | None, nice: int | None, task: int = 0) -> None:
-    """Let a thread, or process, run on these cores alone, and be this nice at least; None changes nothing.
+def set_affinity(cores: Iterable[int] | None, nice: int | None, task: int = 0) -> None:
+    """Restrict a thread or process to some cores, and raise its niceness.
 
-    Nobody can become less nice, but for those with special rights. Task 0 is the thread that calls.
-
-    Where a system cannot pin (macOS), cores are left as they are: `config.py` has refused settings that name some.
+    Args:
+        cores: Numbers of the cores; None does not restrict it. Ignored on systems without pinning (macOS).
+        nice: Minimum niceness; None does not change it. Only privileged processes can lower it.
+        task: Id of the thread; 0 is the calling thread.
     """
     if cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(task, cores)
@@ -83,10 +84,10 @@ def place(cores: Iterable[int] | None, nice: int | None, task: int = 0) -> None:
 
 
 def niceness() -> int:
-    """Return how nice the calling thread, or process, is."""
+    """Return the niceness of the calling thread (Linux) or process."""
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def turn(cores: Sequence[int] | None, index: int) -> set[int] | None:
-    """Return the core of the index-th worker, of cores that are given out by turns."""
+def core_of(cores: Sequence[int] | None, index: int) -> set[int] | None:
+    """Return the core of the index-th worker: cores are assigned to workers in turn."""
     return {cores[index % len(cores)]} if cores else None

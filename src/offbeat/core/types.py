@@ -1,10 +1,10 @@
-"""The nouns of offbeat on one page. Read this and ``pace.py`` first.
+"""The basic types of offbeat. Read this and ``pace.py`` first.
 
     envs -> actor -> unrolls -> learner -> weights -> actor
 
-An **actor** steps **envs** with a **policy** and writes what it saw into an **unroll**; the **learner** reads
-batches of unrolls, lets the **algorithm** turn them into losses, and publishes new **weights**. The **pace**
-(``pace.py``) says who may start when.
+An **actor** steps **envs** with a **policy** and writes the rows into an **unroll**; the **learner** reads
+batches of unrolls, computes the losses of the **algorithm**, and publishes new **weights**. The **pace**
+(``pace.py``) decides when acting and learning may start.
 
 Shapes: T is the unroll's length in env steps, N the columns (envs) of one actor, S the unrolls in a batch,
 and B = S * N the columns of a batch.
@@ -28,16 +28,16 @@ Tree = dict[str, Array]
 'observation/0' and so on, and trees of these 'observation/<key>/<key>'."""
 
 OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
-"""The leaf that says which choices are allowed: of a Dict observation, or from the env's infos."""
+"""Leaf with the action mask: a key of a Dict observation, or from the env's infos."""
 SMALLEST_IMAGE = 16
-"""In pixels a side: what is smaller is a table of numbers rather than a picture, and not worth an encoder."""
+"""Minimum height and width, in pixels, of observations that are encoded as images."""
 
 
 NO_DECISION = "no_decision"
-"""What an env's info says of a moment in which the agent has nothing to decide."""
+"""Key in an env's info for rows without a decision."""
 
 
-# --- what an env looks like ---------------------------------------------------------------------------------
+# --- envs ---------------------------------------------------------------------------------------------------
 
 _DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -45,11 +45,11 @@ _DTYPES = (
 )
 DTypeName = Annotated[str, Among(_DTYPES)]
 ChoiceCount = Annotated[int, Bound(1, 2**31 - 1)]
-"""How many there are to choose from."""
+"""Number of choices."""
 First = Annotated[int, Bound(-(2**63), 2**63 - 1)]
 """The env's own number of a first choice."""
 Limit = Annotated[float, Unlimited]
-"""Of a box; infinite where there is none."""
+"""Bound of a box; infinite for no bound."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Leaf:
     name: Name
     shape: tuple[Size, ...]
     dtype: DTypeName
-    """A NumPy dtype name; floating-point observations are kept in float32."""
+    """Name of a NumPy dtype. Floating-point observations are stored in float32."""
     choices: tuple[ChoiceCount, ...] = ()
-    """How many each number has, where they are choices, as those of a Discrete; counted from 0. Seen one-hot."""
+    """Number of choices of each number, if they are choices (counted from 0). Networks get them one-hot."""
     start: tuple[First, ...] = ()
-    """The env's own number of each first choice, where it is not 0."""
+    """The env's own number of each first choice, if not 0."""
     stack: Annotated[int, Bound(1, 255)] = 1
-    """Arrays of successive rows that a policy sees at once, [stack, *shape]; memory keeps one a row."""
+    """Number of successive frames that a policy gets, [stack, *shape]. Memory stores each frame once."""
 
     @property
     def size(self) -> int:
@@ -74,17 +74,17 @@ class Leaf:
 
     @property
     def is_mask(self) -> bool:
-        """Whether it says which actions are allowed, all choices side by side; no network sees it."""
+        """Whether it is the action mask, with all choices concatenated. It is not an input of networks."""
         return self.name in (OBSERVED_MASK, INFO_MASK)
 
     @property
     def is_image(self) -> bool:
-        """Whether it is of bytes and has two sides that an encoder for images could look at."""
+        """Whether it is an image of bytes that is large enough for an encoder."""
         return self.dtype == "uint8" and not self.choices and min(self.sides) >= SMALLEST_IMAGE
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Height and width of an image; 0 where there are none."""
+        """Height and width of an image; 0 if it is not an image."""
         if len(self.shape) not in (2, 3):
             return 0, 0
         first = 1 if len(self.shape) == 3 and not self.channels_last else 0
@@ -97,25 +97,25 @@ class Leaf:
 
     @property
     def inputs(self) -> int:
-        """Numbers that a network on vectors sees of it."""
+        """Number of its inputs to a network on vectors."""
         if self.is_mask:
             return 0
         return self.stack * (sum(self.choices) if self.choices else self.size)
 
     @property
     def seen(self) -> tuple[int, ...]:
-        """The shape that a policy sees."""
+        """The shape that a policy gets."""
         return (self.stack, *self.shape) if self.stack > 1 else self.shape
 
 
 def mask_of(leaves: Sequence[Leaf]) -> str | None:
-    """Return the name of the leaf that says which choices are allowed; None where all always are."""
+    """Return the name of the action mask's leaf; None if there is no mask."""
     return next((leaf.name for leaf in leaves if leaf.is_mask), None)
 
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What an env accepts as an action, and how it is recorded, without the column axis.
+    """The actions of an env, and how they are recorded, without the column axis.
 
     An action of several parts (a Dict or Tuple, nested or not) is 'mixed': it is recorded as one row of numbers, first
     the choices of all parts, then the numbers of all boxes, each in the order of the parts; and `nvec`, `low` and
@@ -138,11 +138,11 @@ class ActionSpec:
     keys: tuple[Name, ...] = ()
     """Of the parts, in a Dict; none in a Tuple."""
     env_dtype: Annotated[str, Among(("", *_DTYPES))] = field(default="", compare=False)
-    """What the env is handed, where it is not the dtype that is recorded."""
+    """Dtype of the env's actions, if it is not the recorded one."""
 
     @property
     def dtype(self) -> str:
-        """What is recorded."""
+        """Dtype of recorded actions."""
         return "float32" if self.kind in ("box", "mixed") else "int64"
 
     @property
@@ -161,11 +161,11 @@ class EnvSpec:
     columns: int
     """Envs per actor, N."""
     frame_skip: int = 1
-    """Simulated frames per env step, as far as the env says so."""
+    """Simulated frames per env step, if the env declares it, else 1."""
     info: tuple[str, ...] = ()
-    """What its infos report that becomes a metric, K names."""
+    """Keys of the infos that become metrics, K names."""
     no_decision: bool = False
-    """Whether there are moments in which the agent has nothing to decide, as far as `preflight` has seen."""
+    """Whether `preflight` has found the key 'no_decision' in an info."""
     time_limit: int | None = None
     """Env steps after which an episode is truncated at the latest; None: no limit is known."""
     cut_at: int | None = None
@@ -173,11 +173,11 @@ class EnvSpec:
 
     @property
     def mask(self) -> str | None:
-        """The leaf that says which choices are allowed, [N, sum(nvec)] bool; None where all always are."""
+        """Leaf with the action mask, [N, sum(nvec)] bool; None if there is no mask."""
         return mask_of(self.observation)
 
 
-# --- what is recorded ---------------------------------------------------------------------------------------
+# --- unrolls ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Field:
 
 
 HISTORY = "history/"
-"""What the name of a field begins with under which an actor finds its rows before an unroll's first."""
+"""Prefix of the names under which an actor finds the rows before an unroll's first one."""
 FRAME_AGE = "frame_age"
 """The field, where observations are stacked, that says how many rows of its episode a row's stack reaches back."""
 
@@ -219,28 +219,28 @@ def env_fields(spec: EnvSpec) -> list[Field]:
 
 
 class Acted(NamedTuple):
-    """What a policy answers to a batch of observations."""
+    """The actions of a policy for a batch of observations."""
 
     action: Array
     """[N, *shape], as it is recorded: before bounds are applied."""
     recorded: Tree
-    """What the algorithm wants kept of the decision, such as 'behavior_log_prob' [N]."""
+    """Other fields that the algorithm records, such as 'behavior_log_prob' [N]."""
 
 
 class Policy(Protocol):
     """Chooses actions. Evaluation, export and leagues need a Policy, not an Algorithm."""
 
     state_size: int
-    """Numbers that it remembers of each column; 0 without a recurrent core."""
+    """Size of the recurrent state of each column; 0 without a recurrent core."""
 
     def load(self, vector: NDArray[np.float32]) -> None:
-        """Take the published weights, normaliser included."""
+        """Load the published weights, normalizer included."""
 
     def act(self, observation: Tree, random: np.random.Generator, state: NDArray[np.float32] | None = None) -> Acted:
-        """Sample an action for each column; with a core, `state` [N, state_size] is moved on in place."""
+        """Sample an action for each column; with a core, `state` [N, state_size] is updated in place."""
 
     def greedy(self, observation: Tree, state: NDArray[np.float32] | None = None) -> Array:
-        """Return the most likely action (Gaussian: the mean) for each column; `state` is moved on in place."""
+        """Return the most likely action (Gaussian: the mean) for each column; `state` is updated in place."""
 
     def to_env(self, action: Array) -> Array:
         """Turn recorded actions into what the env accepts (bounds, squashing, shape)."""

@@ -1,5 +1,5 @@
-"""Envs: adapters that bring Gymnasium, EnvPool and Atari to one contract of rows; checks; envs made for tests.
+"""Envs: one contract of rows, adapters that implement it for Gymnasium, EnvPool and Atari, and checks.
 
-`contract` says what every adapter promises, `make` makes envs from an id, `check` looks for faults of an env.
-Read `contract` first, then `gymnasium`.
+`contract` defines what every adapter provides, `make` makes envs from an id, `registration` finds and registers ids,
+`check` finds faults of an env, `testing/` has envs for tests. Read `contract` first, then `adapters/gymnasium`.
 """

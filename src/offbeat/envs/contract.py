@@ -1,74 +1,90 @@
-"""The env contract: rows in NEXT_STEP order, in two phases, over groups of columns.
+"""The env contract: what every adapter provides, and in which order envs produce their rows.
 
-A row is (observation, action, reward, terminated, truncated, valid). The observation of the next row *is* the
-true next observation, also where an episode ends, so nothing is stored twice:
+A row is (observation, action, reward, terminated, truncated, valid). Rows come in NEXT_STEP order: the observation of
+the next row *is* the true next observation, also where an episode ends, so no observation is stored twice.
 
     row t      observation o_t       action a_t   reward r_t   terminated or truncated   valid
     row t + 1  the final observation  (ignored)    0            neither                   not valid: a reset row
     row t + 2  the first observation of the next episode                                  valid
 
-A reset row is no decision and no transition: it enters no loss and no count. `terminated` wins over `truncated`.
+A reset row is neither a decision nor a transition: it enters no loss and no count. A row is never both terminated and
+truncated: `terminated` has priority.
 
-There may be moments in which the agent has nothing to decide, a *row without a decision*: not valid either, and its
-action ignored, but within an episode, with a reward that belongs to the last decision, and it may end the episode.
-Where beginning anew takes several rows, all of them are reset rows.
+In a *row without a decision* the agent has nothing to decide. Such a row is not valid and its action is ignored, but
+it belongs to an episode: its reward is credited to the last decision, and it may end the episode. If a reset takes
+several rows, all of them are reset rows.
+
+Each library of envs has an `Adapter`, which makes `Envs` from an `EnvRequest`. The table `ADAPTERS` in
+`offbeat.config.env` lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.config.env import EnvConfig, adapter_prefix
+from offbeat.core.errors import ConfigError
 from offbeat.core.types import Array, EnvSpec, Tree
 
 State = dict[str, Any]
 """A snapshot: nested dicts of arrays, numbers, strings, booleans and None. Never a pickle."""
 
+EPISODE_START = "episode_start"
+"""Key in the infos of a renderable env: whether the next observation starts an episode although the game continues."""
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
 
 class Outcome(NamedTuple):
-    """What became of the actions sent: the rest of the row, and the observation of the row that follows.
+    """The result of the actions that were sent: the rest of their row, and the observation of the next row.
 
-    Arrays belong to the envs and may be overwritten by the next `recv` of the same group: copy what you keep.
+    The arrays belong to the envs, and the next `recv` of the same group may overwrite them. Copy what you need later.
     """
 
     observation: Tree
-    """name -> [n, *shape], the next row's. A mask, if there is one, allows something in every row."""
+    """name -> [n, *shape], of the next row. A mask, if there is one, allows at least one choice in every row."""
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
-    """[n]: False where the row was a reset row or one without a decision, whose action the env ignored."""
+    """[n]: False in reset rows and in rows without a decision. The env ignored their actions."""
     info: NDArray[np.float64]
-    """[n, K]: what the env reported of the names in `EnvSpec.info`; NaN where it did not, and in reset rows."""
+    """[n, K]: the values that the env's infos had under the names in `EnvSpec.info`. NaN where an info had none, and in
+    reset rows."""
     over: NDArray[np.bool_] | None = None
-    """[n]: where a game ended, if that is not the same as the end of an episode: with a life, an episode ends and the
-    game goes on. Returns are those of games; what is earned in the reset rows between is counted, not learned from."""
-
+    """[n]: where a game ended; None if each episode is a whole game. With `episodic_life`, a lost life ends an episode
+    and the game continues. Returns and lengths are those of games: rewards in reset rows are counted, not learned from.
+    """
     no_decision: NDArray[np.bool_] | None = None
-    """[n]: where the agent had nothing to decide; None: nowhere."""
+    """[n]: where the agent had nothing to decide. None: nowhere."""
 
     @property
     def resets(self) -> NDArray[np.bool_]:
-        """[n]: where the row was a reset row, after which an episode begins."""
+        """[n]: where the row was a reset row, which the first row of an episode follows."""
         return ~self.valid if self.no_decision is None else ~(self.valid | self.no_decision)
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """[n]: where what returns and lengths are counted of has ended."""
+        """[n]: where the episode or game ended whose return and length are reported."""
         return self.terminated | self.truncated if self.over is None else self.over
 
 
 class Advanced(NamedTuple):
-    """Where the columns stand after `advance`."""
+    """The state of the columns after `Envs.advance`."""
 
     observation: Tree
-    """name -> [N, *shape], that the next actions answer. It belongs to the envs, as that of an `Outcome`."""
+    """name -> [N, *shape], the observation for the next actions. It belongs to the envs, as in an `Outcome`."""
     returns: NDArray[np.float64]
     lengths: NDArray[np.int32]
-    """[N]: return and env steps so far of the episode under way, 0 where the last step ended one."""
+    """[N]: return and env steps so far of the current episode; 0 where the last step ended one."""
+
+
+# --- the envs of one actor ----------------------------------------------------------------------------------
 
 
 class Envs(Protocol):
@@ -79,30 +95,32 @@ class Envs(Protocol):
     """The columns of each group, in order and without a gap."""
 
     def set_progress(self, progress: float) -> None:
-        """Tell the envs how far the training has come, from 0 to 1; it may be said between any two steps.
+        """Pass the training progress, from 0 to 1, to the envs that use it. May be called between any two steps.
 
         Raises:
-            EnvFailed: an env raised.
+            EnvFailed: an env raised an exception.
         """
         ...
 
     def reset(self) -> Tree:
-        """Begin a new episode in every column; return the first observations, [N, *shape]."""
+        """Start a new episode in every column; return the first observations, [N, *shape]."""
         ...
 
     def advance(
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
-        """Right after `reset`, step column c by itself `steps[c]` times, [N], with uniform random actions that
-        are allowed.
+        """Take `steps[c]` uniform random, allowed actions in column c. Call it directly after `reset`.
 
-        So columns whose episodes last equally long do not end them all in one row. These steps are rows like any
-        others, but nobody's: they are counted nowhere. Where a column's last one ends an episode, the next row is
-        the reset row.
+        Without it, columns whose episodes have equal lengths would all end in the same rows. These steps are not
+        counted and not learned from. If the last one ends an episode, the next row is the reset row.
 
-        Columns of a vector env cannot be stepped alone: all take as many steps as the largest of their `steps`,
-        and their episodes part only as far as their random actions make them. `before_step` is called before each
-        step, so that whoever watches over calls of envs sees this one go on.
+        The columns of a vector env cannot be stepped separately: all take the largest of their `steps`, and only their
+        random actions make their episodes differ.
+
+        Args:
+            steps: Number of steps of each column, [N].
+            random: Generator of the actions.
+            before_step: Called before each step, so that a supervisor sees the progress.
 
         Raises:
             EnvFailed: as `recv`.
@@ -110,14 +128,14 @@ class Envs(Protocol):
         ...
 
     def send(self, actions: Array, group: int = 0) -> None:
-        """Hand a group its actions as they are recorded, [n, *shape]. May return before they have been carried out."""
+        """Send recorded actions, [n, *shape], to a group. May return before the group has stepped."""
         ...
 
     def recv(self, group: int = 0) -> Outcome:
-        """Wait for what became of the group's last `send`.
+        """Wait for the outcome of the group's last `send`.
 
         Raises:
-            EnvFailed: an env raised, or returned NaN or a wrong shape.
+            EnvFailed: an env raised an exception, or returned NaN or a wrong shape.
         """
         ...
 
@@ -126,8 +144,116 @@ class Envs(Protocol):
 
 @runtime_checkable
 class Snapshots(Protocol):
-    """Envs whose state can be saved and put back, bit for bit, episodes under way included."""
+    """Envs whose complete state, running episodes included, can be saved and restored bit for bit."""
 
     def snapshot(self) -> State: ...
 
     def restore(self, state: State) -> None: ...
+
+
+@runtime_checkable
+class InfoSignals(Protocol):
+    """Envs whose infos may contain an action mask or mark rows without a decision. `preflight` reads what they have."""
+
+    @property
+    def offers_mask(self) -> bool:
+        """Whether the infos have an action mask that the spec does not have yet."""
+        ...
+
+    @property
+    def no_decision(self) -> bool:
+        """Whether an info has had the key 'no_decision' so far."""
+        ...
+
+
+# --- how adapters make them ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of episodes that are requested in addition to the env's own, in env steps."""
+
+    run: int | None = None
+    """`max_episode_steps` of [env]. It is part of the task, so an env that cannot be truncated there is refused."""
+    evaluation: int | None = None
+    """Where an evaluation cuts an episode. Ignored by an env that cannot be truncated there."""
+
+    def shorter_than(self, own: int | None) -> int | None:
+        """Return the limit to request from an env whose own limit is `own`; None if its own is short enough."""
+        requested = shortest(self.run, self.evaluation)
+        return requested if requested is not None and (own is None or requested < own) else None
+
+    def recorded(self, spec: EnvSpec, own: int | None) -> EnvSpec:
+        """Return the spec of envs whose own limit is `own`, with the limits that apply to them."""
+        limit = shortest(self.run, own)
+        cuts = self.evaluation is not None and (limit is None or self.evaluation < limit)
+        return replace(spec, time_limit=limit, cut_at=self.evaluation if cuts else None)
+
+
+NO_LIMITS = Limits()
+
+
+def shortest(*limits: int | None) -> int | None:
+    """Return the shortest limit; None if there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+@dataclass(frozen=True)
+class EnvRequest:
+    """The envs that one actor needs."""
+
+    env_id: str
+    """Id as the user typed it, with the adapter's prefix."""
+    groups: tuple[slice, ...]
+    """Columns of each group."""
+    seeds: tuple[int, ...]
+    """One seed per column. A vector env uses the seed of its first column."""
+    settings: EnvConfig
+    """The table [env], completed with the defaults of the env."""
+    limits: Limits = NO_LIMITS
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the env's constructor."""
+    info_mask: bool = False
+    """Whether to read a leaf 'action_mask' from the infos."""
+
+    @property
+    def name(self) -> str:
+        """The id without the adapter's prefix."""
+        return self.env_id.removeprefix(adapter_prefix(self.env_id))
+
+    def refuse_curriculum(self) -> None:
+        """Raise ConfigError if a curriculum is given: for libraries whose envs have no parameters to set."""
+        if self.settings.curriculum:
+            raise ConfigError(f"curriculum is not supported by {self.env_id}, whose parameters cannot be set: omit it")
+
+
+class Adapter(Protocol):
+    """One library of envs. Its module has an instance of it, named `ADAPTER`.
+
+    A library whose ids have a prefix must know its envs in every process. Only ids without a prefix are sent to other
+    processes, as entries of Gymnasium's registry.
+    """
+
+    def make(self, request: EnvRequest) -> Envs:
+        """Make the envs of one actor. They may be `Snapshots` and `InfoSignals` too.
+
+        Raises:
+            ConfigError: there is no such env, a package is missing, or the env does not support a space or a setting.
+        """
+        ...
+
+    def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> Any:
+        """Return one `gymnasium.Env` without wrappers for `offbeat check`; None if the library has only vector envs."""
+        ...
+
+    def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:
+        """Return one env with Gymnasium's `reset`, `step`, `render`, `close` and `metadata`.
+
+        Raises:
+            ConfigError: the library renders nothing, or not in this mode ('human', 'rgb_array').
+        """
+        ...
+
+    def ids(self) -> list[str]:
+        """Return the ids, prefixes included, of all envs that can be used here."""
+        ...

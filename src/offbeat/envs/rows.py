@@ -1,4 +1,4 @@
-"""The rows of a group: arrays allocated once, into which adapters write, and what is checked of them."""
+"""The rows of a group: arrays that are allocated once, the functions that write into them, and their checks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from offbeat.envs.contract import Outcome
 from offbeat.envs.spaces import children, single_spaces
 
 Writer = Callable[[Any], None]
-"""Copies one observation, or what an info says, to where it is kept."""
+"""Copies one observation, or the content of one info, into the rows."""
 
 
 def empty_rows(leaves: Sequence[Leaf], columns: int, info: Sequence[str] = ()) -> Outcome:
-    """Return the arrays that rows are written to, [columns, *shape]; `info` names what infos report."""
+    """Return arrays for rows, [columns, *shape]. `info` has the names of the values read from infos."""
     return Outcome(
         observation={leaf.name: np.zeros((columns, *leaf.shape), leaf.dtype) for leaf in leaves},
         reward=np.zeros(columns, np.float32),
@@ -41,16 +41,16 @@ def rows_of(rows: Outcome, group: slice) -> Outcome:
 
 
 def named(rows: Outcome) -> Tree:
-    """Return the arrays of rows by name, leaves of the observation included; but not what infos report."""
+    """Return the arrays of rows by name, with the leaves of the observation but without values of infos."""
     parts = zip(rows._fields[1:], rows[1:], strict=True)
     return {**rows.observation, **{name: part for name, part in parts if part is not None and name != "info"}}
 
 
 def copy_exactly(target: Array, part: Array) -> None:
-    """Copy an array of exactly the target's shape: NumPy would stretch a smaller one.
+    """Copy an array that must have the target's shape: NumPy alone would broadcast a smaller one.
 
     Raises:
-        ValueError: it has another shape.
+        ValueError: the shapes differ.
     """
     if part.shape != target.shape:
         raise ValueError(f"an array of shape {part.shape} where {target.shape} is expected")
@@ -58,9 +58,9 @@ def copy_exactly(target: Array, part: Array) -> None:
 
 
 def observation_writer(space: gym.Space[Any], leaves: Sequence[Leaf], targets: Sequence[Array]) -> Writer:
-    """Return the function that copies an observation to where its leaves are kept; floats become float32.
+    """Return a function that copies an observation into `targets`, one per leaf. Floats become float32.
 
-    It raises ValueError at another shape or kind of dtype than the space says, and at a choice that there is not.
+    The function raises ValueError if a shape, dtype or choice is not in the space.
     """
     given = zip(leaves, targets, single_spaces(space), strict=True)
     return _tree_writer(space, iter([_leaf_writer(*one) for one in given]))
@@ -88,14 +88,14 @@ def _leaf_writer(leaf: Leaf, target: Array, space: gym.Space[Any]) -> Writer:
 
 
 def _box_writer(target: Array, declared: np.dtype[Any]) -> Writer:
-    shape, kept = target.shape, target.dtype
+    shape, dtype = target.shape, target.dtype
 
     def write(part: Any) -> None:
         value = np.asarray(part)
         if value.shape != shape:
-            raise ValueError(f"an observation of shape {value.shape} where its space says {shape}")
-        if value.dtype is not declared and not np.can_cast(value.dtype, kept, "same_kind"):
-            raise ValueError(f"an observation of {value.dtype} where its space says {declared}")
+            raise ValueError(f"an observation of shape {value.shape} where its space declares {shape}")
+        if value.dtype is not declared and not np.can_cast(value.dtype, dtype, "same_kind"):
+            raise ValueError(f"an observation of {value.dtype} where its space declares {declared}")
         target[...] = value
 
     return write
@@ -109,9 +109,9 @@ def _choices_writer(leaf: Leaf, target: Array) -> Writer:
     def write(part: Any) -> None:
         value = np.asarray(part)
         if value.shape != shape:
-            raise ValueError(f"an observation of shape {value.shape} where its space says {shape}")
+            raise ValueError(f"an observation of shape {value.shape} where its space declares {shape}")
         if value.dtype.kind not in "iub":
-            raise ValueError(f"an observation of {value.dtype} where its space says whole numbers")
+            raise ValueError(f"an observation of {value.dtype} where its space declares whole numbers")
         number = value - start
         if ((number < 0) | (number >= count)).any():
             raise ValueError(f"{leaf.name} is {value.tolist()}, which is not one of the choices of its space")
@@ -121,9 +121,9 @@ def _choices_writer(leaf: Leaf, target: Array) -> Writer:
 
 
 def mask_writer(target: Array) -> Writer:
-    """Return the function that copies flags, of any dtype, to the mask at `target`.
+    """Return a function that copies flags, of any dtype, into the mask `target`.
 
-    It raises ValueError at another shape, and TypeError at a tuple of masks.
+    The function raises ValueError for another shape, and TypeError for a tuple of masks.
     """
     shape = target.shape
 
@@ -131,8 +131,8 @@ def mask_writer(target: Array) -> Writer:
         value = flags if isinstance(flags, np.ndarray) else _as_flags(flags)
         if value.shape != shape or value.dtype.kind not in "biuf":
             raise ValueError(
-                f"an action_mask of {value.dtype} and shape {value.shape} where {shape}, a flag for each choice side "
-                "by side, is expected"
+                f"an action_mask of {value.dtype} and shape {value.shape} where {shape} is expected: one flag per "
+                "choice, the components concatenated"
             )
         np.not_equal(value, 0, out=target)
 
@@ -143,17 +143,17 @@ def _as_flags(flags: Any) -> Array:
     """Return a list of flags as an array.
 
     Raises:
-        TypeError: it is a tuple of masks, one a component.
+        TypeError: it is a tuple of masks, one per component.
     """
     if isinstance(flags, tuple):
-        raise TypeError("an action_mask that is a tuple, where one flat array of flags is expected: join it")
+        raise TypeError("an action_mask that is a tuple where one flat array of flags is expected: concatenate it")
     return np.asarray(flags)
 
 
 def info_mask_writer(target: Array) -> Writer:
-    """Return the function that copies the mask in the infos of one env, or of a vector env, to `target`.
+    """Return a function that copies the mask in the infos of one env, or of a vector env, into `target`.
 
-    Where there is none, nothing is allowed: `MaskCheck` then says so, unless an episode has ended there.
+    An info without a mask allows nothing. `MaskCheck` then reports it, unless an episode has ended there.
     """
     write = mask_writer(target)
 
@@ -162,7 +162,7 @@ def info_mask_writer(target: Array) -> Writer:
             target[...] = False
             return
         write(info[INFO_MASK])
-        present = info.get(f"_{INFO_MASK}")  # a vector env's word on which of its envs gave one
+        present = info.get(f"_{INFO_MASK}")  # which envs of a vector env have a mask
         if present is not None:
             target[~np.asarray(present, np.bool_)] = False
 
@@ -170,32 +170,38 @@ def info_mask_writer(target: Array) -> Writer:
 
 
 class MaskCheck:
-    """Looks for decisions of which nothing is allowed, by one sum over a group's masks."""
+    """Finds rows whose mask allows no choice, with one reduction over a group's masks."""
 
     def __init__(self, rows: Outcome, name: str, nvec: tuple[int, ...], no_decision: Array | None = None) -> None:
-        """Check the mask `name`, [n, sum(nvec)], which the next actions must respect, but where `no_decision` [n]."""
+        """Check the mask of the next actions, [n, sum(nvec)].
+
+        Args:
+            rows: Rows of the group.
+            name: Leaf with the mask.
+            nvec: Number of choices of each component.
+            no_decision: Where the next row has no decision, [n]; None: nowhere.
+        """
         self.name = name
         self._mask, self._nvec = rows.observation[name], nvec
         self._terminated, self._truncated = rows.terminated, rows.truncated
         self._no_decision = np.zeros_like(rows.terminated) if no_decision is None else no_decision
 
     def column(self) -> int | None:
-        """Return the first column whose next action has no choice; None where all have.
+        """Return the first column whose next action has no allowed choice; None if there is none.
 
-        Where an episode has ended, or there is nothing to decide, the next action is ignored, and may be any if the env
-        has not said which.
+        Actions that the env ignores (in reset rows and rows without a decision) are all allowed.
         """
-        some = allows_each(self._mask, self._nvec).all(axis=1)
-        if some.all():
+        allowed = allows_each(self._mask, self._nvec).all(axis=1)
+        if allowed.all():
             return None
         ignored = self._terminated | self._truncated | self._no_decision
-        self._mask[~some & ignored] = True
-        wrong = ~some & ~ignored
+        self._mask[~allowed & ignored] = True
+        wrong = ~allowed & ~ignored
         return int(wrong.argmax()) if wrong.any() else None
 
 
 class FiniteCheck:
-    """Looks for NaN and infinity in the rows of a group, by one sum an array."""
+    """Finds NaN and infinity in the rows of a group, with one sum per array."""
 
     def __init__(self, rows: Outcome) -> None:
         named = {**rows.observation, "reward": rows.reward}
@@ -203,10 +209,10 @@ class FiniteCheck:
         self._flat = [part.reshape(-1) for part in self._arrays.values()]
 
     def column(self) -> tuple[int, str] | None:
-        """Return the first column with such a value, and the name of the array; None where all are finite."""
+        """Return the first column with such a value, and the name of the array; None if all are finite."""
         if all(isfinite(np.add.reduce(flat)) for flat in self._flat):
             return None
-        for name, part in self._arrays.items():  # a sum of finite numbers may overflow too
+        for name, part in self._arrays.items():  # a sum of finite numbers may overflow
             finite = np.isfinite(part).reshape(len(part), -1).all(axis=1)
             if not finite.all():
                 return int(finite.argmin()), name
@@ -214,42 +220,42 @@ class FiniteCheck:
 
 
 def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
-    """Raise EnvFailed where the rows checked, whose first column is `first`, have NaN or infinity."""
+    """Raise EnvFailed if the checked rows have NaN or infinity. `first` is their first column."""
     found = check.column()
     if found is not None:
         column, name = found
-        raise failed(env_id, first + column, f"{name} is NaN or infinite as float32, in which it is kept")
+        raise failed(env_id, first + column, f"{name} is NaN or infinite (as float32)")
 
 
 def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:
-    """Raise EnvFailed where a mask, if there is one, allows nothing in a row that is a decision."""
+    """Raise EnvFailed if a mask allows nothing in a row with a decision. `first` is the first column."""
     column = None if check is None else check.column()
     if check is not None and column is not None:
-        what = "or its info has none, so" if check.name == INFO_MASK else "so that"
+        missing = ", or missing in the info" if check.name == INFO_MASK else ""
         raise failed(
-            env_id, first + column, f"{check.name} is 0 for all choices of an action, {what} nothing is allowed"
+            env_id, first + column, f"{check.name} is 0 for all choices of an action{missing}: no choice is allowed"
         )
 
 
 def mark_reset_rows(rows: Outcome) -> None:
-    """Mark as invalid the rows that follow an episode's end."""
-    # Never both: a row is valid where its last one was neither terminated nor truncated.
+    """Mark the rows after the end of an episode as invalid."""
+    # The two flags are never both set, so they are equal where the last row was neither terminated nor truncated.
     np.equal(rows.terminated, rows.truncated, rows.valid)
 
 
 def let_termination_win(rows: Outcome) -> None:
-    """Let no row be both terminated and truncated."""
+    """Clear `truncated` in rows that are also terminated."""
     np.greater(rows.truncated, rows.terminated, rows.truncated)
 
 
 FAILURES = (Exception, SystemExit)
-"""What an env may raise: one that calls sys.exit would otherwise end a run as if all were well."""
+"""Exceptions of an env that are reported. An env that calls sys.exit would otherwise end the run without an error."""
 
 
 def failed(env_id: str, column: int, what: str, cause: BaseException | None = None) -> EnvFailed:
-    """Return the error for an env that broke the contract; `cause` is what it raised, whose lines are shown."""
+    """Return the error for an env that violates the contract, with the user's part of the traceback of `cause`."""
     error = EnvFailed(
-        f"{env_id}, column {column}: {what}. Run `offbeat check {env_id}` (with the --import that it came by, if any) "
-        "to see what is wrong with it"
+        f"{env_id}, column {column}: {what}. Run `offbeat check {env_id}` (with --import if a module registers "
+        "the env) to find the fault"
     )
     return error if cause is None else with_traceback_of(error, cause)

@@ -1,8 +1,8 @@
-"""An env's registration, sent to another process: what was registered there can be made here too.
+"""Sends an env's registration to another process, so that `make_envs` makes the same env there.
 
-A process that starts afresh has imported nothing of the user's. It can repeat the imports; what a program
-registered while it ran comes as its entry in Gymnasium's registry. Code in an entry travels by reference, as the
-name of a module and of what is in it, so the other process must find it under that name.
+A new process has not imported the user's modules. It repeats the imports, and gets the env's entry in Gymnasium's
+registry, which a program may have added while it ran. Code in an entry is pickled by reference (module and name), so
+the other process must be able to import it.
 """
 
 from __future__ import annotations
@@ -17,60 +17,59 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 
-from offbeat.config.env import ENVPOOL, family_of
+from offbeat.config.env import adapter_prefix, family_of
 from offbeat.config.registry import import_modules
 from offbeat.core.errors import ConfigError
-from offbeat.envs.adapters import ale
-from offbeat.envs.make import is_known, registered
+from offbeat.envs.registration import is_registered, register_atari, registered
 
 
 def package(env_id: str, imports: tuple[str, ...]) -> bytes:
-    """Return what `unpack` needs in another process, so that `make_envs(env_id, ...)` does there what it does here.
+    """Return the data with which `unpack` makes an env available in another process.
 
     Args:
-        env_id: as for `make_envs`.
-        imports: the user's modules, which the other process imports too.
+        env_id: Id of the env, as for `make_envs`.
+        imports: The user's modules, which the other process imports too.
 
     Raises:
         ConfigError: there is no such env, or its entry holds code or arguments that cannot be sent.
     """
     modules = (*imports, *_module_of(env_id))
-    return pickle.dumps((env_id, modules, None if env_id.startswith(ENVPOOL) else _entry(env_id, modules)))
+    return pickle.dumps((env_id, modules, None if adapter_prefix(env_id) else _entry(env_id, modules)))
 
 
 def require_importable(name: str, code: type) -> None:
-    """Refuse a class that another process does not find.
+    """Refuse a class that another process cannot import.
 
     Args:
-        name: of what it is the class.
-        code: the class.
+        name: What the class is, for the message.
+        code: The class.
 
     Raises:
-        ConfigError: with why, and the remedy.
+        ConfigError: with the reason and a remedy.
     """
     try:
         _Pickler(io.BytesIO()).dump(code)
     except (_NotImportable, pickle.PicklingError) as error:
         raise ConfigError(
-            f"{name} cannot be sent to another process: {error}. Put it into a module, my_module, and pass "
+            f"{name} cannot be sent to another process: {error}. Move it into a module, my_module, and pass "
             f"my_module:{code.__name__}; or pass --runtime threads or --runtime serial"
         ) from error
 
 
 def unpack(data: bytes) -> None:
-    """Import the user's modules, and register the env as it is registered where `package` was called.
+    """Import the user's modules, and register the env as in the process that called `package`.
 
     Raises:
-        ConfigError: a module cannot be imported, or importing them does not bring the env.
+        ConfigError: a module cannot be imported, or the imports do not register the env.
     """
     env_id, modules, sent = pickle.loads(data)  # noqa: S301 - from the process that started this one
     import_modules(modules)
     if family_of(env_id):
-        ale.register()  # before the entry: Gymnasium would warn of it
+        register_atari()  # before the entry is added; otherwise Gymnasium warns about it
     if sent is not None:
         entry = _unpickled(env_id, sent)
-        gym.registry[entry.id] = entry  # also where an import registered another one under its id
-    elif not env_id.startswith(ENVPOOL) and not is_known(env_id):
+        gym.registry[entry.id] = entry  # replaces an entry that an import registered under the same id
+    elif not adapter_prefix(env_id) and not is_registered(env_id):
         raise ConfigError(
             f"{env_id} is not registered by importing {', '.join(modules)}: call gymnasium.register where the "
             "module is imported, not in a function; or pass --runtime threads or --runtime serial"
@@ -78,17 +77,17 @@ def unpack(data: bytes) -> None:
 
 
 def _module_of(env_id: str) -> tuple[str, ...]:
-    """Return the module of 'module:ID', for another process to import."""
-    module = "" if env_id.startswith(ENVPOOL) else env_id.rpartition(":")[0]
+    """Return the module of 'module:ID', which the other process imports."""
+    module = "" if adapter_prefix(env_id) else env_id.rpartition(":")[0]
     return (module,) if module not in ("", MAIN) else ()
 
 
 def _entry(env_id: str, modules: tuple[str, ...]) -> bytes | None:
-    """Return an env's pickled entry, or None where it cannot be, but an import brings it."""
+    """Return an env's pickled entry; None if it cannot be pickled but an import registers it."""
     entry = registered(env_id)
     try:
         for part, value in _parts(entry):
-            _require_sendable(part, value, _home(entry))
+            _require_sendable(part, value, _module_of_entry(entry))
     except _CannotSend as error:
         if _is_imported(error.module, modules):
             return None
@@ -98,7 +97,7 @@ def _entry(env_id: str, modules: tuple[str, ...]) -> bytes | None:
 
 def _unpickled(env_id: str, sent: bytes) -> RegisteredEnv:
     try:
-        entry: RegisteredEnv = pickle.loads(sent)  # noqa: S301 - likewise
+        entry: RegisteredEnv = pickle.loads(sent)  # noqa: S301 - as in `unpack`
     except Exception as error:
         raise ConfigError(
             f"{env_id} cannot be registered in another process ({type(error).__name__}: {error}): "
@@ -113,14 +112,14 @@ def _is_imported(module: str, modules: tuple[str, ...]) -> bool:
     return any(f"{module}.".startswith(f"{imported}.") for imported in (*modules, *plugins))
 
 
-# --- what cannot be sent ------------------------------------------------------------------------------------
+# --- code that cannot be sent -------------------------------------------------------------------------------
 
 MAIN = "__main__"
-"""The program that was started: in another process, this is another program."""
+"""The module of the program that was started. In another process this is another program."""
 
 
 class _CannotSend(Exception):
-    """A part of an entry, what is wrong with it, and the remedy."""
+    """A part of an entry cannot be sent, with the reason and a remedy."""
 
     def __init__(self, part: str, reason: str, module: str) -> None:
         own = "my_env" if module == MAIN else module
@@ -132,7 +131,7 @@ class _CannotSend(Exception):
 
 
 def _parts(entry: RegisteredEnv) -> Iterator[tuple[str, Any]]:
-    """Yield all that may hold code of the user's, each with its name."""
+    """Yield the parts of an entry that may contain the user's code, each with its name."""
     yield "entry_point", entry.entry_point
     yield "vector_entry_point", entry.vector_entry_point
     yield from ((f"argument {name!r}", value) for name, value in entry.kwargs.items())
@@ -142,37 +141,37 @@ def _parts(entry: RegisteredEnv) -> Iterator[tuple[str, Any]]:
             yield f"wrapper {wrapper.name}'s argument {name!r}", value
 
 
-def _home(entry: RegisteredEnv) -> str:
-    """Return the module that the env's code is in."""
+def _module_of_entry(entry: RegisteredEnv) -> str:
+    """Return the module that defines the env."""
     point = entry.entry_point or entry.vector_entry_point
     return point.partition(":")[0] if isinstance(point, str) else getattr(point, "__module__", MAIN)
 
 
-def _require_sendable(part: str, value: Any, home: str) -> None:
+def _require_sendable(part: str, value: Any, module: str) -> None:
     if isinstance(value, str) and value.startswith(f"{MAIN}:"):
-        raise _CannotSend(part, f"{value} is in the program that was started, not in a module", MAIN)
+        raise _CannotSend(part, f"{value} is defined in the program that was started, not in a module", MAIN)
     try:
         _Pickler(io.BytesIO()).dump(value)
     except _NotImportable as error:
         raise _CannotSend(part, str(error), error.module) from error
     except Exception as error:
         reason = f"{type(value).__name__} cannot be pickled ({type(error).__name__}: {error})"
-        raise _CannotSend(part, reason, home) from error
+        raise _CannotSend(part, reason, module) from error
 
 
 class _NotImportable(Exception):
-    """Code that another process does not find under its name."""
+    """Code that another process cannot import by its name."""
 
     def __init__(self, code: type | FunctionType) -> None:
         self.module = str(code.__module__)
         kind = "class" if isinstance(code, type) else "function"
         named = "a lambda" if code.__name__ == "<lambda>" else f"the {kind} {code.__qualname__}"
-        why = "the program that was started" if self.module == MAIN else "but not under a name to import it by"
+        why = "the program that was started" if self.module == MAIN else "but cannot be imported by its name"
         super().__init__(f"{named} is defined in {self.module}, {why}")
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses code that only this process finds; pickle by itself would let code in the program pass."""
+    """Refuses code that only this process can import. The default pickler accepts code of the started program."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type | FunctionType) and (value.__module__ == MAIN or "<" in value.__qualname__):

@@ -1,20 +1,17 @@
-"""From Gymnasium spaces to the library's specs."""
+"""Converts Gymnasium spaces to specs: leaves of an observation, and an `ActionSpec`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import inf
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from offbeat.core.choices import draw_choices
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import INFO_MASK, OBSERVED_MASK, ActionSpec, Array, EnvSpec, Leaf
+from offbeat.core.types import INFO_MASK, OBSERVED_MASK, ActionSpec, EnvSpec, Leaf
 
 # --- observations -------------------------------------------------------------------------------------------
 
@@ -22,30 +19,30 @@ from offbeat.core.types import INFO_MASK, OBSERVED_MASK, ActionSpec, Array, EnvS
 def observation_leaves(
     space: gym.Space[Any], env_id: str, action: ActionSpec, *, info_mask: bool = False
 ) -> tuple[Leaf, ...]:
-    """Return the leaves of an observation: one, or those of a tree of Dicts and Tuples in the spaces' order.
+    """Return the leaves of an observation: one, or those of nested Dicts and Tuples in the order of the space.
 
     Args:
-        space: of the observation.
-        env_id: for messages.
-        action: whose choices a Dict's key 'action_mask' says to be allowed or not.
-        info_mask: whether the env's infos say so: there is a leaf of it then, the last.
+        space: Observation space of one env.
+        env_id: Id of the env, for messages.
+        action: Spec of the actions, to check the shape of a mask (the key 'action_mask' of a Dict).
+        info_mask: Whether the env's infos have an action mask. It becomes the last leaf.
 
     Raises:
-        ConfigError: a space is of another kind, or a mask does not have a flag for each choice.
+        ConfigError: a space is not supported, or a mask does not have one flag per choice.
     """
     leaves = tuple(_leaves("observation", space, env_id, action))
     if info_mask:
         leaves = (*leaves, _mask(INFO_MASK, action))
     names = [leaf.name for leaf in leaves]
     if len(set(names)) < len(names):
-        raise ConfigError(f"{env_id} has two observations of one name among {', '.join(names)}: rename a key")
+        raise ConfigError(f"{env_id} has two observations with the same name among {', '.join(names)}: rename a key")
     if not any(leaf.inputs for leaf in leaves):
-        raise ConfigError(f"{env_id} has observations of {space}, in which there is nothing to be learned from")
+        raise ConfigError(f"{env_id} has observations of {space}, which contain no inputs for a network")
     return leaves
 
 
 def stacked(spec: EnvSpec, stack: int) -> EnvSpec:
-    """Return what an env looks like to a policy that sees so many successive images at once.
+    """Return the spec of an env for a policy that gets `stack` successive frames of each image.
 
     Raises:
         ConfigError: the env has no images.
@@ -54,7 +51,7 @@ def stacked(spec: EnvSpec, stack: int) -> EnvSpec:
         return spec
     if not any(leaf.is_image for leaf in spec.observation):
         raise ConfigError(
-            f"frame_stack is {stack}, but {spec.id} has no images, whose frames could be stacked: leave it out, or "
+            f"frame_stack is {stack}, which is not supported by {spec.id} because it has no images: omit it, or "
             "wrap the env in gymnasium.wrappers.FrameStackObservation where it is registered"
         )
     leaves = tuple(replace(leaf, stack=stack) if leaf.is_image else leaf for leaf in spec.observation)
@@ -62,14 +59,14 @@ def stacked(spec: EnvSpec, stack: int) -> EnvSpec:
 
 
 def children(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]] | None:
-    """Return the keys (of a Tuple: places) and spaces that a Dict or Tuple consists of; None for any other space."""
+    """Return the keys (of a Tuple: indices) and spaces of a Dict or Tuple; None for any other space."""
     if isinstance(space, spaces.Dict):
         return list(space.items())
     return list(enumerate(space)) if isinstance(space, spaces.Tuple) else None
 
 
 def single_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
-    """Yield the spaces that are no Dict or Tuple, in the order of the leaves."""
+    """Yield the spaces inside nested Dicts and Tuples, in the order of the leaves."""
     parts = children(space)
     if parts is None:
         yield space
@@ -79,7 +76,7 @@ def single_spaces(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
 
 
 def choices_of(space: gym.Space[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return how many choices each number of a space has, and the first ones where not all are 0; None for a Box."""
+    """Return the number of choices of each component, and the first choices, () if all are 0; None for a Box."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),), _start([space.start])
     if isinstance(space, spaces.MultiDiscrete):
@@ -107,13 +104,13 @@ def _leaves(name: str, space: gym.Space[Any], env_id: str, action: ActionSpec) -
     else:
         raise ConfigError(
             f"{env_id} has observations of {space} ({name}), but only Box, Discrete, MultiDiscrete and MultiBinary, "
-            "and Dicts and Tuples of these, can be learned from: wrap the env in "
+            "and Dicts and Tuples of these, are supported: wrap the env in "
             "gymnasium.wrappers.TransformObservation where it is registered"
         )
 
 
 def _smallest(choices: int) -> str:
-    """Return the smallest dtype for numbers below `choices` that torch knows well."""
+    """Return the smallest dtype for numbers below `choices` that torch fully supports."""
     return next(name for name in ("uint8", "int16", "int32", "int64") if choices <= np.iinfo(name).max + 1)
 
 
@@ -122,21 +119,16 @@ def _mask(name: str, action: ActionSpec) -> Leaf:
 
 
 def _require_mask(space: gym.Space[Any], env_id: str, action: ActionSpec) -> None:
-    """Refuse what cannot be read as a mask.
-
-    Raises:
-        ConfigError: with what is expected.
-    """
+    """Raise ConfigError if a space is not that of a mask with one flag per choice."""
     size = sum(action.nvec)
     if not action.nvec:
         raise ConfigError(
-            f"{env_id} has an action_mask in its observations, but box actions, of which nothing can be masked: "
-            "give that key another name"
+            f"{env_id} has an action_mask in its observations, but box actions cannot be masked: rename the key"
         )
     if not isinstance(space, spaces.Box | spaces.MultiBinary) or space.shape != (size,):
         raise ConfigError(
-            f"{env_id} has an action_mask of {space}, but a flag for each of the {size} choices {list(action.nvec)} is "
-            f"expected, side by side: declare it as gymnasium.spaces.MultiBinary({size})"
+            f"{env_id} has an action_mask of {space}, but one flag for each of the {size} choices {list(action.nvec)}, "
+            f"concatenated, is expected: declare it as gymnasium.spaces.MultiBinary({size})"
         )
 
 
@@ -144,10 +136,10 @@ def _require_mask(space: gym.Space[Any], env_id: str, action: ActionSpec) -> Non
 
 
 def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
-    """Return what the env accepts as an action; choices are counted from 0, whatever their start.
+    """Return the spec of an action space. Recorded choices count from 0, whatever the space's start.
 
     Raises:
-        ConfigError: the space is none of Discrete, MultiDiscrete, MultiBinary, Box of floats, or a Dict or Tuple of
+        ConfigError: the space is not a Discrete, MultiDiscrete, MultiBinary, Box of floats, or a Dict or Tuple of
             these.
     """
     parts, found = children(space), choices_of(space)
@@ -158,29 +150,29 @@ def action_spec(space: gym.Space[Any], env_id: str) -> ActionSpec:
         kind: Literal["discrete", "multidiscrete"] = (
             "discrete" if isinstance(space, spaces.Discrete) else "multidiscrete"
         )
-        return ActionSpec(kind, space.shape or (), choices, start, env_dtype=_other_than("int64", space))
+        return ActionSpec(kind, space.shape or (), choices, start, env_dtype=_env_dtype("int64", space))
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = (tuple(float(bound) for bound in bounds.flat) for bounds in (space.low, space.high))
-        return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_other_than("float32", space))
+        return ActionSpec("box", space.shape, low=low, high=high, env_dtype=_env_dtype("float32", space))
     raise ConfigError(
         f"{env_id} has actions of {space}, but only Discrete, MultiDiscrete, MultiBinary and Box (of floats), and "
-        "Dicts and Tuples of these, can be acted in: wrap the env in gymnasium.wrappers.TransformAction where it is "
+        "Dicts and Tuples of these, are supported: wrap the env in gymnasium.wrappers.TransformAction where it is "
         "registered"
     )
 
 
 def _mixed(space: gym.Space[Any], parts: list[ActionSpec]) -> ActionSpec:
-    nvec, low, high = (tuple(joined) for joined in (_of(parts, "nvec"), _of(parts, "low"), _of(parts, "high")))
+    nvec, low, high = (_concatenated(parts, name) for name in ("nvec", "low", "high"))
     keys = tuple(space.keys()) if isinstance(space, spaces.Dict) else ()
     return ActionSpec("mixed", (len(nvec) + len(low),), nvec, low=low, high=high, parts=tuple(parts), keys=keys)
 
 
-def _of(parts: list[ActionSpec], name: str) -> Iterator[Any]:
-    return (number for part in parts for number in getattr(part, name))
+def _concatenated(parts: list[ActionSpec], name: str) -> tuple[Any, ...]:
+    return tuple(number for part in parts for number in getattr(part, name))
 
 
-def _other_than(recorded: str, space: gym.Space[Any]) -> str:
-    """Return the space's dtype, or '' where it is the one that is recorded."""
+def _env_dtype(recorded: str, space: gym.Space[Any]) -> str:
+    """Return the space's dtype; '' if it is the recorded one."""
     name = np.dtype(space.dtype).name
     return "" if name == recorded else name
 
@@ -188,37 +180,3 @@ def _other_than(recorded: str, space: gym.Space[Any]) -> str:
 def _start(first: Iterable[Any]) -> tuple[int, ...]:
     numbers = tuple(int(number) for number in first)
     return numbers if any(numbers) else ()
-
-
-# --- random actions -----------------------------------------------------------------------------------------
-
-
-def random_actions(
-    spec: ActionSpec, columns: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
-) -> Array:
-    """Return uniform actions as recorded, [columns, *shape]; a Box without a bound: within 1 of its other one, or of 0.
-
-    Args:
-        spec: of the actions.
-        columns: how many.
-        random: draws them.
-        mask: [columns, sum(nvec)], which choices are allowed; None: all are.
-    """
-    if spec.kind == "box":
-        return _random_numbers(spec, columns, random).reshape(columns, *spec.shape)
-    choices = draw_choices(spec.nvec, columns, random, mask)
-    if spec.kind == "mixed":
-        return np.concatenate([choices, _random_numbers(spec, columns, random)], axis=1, dtype=np.float32)
-    return choices.reshape(columns, *spec.shape)
-
-
-def _random_numbers(spec: ActionSpec, columns: int, random: np.random.Generator) -> Array:
-    low, high = _finite_bounds(spec)
-    return random.uniform(low, high, (columns, low.size)).astype(np.float32)
-
-
-def _finite_bounds(spec: ActionSpec) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    low, high = np.array(spec.low), np.array(spec.high)
-    below = np.where(high == inf, -1.0, high - 1.0)
-    above = np.where(low == -inf, 1.0, low + 1.0)
-    return np.where(low == -inf, below, low), np.where(high == inf, above, high)

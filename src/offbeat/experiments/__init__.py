@@ -1,5 +1,6 @@
-"""Experiments: a spec file is run as trials of sessions, in processes of their own, with a table and graphs.
+"""Experiments: the trials of a spec file, each with one session per seed, and a report of their results.
 
-`spec` reads the file, `search` draws settings, `experiment` plans the sessions and `running` runs them.
+`spec` reads the file, `search` chooses settings, `experiment` plans the sessions, `running` runs each in a process, and
+`report` writes the table and the graphs.
 Read `experiment` first.
 """

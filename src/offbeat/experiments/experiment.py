@@ -1,4 +1,4 @@
-"""An experiment from its spec to its table: begun, or gone on with where it stopped."""
+"""An experiment, from its spec to its report: started, or continued where it stopped."""
 
 from __future__ import annotations
 
@@ -12,41 +12,38 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
 from offbeat.experiments import optuna_search
 from offbeat.experiments.directory import ExperimentDirectory
-from offbeat.experiments.graphs import draw
 from offbeat.experiments.progress import SessionCounts, View
+from offbeat.experiments.report import plot_experiment, row_of, write_table
 from offbeat.experiments.results import Row, result_of
-from offbeat.experiments.running import Outcome, Pool, Stops, wait_until_free
+from offbeat.experiments.running import Outcome, Pool, StopSignals, wait_until_free
 from offbeat.experiments.search import Search
 from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, read_spec
-from offbeat.experiments.table import row_of, write_table
-from offbeat.experiments.trials import Trial, require_sound, trial_of, trials_of, whole_keys
+from offbeat.experiments.trials import Trial, require_startable, trial_of, trials_of, whole_keys
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How `Experiment.run` has ended."""
+class ExperimentResult:
+    """The result of `Experiment.run`."""
 
     exit_code: int
-    """0: every session is finished; 1: some failed; 130: it was stopped."""
+    """0: all sessions are finished; 1: a session failed; 130: stopped by a signal."""
     counts: SessionCounts
     failed: tuple[Outcome, ...]
     rows: tuple[Row, ...]
-    """Of the table."""
+    """Rows of the table."""
 
 
 class Experiment:
-    """What a spec asks for, and the directory that it is kept in.
-
-    Everything that can be refused is refused here, before anything is begun or written.
+    """The trials of a spec, and their directory. All errors of the spec are found here, before anything is written.
 
     Args:
-        spec_file: the spec.
-        path: where the experiment is kept, or will be.
-        trust_code: import and call whatever code the spec names.
+        spec_file: Path of the spec.
+        path: Path of the experiment's directory.
+        trust_code: Whether to import and call all code that the spec names.
 
     Raises:
-        ConfigError: the spec, one of its trials, or what is in the directory is not accepted.
+        ConfigError: the spec or a trial is invalid, or the directory contains something else.
     """
 
     def __init__(self, spec_file: Path, path: Path, *, trust_code: bool = False) -> None:
@@ -55,8 +52,8 @@ class Experiment:
         self.directory = ExperimentDirectory(path)
         self.directory.require_for(self.spec)
         self.trials = self._by_optuna() if self.chosen_by_optuna else trials_of(self.spec)
-        """All of them; in a search by Optuna those that have been begun."""
-        require_sound(self.trials or _examples(self.spec))
+        """All trials; in a search by Optuna those that have been started."""
+        require_startable(self.trials or _examples(self.spec))
         self.directory.require_same_sessions(self.spec, self.trials)
 
     @property
@@ -66,69 +63,71 @@ class Experiment:
     def _by_optuna(self) -> list[Trial]:
         optuna_search.require_optuna()
         if len(self.spec.envs) > 1:
-            raise ConfigError("method is optuna, which cannot weigh returns of different envs: write a spec for each")
+            raise ConfigError(
+                "method is optuna, which cannot compare the returns of different envs: write one spec per env"
+            )
         return self.directory.known_trials(self.spec)
 
     @property
     def jobs(self) -> int:
-        """Sessions that the cores here suffice for, side by side."""
+        """Number of sessions that fit on the cores of this machine."""
         trials = self.trials or _examples(self.spec)
         return max(1, usable_cores() // max(cores_of(trial.config) for trial in trials))
 
     @property
     def total(self) -> int:
-        """Sessions of all trials, those that are not known yet among them."""
+        """Number of sessions of all trials, including trials that Optuna has not chosen yet."""
         trials = len(self.trials) if self.spec.draws is None else self.spec.draws * len(self.spec.envs)
         return trials * len(self.spec.seeds)
 
     def sessions(self, trial: Trial) -> list[Session]:
-        """Return a trial's sessions, one a seed."""
+        """Return a trial's sessions, one per seed."""
         return self.directory.sessions(self.spec, trial)
 
     # --- running --------------------------------------------------------------------------------------------
 
-    def run(self, command: Sequence[str], view: View, jobs: int | None = None) -> Ended:
-        """Run what is not finished yet, then draw the graphs and write the table, also when it is stopped.
+    def run(self, command: Sequence[str], view: View, jobs: int | None = None) -> ExperimentResult:
+        """Run the sessions that are not finished. Write the report, also after a stop.
 
         Args:
-            command: how `offbeat` is typed here.
-            view: is shown how things stand.
-            jobs: sessions that run side by side; None: as many as the cores suffice for.
+            command: Command that runs `offbeat`.
+            view: Display of the progress.
+            jobs: Number of sessions that run at the same time; None for `self.jobs`.
 
         Raises:
-            ConfigError: another process works in the directory.
-            KeyboardInterrupt: two signals came; what ran has been killed.
+            ConfigError: another process uses the directory.
+            KeyboardInterrupt: a second signal came; the running sessions were killed.
         """
-        with self.directory.locked(), Stops() as stops:
+        with self.directory.locked(), StopSignals() as stops:
             self.directory.require_for(self.spec)
             sessions = [session for trial in self.trials for session in self.sessions(trial)]
             wait_until_free(sessions, view)
-            self.directory.begin(self.spec, self._text)
-            finished = sum(session.standing() == "finished" for session in sessions)
+            self.directory.write_record(self.spec, self._text)
+            finished = sum(session.status_on_disk() == "finished" for session in sessions)
             pool = Pool(command, jobs or self.jobs, view, stops, SessionCounts(self.total, finished))
             view.start()
             try:
                 if finished:
-                    view.message(f"{finished} sessions are finished already, and are left alone")
+                    view.message(f"{finished} sessions are already finished")
                 self._run(pool, stops)
                 failed = tuple(outcome for outcome in pool.outcomes if outcome.state == "failed")
-                rows = self._conclude(failed, view)
+                rows = self._write_report(failed, view)
             finally:
                 view.close()
-        exit_code = 130 if stops.asked else 1 if failed else 0
-        return Ended(exit_code, pool.counts, failed, rows)
+        exit_code = 130 if stops.requested else 1 if failed else 0
+        return ExperimentResult(exit_code, pool.counts, failed, rows)
 
-    def _run(self, pool: Pool, stops: Stops) -> None:
+    def _run(self, pool: Pool, stops: StopSignals) -> None:
         for trials in self._batches():
             for trial in trials:
                 self.directory.write_trial(trial)
             sessions = [session for trial in trials for session in self.sessions(trial)]
-            pool.run([session for session in sessions if session.standing() != "finished"])
-            if stops.asked:
+            pool.run([session for session in sessions if session.status_on_disk() != "finished"])
+            if stops.requested:
                 return
 
     def _batches(self) -> Iterator[list[Trial]]:
-        """Yield trials that can run side by side: all, or one after the other where results decide on the next."""
+        """Yield trials that can run at the same time: all, or single ones if Optuna chooses the next trial."""
         if not self.chosen_by_optuna:
             yield self.trials
             return
@@ -140,30 +139,30 @@ class Experiment:
             yield self.trials[-1:]
 
     def _next(self, search: Search, number: int) -> Trial:
-        """Ask Optuna for the trial of this number."""
+        """Return the trial that Optuna chooses under this number."""
         scored = [(trial.values, score) for trial in self.trials if (score := self._score(trial)) is not None]
-        values = optuna_search.ask(search, whole_keys(self.spec), scored, number)
+        values = optuna_search.choose(search, whole_keys(self.spec), scored, number)
         return trial_of(self.spec, number, self.spec.envs[0], values)
 
     def _score(self, trial: Trial) -> float | None:
-        """Return the mean final return of a trial; None where a session has not finished."""
+        """Return the mean final return of a trial; None if a session has not finished."""
         results = [result_of(session, None) for session in self.sessions(trial)]
         finals = [result.final_return for result in results if result is not None and result.finished]
         known = [final for final in finals if final is not None]
         return fmean(known) if len(known) == len(results) else None
 
-    def _conclude(self, failed: Sequence[Outcome], view: View) -> tuple[Row, ...]:
-        """Draw the graphs and write the table of what there is."""
+    def _write_report(self, failed: Sequence[Outcome], view: View) -> tuple[Row, ...]:
+        """Write the table and plot the graphs of all results so far."""
         names = {outcome.session.name for outcome in failed}
         rows = tuple(row_of(self.sessions(trial), names, self.spec.target_return) for trial in self.trials)
         if rows:
             write_table(rows, self.directory.csv, self.directory.markdown)
-        draw(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
+        plot_experiment(self.directory.path, [self.directory.folder(trial) for trial in self.trials], view.message)
         return rows
 
 
 def _examples(spec: Spec) -> list[Trial]:
-    """Return trials that stand for those which Optuna will choose, so that bad values are refused at once."""
+    """Return examples of the trials that Optuna may choose, so that invalid values are found at once."""
     search = cast("Search", spec.search)
     whole = whole_keys(spec)
     return [

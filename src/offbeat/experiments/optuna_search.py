@@ -1,7 +1,7 @@
-"""A search by Optuna: it is told what earlier trials have come to, and asked for the next.
+"""A search by Optuna: it chooses the next trial from the results of earlier ones.
 
-There is no other store than the experiment itself: each time, Optuna is told all finished trials anew, and its
-sampler's random stream is keyed by the trial's number. So a search that was interrupted goes on as if it had not been.
+The experiment's directory is the only storage: each call adds all finished trials to a new study. Its random stream is
+keyed by the trial's number. So an interrupted search continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from offbeat.experiments.search import Choices, Range, Search, Values
 
 
 def require_optuna() -> None:
-    """Refuse a search by Optuna where it is not installed.
-
-    Raises:
-        ConfigError: with what to type.
-    """
+    """Raise ConfigError if Optuna is not installed."""
     try:
         import optuna  # noqa: F401
     except ImportError:
@@ -28,14 +24,14 @@ def require_optuna() -> None:
         ) from None
 
 
-def ask(search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float]], number: int) -> Values:
-    """Return the values that Optuna would try next.
+def choose(search: Search, whole: Collection[str], scored: Sequence[tuple[Values, float]], number: int) -> Values:
+    """Return the values that Optuna chooses for the next trial.
 
     Args:
-        search: what is searched over.
-        whole: keys that take whole numbers alone.
-        scored: values and mean final return of each finished trial, by number.
-        number: of the trial to come.
+        search: The search space.
+        whole: Keys that accept only whole numbers.
+        scored: Values and mean final return of each finished trial, by number.
+        number: Number of the next trial.
     """
     import optuna
 
@@ -46,14 +42,14 @@ def ask(search: Search, whole: Collection[str], scored: Sequence[tuple[Values, f
     for values, score in scored:
         inner = {key: _inner(search.over[key], value) for key, value in values.items()}
         study.add_trial(optuna.trial.create_trial(params=inner, distributions=distributions, value=score))
-    asked = study.ask(distributions).params
-    return {key: _outer(search.over[key], asked[key], key in whole) for key in distributions}
+    chosen = study.ask(distributions).params
+    return {key: _outer(search.over[key], chosen[key], key in whole) for key in distributions}
 
 
 def _distribution(values: Choices | Range, whole: bool) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if isinstance(values, Choices):  # by position: Optuna knows no lists
+    if isinstance(values, Choices):  # by index: Optuna does not support lists as choices
         return CategoricalDistribution(tuple(range(len(values.values))))
     log = values.scale == "log"
     if whole:

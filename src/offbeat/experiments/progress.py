@@ -1,4 +1,4 @@
-"""What a person sees while sessions run side by side: a progress line each."""
+"""Progress of an experiment on the terminal: one line per running session."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Kind = Literal["dashboard", "lines", "none"]
 
 @dataclass(frozen=True)
 class Row:
-    """How a session that runs stands."""
+    """Progress of a running session."""
 
     name: str
     steps: int
-    """Env steps after which it is over."""
+    """Env steps after which the session ends."""
     line: Mapping[str, Any]
     """Its last metrics line; empty before the first."""
     stopping: bool = False
@@ -45,7 +45,7 @@ class Row:
         return "stopping" if self.stopping else "" if self.line else "starting"
 
     def cells(self) -> list[str]:
-        """Say in a few words how far it is, and how good."""
+        """Return the texts of the row: progress, returns, speed."""
         line, sps = self.line, self.line.get("sps")
         return [
             f"{self.fraction:4.0%}",
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SessionCounts:
-    """How many sessions there are, and what has become of them."""
+    """Number of sessions by state."""
 
     total: int
     finished: int = 0
@@ -72,20 +72,20 @@ class SessionCounts:
 
 
 class View(Protocol):
-    """Shows an experiment. `start` comes first, `close` last, also after a failure; `update` may come often."""
+    """Display of an experiment. Call `start` first, and `close` last, also after an error."""
 
     def start(self) -> None: ...
 
     def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
-        """Show how things stand, or return at once, without asking for `rows`, if that was done a moment ago."""
+        """Show the progress. Return at once, without calling `rows`, if the last update was a moment ago."""
         ...
 
     def clear(self, counts: SessionCounts) -> None:
-        """Show that no session runs any more."""
+        """Show that no session is running."""
         ...
 
     def message(self, text: str) -> None:
-        """Tell something that should stay to be read."""
+        """Print a message that stays visible."""
         ...
 
     def close(self) -> None: ...
@@ -122,14 +122,14 @@ class Silent:
 
 
 class Lines:
-    """Prints a line for each session that runs, every few seconds: for logs, and for terminals that are none."""
+    """Prints a line for each running session every few seconds: for log files and simple terminals."""
 
     def __init__(self, stream: TextIO, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._every_s, self._clock = stream, every_s, clock
         self._next_s = clock() + every_s
 
     def start(self) -> None:
-        """Do nothing: the first message says what is begun."""
+        """Do nothing: the first message follows."""
 
     def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
         """Print the lines if the last ones are a few seconds old."""
@@ -141,10 +141,10 @@ class Lines:
             self.message("  ".join([f"  {row.name}", *filter(None, row.cells())]))
 
     def clear(self, counts: SessionCounts) -> None:
-        """Do nothing: each session's end has been told."""
+        """Do nothing: the end of each session has been printed."""
 
     def message(self, text: str) -> None:
-        """Print ``text`` as a line of its own."""
+        """Print ``text`` on a line."""
         self._stream.write(text + "\n")
         self._stream.flush()
 
@@ -162,34 +162,34 @@ class Dashboard:
         self._echo = ControlEcho()
 
     def start(self) -> None:
-        """Take over the lower end of the terminal. What is printed meanwhile appears above."""
+        """Use the bottom of the terminal. Other output appears above."""
         self._echo.off()
         self._live.start()
 
     def update(self, rows: Callable[[], Sequence[Row]], counts: SessionCounts) -> None:
-        """Redraw, or return at once if the last time was a moment ago."""
+        """Redraw, unless the last update was a moment ago."""
         if self._clock() >= self._next_s:
             self._next_s = self._clock() + self._every_s
             self._draw(rows(), counts)
 
     def clear(self, counts: SessionCounts) -> None:
-        """Leave only the counts of sessions."""
+        """Show only the number of sessions."""
         self._draw([], counts)
 
     def _draw(self, rows: Sequence[Row], counts: SessionCounts) -> None:
-        self._live.update(Group(*_drawn(rows, counts)), refresh=True)
+        self._live.update(Group(*_renderables(rows, counts)), refresh=True)
 
     def message(self, text: str) -> None:
         """Print ``text`` above the lines, where it stays."""
         self._live.console.print(Text(text))
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Stop the display and restore the terminal."""
         self._live.stop()
         self._echo.restore()
 
 
-def _drawn(rows: Sequence[Row], counts: SessionCounts) -> Iterator[RenderableType]:
+def _renderables(rows: Sequence[Row], counts: SessionCounts) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="cyan")
     table.add_column(width=12)

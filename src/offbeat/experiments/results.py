@@ -1,4 +1,4 @@
-"""What sessions and trials have come to, from their metrics lines."""
+"""Results of sessions and trials, from their metrics lines."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 
 from offbeat.experiments.sessions import Session
 from offbeat.metrics.sinks import read_metrics
-from offbeat.plots.curves import evaluated
+from offbeat.plots.runs import evaluated
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a session has come to so far; None where that is not known."""
+    """The results of a session so far; None if not known."""
 
     finished: bool
     final_return: float | None
-    """Mean return of the last evaluation; where nothing was evaluated, of the last 100 training episodes."""
+    """Mean return of the last evaluation; without evaluations, of the last 100 training episodes."""
     best_return: float | None
-    """The highest of these over the session."""
+    """Highest such return of the session."""
     steps_to_target: int | None
     """Env steps at which the target was first reached."""
     seconds_to_target: float | None
@@ -36,7 +36,7 @@ class Result:
 
 
 def result_of(session: Session, target: float | None) -> Result | None:
-    """Return what a session has come to; None before its first metrics line."""
+    """Return the results of a session; None before its first metrics line."""
     metrics = session.run.metrics
     lines = read_metrics(metrics) if metrics.is_file() else []
     if not lines:
@@ -45,7 +45,7 @@ def result_of(session: Session, target: float | None) -> Result | None:
     reached = next((line for score, line in returns if target is not None and score >= target), None)
     last = lines[-1]
     return Result(
-        session.standing() == "finished",
+        session.status_on_disk() == "finished",
         returns[-1][0] if returns else None,
         max((score for score, _ in returns), default=None),
         None if reached is None else int(reached["env_steps"]),
@@ -58,7 +58,7 @@ def result_of(session: Session, target: float | None) -> Result | None:
 
 
 def _returns(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:
-    """Return the returns that a session is judged by, each with its line."""
+    """Return the mean returns of evaluations, or else of training, each with its metrics line."""
     evaluations = [(line["eval_return_mean"], line) for line in evaluated(lines)]
     known = [(score, line) for score, line in evaluations if score is not None]
     training = [(line.get("episode_return_mean"), line) for line in lines]
@@ -69,14 +69,14 @@ def _rate(amount: float, seconds: float) -> float | None:
     return amount / seconds if seconds > 0 else None
 
 
-# --- of a trial ---------------------------------------------------------------------------------------------
+# --- trials -------------------------------------------------------------------------------------------------
 
 Row = dict[str, Any]
-"""column -> what the table shows; None where nothing is known."""
+"""Column of the table -> value; None if not known."""
 
 
 def summary(results: Sequence[Result], *, with_target: bool) -> Row:
-    """Return what the sessions of a trial have come to, taken together."""
+    """Return the summary of a trial's sessions."""
     finals = [result.final_return for result in results if result.final_return is not None]
     low, high = _interval(finals)
     reached = [result for result in results if result.steps_to_target is not None]
@@ -101,7 +101,7 @@ def summary(results: Sequence[Result], *, with_target: bool) -> Row:
 
 
 def _interval(scores: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the 95 % bootstrap interval of the IQM; one score has none."""
+    """Return the 95 % bootstrap interval of the IQM; None for a single score."""
     if len(scores) < 2:
         return None, None
     low, high = stratified_bootstrap_band(np.asarray(scores)[:, None])

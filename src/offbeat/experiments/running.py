@@ -1,4 +1,4 @@
-"""Sessions side by side, a process each: started as there is room, followed by their metrics, stopped together."""
+"""Runs sessions in parallel, one process each, shows their progress and stops them together."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from offbeat.metrics.text import compact, duration, figure
 
 _TICK_S = 0.1
 _PATIENCE_S = 15.0
-"""Seconds in which the processes of an experiment that was killed come to an end by themselves."""
+"""Seconds in which the sessions of a killed experiment end by themselves."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has become of a session that was started."""
+    """How a session ended."""
 
     session: Session
     state: Literal["finished", "interrupted", "failed"]
     reason: str
 
 
-class Stops:
-    """While entered, takes SIGINT and SIGTERM as a wish to stop; a second one raises KeyboardInterrupt."""
+class StopSignals:
+    """While entered, SIGINT and SIGTERM request a stop. A second signal raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             numbers = (signal.SIGINT, signal.SIGTERM)
-            self._previous = {number: signal.signal(number, self._ask) for number in numbers}
+            self._previous = {number: signal.signal(number, self._request) for number in numbers}
         return self
 
-    def _ask(self, _number: int, _frame: FrameType | None) -> None:
-        if self.asked:
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -61,14 +61,14 @@ class Stops:
 class Child:
     """The process of a session.
 
-    It is in a process group of its own, so that ^C reaches it once, from here. Its standard input is a pipe that
-    nothing is written to: its end tells that this process has died.
+    It has its own process group, so that Ctrl+C does not reach it directly but only through `stop`. Its standard input
+    is a pipe without data: its end shows the child that this process has died.
     """
 
     def __init__(self, session: Session, command: Sequence[str]) -> None:
         self.session = session
         self.arguments = session.arguments()
-        self.begun = time.monotonic()
+        self.started = time.monotonic()
         self.stopping = False
         with session.log.open("ab") as log:
             log.write(f"$ offbeat {shlex.join(self.arguments)}\n".encode())
@@ -82,11 +82,11 @@ class Child:
         return self.arguments[0] == "resume"
 
     def row(self) -> Row:
-        """Return how it stands."""
+        """Return its progress."""
         return Row(self.session.name, self.session.steps, self.session.last_line(), self.stopping)
 
     def stop(self) -> None:
-        """Ask it to save what it has learned and to end."""
+        """Request that it saves a checkpoint and ends."""
         if not self.stopping:
             self.stopping = True
             self.process.send_signal(signal.SIGTERM)
@@ -96,16 +96,18 @@ class Child:
         self.close()
 
     def close(self) -> None:
-        """Wait for its end, and let go of the pipe."""
+        """Wait until it has ended, and close the pipe."""
         self.process.wait()
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def outcome(self) -> Outcome:
-        """Judge a process that has ended by what it has left."""
+        """Return how the session ended, from its files and the exit code."""
         session = self.session
-        if session.standing() == "finished":
-            return Outcome(session, "finished", f"{_summary(self.row())} in {duration(time.monotonic() - self.begun)}")
+        if session.status_on_disk() == "finished":
+            return Outcome(
+                session, "finished", f"{_summary(self.row())} in {duration(time.monotonic() - self.started)}"
+            )
         if self.stopping and self.process.returncode in (0, 130, -signal.SIGTERM):
             return Outcome(session, "interrupted", _summary(self.row()))
         return Outcome(session, "failed", self._failure())
@@ -121,7 +123,7 @@ class Child:
 
 
 def _summary(row: Row) -> str:
-    """Say what a session has come to."""
+    """Return the last return of a session as text."""
     if not row.line:
         return "nothing learned yet"
     name, key = "evaluation", "eval_return_mean"
@@ -134,28 +136,30 @@ class Pool:
     """Runs sessions, up to `jobs` at a time.
 
     Args:
-        command: how `offbeat` is typed here.
-        jobs: sessions that run side by side.
-        view: is shown how things stand.
-        stops: the wish to stop.
-        counts: sessions of the whole experiment, those that were finished before among them.
+        command: Command that runs `offbeat`.
+        jobs: Number of sessions that run at the same time.
+        view: Display of the progress.
+        stops: Whether a stop was requested.
+        counts: Number of sessions of the experiment, including those finished before.
     """
 
-    def __init__(self, command: Sequence[str], jobs: int, view: View, stops: Stops, counts: SessionCounts) -> None:
+    def __init__(
+        self, command: Sequence[str], jobs: int, view: View, stops: StopSignals, counts: SessionCounts
+    ) -> None:
         self._command, self._jobs, self._view, self._stops = command, jobs, view, stops
         self.counts = counts
         self.outcomes: list[Outcome] = []
-        """Of all sessions that have been started and have ended."""
+        """Outcomes of all sessions that were started here and have ended."""
 
     def run(self, sessions: Iterable[Session]) -> None:
-        """Run sessions to their end, or until a stop is asked for: then those that run save, and no other begins.
+        """Run sessions until all have ended. After a stop, running sessions save a checkpoint and no other starts.
 
         Raises:
-            KeyboardInterrupt: a second signal came; those that ran have been killed.
+            KeyboardInterrupt: a second signal came; the running sessions were killed.
         """
         waiting, running = deque(sessions), list[Child]()
         try:
-            while running or (waiting and not self._stops.asked):
+            while running or (waiting and not self._stops.requested):
                 self._start(waiting, running)
                 for child in [child for child in running if child.process.poll() is not None]:
                     running.remove(child)
@@ -168,22 +172,22 @@ class Pool:
                 child.kill()
 
     def _start(self, waiting: deque[Session], running: list[Child]) -> None:
-        while waiting and len(running) < self._jobs and not self._stops.asked:
+        while waiting and len(running) < self._jobs and not self._stops.requested:
             session = waiting.popleft()
-            if session.standing() == "lost":
+            if session.status_on_disk() == "lost":
                 aside = session.set_aside()
-                self._view.message(f"{session.name} had saved nothing: it is now {aside}, and begins anew")
-            crashed = "has crashed, and " * bool(session.run.crash())
+                self._view.message(f"{session.name} had no checkpoint: it was renamed to {aside} and starts again")
+            crashed = "has crashed and " * bool(session.run.crash())
             child = Child(session, self._command)
             running.append(child)
-            what = f"{crashed}goes on from its checkpoint" if child.resumed else "begins"
+            what = f"{crashed}resumes from its checkpoint" if child.resumed else "starts"
             self._view.message(f"{session.name} {what}: {_about(session)}")
 
     def _poll(self, running: list[Child]) -> None:
-        """Pass a stop on, and show how things stand."""
+        """Pass a stop on to the sessions, and show the progress."""
         for child in running:
-            # A run that is resumed no longer knows of a stop that its settings ask for.
-            if self._stops.asked or (child.resumed and child.session.is_over(child.session.last_line())):
+            # A resumed run no longer has `stop_at` and `time` from its settings.
+            if self._stops.requested or (child.resumed and child.session.is_over(child.session.last_line())):
                 child.stop()
         self._view.update(lambda: [child.row() for child in running], self.counts)
 
@@ -202,17 +206,17 @@ def _about(session: Session) -> str:
 
 
 def wait_until_free(sessions: Sequence[Session], view: View) -> None:
-    """Wait for processes that still train in these sessions: those of an experiment that was killed end by themselves.
+    """Wait for sessions that are still running: those of a killed experiment end by themselves.
 
     Raises:
-        ConfigError: one goes on and on.
+        ConfigError: a session does not end in time.
     """
-    said, until = False, time.monotonic() + _PATIENCE_S
+    notified, deadline = False, time.monotonic() + _PATIENCE_S
     while locked := [session for session in sessions if session.is_locked()]:
-        if not said:
-            view.message(f"waiting for the processes of the last time to end: {', '.join(s.name for s in locked)}")
-            said = True
-        if time.monotonic() > until:
+        if not notified:
+            view.message(f"waiting for the processes of an earlier start to end: {', '.join(s.name for s in locked)}")
+            notified = True
+        if time.monotonic() > deadline:
             raise ConfigError(f"another process is training in {locked[0].run.path}: wait for it, or stop it first")
         with suppress(InterruptedError):
             time.sleep(_TICK_S)

@@ -1,7 +1,7 @@
-"""What is searched over, and which values a trial gets: every combination, or random draws.
+"""The search space of an experiment, and the values of each trial: all combinations, or random samples.
 
-A random draw is keyed by (seed, key, number of the setting), and combinations are counted in the order of the keys'
-names. So no order in the file, and no number of trials, changes what a trial is.
+A random sample is keyed by (seed, key, number of the setting), and combinations are ordered by the names of the keys.
+So the order of keys in the file and the number of trials do not change a trial.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from offbeat.core.fields import Count, Natural, build, describe, hints_of, read
 from offbeat.core.seeding import stream
 
 Values = dict[str, Any]
-"""key -> value: what is searched over, of one trial."""
+"""Key -> value of one trial, for the keys that are searched over."""
 Method = Literal["grid", "random", "optuna"]
 
 _DIGITS = 6
-"""Significant digits of a number that is drawn from a range: more only make it hard to read and to type."""
+"""Significant digits of a number that is sampled from a range."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """A list of values, each as good as another."""
+    """A list of values with equal probabilities."""
 
     values: tuple[Any, ...]
 
-    def draw(self, share: float, *, whole: bool) -> Any:  # noqa: ARG002 - what is listed is taken as it is
+    def draw(self, share: float, *, whole: bool) -> Any:  # noqa: ARG002 - listed values are not rounded
         """Return the value at a share of the list, in [0, 1)."""
         return self.values[int(share * len(self.values))]
 
     def examples(self) -> tuple[Any, ...]:
-        """Return values of which one is refused if any is."""
+        """Return all values, to be checked."""
         return self.values
 
 
@@ -47,10 +47,10 @@ class Range:
     high: float
     scale: Literal["linear", "log"] = "linear"
     step: float | None = None
-    """Distance between the numbers that are tried, from low on; none: all of them."""
+    """Distance between the numbers, from low on; None: any number."""
 
     def draw(self, share: float, *, whole: bool) -> float:
-        """Return the number at a share of the range, in [0, 1); `whole` ones alone, or any."""
+        """Return the number at a share of the range, in [0, 1); with `whole` a whole number."""
         if self.scale == "log":
             return self.tidy(self._on_log_scale(share, 0.5 if whole else 0.0), whole=whole)
         step = 1.0 if whole and self.step is None else self.step
@@ -60,16 +60,16 @@ class Range:
         return self.tidy(self.low + int(share * count) * step, whole=whole)
 
     def tidy(self, number: float, *, whole: bool) -> float:
-        """Return a number with as many digits as one types, within the range."""
+        """Return a number rounded to `_DIGITS` digits, within the range."""
         rounded = round(number) if whole else float(f"{number:.{_DIGITS}g}")
         return min(max(rounded, int(self.low) if whole else self.low), int(self.high) if whole else self.high)
 
     def examples(self) -> tuple[float, ...]:
-        """Return values of which one is refused if any is, as far as that depends on their size."""
+        """Return the smallest and the largest value, to be checked."""
         return (self.low, self.high)
 
     def _on_log_scale(self, share: float, margin: float) -> float:
-        """Return the number at a share of the scale; a margin gives whole numbers at its ends their whole part."""
+        """Return the number at a share of the scale. A margin of 0.5 gives both ends their full probability."""
         low, high = math.log(self.low - margin), math.log(self.high + margin)
         return math.exp(low + share * (high - low))
 
@@ -79,17 +79,17 @@ Over = dict[str, Choices | Range]
 
 @dataclass(frozen=True)
 class Search:
-    """How the values of trials are found."""
+    """The method of a search, and its space."""
 
     method: Method
     over: Over
     trials: int | None
-    """Settings that are tried; None for a grid, which tries all."""
+    """Number of settings; None for a grid, which has all combinations."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the random samples."""
 
     def meaning(self) -> dict[str, Any]:
-        """Return what decides which trial is which, as JSON has it."""
+        """Return the part that defines the trials, as JSON."""
         over = {
             key: list(values.values) if isinstance(values, Choices) else asdict(values)
             for key, values in self.over.items()
@@ -97,18 +97,18 @@ class Search:
         return {"method": self.method, "seed": self.seed, "over": over}
 
     def settings(self, whole: Collection[str]) -> list[Values]:
-        """Return the values of all settings, of a grid or of random draws; `whole` keys want whole numbers."""
+        """Return the values of all settings, of a grid or random search; `whole` are the keys of whole numbers."""
         keys = sorted(self.over)
         if self.trials is None:
             grid = [cast("Choices", self.over[key]).values for key in keys]
             return [dict(zip(keys, values, strict=True)) for values in product(*grid)]
-        return [{key: self._drawn(key, number, key in whole) for key in keys} for number in range(self.trials)]
+        return [{key: self._sample(key, number, key in whole) for key in keys} for number in range(self.trials)]
 
-    def _drawn(self, key: str, number: int, whole: bool) -> Any:
+    def _sample(self, key: str, number: int, whole: bool) -> Any:
         return self.over[key].draw(stream(self.seed, f"search/{key}", number).random(), whole=whole)
 
     def examples(self) -> list[Values]:
-        """Return settings among which each value that may be refused by itself stands once."""
+        """Return settings that contain each example of every key at least once, to be checked."""
         first = {key: self.over[key].examples()[0] for key in sorted(self.over)}
         others = [{**first, key: value} for key in first for value in self.over[key].examples()[1:]]
         return [first, *others]
@@ -118,10 +118,10 @@ class Search:
 
 
 def read_search(where: str, table: Mapping[str, Any]) -> Search:
-    """Read the table [search] of a spec; `where` names the file.
+    """Read the table [search] of a spec. `where` is the file, for messages.
 
     Raises:
-        ConfigError: it has a key or value that is not accepted, or lacks one.
+        ConfigError: a key is unknown or missing, or a value is invalid.
     """
     known = ("method", "trials", "seed", "over")
     for key in table:
@@ -139,10 +139,10 @@ def read_search(where: str, table: Mapping[str, Any]) -> Search:
 
 
 def expect(where: str, key: str, value: object, hint: Any) -> Any:
-    """Return a value of the spec as the hint wants it; `where` names the file.
+    """Convert a value of the spec to the type `hint`. `where` is the file, for messages.
 
     Raises:
-        ConfigError: it cannot be read so.
+        ConfigError: the value is invalid.
     """
     try:
         return read(key, value, hint)
@@ -151,11 +151,7 @@ def expect(where: str, key: str, value: object, hint: Any) -> Any:
 
 
 def refuse_twice(where: str, key: str, values: Collection[Any]) -> None:
-    """Refuse a list in which a value stands twice.
-
-    Raises:
-        ConfigError: with the value.
-    """
+    """Raise ConfigError if a list contains a value twice."""
     listed = list(values)
     twice = [value for index, value in enumerate(listed) if value in listed[:index]]
     if twice:

@@ -1,4 +1,4 @@
-"""A session: one seed of a trial. Where it is kept, how it stands, and what is typed to begin it or to go on."""
+"""A session: one seed of a trial, with its files, its status, and the command that starts or resumes it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from offbeat.core.threads import usable_cores
 from offbeat.experiments.trials import Trial, as_toml, spelled
 from offbeat.run_directory.directory import RunDirectory
 
-Standing = Literal["new", "lost", "unfinished", "finished"]
-"""new: nothing is there; lost: it was begun, but nothing that it learned was saved; unfinished: a resume goes on."""
+SessionStatus = Literal["new", "lost", "unfinished", "finished"]
+"""new: there is no run; lost: the run has no checkpoint; unfinished: the run can be resumed; finished."""
 
 _TAIL = 1 << 16
-"""Bytes at the end of metrics.jsonl among which its last line is looked for."""
+"""Size of the part of metrics.jsonl, in bytes, that is searched for its last line."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Session:
     trial: Trial
     seed: int
     folder: Path
-    """The trial's directory."""
+    """Path of the trial's directory."""
 
     @property
     def name(self) -> str:
@@ -42,19 +42,19 @@ class Session:
 
     @property
     def log(self) -> Path:
-        """What the session's processes have printed."""
+        """Path of the log with the output of the session's processes."""
         return self.folder / f"seed-{self.seed}.log"
 
     @property
     def steps(self) -> int:
-        """Env steps after which the session is over."""
+        """Env steps after which the session ends."""
         run = self.trial.config.run
         return min(run.steps, run.stop_at or run.steps)
 
-    # --- how it stands --------------------------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------------------
 
-    def standing(self) -> Standing:
-        """Look at what is on disk."""
+    def status_on_disk(self) -> SessionStatus:
+        """Return the status of the session, from its run directory."""
         if not self.run.path.exists():
             return "new"
         saved = self._saved_steps()
@@ -64,14 +64,14 @@ class Session:
         return "finished" if finished else "unfinished"
 
     def is_over(self, line: dict[str, Any]) -> bool:
-        """Whether a metrics line lies at or beyond the stop that the settings ask for; a resume does not know it."""
+        """Whether a metrics line has reached `stop_at` or `time` of the settings."""
         run = self.trial.config.run
         return (run.stop_at is not None and line.get("env_steps", 0) >= run.stop_at) or (
             run.time is not None and line.get("wall_time_s", 0.0) >= run.time
         )
 
     def _saved_steps(self) -> int | None:
-        """Return the env steps of the checkpoint that a resume goes on from, None if there is none."""
+        """Return the env steps of the checkpoint for a resume; None if there is none."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             return int(read_json(self.run.checkpoints / "latest" / "policy.json", LARGEST_RECORD)["env_steps"])
         return None
@@ -81,26 +81,26 @@ class Session:
         return self.run.read_status()
 
     def last_line(self) -> dict[str, Any]:
-        """Return the last whole metrics line; empty if there is none yet."""
+        """Return the last complete metrics line; empty if there is none yet."""
         with suppress(OSError), self.run.metrics.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL))
             for text in reversed(file.read().splitlines()):
-                with suppress(ValueError):  # cut by a kill, or still being written
+                with suppress(ValueError):  # truncated by a kill, or still being written
                     line: dict[str, Any] = json.loads(text)
                     return line
         return {}
 
     def is_locked(self) -> bool:
-        """Whether a process trains in it."""
+        """Whether a process is running the session."""
         return self.run.is_locked()
 
-    # --- what is done with it -------------------------------------------------------------------------------
+    # --- running ------------------------------------------------------------------------------------------
 
     def arguments(self) -> list[str]:
-        """Return what is typed after `offbeat` to begin it, or to go on with it."""
+        """Return the arguments of `offbeat` that start or resume the session."""
         view = ["--progress", "lines"]
-        if self.standing() == "unfinished":
+        if self.status_on_disk() == "unfinished":
             flag = flag_for(code_of(self.trial.config.tables())).split()  # of the spec, which the caller has accepted
             return ["resume", str(self.run.path), *flag, *view]
         run = self.trial.config.run
@@ -113,18 +113,14 @@ class Session:
         ]
 
     def set_aside(self) -> Path:
-        """Rename a directory in which nothing was saved, so that the session can begin anew; return its new name."""
+        """Rename a run directory without a checkpoint, so that the session can start again; return the new path."""
         number = 1
         while (aside := self.folder / f"seed-{self.seed}.lost-{number}").exists():
             number += 1
         return self.run.path.rename(aside)
 
     def require_same(self) -> None:
-        """Refuse a run directory that is of another trial or seed.
-
-        Raises:
-            ConfigError: with what differs.
-        """
+        """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""
         if not self.run.config.is_file():
             return
         there = self.run.read_config()
@@ -132,13 +128,13 @@ class Session:
         differences = _differences(as_toml(there.tables()), as_toml(here.tables()), _open_keys(here))
         if differences:
             raise ConfigError(
-                f"{self.run.path} is a run with other settings than the spec gives it: {'; '.join(differences)}. Move "
-                "it away, or give another --dir"
+                f"{self.run.path} has other settings than the spec: {'; '.join(differences)}. Move "
+                "it away, or pass another --dir"
             )
 
 
 def _open_keys(config: Config) -> set[str]:
-    """Return the keys in which a run may differ from the config that it was begun with."""
+    """Return the keys that may differ between a run and the config that it was started with."""
     measured = {"split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads"}
     return {"stop_at", "time"} | (measured if config.runtime.split == "measured" else set())
 
@@ -155,8 +151,8 @@ def _differences(there: dict[str, Any], here: dict[str, Any], leave_out: set[str
 
 
 def cores_of(config: Config) -> int:
-    """Return how many cores a session keeps busy: at most those that there are."""
+    """Return the number of cores that a session uses, at most those of this machine."""
     runtime = config.runtime
-    if runtime.split == "measured":  # then it is the session that chooses
+    if runtime.split == "measured":  # the session chooses its layout itself
         return usable_cores()
     return min(usable_cores(), runtime.entry.busy_cores(runtime.actors, config.workers * config.threads))

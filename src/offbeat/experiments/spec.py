@@ -1,4 +1,4 @@
-"""A spec file: what an experiment is, as its user has written it. Read and checked without torch."""
+"""The spec file of an experiment, read and checked without torch."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _ELSEWHERE = {
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
     "run_dir": "each session has its place in the experiment's directory, which --dir gives",
 }
-"""Keys that are no settings of a trial, and where they belong."""
+"""Keys that are not settings of a trial -> where they belong."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An experiment: settings, those that are searched over, and the seeds that each is tried with."""
+    """An experiment: its settings, its search space, and its seeds."""
 
     algorithm: str
     envs: tuple[str, ...]
     preset: str | None
     seeds: tuple[int, ...]
-    """A session each. A trial is a setting on one env, and has all of them."""
+    """Seeds of the sessions. Each trial, which is a setting on one env, has one session per seed."""
     target_return: float | None
-    """The return whose first reaching the table tells of; None: of none."""
+    """Return for which the table has the time until it is first reached; None for no target."""
     imports: tuple[str, ...]
     settings: Mapping[str, Any]
-    """What all trials share: keys that `offbeat train` takes by a flag or --set."""
+    """Settings of all trials: keys that `offbeat train` accepts as flags or with --set."""
     search: Search | None
 
     def meaning(self) -> dict[str, Any]:
-        """Return what decides which session is which: specs that differ here are two experiments."""
+        """Return the part that defines the sessions. Specs that differ here are different experiments."""
         return {
             "algorithm": self.algorithm,
             "envs": list(self.envs),
@@ -62,7 +62,7 @@ class Spec:
 
     @property
     def draws(self) -> int | None:
-        """Settings that are drawn, one after the other; None where their number follows from the rest."""
+        """Number of settings of a random search or of Optuna; None for a grid or no search."""
         return None if self.search is None else self.search.trials
 
 
@@ -70,12 +70,12 @@ def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
     """Read a spec file.
 
     Args:
-        path: of the file.
-        trust_code: import and call whatever code it names.
+        path: Path of the file.
+        trust_code: Whether to import and call all code that it names.
 
     Raises:
-        ConfigError: it is missing, no TOML, or has a key or value that is not accepted; it names code that was refused,
-            or an import fails.
+        ConfigError: the file is missing or not TOML, a key or value is invalid, it names code that is not trusted, or
+            an import fails.
     """
     tables = _read_tables(path)
     for code in _codes_of(tables):
@@ -85,17 +85,17 @@ def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
 
 def _read_tables(path: Path) -> dict[str, Any]:
     if path.exists() and not path.is_file():
-        raise ConfigError(f"the spec {path} cannot be read (it is no file): give a TOML file")
+        raise ConfigError(f"the spec {path} cannot be read (it is not a file): pass a TOML file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"the spec {path} cannot be read ({error.strerror}): give a TOML file") from None
+        raise ConfigError(f"the spec {path} cannot be read ({error.strerror}): pass a TOML file") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML ({error}): docs/how-to/search.md shows what a spec looks like") from None
 
 
 def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
-    """Yield all code that a spec names, wrong types left out: those are refused later."""
+    """Yield all code that a spec names. Values of wrong types are skipped; they are refused later."""
     over = tables.get("search", {}).get("over") if isinstance(tables.get("search"), dict) else None
     settings = [table for table in (tables.get("settings"), over) if isinstance(table, dict)]
     yield Code(modules_in(tables.get("imports")))
@@ -105,7 +105,7 @@ def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
 
 
 def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
-    """Return the spec that the tables of a TOML file mean; `where` names it. Raises as `read_spec`."""
+    """Return the spec in the tables of a TOML file. `where` is the file, for messages. Raises as `read_spec`."""
     for key in tables:
         if key not in (*_KEYS, *_TABLES):
             remedy = f"{where}: settings of a run stand under [settings]."
@@ -117,7 +117,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     algorithm_entry(top["algorithm"])
     settings = _table(where, tables, "settings")
     search = read_search(where, _table(where, tables, "search")) if "search" in tables else None
-    _refuse_what_belongs_elsewhere(where, settings, search)
+    _refuse_misplaced_keys(where, settings, search)
     return Spec(
         top["algorithm"],
         _envs(where, top),
@@ -153,7 +153,7 @@ def _seeds(where: str, top: Mapping[str, Any]) -> tuple[int, ...]:
     return seeds
 
 
-def _refuse_what_belongs_elsewhere(where: str, settings: Mapping[str, Any], search: Search | None) -> None:
+def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Search | None) -> None:
     over = {} if search is None else search.over
     for table, keys in (("settings", settings), ("search.over", over)):
         for key in keys:

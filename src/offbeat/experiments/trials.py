@@ -1,4 +1,4 @@
-"""A trial: one setting on one env, with the config that all its sessions share but for the seed."""
+"""A trial: one setting on one env. Its sessions have the same config except for the seed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Trial:
     number: int
     env: str
     values: Values
-    """What is searched over."""
+    """Values of the keys that are searched over."""
     settings: dict[str, Any]
-    """All keys that the spec gives, those of `values` included."""
+    """All settings of the spec, including `values`."""
     config: Config
-    """Of all sessions, but for the seed."""
+    """Config of all sessions, except for the seed."""
 
     @property
     def name(self) -> str:
@@ -43,28 +43,28 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """Say what is searched over in a few words; '' where nothing is."""
+        """The values that are searched over, as text; '' without a search."""
         return ", ".join(f"{key} {spelled(value)}" for key, value in self.values.items())
 
     def tables(self) -> dict[str, Any]:
-        """Return what trial.toml says: the values that were searched over, and the config without a seed."""
+        """Return the content of trial.toml: the searched values, and the config without a seed."""
         tables = self.config.tables()
         del tables["run"]["seed"]
         return {"searched": self.values, **tables}
 
 
 def spelled(value: object) -> str:
-    """Return a value as --set takes it."""
+    """Return a value as text for --set."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(spelled, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def trials_of(spec: Spec) -> list[Trial]:
-    """Return all trials of a spec whose values do not depend on results; settings first, then envs.
+    """Return all trials of a spec without Optuna, ordered by setting, then by env.
 
     Raises:
-        ConfigError: a setting is not accepted, in whichever trial.
+        ConfigError: a setting of any trial is invalid.
     """
     settings: list[Values] = [{}] if spec.search is None else spec.search.settings(whole_keys(spec))
     return [
@@ -78,7 +78,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     """Return a trial with its config.
 
     Raises:
-        ConfigError: a setting is not accepted.
+        ConfigError: a setting is invalid.
     """
     settings = {**spec.settings, **values}
     imports = {"imports": spec.imports} if spec.imports else {}
@@ -91,10 +91,10 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
 
 
 def whole_keys(spec: Spec) -> set[str]:
-    """Return the keys with a range that take whole numbers alone.
+    """Return the keys with a range that accept only whole numbers.
 
     Raises:
-        ConfigError: a key takes no numbers, or whole ones where the range has others.
+        ConfigError: a key with a range does not accept its numbers.
     """
     over = {} if spec.search is None else spec.search.over
     tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
@@ -103,26 +103,30 @@ def whole_keys(spec: Spec) -> set[str]:
     kinds = {key: _kind(hints[key]) for key in ranges}
     for key, kind in kinds.items():
         if kind not in (int, float, Fraction):
-            raise ConfigError(f"{key} is searched over a range, but takes no numbers: list its values, {key} = [...]")
+            raise ConfigError(
+                f"{key} is searched over a range, but does not accept numbers: list its values, {key} = [...]"
+            )
         parts = (ranges[key].low, ranges[key].high, ranges[key].step or 1)
         if kind is int and any(part != int(part) for part in parts):
-            raise ConfigError(f"{key} takes whole numbers: give its range a low, a high and a step that are whole")
+            raise ConfigError(
+                f"{key} accepts only whole numbers: low, high and step of its range must be whole numbers"
+            )
     return {key for key, kind in kinds.items() if kind is int}
 
 
 def _kind(hint: Any) -> Any:
-    """Return the type behind bounds and 'or none'."""
+    """Return the type without bounds and without 'or none'."""
     if get_origin(hint) is Annotated:
         return _kind(get_args(hint)[0])
     options = [option for option in get_args(hint) if option is not NoneType]
     return _kind(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
 
 
-def require_sound(trials: list[Trial]) -> None:
-    """Refuse trials that could not begin, after a few steps in each env.
+def require_startable(trials: list[Trial]) -> None:
+    """Take a few steps in each env, and raise ConfigError if a trial could not start.
 
     Raises:
-        ConfigError: an env does not work, or does not suit the settings; a run to begin from or a GPU is not there.
+        ConfigError: an env fails or is not supported by the settings; or the run of `init_from`, or a GPU, is missing.
     """
     from offbeat.runtime.assembly import device_of
 
@@ -139,7 +143,7 @@ def require_sound(trials: list[Trial]) -> None:
 
 
 def write_trial(trial: Trial, file: Path) -> None:
-    """Write trial.toml, in one step."""
+    """Write trial.toml atomically."""
     import tomli_w
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -149,25 +153,22 @@ def write_trial(trial: Trial, file: Path) -> None:
 
 
 def read_trial(spec: Spec, number: int, file: Path) -> Trial:
-    """Return a trial of the spec whose values stand in its trial.toml.
+    """Return a trial of the spec, with the values in its trial.toml.
 
     Raises:
-        ConfigError: the file is no TOML, or lacks them.
+        ConfigError: the file is not TOML, or lacks them.
     """
     tables = _tables_in(file)
     env = tables.get("run", {}).get("env")
     if not isinstance(tables.get("searched"), dict) or env not in spec.envs:
-        raise ConfigError(
-            f"{file} does not say which env and which values it is for: restore it, or give another --dir"
-        )
+        raise ConfigError(f"{file} lacks the env or the searched values: restore it, or pass another --dir")
     return trial_of(spec, number, env, tables["searched"])
 
 
 def require_same_trial(trial: Trial, file: Path) -> None:
-    """Refuse a trial.toml that is of another setting; keys that this version of offbeat has added may be missing.
+    """Raise ConfigError, with the differences, if a trial.toml is of another setting.
 
-    Raises:
-        ConfigError: with what differs.
+    Keys that were added in newer versions of offbeat may be missing.
     """
     if not file.exists():
         return
@@ -179,13 +180,13 @@ def require_same_trial(trial: Trial, file: Path) -> None:
     ]
     if differences:
         raise ConfigError(
-            f"{file} was begun with other settings than the spec means now: {'; '.join(differences)}. The spec, a "
-            "preset or a default has changed: put it back, or give another --dir"
+            f"{file} was started with other settings: {'; '.join(differences)}. The spec, a preset or a "
+            "default has changed: restore it, or pass another --dir"
         )
 
 
 def as_toml(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return tables as they are read again once they have been written: lists for tuples."""
+    """Return tables as they are after writing and reading them: with lists instead of tuples."""
     read: dict[str, Any] = json.loads(json.dumps(tables))
     return read
 
@@ -194,7 +195,7 @@ def _tables_in(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not TOML ({error}): restore it, or give another --dir") from None
+        raise ConfigError(f"{file} is not TOML ({error}): restore it, or pass another --dir") from None
 
 
 def _flat(tables: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, quiet
 from offbeat.exporting.observations import draw_observations
-from offbeat.models import sampling
+from offbeat.models import actions
 from offbeat.models.encoders import as_env_has_it
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, action_parts
@@ -78,7 +78,7 @@ def _expected(policy: LoadedPolicy, given: Tree, state: NDArray[np.float32]) -> 
     observation = as_env_has_it({name: part for name, part in newest.items() if name != INFO_MASK})
     leaves, _ = policy.leaves(observation, given.get(INFO_MASK))
     values = policy.policy.parameters({**leaves, **stacks}, state).copy()
-    return values, dict(named("action", policy.encode(sampling.greedy(policy.policy.spec, values))))
+    return values, dict(named("action", policy.encode(actions.greedy(policy.policy.spec, values))))
 
 
 def _found(run: Runner, inputs: Tree) -> Tree:

@@ -9,7 +9,7 @@ import numpy as np
 
 from offbeat.core.choices import draw_choices, write_one_hot
 from offbeat.core.types import Array, Leaf, Tree
-from offbeat.models.numpy_policy import ActingPolicy
+from offbeat.models.acting import ActingPolicy
 from offbeat.models.published import published_layout
 from offbeat.models.whole_policy import input_dtype
 

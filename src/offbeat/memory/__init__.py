@@ -1,5 +1,5 @@
-"""Memory that acting writes and learning reads: arenas, unrolls, the replay, published weights.
+"""Memory that actors write and the learner reads: unrolls, the replay, published weights. There are no locks.
 
-`arena` lays named arrays out on private or shared memory; all else lies on arenas, without locks.
+`arena` has named arrays in private or shared memory. Everything else uses the arrays of an arena.
 Read `arena`, then `unrolls`; `replay` builds on `rings`.
 """

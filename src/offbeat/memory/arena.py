@@ -1,7 +1,7 @@
-"""Named arrays on one block of memory, private or shared between processes, laid out from (name, shape, dtype).
+"""Named arrays in one block of memory, private or shared between processes, defined by (name, shape, dtype).
 
-Shared memory is anonymous: a file without a name, which children are handed as a descriptor. However a run ends,
-nothing of it is left behind.
+Shared memory is anonymous: a file without a name, whose descriptor child processes inherit. So nothing is left behind,
+however a run ends.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
 
 ALIGNMENT = 64
-"""Bytes: a cache line, so that no two arrays share one."""
+"""Alignment of arrays in bytes: a cache line, so that two arrays never share one."""
 
 
 def arena_bytes(slabs: Iterable[Slab]) -> int:
-    """Return the bytes that the arrays take together."""
+    """Return the total size of the arrays in bytes."""
     return sum(_aligned(shape, dtype) for _, shape, dtype in slabs)
 
 
-def places(slabs: Iterable[Slab]) -> Iterator[tuple[Slab, slice]]:
-    """Yield each array, and the bytes of an aligned block that it lies on."""
+def slab_spans(slabs: Iterable[Slab]) -> Iterator[tuple[Slab, slice]]:
+    """Yield each slab with its byte range in an aligned block."""
     offset = 0
     for slab in slabs:
         _, shape, dtype = slab
@@ -40,58 +40,56 @@ def places(slabs: Iterable[Slab]) -> Iterator[tuple[Slab, slice]]:
 
 
 def private_arena(slabs: Iterable[Slab]) -> Tree:
-    """Return zeroed arrays by name, on memory of this process alone."""
+    """Return zeroed arrays by name, in memory of this process only."""
     slabs = list(slabs)
     block = np.zeros(arena_bytes(slabs) + ALIGNMENT, np.uint8)
-    return _laid_out(slabs, block[-block.ctypes.data % ALIGNMENT :])
+    return _arrays_in(slabs, block[-block.ctypes.data % ALIGNMENT :])
 
 
 class SharedArena:
-    """Zeroed arrays on memory that other processes can map too, by `attach`."""
+    """Zeroed arrays in memory that other processes can map with `attach`."""
 
     def __init__(self, slabs: Iterable[Slab]) -> None:
         self.slabs = tuple(slabs)
         self.fd = _nameless_file()
-        """Hand it to children (`pass_fds`); it stays open for those that are started later."""
+        """File descriptor for child processes (`pass_fds`). It stays open for those that are started later."""
         os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
         self.arrays = attach(self.fd, self.slabs)
 
     def close(self) -> None:
-        """Close the descriptor; the memory goes with the last array that lies on it."""
+        """Close the descriptor. The memory is freed with the last array that uses it."""
         os.close(self.fd)
 
 
 def attach(fd: int, slabs: Iterable[Slab]) -> Tree:
-    """Return the arrays of a `SharedArena` that was made, here or elsewhere, from the same slabs."""
+    """Return the arrays of a `SharedArena` with the same slabs, which this or another process has made."""
     slabs = tuple(slabs)
     block = mmap.mmap(fd, max(ALIGNMENT, arena_bytes(slabs)))  # page-aligned
-    return _laid_out(slabs, np.frombuffer(block, np.uint8))
+    return _arrays_in(slabs, np.frombuffer(block, np.uint8))
 
 
 def require_memory(slabs: Iterable[Slab], purpose: str, remedy: str) -> None:
-    """Refuse arrays that do not fit into the memory that is left.
-
-    Raises:
-        ConfigError: with the numbers and `remedy`.
-    """
+    """Raise ConfigError if the arrays do not fit into the free memory; see `require_bytes`."""
     require_bytes(arena_bytes(slabs), purpose, remedy)
 
 
 def require_bytes(needed: int, purpose: str, remedy: str) -> None:
-    """Refuse to take more memory than is left.
+    """Raise ConfigError if more memory is needed than is free.
 
-    Raises:
-        ConfigError: with the numbers and `remedy`.
+    Args:
+        needed: Number of bytes.
+        purpose: Start of the message: what needs the memory.
+        remedy: End of the message: what to pass instead.
     """
-    left = usable_memory()
-    if left is not None and needed > left:
-        raise ConfigError(f"{purpose} {_size(needed)}, but only {_size(left)} of memory are free: {remedy}")
+    free = usable_memory()
+    if free is not None and needed > free:
+        raise ConfigError(f"{purpose} {_size(needed)}, but only {_size(free)} of memory are free: {remedy}")
 
 
 def usable_memory() -> int | None:
-    """Return the bytes of memory that are free for this process, or None where that is not known.
+    """Return the free memory for this process in bytes; None if it is not known.
 
-    It is the machine's, or the container's (cgroup v2) where that is less.
+    This is the smaller of the machine's and the container's (cgroup v2).
     """
     return_freed_memory()  # of an earlier run in this process
     meminfo, limit = Path("/proc/meminfo"), _CGROUP / "memory.max"
@@ -108,7 +106,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def _used_in_container() -> int:
-    """Return the bytes that the container cannot do without: file caches that can be dropped are left out."""
+    """Return the memory that the container uses in bytes, without file caches that can be dropped."""
     statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     return int((_CGROUP / "memory.current").read_text()) - int(statistics.get("inactive_file", 0))
 
@@ -116,12 +114,12 @@ def _used_in_container() -> int:
 def _nameless_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("offbeat")
-    with tempfile.TemporaryFile() as file:  # has no name from the start, or loses it at once
+    with tempfile.TemporaryFile() as file:  # the file has no name, or is unlinked at once
         return os.dup(file.fileno())
 
 
-def _laid_out(slabs: Iterable[Slab], block: NDArray[np.uint8]) -> Tree:
-    return {name: block[place].view(dtype).reshape(shape) for (name, shape, dtype), place in places(slabs)}
+def _arrays_in(slabs: Iterable[Slab], block: NDArray[np.uint8]) -> Tree:
+    return {name: block[span].view(dtype).reshape(shape) for (name, shape, dtype), span in slab_spans(slabs)}
 
 
 def _aligned(shape: tuple[int, ...], dtype: str) -> int:

@@ -1,9 +1,9 @@
-"""On-policy memory: unrolls of [T + 1, N, ...], addressed by ticket.
+"""On-policy memory: unrolls of [T + 1, N, ...], indexed by ticket.
 
-The slots of one batch lie side by side, [batches, T + 1, S, N, ...], so that a whole batch is one contiguous
-view [T + 1, S * N, ...] to the learner, and a slot is a strided view [T + 1, N, ...] to its actor. Row T holds
-only the observation that follows the unroll: what the last row bootstraps from. Frames that are seen in stacks have
-rows before the first, `history` of them, so that each frame lies there once: [history + T + 1, ...].
+The slots of a batch are adjacent, [batches, T + 1, S, N, ...]. So a batch is a contiguous view [T + 1, S * N, ...] for
+the learner, and a slot is a strided view [T + 1, N, ...] for its actor. Row T contains only the observation after the
+unroll, for bootstrapping. Stacked frames have `history` rows before the first one, so that each frame is stored once:
+[history + T + 1, ...].
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PREFIX = "unrolls/"
 
 
 class Unrolls:
-    """Slots for all tickets that the pace lets be in flight."""
+    """Slots for all tickets that can be in flight."""
 
     def __init__(self, fields: Sequence[Field], pace: OnPolicyPace, arrays: Tree) -> None:
-        """Address the arrays of an arena that holds `UnrollShape.slabs` of the same fields and pace."""
+        """Use the arrays of an arena with the `UnrollShape.slabs` of the same fields and pace."""
         self._pace = pace
         self._fields = {field.name: field for field in fields}
         self._arrays = {field.name: arrays[PREFIX + field.name] for field in fields}
@@ -30,23 +30,23 @@ class Unrolls:
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).
 
-        The rows before the first are there as 'history/' and the name, [history, N, ...].
+        The rows before the first one are named 'history/<name>', [history, N, ...].
         """
-        batch, place = divmod(self._pace.slot(ticket), self._pace.unrolls_per_batch)
+        batch, unroll = divmod(self._pace.slot(ticket), self._pace.unrolls_per_batch)
         slot: Tree = {}
         for name, array in self._arrays.items():
             field = self._fields[name]
-            slot[name] = array[batch, field.history :, place] if field.per == "step" else array[batch, place]
+            slot[name] = array[batch, field.history :, unroll] if field.per == "step" else array[batch, unroll]
             if field.history:
-                slot[HISTORY + name] = array[batch, : field.history, place]
+                slot[HISTORY + name] = array[batch, : field.history, unroll]
         return slot
 
     def batch(self, step: int) -> Tree:
         """Return the arrays of a learning step's batch: views [history + T + 1, B, ...] or [B, ...], columns in ticket
         order.
         """
-        place = self._pace.slot(self._pace.tickets_of(step).start) // self._pace.unrolls_per_batch
-        return {name: self._joined(name, array[place]) for name, array in self._arrays.items()}
+        batch = self._pace.slot(self._pace.tickets_of(step).start) // self._pace.unrolls_per_batch
+        return {name: self._joined(name, array[batch]) for name, array in self._arrays.items()}
 
     def _joined(self, name: str, array: Array) -> Array:
         field = self._fields[name]
@@ -57,16 +57,16 @@ class Unrolls:
 
 @dataclass(frozen=True)
 class UnrollShape:
-    """How many unrolls of which size a run holds: plain data, from which every process lays out the same arrays."""
+    """Number and size of a run's unrolls: plain data, from which every process computes the same memory layout."""
 
     pace: OnPolicyPace
     length: int
-    """T, env steps in an unroll."""
+    """T, env steps of an unroll."""
     columns: int
     """N, envs of an actor."""
 
     def slabs(self, fields: Sequence[Field]) -> list[Slab]:
-        """Return what the unrolls' arena consists of."""
+        """Return the slabs of the unrolls' arena."""
         unrolls = self.pace.unrolls_per_batch
         batches = self.pace.in_flight // unrolls
         slabs = []
@@ -76,16 +76,16 @@ class UnrollShape:
         return slabs
 
     def slots(self, fields: Sequence[Field], arrays: Tree) -> Unrolls:
-        """Return the unrolls on the arrays of an arena that holds the slabs of the same fields."""
+        """Return the unrolls in the arrays of an arena with the slabs of the same fields."""
         return Unrolls(fields, self.pace, arrays)
 
     def is_cut(self, ticket: int) -> bool:  # noqa: ARG002
-        """Whether episodes that begin at `ticket` follow rows of others: never, an unroll is complete in itself."""
+        """Return False: an unroll never continues after rows of other episodes."""
         return False
 
     @property
     def purpose(self) -> str:
-        """What needs the memory, with the arithmetic."""
+        """Subject of a message about the required memory, with the arithmetic."""
         pace = self.pace
         return (
             f"(max_lag + 1) x unrolls_per_batch = ({pace.max_lag} + 1) x {pace.unrolls_per_batch} slots of "
@@ -94,9 +94,9 @@ class UnrollShape:
 
     @property
     def remedy(self) -> str:
-        """What to pass to need less."""
+        """What to pass to need less memory."""
         return "pass a smaller unroll_length, envs_per_actor, unrolls_per_batch or max_lag"
 
     def describe(self, fields: Sequence[Field]) -> str:  # noqa: ARG002
-        """Say how much memory it takes, if that is worth a word: it is not, as a few batches are kept at most."""
+        """Return an empty description: a few batches need little memory."""
         return ""

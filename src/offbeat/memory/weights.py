@@ -1,8 +1,9 @@
-"""Published weights: one flat float32 vector per version, as many kept as a ticket in flight may ask for.
+"""Published weights: a ring of versions, each a flat float32 vector.
 
-Version v is what the learner had after v learning steps. No lock guards it, and yet it is never read torn: while
-ticket k is not committed, learning step k // S cannot end, so the newest version that can be written meanwhile is
-k // S; its actor reads none older than k // S - D; and the ring keeps D + 1. (With a replay S is 1, and D max_ahead.)
+Version v has the weights after v learning steps. Actors read them without a lock and without torn reads: until ticket k
+is committed, learning step k // S cannot finish, so the newest version that can be written is k // S. The actor of
+ticket k reads no version older than k // S - D, and the ring has D + 1 versions. (For a replay, S is 1 and D is
+max_ahead.)
 """
 
 from __future__ import annotations
@@ -20,41 +21,41 @@ class Weights:
     """A ring of versions."""
 
     def __init__(self, arrays: Tree) -> None:
-        """Address the arrays of an arena that holds `weight_slabs`."""
+        """Use the arrays of an arena with the `weight_slabs`."""
         self._vectors, self._stamps = arrays["weights/vectors"], arrays["weights/stamps"]
         self._progress = arrays["weights/progress"]
 
     def open(self, version: int) -> F32:
-        """Return the vector to write `version` into; it takes the place of the oldest."""
-        place = version % len(self._stamps)
-        self._stamps[place] = 0
-        vector: F32 = self._vectors[place]
+        """Return the vector to write `version` to. It replaces the oldest version."""
+        index = version % len(self._stamps)
+        self._stamps[index] = 0
+        vector: F32 = self._vectors[index]
         return vector
 
     def commit(self, version: int, progress: float = 0.0) -> None:
-        """Let `version` be read: it has been written whole.
+        """Make `version` readable after it has been written completely.
 
         Args:
-            version: the one that was opened.
-            progress: of the training, 0 to 1, in the learning step that made it: what envs are told that it acts in.
+            version: The opened version.
+            progress: Training progress, 0 to 1, of its learning step. It is passed to the envs that act with it.
         """
         self._progress[version % len(self._stamps)] = progress
         self._stamps[version % len(self._stamps)] = version + 1
 
     def read(self, version: int) -> F32:
-        """Return a view of a kept version's vector.
+        """Return a view of a version's vector.
 
         Raises:
-            KeyError: that version is not kept.
+            KeyError: the ring does not have this version.
         """
-        place = version % len(self._stamps)
-        if self._stamps[place] != version + 1:
-            raise KeyError(f"version {version} is not kept, only {sorted(self.versions())}")
-        vector: F32 = self._vectors[place]
+        index = version % len(self._stamps)
+        if self._stamps[index] != version + 1:
+            raise KeyError(f"version {version} is not available, only {sorted(self.versions())}")
+        vector: F32 = self._vectors[index]
         return vector
 
     def progress(self, version: int) -> float:
-        """Return what a kept version was committed with."""
+        """Return the training progress of a version."""
         return float(self._progress[version % len(self._stamps)])
 
     @property
@@ -63,18 +64,22 @@ class Weights:
         return int(self._stamps.max()) - 1
 
     def versions(self) -> dict[int, F32]:
-        """Return the kept versions."""
+        """Return all available versions, oldest first."""
         versions = sorted(int(stamp) - 1 for stamp in self._stamps if stamp)
         return {version: self._vectors[version % len(self._stamps)] for version in versions}
 
 
-def weight_slabs(size: int, kept: int) -> list[Slab]:
-    """Return what the weights' arena consists of: a vector, progress, and a stamp for each version that is kept.
+def weight_slabs(size: int, versions: int) -> list[Slab]:
+    """Return the slabs of the weights' arena: a vector, the training progress and a stamp per version.
 
-    A stamp is version + 1, or 0 where none is whole.
+    A stamp is version + 1, or 0 while the vector is not complete.
+
+    Args:
+        size: Number of weights.
+        versions: Number of versions in the ring.
     """
     return [
-        ("weights/vectors", (kept, size), "float32"),
-        ("weights/progress", (kept,), "float64"),
-        ("weights/stamps", (kept,), "int64"),
+        ("weights/vectors", (versions, size), "float32"),
+        ("weights/progress", (versions,), "float64"),
+        ("weights/stamps", (versions,), "int64"),
     ]

@@ -1,6 +1,6 @@
 """Linear layers in torch: by oneDNN where they are wide, which on AMD's processors takes half the time of torch's own.
 
-Its operator is private to torch, and used only where it does what it should (linear.py). Otherwise, and wherever a
+Its operator is private to torch, and used only where it does what it should (onednn.py). Otherwise, and wherever a
 network is exported, the layer is torch's own.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offbeat.models.linear import WIDE, onednn_works
+from offbeat.models import onednn
 
 
 class Initializer(Protocol):
@@ -44,7 +44,7 @@ class Dense(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.empty(outputs))
-        self._wide = min(inputs, outputs) >= WIDE
+        self._wide = min(inputs, outputs) >= onednn.WIDE
         self._rows = max(4, -(-ONEDNN_PAYS // (inputs * outputs)))
         init.fill(self.weight.data, self.bias.data, inputs, gain)
 
@@ -70,7 +70,7 @@ def _suits(x: Tensor, rows: int) -> bool:
     if is_exported():  # first of all: a question about the number of rows would fix it in the file
         return False
     plain = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= rows
-    return plain and not torch.is_autocast_enabled("cpu") and onednn_works()
+    return plain and not torch.is_autocast_enabled("cpu") and onednn.works()
 
 
 class _OneDNNLinear(torch.autograd.Function):
@@ -79,16 +79,11 @@ class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return onednn.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         d = d.contiguous()
-        of_inputs = _product(d, weight.t(), None) if ctx.needs_input_grad[0] else None
-        return of_inputs, _product(d.t(), x.t(), None), d.sum(dim=0)
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")  # noqa: SLF001
-    return product
+        of_inputs = onednn.linear(d, weight.t(), None) if ctx.needs_input_grad[0] else None
+        return of_inputs, onednn.linear(d.t(), x.t(), None), d.sum(dim=0)

@@ -1,5 +1,6 @@
-"""From the leaves of observations to what a network on vectors sees: joined, and choices one-hot. Torch's twin of
-`flatten` is in ``tensor_inputs.py``.
+"""From the leaves of observations to what a network on vectors sees, in NumPy: joined, choices one-hot, normalised.
+
+The same in torch is in ``tensor_inputs.py``.
 
 One-hot inputs are never normalised. They have one scale already; divided by their deviation, a choice that comes once
 in a thousand rows would weigh thirty times as much as the numbers beside it, and shrink as it is met more often.
@@ -14,6 +15,15 @@ from numpy.typing import NDArray
 
 from offbeat.core.choices import write_one_hot
 from offbeat.core.types import Array, Leaf
+
+OBSERVATION_CLIP = np.float32(10.0)
+"""Normalised observations are clipped to +- this."""
+
+
+def normalized(x: NDArray[np.float32], mean: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return rows [N, inputs] shifted by a mean, scaled and clipped, for a mean and a scale of [inputs]."""
+    result: NDArray[np.float32] = (x - mean) * scale
+    return np.clip(result, -OBSERVATION_CLIP, OBSERVATION_CLIP, out=result)
 
 
 def flatten(leaves: Sequence[Leaf], observation: Mapping[str, Array]) -> NDArray[np.float32]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from offbeat.models.collective import ALONE, Collective, total
 
 EPSILON = 1e-8
 
@@ -23,13 +26,21 @@ class RunningStatistics:
         self.squares = np.zeros(size)
         """Sum of squared deviations from the mean."""
 
-    def update(self, rows: NDArray[Any]) -> None:
-        """Take in rows [M, size]: all of them, or none if one is not finite, as that could never be undone."""
-        if not len(rows) or not np.isfinite(rows).all():
+    def update(self, rows: NDArray[Any], collective: Collective = ALONE) -> None:
+        """Take in rows [M, size] of all learners: all of them, or none if one is not finite, which would stay for ever.
+
+        Args:
+            rows: of this learner; there may be none.
+            collective: all learners, each of which takes in the rows of all.
+        """
+        count = total(collective, len(rows))
+        if not collective.all_(bool(np.isfinite(rows).all())) or not count:
             return
-        mean = rows.mean(axis=0, dtype=np.float64)
+        sums = collective.sum_(torch.from_numpy(rows.sum(axis=0, dtype=np.float64))).numpy()
+        mean = sums / count
         centered = rows - mean
-        self.merge(len(rows), mean, np.einsum("ij,ij->j", centered, centered))
+        squares = collective.sum_(torch.from_numpy(np.einsum("ij,ij->j", centered, centered))).numpy()
+        self.merge(count, mean, squares)
 
     def merge(self, count: float, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
         """Take in `count` rows, more than none, of which the mean and the squares are known, [size] each."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.choices import draw_choices
 from offbeat.core.types import Array
+from offbeat.models.actions import greedy, recorded
 from offbeat.models.spec import LOG_STD_RANGE, MASKED_LOGIT, PolicySpec
 
 F32 = NDArray[np.float32]
@@ -77,7 +78,7 @@ def sample_epsilon_greedy(
 
 def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
     choices, log_prob = _sample_choices(spec.action.nvec, logits, random)
-    return _recorded(spec, choices), log_prob
+    return recorded(spec, choices), log_prob
 
 
 def _sample_choices(nvec: tuple[int, ...], logits: F32, random: np.random.Generator) -> tuple[list[Array], F32]:
@@ -89,14 +90,6 @@ def _sample_choices(nvec: tuple[int, ...], logits: F32, random: np.random.Genera
         log_probs.append(log_prob)
         start += choices
     return actions, log_probs[0] if len(log_probs) == 1 else np.sum(log_probs, axis=0, dtype=np.float32)
-
-
-def _recorded(spec: PolicySpec, choices: list[Array]) -> Array:
-    """Return choices [N] of each component as an action is recorded, where there is nothing else in it."""
-    if spec.action.kind == "discrete":
-        return choices[0]
-    joined = np.stack(choices, axis=1)
-    return joined.reshape(len(joined), *spec.action.shape).astype(spec.action.dtype, copy=False)
 
 
 def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
@@ -131,55 +124,3 @@ def log_tanh_slope(u: F32) -> F32:
     """Return log(1 - tanh(u)^2) elementwise, without overflow: 2 (log 2 - u - softplus(-2 u))."""
     slope: F32 = np.float32(2.0) * (np.float32(math.log(2.0)) - u - np.logaddexp(np.float32(0.0), -2 * u))
     return slope
-
-
-def greedy(spec: PolicySpec, parameters: F32) -> Array:
-    """Return the most likely action of each column (Gaussian: the mean; tanh_gaussian: its tanh), as recorded."""
-    if spec.distribution == "tanh_gaussian":
-        return np.tanh(parameters[:, : spec.action_size]).reshape(len(parameters), *spec.action.shape)
-    if spec.action.kind == "box":
-        return parameters.reshape(len(parameters), *spec.action.shape).copy()  # the network overwrites its output
-    choices, start = [], 0
-    for count in spec.action.nvec:
-        choices.append(parameters[:, start : start + count].argmax(axis=1))
-        start += count
-    if spec.box_size:
-        return np.column_stack([*choices, parameters[:, start:]]).astype(np.float32, copy=False)
-    return _recorded(spec, choices)
-
-
-class ToEnv:
-    """Turns recorded actions into what the env accepts, but for its dtypes and the structure of mixed ones.
-
-    Policies act in [-1, 1] where the env's box is bounded on both sides: squashed or clipped there, then scaled
-    to the box, so that one initial standard deviation suits all envs. In a mixed action the numbers of boxes are the
-    last, and choices stay as they are.
-    """
-
-    def __init__(self, spec: PolicySpec) -> None:
-        self.squash = spec.distribution == "squashed"
-        self._box, self._choices = bool(spec.box_size), len(spec.action.nvec)
-        if self._box:
-            shape = (spec.box_size,) if self._choices else spec.action.shape
-            low = np.array(spec.action.low, np.float32).reshape(shape)
-            high = np.array(spec.action.high, np.float32).reshape(shape)
-            bounded = np.isfinite(low) & np.isfinite(high)
-            self.low, self.high = low, high
-            self.inner_low, self.inner_high = np.where(bounded, -1, low), np.where(bounded, 1, high)
-            self.center = (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2
-            self.half_width = np.where(bounded, self.high - self.center, 1)
-            self.scales = bool((self.half_width != 1).any() or (self.center != 0).any())
-
-    def __call__(self, action: Array) -> Array:
-        if not self._box:
-            return action
-        if not self._choices:
-            return self._scaled(action)
-        return np.concatenate([action[:, : self._choices], self._scaled(action[:, self._choices :])], axis=1)
-
-    def _scaled(self, action: Array) -> Array:
-        inner: Array = np.tanh(action) if self.squash else np.clip(action, self.inner_low, self.inner_high)
-        if not self.scales:
-            return inner
-        scaled: Array = np.clip(inner * self.half_width + self.center, self.low, self.high)
-        return scaled

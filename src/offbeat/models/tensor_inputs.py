@@ -9,6 +9,7 @@ from torch import Tensor
 
 from offbeat.core.choices import Choices, firsts
 from offbeat.core.types import Leaf
+from offbeat.models.inputs import OBSERVATION_CLIP
 
 
 def flatten_tensors(leaves: Sequence[Leaf], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
@@ -32,3 +33,9 @@ def one_hot(numbers: Tensor, choices: Choices) -> Tensor:
     where = numbers.long() + torch.from_numpy(firsts(choices)).to(numbers.device)
     zeros = torch.zeros(*numbers.shape[:-1], sum(choices), device=numbers.device)
     return zeros.scatter_(-1, where, 1.0)
+
+
+def normalized(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """Return rows [..., inputs] shifted by a mean, scaled and clipped, for a mean and a scale of [inputs]."""
+    clip = float(OBSERVATION_CLIP)
+    return ((x - mean) * scale).clamp_(-clip, clip)

@@ -1,27 +1,27 @@
 """All that a policy does, as one module in torch, of which files are made: observations in, the likeliest actions out.
 
-What an `ActingPolicy` does in NumPy around its network stands here a second time, in operators that every runtime has:
-`inputs.py` is in ``tensor_inputs.py``; the rest of it, and `sampling.greedy`, `sampling.ToEnv` and
-``envs/encoding.py``, are here.
+The network is the one with which a policy acts in torch, the formulas of actions are those of ``actions.py``, and those
+of inputs are in ``tensor_inputs.py``. What ``envs/encoding.py`` does in NumPy is here in operators of every runtime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from offbeat.core.types import ActionSpec, Leaf
-from offbeat.models.dense import Unfilled
+from offbeat.models.acting import ActingPolicy
+from offbeat.models.actions import BOUND_ARRAYS, ToEnv, best_choices, best_numbers, within
 from offbeat.models.distributions import masked
-from offbeat.models.numpy_policy import OBSERVATION_CLIP, ActingPolicy
-from offbeat.models.policy_network import PolicyNetwork, Remembered
-from offbeat.models.published import parameter_shapes, published_layout
-from offbeat.models.sampling import ToEnv
+from offbeat.models.policy_network import Remembered
+from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
-from offbeat.models.tensor_inputs import flatten_tensors
+from offbeat.models.tensor_inputs import flatten_tensors, normalized
+from offbeat.models.torch_acting import TorchNetwork
 
 STATE, NEXT_STATE = "state", "next_state"
 """What a core's memory is called, as it goes in and as it comes out."""
@@ -56,13 +56,11 @@ class WholePolicy(nn.Module):
         """Make a copy of a policy; it computes in float32 whatever the policy does."""
         super().__init__()
         self._spec = spec = replace(policy.spec, precision="fp32")
-        arrays = {
-            name: torch.from_numpy(view.copy())
-            for name, view in published_layout(policy.spec).views(policy.vector).items()
-        }
-        self.network = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
-        self.network.load_state_dict({name: arrays[name] for name, _ in parameter_shapes(spec)}, assign=True)
-        self.normalizer = _Normalizer(arrays) if spec.normalize else None
+        self.network = deepcopy(TorchNetwork(spec, policy.vector).module)  # with parameters of its own
+        self.normalizer = None
+        if spec.normalize:
+            arrays = published_layout(spec).views(torch.from_numpy(policy.vector.copy()))
+            self.normalizer = _Normalizer(arrays["observation_mean"], arrays["observation_scale"])
         self.action = _GreedyAction(spec, policy.to_env)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -101,13 +99,13 @@ class _Normalizer(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, arrays: Mapping[str, Tensor]) -> None:
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mean", arrays["observation_mean"])
-        self.register_buffer("scale", arrays["observation_scale"])
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) * self.scale).clamp(-float(OBSERVATION_CLIP), float(OBSERVATION_CLIP))
+        return normalized(x, self.mean, self.scale)
 
 
 class _GreedyAction(nn.Module):
@@ -117,28 +115,26 @@ class _GreedyAction(nn.Module):
         super().__init__()
         self._spec = spec
         self._parts = [part for _, part in action_parts(spec.action)]
-        self.numbers = _Numbers(spec, to_env) if spec.box_size else None
+        self.numbers = _Numbers(to_env) if spec.box_size else None
 
     def forward(self, parameters: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         """Return the parts of actions for parameters [N, P] and a mask [N, logits]."""
         logits = parameters[:, : self._spec.logits]
-        if mask is not None:
-            logits = masked(logits, mask)
-        choices = iter(torch.split(logits, list(self._spec.action.nvec), dim=1))
+        choices = iter(best_choices(self._spec, logits if mask is None else masked(logits, mask)))
         numbers = iter(self._numbers_of(parameters))
-        return tuple(_choose(part, choices) if part.nvec else _put(part, next(numbers)) for part in self._parts)
+        return tuple(_join(part, choices) if part.nvec else _put(part, next(numbers)) for part in self._parts)
 
     def _numbers_of(self, parameters: Tensor) -> tuple[Tensor, ...]:
-        """Return the numbers of each box, [N, size]."""
+        """Return the env's numbers of each box, [N, size]."""
         if self.numbers is None:
             return ()
-        means = parameters[:, self._spec.logits : self._spec.logits + self._spec.box_size]
-        return torch.split(self.numbers(means), [part.size for part in self._parts if not part.nvec], dim=1)
+        numbers = self.numbers(best_numbers(self._spec, parameters, torch.tanh))
+        return torch.split(numbers, [part.size for part in self._parts if not part.nvec], dim=1)
 
 
-def _choose(part: ActionSpec, components: Iterator[Tensor]) -> Tensor:
-    """Return the highest choice of each of a part's components, which are taken from those to come."""
-    chosen = torch.stack([next(components).argmax(dim=1) for _ in part.nvec], dim=1)
+def _join(part: ActionSpec, components: Iterator[Tensor]) -> Tensor:
+    """Return the choices of a part, which are taken from those to come, [N] each."""
+    chosen = torch.stack([next(components) for _ in part.nvec], dim=1)
     return _put(part, chosen + torch.tensor(part.start) if part.start else chosen)
 
 
@@ -147,11 +143,8 @@ def _put(part: ActionSpec, flat: Tensor) -> Tensor:
     return flat.reshape(flat.shape[0], *part.shape).to(getattr(torch, output_dtype(part)))
 
 
-_WITH_TANH = ("squashed", "tanh_gaussian")
-
-
 class _Numbers(nn.Module):
-    """From the means of boxes to the env's numbers: `sampling.ToEnv` after `sampling.greedy`."""
+    """`actions.Bounds` in torch: from the recorded numbers of boxes to the env's."""
 
     low: Tensor
     high: Tensor
@@ -160,17 +153,13 @@ class _Numbers(nn.Module):
     center: Tensor
     half_width: Tensor
 
-    def __init__(self, spec: PolicySpec, to_env: ToEnv) -> None:
+    def __init__(self, to_env: ToEnv) -> None:
         super().__init__()
-        self._tanh, self._clips, self._scales = spec.distribution in _WITH_TANH, not to_env.squash, to_env.scales
-        for name in ("low", "high", "inner_low", "inner_high", "center", "half_width"):
+        self.squash, self.scales = to_env.squash, to_env.scales
+        for name in BOUND_ARRAYS:
             self.register_buffer(name, torch.tensor(getattr(to_env, name), dtype=torch.float32).flatten())
 
-    def forward(self, means: Tensor) -> Tensor:
-        """Return [N, numbers] for means of that shape."""
-        inner = means.tanh() if self._tanh else means
-        if self._clips:
-            inner = inner.clamp(self.inner_low, self.inner_high)
-        if not self._scales:
-            return inner
-        return (inner * self.half_width + self.center).clamp(self.low, self.high)
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Return [N, numbers] for numbers of that shape."""
+        scaled: Tensor = within(self, numbers, torch.tanh)
+        return scaled

@@ -1,5 +1,5 @@
 """Plots and videos: learning curves of one or several runs, and recorded episodes.
 
-`curves` reads metrics files and draws, `statistics` has means and bands, `video` writes films.
+`runs` reads run directories, `curves` plots them, `statistics` has means and bands, `video` writes videos.
 Read `curves` first.
 """

@@ -15,23 +15,23 @@ Floats = NDArray[np.float64]
 
 
 def iqm(scores: ArrayLike, axis: int | None = None) -> Floats:
-    """Return the interquartile mean: the mean of what is left without the lowest and the highest quarter.
+    """Return the interquartile mean: the mean without the lowest and the highest quarter of the scores.
 
     A quarter is rounded down to whole scores, so that the IQM of fewer than four scores is their mean.
 
     Args:
-        scores: any shape.
-        axis: the axis that is reduced; None reduces all of them together.
+        scores: Scores of any shape.
+        axis: Axis to reduce; None reduces all axes.
     """
     values = np.asarray(scores, dtype=np.float64)
     along = 0 if axis is None else axis
     ordered = np.sort(values.ravel() if axis is None else values, axis=along)
     count = ordered.shape[along]
     if count == 0:
-        raise ConfigError("the IQM of no scores is not defined: give at least 1 score")
+        raise ConfigError("the IQM of no scores is not defined: pass at least 1 score")
     cut = count // 4
-    kept = np.take(ordered, range(cut, count - cut), axis=along)
-    return np.asarray(kept.mean(axis=along))
+    middle = np.take(ordered, range(cut, count - cut), axis=along)
+    return np.asarray(middle.mean(axis=along))
 
 
 def stratified_bootstrap_band(
@@ -39,21 +39,21 @@ def stratified_bootstrap_band(
 ) -> tuple[Floats, Floats]:
     """Return the percentile bootstrap interval of the IQM of the runs, at each point of their curves.
 
-    Whole runs are drawn with replacement. The runs of one setting on one env are one stratum; draw a band of
-    its own for each env.
+    Whole runs are resampled with replacement. The runs of one setting on one env are one stratum: call this once per
+    env.
 
     Args:
-        curves: [runs, points].
-        confidence: the interval's coverage, in (0, 1).
-        repetitions: how often the runs are drawn.
-        seed: of the draws.
+        curves: Scores, [runs, points].
+        confidence: The interval's coverage, in (0, 1).
+        repetitions: Number of resamplings.
+        seed: Seed of the resampling.
 
     Returns:
         (low, high), each [points].
     """
     runs = np.asarray(curves, dtype=np.float64)
-    drawn = np.random.default_rng(seed).integers(len(runs), size=(repetitions, len(runs)))
+    resampled = np.random.default_rng(seed).integers(len(runs), size=(repetitions, len(runs)))
     tail = (1.0 - confidence) / 2.0
-    edges = [np.quantile(iqm(point[drawn], axis=1), [tail, 1.0 - tail]) for point in runs.T]
+    edges = [np.quantile(iqm(point[resampled], axis=1), [tail, 1.0 - tail]) for point in runs.T]
     low, high = np.asarray(edges).reshape(-1, 2).T
     return low, high

@@ -1,4 +1,4 @@
-"""Frames to a video file: mp4 with ffmpeg, or an animated GIF without it."""
+"""Writes frames to a video file: mp4 (needs ffmpeg) or an animated GIF."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Frame = NDArray[np.uint8]
 
 
 def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
-    """Write ``frames``, all of one shape, as they come; return ``path``.
+    """Write ``frames`` to a video file, without storing them all; return ``path``.
 
     Args:
-        frames: uint8 [height, width, 3].
-        path: ends in .mp4 (H.264, needs the extra 'video') or .gif.
-        fps: frames per second; a GIF's are rounded to what its clock of 10 ms can tell.
+        frames: Frames of one shape, uint8 [height, width, 3].
+        path: Path that ends in .mp4 (H.264, needs the extra 'video') or .gif.
+        fps: Frames per second. A GIF rounds the duration of a frame to 10 ms.
 
     Raises:
-        ConfigError: the suffix is another, fps is not positive, or ffmpeg is not installed.
+        ConfigError: the suffix is unknown, fps is not positive, or ffmpeg is not installed.
         RunFailed: there are no frames, or one has another shape or dtype.
     """
     write = {".mp4": _write_mp4, ".gif": _write_gif}.get(path.suffix.lower())
@@ -40,13 +40,13 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}): give another file") from None
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): pass another file") from None
     write(_checked(frames, path), path, fps)
     return path
 
 
 def _require_ffmpeg(path: Path) -> None:
-    """Find out before the first frame is rendered whether the file can be written."""
+    """Refuse an mp4 without ffmpeg, before the first frame is rendered."""
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         raise ConfigError(
             f"cannot write {path}: the package imageio-ffmpeg is not installed. "
@@ -73,7 +73,7 @@ def _write_mp4(frames: Iterator[Frame], path: Path, fps: int) -> None:
 
     first = next(frames)
     height, width = first.shape[:2]
-    even = ((0, height % 2), (0, width % 2), (0, 0))  # players want 4:2:0 colours: blocks of 2 x 2 pixels
+    even = ((0, height % 2), (0, width % 2), (0, 0))  # players expect 4:2:0 colors: blocks of 2 x 2 pixels
     size = (width + width % 2, height + height % 2)
     writer = imageio_ffmpeg.write_frames(str(path), size, fps=fps, macro_block_size=2)
     writer.send(None)

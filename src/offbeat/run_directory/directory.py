@@ -1,4 +1,4 @@
-"""A run's directory: its files, and its state as other programs see it."""
+"""The directory of a run: its files, its status file, and its lock."""
 
 from __future__ import annotations
 
@@ -25,35 +25,36 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.run_directory.checkpoint import Checkpoint, CheckpointStore
+from offbeat.run_directory.checkpoint import Checkpoint
 from offbeat.run_directory.checkpoint import load as load_checkpoint
+from offbeat.run_directory.store import CheckpointStore
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.02
-"""Who only looks whether a run is locked holds its lock for a moment; so it is tried more than once."""
+"""`is_locked` takes the lock for a moment, so locking is tried more than once."""
 POLL_EVERY_S = 1.0
 """Seconds between checks whether the run directory is still there."""
 
 
 class RunDirectoryGone(RunFailed):
-    """The run directory was deleted, or moved, while the run went on."""
+    """The run directory was deleted or moved during the run."""
 
 
-def lock(file: TextIO, otherwise: str) -> None:
-    """Lock an open file for this process alone; the lock goes with the file, or with the process.
+def lock(file: TextIO, message: str) -> None:
+    """Lock an open file for this process. The lock ends with the file or the process.
 
     Raises:
-        ConfigError: another process holds it; the message is `otherwise`.
+        ConfigError: another process has the lock. The message is `message`.
     """
     for _ in range(LOCK_TRIES):
         with suppress(OSError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         time.sleep(LOCK_PAUSE_S)
-    raise ConfigError(otherwise)
+    raise ConfigError(message)
 
 
 class RunDirectory:
-    """Paths of a run directory, and its status file."""
+    """The files of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,14 +68,14 @@ class RunDirectory:
         self._lock = path / ".lock"
         self.checkpoints = path / "checkpoints"
         self._made: list[Path] = []
-        """What `create` has made, the run directory first, then its parents."""
+        """The folders that `create` has made: the run directory first, then its parents."""
 
     @classmethod
     def create(cls, path: Path, config: Config) -> RunDirectory:
         """Make a new run directory.
 
         Raises:
-            ConfigError: something is there already, or it cannot be made.
+            ConfigError: the path exists, or the directory cannot be created.
         """
         directory = cls(path)
         directory.refuse_existing()
@@ -88,12 +89,12 @@ class RunDirectory:
         except OSError as error:
             directory.discard()
             raise ConfigError(
-                f"the run directory {path} cannot be made ({error.strerror}): make room, or give another with --run-dir"
+                f"the run directory {path} cannot be created ({error.strerror}): make room, or pass another --run-dir"
             ) from None
         return directory
 
     def refuse_existing(self) -> None:
-        """Raise ConfigError if there is something at the path: a run is never reused silently."""
+        """Raise ConfigError if the path exists: a run is never reused silently."""
         if self.path.exists() or self.path.is_symlink():
             go_on = f", or go on with `offbeat resume {self.path}`" if self.config.is_file() else ""
             raise ConfigError(f"the run directory {self.path} exists: give another with --run-dir{go_on}")
@@ -103,13 +104,13 @@ class RunDirectory:
         """Return an existing run's directory.
 
         Raises:
-            ConfigError: there is no run, or a link in it leads elsewhere and the caller does not trust it.
+            ConfigError: there is no run, or it has a link to another directory and is not trusted.
         """
         directory = cls(path)
         if trust_code:
             accept(str(path.resolve()))
         if not directory.config.is_file():
-            raise ConfigError(f"{path} is no run directory (it has no config.toml): give one that `offbeat train` made")
+            raise ConfigError(f"{path} is not a run directory (it has no config.toml): pass one of `offbeat train`")
         _require_inside(path)
         return directory
 
@@ -118,10 +119,10 @@ class RunDirectory:
         return code_of(read_tables(self.config))
 
     def require_code(self, *, trust_code: bool = False) -> None:
-        """Refuse a run that names code which the caller has neither named nor installed; see `trust.require`.
+        """Refuse a run with code that the caller has neither named nor installed; see `trust.require`.
 
         Raises:
-            ConfigError: with what was refused, and how to allow it; nothing of it was imported.
+            ConfigError: with the refused code, and how to allow it. Nothing was imported.
         """
         require(self.code(), str(self.path), trust_code=trust_code)
 
@@ -133,10 +134,14 @@ class RunDirectory:
         return load_run(self.config)
 
     def read_checkpoint(self, name: str, *, with_replay: bool = False) -> Checkpoint:
-        """Read one of the run's checkpoints and verify it; its replay too if that is asked for.
+        """Read and verify a checkpoint.
+
+        Args:
+            name: latest, best or step-<12 digits>.
+            with_replay: Whether to read and verify its replay too.
 
         Raises:
-            ConfigError: there is none of that name, or it is damaged or of another env.
+            ConfigError: there is no such checkpoint, or it is damaged or of another env.
         """
         if Path(name).name != name:
             raise ConfigError(f"{name!r} names no checkpoint: pass --checkpoint latest, best or step-<12 digits>")
@@ -145,16 +150,16 @@ class RunDirectory:
         if trained_on != env:
             raise ConfigError(
                 f"the checkpoint {name} of {self.path} was trained on {_named(trained_on)}, but the run's "
-                f"config.toml says {env}: put back the checkpoint, or the config, that belongs here"
+                f"config.toml has {env}: restore the original checkpoint or config"
             )
         return saved
 
-    def store(self, kept: int = 1) -> CheckpointStore:
+    def store(self, max_full: int = 1) -> CheckpointStore:
         """Return the run's checkpoints."""
-        return CheckpointStore(self.checkpoints, kept)
+        return CheckpointStore(self.checkpoints, max_full)
 
     def sync_metrics(self) -> None:
-        """Return when all metrics lines are on the disk.
+        """Sync all metrics lines to the disk.
 
         Raises:
             OSError: they could not be written.
@@ -162,10 +167,16 @@ class RunDirectory:
         if self.metrics.exists():
             sync(self.metrics)
 
-    # --- its state, as other programs see it ----------------------------------------------------------------
+    # --- status -------------------------------------------------------------------------------------------
 
     def write_status(self, state: RunState, reason: str = "", children: Mapping[str, Sequence[int]] = {}) -> None:
-        """Replace status.json; `children` are the ids of the child processes, by role and index."""
+        """Replace status.json.
+
+        Args:
+            state: State of the run.
+            reason: Why the run ended; '' while it is running.
+            children: Role -> process ids of the child processes, by index.
+        """
         main = {"role": "main", "index": 0, "pid": os.getpid()}
         others = (
             {"role": role, "index": i, "pid": pid} for role, pids in children.items() for i, pid in enumerate(pids)
@@ -179,36 +190,36 @@ class RunDirectory:
         self.put_status((json.dumps(status, indent=1) + "\n").encode(), synced=state != "running")
 
     def put_status(self, content: bytes, *, synced: bool = True) -> None:
-        """Replace status.json by this, in one step; where there is no room for a second file, where it lies."""
+        """Replace status.json atomically; on a full disk, overwrite it in place."""
         try:
             replace_file(self.status, content, synced=synced)
         except OSError:
-            with suppress(OSError):  # a full disk costs the news, not the run
+            with suppress(OSError):  # a full disk must not end the run
                 _overwrite(self.status, content)
 
     def read_status(self) -> dict[str, Any]:
-        """Return status.json; empty if there is none, or it is no JSON object."""
+        """Return status.json; empty if it is missing or not a JSON object."""
         with suppress(OSError, ValueError):
             return read_json(self.status, LARGEST_RECORD)
         return {}
 
     def crash(self) -> str:
-        """Say that the run crashed, if it did: status.json says running, and no process holds the run's lock."""
+        """Return a message if the run crashed, else '': its status is running, but no process has its lock."""
         status = self.read_status()
         if status.get("state") != "running" or self.is_locked():
             return ""
         updated = in_short(status.get("updated"))
         return (
             f"{self.path} has crashed: its status, of {updated}, is running, but its process is gone. "
-            f"What it had saved is whole: `offbeat resume {self.path}` goes on from there"
+            f"Its checkpoints are complete: continue with `offbeat resume {self.path}`"
         )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run for this process alone; the lock dies with the process.
+        """Lock the run for this process while entered.
 
         Raises:
-            ConfigError: another process is training in it, or the folder cannot be written to.
+            ConfigError: another process has the lock, or the folder is not writable.
         """
         try:
             file = self._lock.open("a")
@@ -221,7 +232,7 @@ class RunDirectory:
             yield
 
     def is_locked(self) -> bool:
-        """Whether a process is training in it."""
+        """Whether a process has the lock of the run."""
         if not self._lock.is_file():
             return False
         try:
@@ -234,34 +245,34 @@ class RunDirectory:
         return False
 
     def presence(self) -> Presence:
-        """Return what tells from now on whether the directory is still there."""
+        """Return an object that checks whether the directory still exists."""
         return Presence(self.path)
 
     def discard(self) -> None:
-        """Delete the run, and the folders that were made for it, as far as they are empty."""
+        """Delete the run, and the empty parent folders that were created for it."""
         shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):  # one is not empty
+        with suppress(OSError):  # a folder is not empty
             for parent in self._made[1:]:
                 parent.rmdir()
 
     def note(self, text: str) -> None:
-        """Add to log.txt what happened and when."""
+        """Append a text with the time to log.txt."""
         with suppress(OSError), self.log.open("a") as log:
             log.write(f"{_now()} {text}\n")
 
 
 class Presence:
-    """Tells whether a run directory is still the one that it was."""
+    """Checks whether a run directory still exists and is the same one."""
 
     def __init__(self, path: Path) -> None:
         self._named, self._path = path, path.absolute()
         self._identity, self._next_poll = _identity(self._path), 0.0
 
     def require(self, *, at_once: bool = False) -> None:
-        """Look whether it is there: every `POLL_EVERY_S` seconds, however often this is called, or at once.
+        """Check the directory, at most every `POLL_EVERY_S` seconds, or `at_once`.
 
         Raises:
-            RunDirectoryGone: it is not.
+            RunDirectoryGone: it was deleted, moved or replaced.
         """
         if monotonic() < self._next_poll and not at_once:
             return
@@ -269,20 +280,20 @@ class Presence:
         now = _identity(self._path)
         if now is None or now != self._identity:
             raise RunDirectoryGone(
-                f"the run directory {self._named} was deleted or moved while the run went on: the run stops, and what "
-                "it learned since its last checkpoint is lost"
+                f"the run directory {self._named} was deleted or moved during the run: the run stops, and all "
+                "progress since its last checkpoint is lost"
             )
 
 
 def _overwrite(path: Path, content: bytes) -> None:
-    """Write to a file where it lies: within the blocks that it has, this needs no more room."""
+    """Overwrite a file in place, which needs no more space on the disk."""
     with path.open("r+b") as file:
         file.write(content)
         file.truncate()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from others, None if it is not there."""
+    """Return the identity of a folder (device and inode); None if it does not exist."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -299,12 +310,12 @@ def _named(env: object) -> str:
 
 
 def _require_inside(run: Path) -> None:
-    """Refuse links that lead out of a run directory, and what is neither a file nor a folder.
+    """Refuse links that lead out of a run directory, and special files.
 
-    What is written into the run would else be written elsewhere: log.txt could be a link to a file of the user's.
+    A run that is written through such a link could change other files of the user.
 
     Raises:
-        ConfigError: with the first that was found.
+        ConfigError: with the first such path.
     """
     inside = run.resolve()
     if is_accepted(str(inside)):
@@ -313,7 +324,7 @@ def _require_inside(run: Path) -> None:
         for path in (Path(folder, name) for name in (*folders, *files)):
             mode = path.lstat().st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
-                raise ConfigError(f"{path} is neither a file nor a folder, and does not belong in a run: delete it")
+                raise ConfigError(f"{path} is neither a file nor a folder: delete it")
             if stat.S_ISLNK(mode) and not _leads_inside(path, inside) and not _is_log_of_wandb(path, inside):
                 raise ConfigError(
                     f"{path} is a link to {path.readlink()}, outside of the run: what is written to it would be "
@@ -322,14 +333,14 @@ def _require_inside(run: Path) -> None:
 
 
 def _is_log_of_wandb(link: Path, run: Path) -> bool:
-    """Whether it is a link that W&B made to a log of its own, in its folder of a part of the run that has ended."""
+    """Whether it is a link of W&B to its own log."""
     return link.relative_to(run).match("wandb/*run-*/logs/*.log")
 
 
 def _leads_inside(link: Path, folder: Path) -> bool:
     try:
         return link.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):  # it leads to itself
+    except (OSError, RuntimeError):  # the link points to itself
         return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from offbeat.core.threads import niceness, turn
+from offbeat.core.threads import core_of, niceness
 from offbeat.memory.arena import attach
 from offbeat.runtime.board import Bell
 from offbeat.runtime.child import Report
@@ -49,7 +49,7 @@ def _niceness(launch: ActorLaunch) -> int | None:
 def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> None:
     """Be an actor until the gate closes."""
     plan, runtime = launch.plan, launch.plan.runtime
-    prepare_process(launch, turn(runtime.actor_cores, launch.index), _niceness(launch))
+    prepare_process(launch, core_of(runtime.actor_cores, launch.index), _niceness(launch))
     arrays = attach(launch.arena, plan.slabs())
     board = PaceBoard(arrays, runtime.actors)
     gate = ActorGate(board, plan.pace, runtime, launch.index, Bell(launch.own_bell, -1), Bell(-1, launch.learners_bell))

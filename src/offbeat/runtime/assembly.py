@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from offbeat.algorithms.base import Algorithm, policy_of
-from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offbeat.core.allocator import keep_freed_memory
-from offbeat.core.threads import limit_blas, place
+from offbeat.core.threads import limit_blas, set_affinity
 from offbeat.envs import sending
 
 
@@ -36,7 +36,7 @@ def prepare_process(launch: LaunchSpec, cores: set[int] | None = None, nice: int
         cores: to be pinned to; None: those of the launch spec.
         nice: its niceness; None: as it is.
     """
-    place(cores or launch.cores, nice)
+    set_affinity(cores or launch.cores, nice)
     limit_blas(launch.threads)
     keep_freed_memory()
     sending.unpack(launch.env)

@@ -13,8 +13,7 @@ from offbeat.core.pace import Pace
 from offbeat.core.types import EnvSpec, Field, Tree
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import Weights, weight_slabs
-from offbeat.models.live_policy import LivePolicy, Renew
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import LivePolicy, Renew, make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.gate import board_slabs, first_ticket

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 from offbeat.core.errors import Closed, EnvFailed, OffbeatError, RunFailed, with_notes_of
-from offbeat.core.threads import place, turn
+from offbeat.core.threads import core_of, set_affinity
 from offbeat.runtime.deadline import StallWatch
 from offbeat.runtime.gate import ActorGate
 from offbeat.runtime.gated import GatedActing
@@ -59,7 +59,7 @@ class ThreadActing(GatedActing):
         """Be an actor. Whatever ends it is told to the learner, who raises it."""
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
-            place(turn(runtime.actor_cores, actor.index), runtime.actor_nice)
+            set_affinity(core_of(runtime.actor_cores, actor.index), runtime.actor_nice)
             self.plan.start(actor, self.origin, snapshot, progress)
             actor.work(GateLink(gate, self.memory))
         except Closed:

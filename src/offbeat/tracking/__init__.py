@@ -1,5 +1,5 @@
-"""Trackers: each metrics line for Weights & Biases or Trackio, sent by a process of its own.
+"""Trackers: sends metrics to Weights & Biases or Trackio from a separate process.
 
-`tracker` starts it and passes lines on, `follower` is what that process does, `services` knows each tracker.
+`tracker` starts and notifies the process, `follower` is its main function, `services` has one function per tracker.
 Read `tracker` first.
 """

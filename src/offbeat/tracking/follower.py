@@ -1,7 +1,7 @@
-"""What a tracker's process does: it reads metrics.jsonl as the run writes it, and sends each line on.
+"""The process of a tracker: it reads metrics.jsonl while the run writes it, and logs each line.
 
-Whatever a tracker does besides, threads, hooks, services, prints, it does here and not in the process that trains. The
-file is the queue: a tracker that is slow, or hangs, holds up nobody.
+The tracker's threads, hooks, subprocesses and prints stay in this process, away from training. The file is the queue,
+so a slow or hanging tracker does not delay the run.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ from offbeat.core.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
 from offbeat.run_directory.directory import RunState
 from offbeat.runtime.child import Report
-from offbeat.tracking.services import BEGIN, LaunchSpec, Tracked
+from offbeat.tracking.services import STARTERS, LaunchSpec, Tracked
 
 STATES: tuple[RunState, ...] = ("finished", "interrupted", "failed")
-RING = len(STATES)
-"""On the bell: there is a line. Smaller numbers: the run has ended, in that one of `STATES`."""
+NEW_LINE = len(STATES)
+"""Byte in the pipe for a new line. Smaller bytes are indices in `STATES`: the run has ended."""
 
 
 def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:
-    """Follow the run until the bell is closed.
+    """Log the lines of a run until the pipe is closed.
 
     Raises:
-        RunFailed: in the tracker's words.
+        RunFailed: with the tracker's message.
     """
-    _print_to(launch.directory / "tracker.log")
-    with _in_words():
-        tracked = BEGIN[launch.tracker](launch)
-    connection.send(Report("begun", (tracked.known, tracked.where)))
-    with _in_words():
+    _redirect_output(launch.directory / "tracker.log")
+    with _one_line_errors():
+        tracked = STARTERS[launch.tracker](launch)
+    connection.send(Report("started", (tracked.known, tracked.location)))
+    with _one_line_errors():
         state = _follow(launch, tracked)
         tracked.run.finish(**tracked.endings.get(state, {}))
 
 
 def _follow(launch: LaunchSpec, tracked: Tracked) -> RunState:
-    """Send lines on as the bell rings; return how the run has ended."""
-    metrics, position, last = launch.directory / "metrics.jsonl", launch.position, RING
-    while rung := os.read(launch.bell, 4096):
-        last = rung[-1]
+    """Log new lines whenever a byte arrives; return the state in which the run ended."""
+    metrics, position, last = launch.directory / "metrics.jsonl", launch.position, NEW_LINE
+    while received := os.read(launch.pipe, 4096):
+        last = received[-1]
         lines, position = new_lines(metrics, position)
         for line in lines:
             values = {tag_of(name): value for name, value in line.items() if value is not None}
             tracked.run.log(values, step=int(line["env_steps"] or 0))
-    return STATES[last] if last < RING else "failed"
+    return STATES[last] if last < NEW_LINE else "failed"
 
 
 def new_lines(path: Path, position: int) -> tuple[list[Line], int]:
-    """Return the whole lines that begin at a byte of the file or after it, and where they end."""
+    """Return the complete lines from a byte position on, and the position after them."""
     if not path.exists():
         return [], position
     with path.open("rb") as file:
         file.seek(position)
-        whole = file.read().rpartition(b"\n")[:2]
-    text = b"".join(whole)
+        complete = file.read().rpartition(b"\n")[:2]
+    text = b"".join(complete)
     return [json.loads(line) for line in text.splitlines()], position + len(text)
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
-    """Let whatever a tracker raises be one error in one line."""
+def _one_line_errors() -> Iterator[None]:
+    """Convert any exception of a tracker to a RunFailed with a message of one line."""
     try:
         yield
     except Exception as error:
         raise RunFailed(" ".join(f"{type(error).__name__}: {error}".split())) from error
 
 
-def _print_to(path: Path) -> None:
-    """Let all that is printed here, also by processes started from here, go to a file: the terminal is the run's."""
+def _redirect_output(path: Path) -> None:
+    """Redirect stdout and stderr of this process and of its children to a file."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(file, stream)

@@ -1,4 +1,4 @@
-"""What trains speaks to a tracker here: it begins its process, rings for each line, and ends it in time."""
+"""Starts a tracker's process, notifies it of each metrics line, and ends it in time."""
 
 from __future__ import annotations
 
@@ -18,154 +18,152 @@ from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
 from offbeat.runtime.board import NAP_S
 from offbeat.runtime.child import Child, start_child
-from offbeat.tracking.follower import RING, STATES
-from offbeat.tracking.services import BEGIN_S, LaunchSpec
+from offbeat.tracking.follower import NEW_LINE, STATES
+from offbeat.tracking.services import START_S, LaunchSpec
 
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
-"""Seconds that a tracker gets to send the rest, by how the run has ended."""
+"""State in which the run ended -> seconds in which the tracker must send the remaining lines."""
 _REMEDIES = {
-    "wandb": "run wandb login, or set WANDB_MODE=offline to send it later, or leave tracker out",
-    "trackio": "put that right, or leave tracker out",
+    "wandb": "run wandb login, or set WANDB_MODE=offline to send it later, or omit tracker",
+    "trackio": "fix the problem, or omit tracker",
 }
 
 
 def require_package(name: str | None) -> None:
-    """Refuse a tracker whose package is missing.
-
-    Raises:
-        ConfigError: with what to type.
-    """
+    """Raise ConfigError if the package of a tracker is not installed."""
     if name is not None and not is_installed(name):
         raise ConfigError(
-            f'tracker is {name}, which is not installed: run pip install "offbeat[{name}]", or leave tracker out'
+            f'tracker is {name}, which is not installed: run pip install "offbeat[{name}]", or omit tracker'
         )
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; a folder of its name, such as wandb leaves behind, is none."""
+    """Whether a package can be imported. A folder with its name, such as wandb's output, does not count."""
     spec = find_spec(package)
     return spec is not None and spec.origin is not None
 
 
 class Tracker:
-    """A sink whose lines are sent on by a process of its own; see `begin`."""
+    """A sink whose lines are logged by a separate process; see `start_tracker`."""
 
-    def __init__(self, name: str, child: Child, bell: int, notify: Callable[[str], None]) -> None:
-        self._name, self._child, self._bell, self._notify = name, child, bell, notify
-        self._over = False
+    def __init__(self, name: str, child: Child, pipe: int, notify: Callable[[str], None]) -> None:
+        self._name, self._child, self._pipe, self._notify = name, child, pipe, notify
+        self._closed = False
         self.state: RunState = "failed"
-        """How the run has ended; set it before `close`."""
+        """State in which the run ended. Set it before `close`."""
 
     def write(self, line: Line) -> None:  # noqa: ARG002 - the process reads it from metrics.jsonl
-        """Ring for a line that has been written to metrics.jsonl; takes no time, whatever the tracker does."""
-        if self._over:
+        """Notify the process of a line in metrics.jsonl. Never blocks."""
+        if self._closed:
             return
         self._child.listen()
         if self._child.gave_up or self._child.failure or not self._child.alive():
-            self._end(f"{self._name} has failed ({why(self._child)}): the run goes on without it")
+            self._end(f"{self._name} has failed ({failure_of(self._child)}): the run continues without it")
         else:
-            self._ring(RING)
+            self._send(NEW_LINE)
 
     def close(self) -> None:
-        """Say how the run has ended, and wait until the tracker has sent the rest, but not for ever."""
-        if self._over:
+        """Send the state in which the run ended, and wait a limited time for the remaining lines to be logged."""
+        if self._closed:
             return
-        self._ring(STATES.index(self.state))
-        os.close(self._bell)
-        self._bell = -1
+        self._send(STATES.index(self.state))
+        os.close(self._pipe)
+        self._pipe = -1
         seconds = END_S[self.state]
         if not _ended(self._child, seconds):
-            self._end(f"{self._name} has not sent the rest within {seconds:.0f} seconds, and was stopped")
+            self._end(f"{self._name} has not sent all lines within {seconds:.0f} seconds and was stopped")
         elif self._child.process.returncode:
-            self._end(f"{self._name} has failed ({why(self._child)}): not all was sent")
+            self._end(f"{self._name} has failed ({failure_of(self._child)}): not all lines were sent")
         else:
             self._end("")
 
-    def _ring(self, number: int) -> None:
-        with suppress(BlockingIOError, BrokenPipeError):  # it has rung often enough; nobody listens any more
-            os.write(self._bell, bytes([number]))
+    def _send(self, number: int) -> None:
+        with suppress(
+            BlockingIOError, BrokenPipeError
+        ):  # the pipe is full, which is notification enough; or the process has ended
+            os.write(self._pipe, bytes([number]))
 
     def _end(self, text: str) -> None:
-        """Let nothing of it be left, and say what there is to say, once."""
-        self._over = True
+        """Kill the process, close the pipe, and notify the user if there is a message."""
+        self._closed = True
         self._child.kill()
-        if self._bell >= 0:
-            os.close(self._bell)
+        if self._pipe >= 0:
+            os.close(self._pipe)
         if text:
             self._notify(f"{text}. All lines are in metrics.jsonl")
 
 
-def begin(
+def start_tracker(
     config: Config, directory: RunDirectory, notify: Callable[[str], None], metrics_size: int = 0
 ) -> Tracker | None:
-    """Begin the run's tracker, if it has one, and go on with the run that it knows, if it does.
+    """Start the tracker of a run; return None if it has none. A run that the tracker already has is continued.
 
     Args:
-        config: all settings.
-        directory: of the run.
-        notify: tells the user.
-        metrics_size: bytes of metrics.jsonl that a tracker which knows the run has been sent.
+        config: Config of the run.
+        directory: Directory of the run.
+        notify: Called with messages for the user.
+        metrics_size: Size of the part of metrics.jsonl, in bytes, that the tracker already has if it has the run.
 
     Raises:
-        ConfigError: it could not begin, with its own words.
+        ConfigError: the tracker could not start, with its message.
     """
     name = config.run.tracker
     if name is None:
         return None
     saved = directory.tracker
     known = _known(saved, name)
-    heard, bell = _Heard(), os.pipe()
-    os.set_blocking(bell[1], False)
+    reports, pipe = _StartReport(), os.pipe()
+    os.set_blocking(pipe[1], False)
     position = metrics_size if known else 0
     path = directory.path.resolve()
-    launch = LaunchSpec(name, os.getpid(), path, _name_of(path), config.tables(), known, position, bell[0])
-    child = start_child("offbeat.tracking.follower", launch, [bell[0]], heard=heard)
-    os.close(bell[0])
+    launch = LaunchSpec(name, os.getpid(), path, _name_of(path), config.tables(), known, position, pipe[0])
+    child = start_child("offbeat.tracking.follower", launch, [pipe[0]], heard=reports)
+    os.close(pipe[0])
     try:
-        _wait_for_begin(child, heard, name)
+        _wait_for_start(child, reports, name)
     except BaseException:
         child.kill()
-        os.close(bell[1])
+        os.close(pipe[1])
         raise
-    known, where = heard.begun
+    known, location = reports.content
     saved.write_text(json.dumps({"tracker": name, **known}, indent=1) + "\n")
-    notify(f"tracked by {name}: {where}")
-    return Tracker(name, child, bell[1], notify)
+    notify(f"tracked by {name}: {location}")
+    return Tracker(name, child, pipe[1], notify)
 
 
-class _Heard:
-    """Keeps what the process says when its tracker has begun."""
+class _StartReport:
+    """Stores the report that the tracker has started."""
 
     def __init__(self) -> None:
-        self.begun: Any = None
+        self.content: Any = None
 
     def __call__(self, report: Any) -> None:
-        self.begun = report.content
+        self.content = report.content
 
 
-def _wait_for_begin(child: Child, heard: _Heard, name: str) -> None:
-    deadline = monotonic() + BEGIN_S
-    while heard.begun is None:
+def _wait_for_start(child: Child, reports: _StartReport, name: str) -> None:
+    deadline = monotonic() + START_S
+    while reports.content is None:
         if not child.alive():
-            child.kill()  # which takes in its last reports
+            child.kill()  # reads its last reports
         child.listen(NAP_S)
-        late = heard.begun is None and (not child.alive() or monotonic() > deadline)
+        late = reports.content is None and (not child.alive() or monotonic() > deadline)
         if child.failure or late:
-            raise ConfigError(f"tracker is {name}, which could not begin ({why(child)}): {_REMEDIES[name]}")
+            raise ConfigError(f"tracker is {name}, which could not start ({failure_of(child)}): {_REMEDIES[name]}")
 
 
-def why(child: Child) -> str:
-    """Say in words why a tracker's process has ended, or seems to hang."""
+def failure_of(child: Child) -> str:
+    """Return why a tracker's process has ended, or that it does not respond."""
     child.listen()
     if not child.alive():
         child.kill()
     elif not child.gave_up:
-        return "it does not answer"
+        return "it does not respond"
     return child.gave_up or child.failure or f"its process {child.how_it_ended()}"
 
 
 def _ended(child: Child, seconds: float) -> bool:
-    """Whether a process ends in time."""
+    """Whether a process ends within some seconds."""
     if not child.ends_within(seconds):
         return False
     child.kill()
@@ -173,7 +171,7 @@ def _ended(child: Child, seconds: float) -> bool:
 
 
 def _known(path: Path, name: str) -> dict[str, str]:
-    """Return what this tracker calls the run; empty for a run that is new to it."""
+    """Return the tracker's project, name and id of the run; empty for a run that is new to it."""
     with suppress(OSError, ValueError):
         known = read_json(path, LARGEST_RECORD)
         if known.pop("tracker", None) == name:
@@ -182,5 +180,5 @@ def _known(path: Path, name: str) -> dict[str, str]:
 
 
 def _name_of(run: Path) -> str:
-    """Return the name of a run's directory; of a session of an experiment, with those of its trial and experiment."""
+    """Return the name of a run directory, preceded by those of its experiment and trial for a session."""
     return "/".join(run.parts[-3:]) if (run.parent / "trial.toml").is_file() else run.name

@@ -23,7 +23,7 @@ from offbeat.core.types import EnvSpec, Tree
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import F32
 from offbeat.metrics.speed_model import SpeedModel, Topology
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.runtime.assembly import build_paced, topology_of
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import PolicyPlan

@@ -23,7 +23,7 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.threads import limit, limit_blas
 from offbeat.envs.make import make_envs
 from offbeat.metrics.speed_model import SpeedModel, Topology
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import topology_of

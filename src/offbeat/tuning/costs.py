@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from offbeat.core.seeding import stream
 from offbeat.core.types import Array, EnvSpec, Policy, Tree
 from offbeat.envs.contract import Advanced, Envs, Outcome
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
 from offbeat.runtime.parts import PacedParts

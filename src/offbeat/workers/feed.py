@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from offbeat.algorithms.base import Batch
 from offbeat.core.pace import ReplayPace
 from offbeat.core.types import Array, Tree
-from offbeat.memory.replay.store import AnyReplay, Samples
+from offbeat.memory.replay.base import AnyReplay, Samples
 from offbeat.memory.unrolls import Unrolls
+from offbeat.models.collective import ALONE, Collective, total
 from offbeat.workers.staging import Staging
 
 REPORTED = ("valid", "episode_return", "episode_length", "info")
@@ -127,8 +128,19 @@ class UnrollFeed(Feed):
 class ReplayFeed(Feed):
     """Samples from a replay, as many times as the pace says."""
 
-    def __init__(self, replay: AnyReplay, pace: ReplayPace, staging: Staging, *, saved: bool) -> None:
-        """Feed from a replay; `saved` says whether checkpoints keep it."""
+    def __init__(
+        self, replay: AnyReplay, pace: ReplayPace, staging: Staging, *, saved: bool, collective: Collective = ALONE
+    ) -> None:
+        """Feed from a replay.
+
+        Args:
+            replay: of this learner.
+            pace: how many updates transitions make due.
+            staging: brings samples to the device.
+            saved: whether checkpoints keep the replay.
+            collective: all learners, whose transitions count alike.
+        """
+        self._collective = collective
         self._replay, self._pace, self._staging, self._saved = replay, pace, staging, saved
         self._valid = self._due = 0
         """Valid transitions taken in, and the updates that they made due. The ratio is held on these two: both count
@@ -144,8 +156,8 @@ class ReplayFeed(Feed):
     def take(self, step: int) -> Taken:
         rows = self._replay.ticket(step)
         versions = rows["behavior_version"]
-        self._replay.take_in(step, born=int(self._had[versions[0] % len(self._had)]))
-        self._valid += int(np.count_nonzero(rows["valid"]))
+        self._replay.take_in(step, acted_at=int(self._had[versions[0] % len(self._had)]))
+        self._valid += total(self._collective, int(np.count_nonzero(rows["valid"])))
         due = max(0, self._pace.due(self._valid) - self._due)  # more may have been made where one died in the middle
         observations = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
         return Taken(rows, versions, self._staging.moved(observations), due)
@@ -214,11 +226,11 @@ class ReplayFeed(Feed):
 
     def recover(self, step: int, ratio: Ratio, made: int) -> None:
         self._valid, self._due, self.made = ratio.valid, made - ratio.unheld, made
-        self._replay.recover(ratio.origin, step, born=made)
+        self._replay.recover(ratio.origin, step, acted_at=made)
 
     def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: Ratio, made: int, step: int) -> None:
         if state["replay"] is None:
             self.attach(None, step)
         else:
-            self._replay.find(priorities)
+            self._replay.attach(priorities)
             self._due, self.made = made - ratio.unheld, made

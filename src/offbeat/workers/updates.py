@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms.base import Algorithm, Minibatch, Stage
+from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, Stage
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
 from offbeat.models.flat import FlatAdam
@@ -70,11 +70,11 @@ class Updates:
     """Owns the optimizers; everything particular to an algorithm is in the algorithm."""
 
     def __init__(self, algorithm: Algorithm, counter: UpdateCounter | None = None) -> None:
-        """Make the optimizers of an algorithm.
+        """Make the optimizers of an algorithm, whose gradients are summed over its collective.
 
         Args:
             algorithm: what is to learn.
-            counter: of all learners, where others change the parameters too.
+            counter: of all learners, where others change the parameters too (Hogwild).
         """
         self._algorithm, self._counter = algorithm, counter
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
@@ -127,16 +127,17 @@ class Updates:
         """Change a stage's group by its gradients, if they are finite; return whether they were."""
         group = self._algorithm.groups[stage.group]
         gradients = group.parameters.gradients
-        loss, metrics = _differentiate(stage, minibatch, gradients)
-        norm = float(torch.linalg.vector_norm(gradients))
-        if not (math.isfinite(norm) and math.isfinite(loss)):
+        result = _differentiate(stage, minibatch, gradients)
+        collective = self._algorithm.collective
+        norm, loss = _read(torch.linalg.vector_norm(collective.sum_(gradients)), result.loss)
+        if not collective.all_(math.isfinite(norm) and math.isfinite(loss)):
             return False
         if norm > group.max_grad_norm:
             gradients.mul_(group.max_grad_norm / (norm + 1e-6))
         self._adam[stage.group].step(rate)
         if stage.after is not None:
-            stage.after()
-        collected.add({**metrics, _norm_of(stage, self._algorithm): norm})
+            stage.after(result)
+        collected.add({**result.metrics, _norm_of(stage, self._algorithm): norm})
         return True
 
     def _refuse(self, collected: UpdateMetrics) -> None:
@@ -163,19 +164,25 @@ class Updates:
                 tensor.copy_(torch.from_numpy(state[name][key]))
 
 
+def _read(norm: Tensor, loss: Tensor | float) -> tuple[float, float]:
+    """Return both as numbers; from another device in one transfer, for which the host waits once."""
+    if isinstance(loss, Tensor) and loss.device.type != "cpu":
+        norm, loss = torch.stack((norm, loss.detach().to(norm.dtype))).cpu()
+    return float(norm), float(loss)
+
+
 def _norm_of(stage: Stage, algorithm: Algorithm) -> str:
     """Return the name under which a stage's gradient norm is reported."""
     return "grad_norm" if len(algorithm.stages) == 1 else f"grad_norm_{stage.name}"
 
 
-def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> tuple[float, Mapping[str, Any]]:
-    """Put a stage's gradients into its group's buffer; return the loss and the metrics to report."""
+def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> LossResult:
+    """Put a stage's gradients into its group's buffer; return the loss, detached, and what came with it."""
     if stage.gradients is not None:
-        loss, metrics = stage.gradients(minibatch)
-    else:
-        gradients.zero_()
-        loss, metrics = stage.loss(minibatch)
-        if isinstance(loss, Tensor):
-            loss.backward()  # type: ignore[no-untyped-call]
-            loss = loss.detach()
-    return float(loss), metrics
+        return stage.gradients(minibatch)
+    gradients.zero_()
+    result = stage.loss(minibatch)
+    if not isinstance(result.loss, Tensor):
+        return result
+    result.loss.backward()  # type: ignore[no-untyped-call]
+    return result._replace(loss=result.loss.detach())

@@ -128,7 +128,7 @@ def test_a_game_that_ends_while_the_next_life_begins_has_two_reset_rows(frames: 
     assert [row[3] for row in kept] == [frames == 0, frames > 0, False, False]
 
 
-def test_whoever_does_nothing_comes_to_the_end_of_a_game_where_fire_is_pressed_for_him() -> None:
+def test_with_fire_reset_a_policy_without_actions_reaches_the_end_of_a_game() -> None:
     def ended(**given: Any) -> bool:
         envs = make_envs("BreakoutNoFrameskip-v4", 1, seed=SEED, settings=EnvConfig(**given))
         envs.reset()

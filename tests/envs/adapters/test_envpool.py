@@ -12,7 +12,7 @@ from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError, EnvFailed
 from offbeat.core.types import ActionSpec, EnvSpec, Leaf
 from offbeat.envs.adapters.envpool import Pool, _arguments, _own_limit
-from offbeat.envs.limits import NO_LIMITS, Limits
+from offbeat.envs.contract import NO_LIMITS, Limits
 from offbeat.envs.rows import empty_rows
 
 GAME = SimpleNamespace(use_fire_reset=True, frame_skip=4)
@@ -30,7 +30,7 @@ def test_settings_of_games_get_the_names_that_envpool_has_for_them() -> None:
     assert _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(reward_scale=2)) == {}
 
 
-def test_what_means_nothing_there_is_refused() -> None:
+def test_envpool_refuses_settings_that_its_env_does_not_support() -> None:
     with pytest.raises(ConfigError, match="frame_skip is 2, which is not supported by envpool:Ant-v4"):
         _arguments("envpool:Ant-v4", SimpleNamespace(), EnvConfig(frame_skip=2))
     with pytest.raises(ConfigError, match="pass --set noop_max=1"):
@@ -41,7 +41,7 @@ UNLIMITED = 2**31 - 1
 
 
 def test_a_pool_without_a_limit_refuses_that_of_the_run_and_is_not_cut_by_an_evaluation() -> None:
-    with pytest.raises(ConfigError, match="max_episode_steps is 7, but EnvPool's CliffWalking-v1 has no time limit"):
+    with pytest.raises(ConfigError, match="max_episode_steps is 7, which is not supported by EnvPool's CliffW"):
         _own_limit("envpool:CliffWalking-v1", UNLIMITED, Limits(run=7))
     assert _own_limit("envpool:CliffWalking-v1", UNLIMITED, Limits(evaluation=7)) == (None, NO_LIMITS)
     assert _own_limit("envpool:Ant-v4", 1000, Limits(run=7)) == (1000, Limits(run=7))
@@ -66,5 +66,5 @@ def test_a_pool_that_plays_on_beyond_its_limit_fails_instead_of_giving_wrong_row
     spec = EnvSpec("envpool:Highway-v0", (leaf,), ActionSpec("discrete", (), nvec=(2,)), 2)
     pool = Pool(spec, EndlessPool(), empty_rows([leaf], 2), 0, limit=3)
     pool.recv(), pool.recv()
-    with pytest.raises(EnvFailed, match="column 0: max_episode_steps is 3, but EnvPool's Highway-v0 has no time limit"):
+    with pytest.raises(EnvFailed, match="column 0: max_episode_steps is 3, which is not supported"):
         pool.recv()

@@ -204,7 +204,7 @@ def test_full_importance_takes_the_bias_away():
 def test_an_error_that_is_not_finite_changes_nothing(error):
     priorities = of_six(Exponents(0.6, 1))
     before = priorities.view(range(8)).copy(), priorities.highest
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="must be finite"):
         priorities.update(np.array([2, 4]), np.array([1.0, error]))
     np.testing.assert_array_equal(priorities.view(range(8)), before[0])
     assert priorities.highest == before[1]

@@ -26,10 +26,11 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace
 from offbeat.core.types import Array, Field, Tree
 from offbeat.memory.arena import arena_bytes, private_arena
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.store import Replay, Samples
+from offbeat.memory.replay.transitions import Replay
 
 seeds = st.integers(0, 2**32 - 1)
 GAMMA = 0.9
@@ -104,7 +105,7 @@ class Run:
             assert arrays["reward"][i] == pytest.approx(transition.reward, rel=1e-6)
             assert arrays["discount"][i] == np.float32(transition.discount)
             assert samples.tickets[i] == ticket
-            assert samples.born[i] == 10 * (ticket + 1)
+            assert samples.acted_at[i] == 10 * (ticket + 1)
 
 
 @st.composite
@@ -136,7 +137,7 @@ def test_each_sample_is_one_valid_row_of_the_window_as_it_was_committed_with_its
 
 @settings(max_examples=30, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_what_is_in_flight_changes_no_sample(run, seed):
+def test_rows_that_actors_are_writing_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.step()
         if run.replay.valid:
@@ -403,7 +404,7 @@ def rewrite(run: Run, replay: Replay) -> None:
         array[rows] = source[name][rows]
 
 
-def test_what_is_kept_are_contiguous_views_of_the_rows_of_the_window_and_those_after_them():
+def test_arrays_are_contiguous_views_of_the_window_and_the_next_rows():
     run = Run(shape_of(2, 3, 4, 60, 2))
     assert run.replay.arrays() == {}
     for step in range(40):
@@ -422,7 +423,7 @@ def test_a_replay_of_another_layout_is_refused():
     run = Run(shape_of(2, 3, 4, 60, 2)).steps(9)
     other = Run(shape_of(2, 3, 4, 72, 2)).steps(9)
     run.replay.restore(run.replay.state())
-    with pytest.raises(ConfigError, match="another layout: resume with the actors, envs_per_actor"):
+    with pytest.raises(ConfigError, match="another layout: resume with the same actors, envs_per_actor"):
         run.replay.load(other.replay.arrays())
     arrays = run.replay.arrays()
     name = next(name for name in arrays if name.endswith("reward"))
@@ -549,7 +550,7 @@ def test_more_steps_than_the_window_has_of_a_column_are_refused():
     shape_of(2, 3, 4, 72, 2).check(1, 9)
 
 
-def test_the_arithmetic_of_the_memory_is_told_in_words():
+def test_describe_reports_the_size_of_the_replay():
     shape = shape_of(2, 3, 4, 60, 2)
     assert shape.purpose == (
         "capacity / (chunk_length x envs_per_actor) + max_ahead + actors = 5 + 2 + 2 tickets, in all 10 slots of "
@@ -557,8 +558,8 @@ def test_the_arithmetic_of_the_memory_is_told_in_words():
     )
     size = arena_bytes(shape.slabs(FIELDS))
     assert shape.describe(FIELDS) == (
-        "replay: 60 transitions can be sampled, 5 tickets of 4 x 3 rows; 2 x 5 slots with those of max_ahead + actors "
-        f"= 2 + 2; {size / 120:.0f} bytes a row, {size / 1e6:.1f} MB in all"
+        "replay: 60 transitions can be sampled, 5 tickets of 4 x 3 rows; 2 x 5 slots including max_ahead + actors "
+        f"= 2 + 2; {size / 120:.0f} bytes per row, {size / 1e6:.1f} MB in total"
     )
 
 
@@ -574,7 +575,7 @@ def test_a_shape_can_be_sent_to_another_process():
     assert pickle.loads(pickle.dumps(shape)) == shape
 
 
-def test_one_leaf_that_is_no_dict_is_sampled_likewise():
+def test_a_replay_with_a_single_observation_leaf_is_sampled():
     fields = [Field("observation", (2,), "float32"), *FIELDS[2:]]
     shape = shape_of(1, 1, 2, 4, 0)
     rings = shape.slots(fields, private_arena(shape.slabs(fields)))

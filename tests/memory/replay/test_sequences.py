@@ -14,10 +14,10 @@ from tests.reference.replay import FIELDS, LEAVES, Chances, Writers, assert_equa
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace
 from offbeat.memory.arena import private_arena
+from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.sequences import SequenceReplay
-from offbeat.memory.replay.store import Samples
 
 seeds = st.integers(0, 2**32 - 1)
 GAMMA = 0.9
@@ -100,7 +100,7 @@ class Run:
                 assert arrays["next"][row, i] == transition.next[1]
                 assert arrays["reward"][row, i] == pytest.approx(transition.reward, rel=1e-6)
                 assert arrays["discount"][row, i] == np.float32(transition.discount)
-            assert samples.born[i] == 10 * (ticket + 1)
+            assert samples.acted_at[i] == 10 * (ticket + 1)
         assert len(samples.cells) == self.settings["batch_size"] // length
 
 
@@ -137,7 +137,7 @@ def test_each_sample_is_a_column_of_a_ticket_with_the_rows_before_and_after_it_a
 
 @settings(max_examples=10, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_what_is_in_flight_changes_no_sample(run, seed):
+def test_rows_that_actors_are_writing_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
         if run.replay.valid:
@@ -235,15 +235,15 @@ def test_a_restored_replay_gives_the_samples_of_one_that_went_on(steps, exponent
         assert_equal(other.sample(np.random.default_rng(seed)), run.replay.sample(np.random.default_rng(seed)))
 
 
-def test_who_follows_one_that_died_finds_the_rows_and_the_states():
+def test_recover_uses_the_rows_and_states_of_a_learner_that_died():
     run = Run().steps(31)
     other = run.new_replay(run.writers.rings)
-    other.recover(0, 31, born=5)
+    other.recover(0, 31, acted_at=5)
     assert (other.valid, other.window) == (run.replay.valid, run.replay.window)
     one, two = (replay.sample(np.random.default_rng(0)) for replay in (run.replay, other))
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(array, two.arrays[name], err_msg=name)
-    assert (two.born == 5).all()
+    assert (two.acted_at == 5).all()
 
 
 # --- what cannot work ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from offbeat.envs.make import make_envs
 from offbeat.memory.arena import arena_bytes, private_arena
 from offbeat.memory.replay.rings import Rings, RingShape
 from offbeat.memory.replay.sequences import SequenceReplay
-from offbeat.memory.replay.store import Replay
+from offbeat.memory.replay.transitions import Replay
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns

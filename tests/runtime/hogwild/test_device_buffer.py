@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.device_buffers import DEVICES, Opener, buffers_on
 from tests.reference.hogwild_runs import assert_whole, pools, workers_of
+from tests.reference.marks import more
 from tests.reference.models import actor_critic, policy_spec
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
@@ -120,20 +121,20 @@ def test_steps_on_it_have_the_bits_of_steps_on_memory_of_ones_own_and_can_be_tak
 # --- runs on it ---------------------------------------------------------------------------------------------
 
 
-def train(algorithm: str, path: Path, device: str, **more: Any) -> Run:
+def train(algorithm: str, path: Path, device: str, **changes: Any) -> Run:
     if algorithm == "sac":
-        return small_sac(path, "Pendulum-v1", device=device, **more)
-    return small_run(path, "CartPole-v1", algorithm=algorithm, device=device, **more)
+        return small_sac(path, "Pendulum-v1", device=device, **changes)
+    return small_run(path, "CartPole-v1", algorithm=algorithm, device=device, **changes)
 
 
 KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
 RUNS = [("ppo", {**KL, "hogwild": "shared"}), ("sac", {"steps": 300, "hogwild": "synced"})]
 
 
-@pytest.mark.parametrize(("algorithm", "more"), RUNS, ids=["ppo", "sac"])
-def test_one_worker_on_it_that_is_stopped_and_goes_on_has_done_what_serial_does(tmp_path, device, algorithm, more):
+@pytest.mark.parametrize(("algorithm", "changes"), [RUNS[0], *more(RUNS[1])], ids=["ppo", "sac"])
+def test_one_worker_on_it_that_is_stopped_and_goes_on_has_done_what_serial_does(tmp_path, device, algorithm, changes):
     wanted = 2048 if algorithm == "ppo" else 300
-    stopped = train(algorithm, tmp_path / "run", device, **more, runtime="hogwild", workers=1, stop_at=wanted // 2)
+    stopped = train(algorithm, tmp_path / "run", device, **changes, runtime="hogwild", workers=1, stop_at=wanted // 2)
     assert stopped.state == "interrupted"
     assert_whole(stopped.path)
     half_way = weights_of(stopped.path)
@@ -141,14 +142,15 @@ def test_one_worker_on_it_that_is_stopped_and_goes_on_has_done_what_serial_does(
     assert resumed.state == "finished"
     assert_whole(resumed.path)
     assert weights_of(resumed.path) != half_way
-    more = {name: value for name, value in more.items() if name != "hogwild"}
-    serial = train(algorithm, tmp_path / "serial", device, **more)
+    own = {name: value for name, value in changes.items() if name != "hogwild"}
+    serial = train(algorithm, tmp_path / "serial", device, **own)
     for name in ("env_steps", "updates", "updates_refused"):
         assert resumed.metrics[name] == serial.metrics[name]
     if device == "cpu":  # on a GPU, kernels may sum in another order each time
         assert weights_of(resumed.path) == weights_of(serial.path)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_is_started_again_on_it_and_what_was_learned_is_still_there(tmp_path, device):
     killed: list[int] = []
 

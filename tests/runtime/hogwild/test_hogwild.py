@@ -1,4 +1,7 @@
-"""The lock-free runtime: one worker has the bits of serial, and several share one budget, one ratio and one run."""
+"""The lock-free runtime: several workers share one budget, one ratio and one run.
+
+That one worker has the bits of serial is in tests/runtime/test_exactness.py.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
-from tests.reference.marks import more
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, sac_arguments, small_sac, updates_due
 from tests.reference.runs import (
-    Started,
     contents,
     is_alive,
     lines_of,
@@ -52,72 +53,8 @@ def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
 # --- one worker ---------------------------------------------------------------------------------------------
 
 
-class Cell(NamedTuple):
-    algorithm: str
-    env: str
-    hogwild: str
-    moments: str
-    at_once: bool
-    """Whether it is stopped as by a signal, not at a number of env steps."""
-    more: dict[str, Any] = {}  # noqa: RUF012 - never changed
-
-
-SOFT = {"exploration_fraction": 0.9, "ema_rate": 0.05, "ema_every": 1}
-SEQUENCES = {"core": "gru", "core_size": 8, "batch_size": 24}
-KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
-CELLS = [
-    Cell("a2c", "Pendulum-v1", "synced", "per_worker", True),
-    Cell("ppo", "CartPole-v1", "shared", "per_worker", True, KL),
-    Cell("sac", "Pendulum-v1", "shared", "shared", True, {"normalize_observations": True, "prioritized": True}),
-    Cell("dqn", "CartPole-v1", "synced", "per_worker", False, {**SOFT, "ema_every": 7}),
-    Cell("sac", "CartPole-v1", "synced", "shared", False, {**SEQUENCES, "prioritized": True}),
-]
-MORE_CELLS = [
-    Cell("a2c", "CartPole-v1", "shared", "shared", False, {"unrolls_per_batch": 2}),
-    Cell("ppo", "Pendulum-v1", "synced", "shared", False, {"unrolls_per_batch": 2}),
-    Cell("sac", "Pendulum-v1", "synced", "per_worker", False, {"policy_delay": 2, "n_step": 3}),
-    Cell("sac", "CartPole-v1", "synced", "shared", True, {"prioritized": True, "utd_ratio": "1/2"}),
-    Cell("sac", "CartPole-v1", "shared", "per_worker", False, {"normalize_observations": True}),
-    Cell("dqn", "CartPole-v1", "shared", "shared", True, {**SOFT, "prioritized": True}),
-]
-CURIOUS: dict[str, Any] = {
-    "info_metrics": ("place", "success", "progress", "wind"),
-    "curriculum": ("wind 0:0 0.7:0.5",),
-    "imports": ("tests.reference.curious_envs",),
-}
-MORE_CELLS += [
-    Cell("a2c", "curious/Learning-v0", "synced", "shared", False, CURIOUS),
-    Cell("sac", "curious/Learning-v0", "shared", "shared", True, CURIOUS),
-]
-SHORT = {"a2c": 2048, "ppo": 2048, "sac": 300, "dqn": 300}
-LONG = {"a2c": 12_000, "ppo": 4096, "sac": 600, "dqn": 600}
-"""Env steps that take so long that the run is not over before it can be stopped."""
-COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused", "episodes", "episode_return_mean")
-
-
-@pytest.mark.parametrize("cell", [*CELLS, *more(*MORE_CELLS)], ids=lambda cell: "-".join(map(str, cell[:-1])))
-def test_one_worker_that_is_stopped_and_goes_on_has_the_bits_of_a_serial_run_that_went_through(tmp_path, cell):
-    steps = LONG[cell.algorithm] if cell.at_once else SHORT[cell.algorithm]
-    settings: dict[str, Any] = {"steps": steps, **cell.more}
-    serial = train(cell.algorithm, tmp_path / "serial", cell.env, **settings)
-    layout = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild, "hogwild_moments": cell.moments}
-    stop: dict[str, Any] = {"callbacks": [stop_from(100)]} if cell.at_once else {"stop_at": steps // 2}
-    stopped = train(cell.algorithm, tmp_path / "run", cell.env, **settings, **layout, **stop)
-    assert (stopped.state, stopped.exit_code) == ("interrupted", 0)
-    assert (100 if cell.at_once else steps // 2) <= stopped.metrics["env_steps"] < serial.metrics["env_steps"]
-    assert weights_of(stopped.path) != weights_of(serial.path)
-    assert_whole(stopped.path)
-    resumed = resume(stopped.path)
-    assert (resumed.state, resumed.exit_code) == ("finished", 0)
-    assert weights_of(resumed.path) == weights_of(serial.path)
-    for name in COUNTED:
-        assert resumed.metrics[name] == serial.metrics[name], name
-    assert "episodes under way go on where they were" in log_of(resumed)
-    assert ("the replay restored" in log_of(resumed)) == (cell.algorithm in ON_A_REPLAY)
-    assert {line["gradient_staleness_max"] for line in lines_of(resumed.path)} <= {None, 0}
-
-
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_one_worker_that_goes_through_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(
     tmp_path, algorithm
 ):
@@ -261,7 +198,7 @@ def test_evaluations_are_of_a_snapshot_and_the_best_one_is_kept_as_it_was_evalua
 def test_workers_stopped_in_the_middle_are_saved_as_they_pause_and_go_on_with_their_episodes(tmp_path):
     path = tmp_path / "run"
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "chunk_length": 24, "normalize_observations": True}
-    layout |= {"steps": 10**6, "capacity": 400, "prioritized": True, "hogwild": "synced"}
+    layout |= {"steps": 10**6, "log_every": 100, "capacity": 400, "prioritized": True, "hogwild": "synced"}
 
     def interrupt(line: dict[str, Any]) -> None:
         if line["updates"] > wanted and not sent:
@@ -365,6 +302,7 @@ def test_a_run_cannot_leave_or_enter_the_runtime_nor_change_its_workers(prepared
     assert contents(prepared) == before
 
 
+@pytest.mark.thorough
 def test_a_finished_run_goes_on_with_more_steps_to_the_bits_of_serial(prepared, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(prepared / "free", path, symlinks=True)
@@ -381,7 +319,7 @@ def test_a_finished_run_goes_on_with_more_steps_to_the_bits_of_serial(prepared, 
 def test_the_command_line_trains_lock_free_and_tells_of_its_workers(tmp_path):
     path = tmp_path / "run"
     arguments = small_arguments(path, steps=512, envs_per_actor=2)
-    said = Started([*arguments[:3], "--runtime", "hogwild", "--workers", "2", *arguments[3:]], tmp_path).end()
+    said = offbeat(*arguments[:3], "--runtime", "hogwild", "--workers", "2", *arguments[3:])
     assert said.code == 0, said
     assert "lock-free: 2 workers keep" in log_of(path)
     assert len(pids_of(path)) in (0, 2)

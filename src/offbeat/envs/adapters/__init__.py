@@ -1,4 +1,4 @@
-"""One file for each library of envs: each adapter turns its envs into the rows of `envs/contract.py`.
+"""Adapters: one module per library of envs. Each one implements the contract in `envs/contract.py`.
 
-Read `gymnasium.py` first.
+A new library needs one module here and one line in the table `ADAPTERS` in `config/env.py`. Read `gymnasium/` first.
 """

@@ -1,15 +1,15 @@
-"""Atari's games through ale-py's own vector env, which steps each group in a thread of its own.
+"""Atari's games, stepped by ale-py's own vector env: one background thread per group.
 
-One row is one frame of 84 x 84 grey pixels, the brighter of the last two of those that a decision lasts. ale-py would
-begin a new game after a lost life, and pays clipped rewards without the raw ones; so both are asked of it plainly, and
-what is learned from is made here and in the actor. The state of its games cannot be read: no snapshots.
+A row has one grey frame of 84 x 84 pixels: the maximum of the last two frames of the action repeat. ale-py's own
+episodic life would start a new game after each lost life, and its clipped rewards replace the raw ones. Both are turned
+off: episodic life is implemented here, and the actor clips the rewards. There are no snapshots, because the state of
+the games cannot be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,30 +17,32 @@ from gymnasium.envs.registration import EnvSpec as RegisteredEnv
 from numpy.typing import NDArray
 
 from offbeat.config.env import EnvConfig, family_of
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array, EnvSpec, Tree
-from offbeat.envs.advancing import Part, walk
-from offbeat.envs.contract import Advanced, Envs, Outcome
+from offbeat.envs.actions import StepUnit, take_random_steps
+from offbeat.envs.contract import EPISODE_START, Advanced, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import numbers_reader
-from offbeat.envs.limits import Limits
+from offbeat.envs.registration import registered as registered_entry
 from offbeat.envs.rows import empty_rows, mark_reset_rows, rows_of
 from offbeat.envs.spaces import action_spec, observation_leaves
 
 SCREEN = 84
-"""Pixels of a side."""
+"""Height and width in pixels."""
 
 
 class Games:
-    """The columns of one group. A game over is followed by its reset row, as in ale-py's NEXT_STEP order."""
+    """The columns of one group. A reset row follows each game over, as in ale-py's NEXT_STEP order."""
 
     def __init__(self, envs: Any, rows: Outcome, names: Sequence[str]) -> None:
-        """Step `envs`, write into `rows`, and read `names` of the infos."""
+        """Step ale-py's `envs`, write into `rows`, and read the infos' values under `names`."""
         self._envs = envs
         self._rows = rows
         (self._observation,) = rows.observation.values()
         self._read_info = numbers_reader(names, rows.info) if names else None
 
     def reset(self, seeds: Sequence[int] | None) -> Mapping[str, Array]:
-        """Begin new games: the first time from the seeds, [n], then on from there. Return ale-py's infos."""
+        """Start new games and return ale-py's infos. Only the first call passes seeds, [n]."""
         rows = self._rows
         rows.terminated[:] = rows.truncated[:] = False
         self._observation[...], info = self._envs.reset(seed=None if seeds is None else np.array(seeds))
@@ -62,18 +64,18 @@ class Games:
         return self.recv()
 
 
-class Lives(Games):
-    """Games in which a lost life ends the episode that is learned from.
+class GamesWithLives(Games):
+    """Games in which a lost life ends an episode (episodic life).
 
-    In the row after it, a reset row, the game goes on with `press` whatever the policy chose. Should the game end
-    right there, its own reset row is another one.
+    The next row is a reset row, in which the game continues with the action `fire`, whatever the policy chose. If the
+    game ends in that row, a second reset row follows.
     """
 
-    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str], press: int) -> None:
+    def __init__(self, envs: Any, rows: Outcome, names: Sequence[str], fire: int) -> None:
         super().__init__(envs, rows, names)
-        self._press = press
+        self._fire = fire
         self._lost: NDArray[np.bool_] = np.zeros(len(rows.reward), np.bool_)
-        """[n]: where the last row lost a life, and the game goes on."""
+        """[n]: where the last row lost a life and the game continues."""
         self._lives: Array = np.zeros(len(rows.reward), np.int32)
 
     def reset(self, seeds: Sequence[int] | None) -> Mapping[str, Array]:
@@ -88,7 +90,7 @@ class Lives(Games):
         return self._rows.over
 
     def send(self, actions: Array) -> None:
-        super().send(np.where(self._lost, self._press, actions))
+        super().send(np.where(self._lost, self._fire, actions))
 
     def recv(self) -> Outcome:
         rows = self._rows
@@ -97,7 +99,7 @@ class Lives(Games):
         self._observation[...], rows.reward[:], over, truncated, info = self._envs.recv()
         np.logical_or(over, truncated, self._over)
         lives = info["lives"]
-        # Some games show no lives for a moment while they go on.
+        # In some games the number of lives is 0 for a moment while the game continues.
         self._lost = (lives < self._lives) & (lives > 0) & rows.valid & ~self._over
         self._lives = lives
         rows.terminated[:] = (over & rows.valid) | self._lost
@@ -108,7 +110,7 @@ class Lives(Games):
 
 
 class AtariEnvs:
-    """The columns of one actor; groups step while others are used."""
+    """The columns of one actor. A group steps in the background while another one is used."""
 
     def __init__(
         self, spec: EnvSpec, groups: Sequence[slice], rows: Outcome, games: Sequence[Games], seeds: Sequence[int]
@@ -120,10 +122,10 @@ class AtariEnvs:
         self._seeds: Sequence[int] | None = seeds
 
     def set_progress(self, progress: float) -> None:
-        """Do nothing: games do not listen."""
+        """Do nothing: the games have no parameters."""
 
     def reset(self) -> Tree:
-        """Begin a new game in every column: the first time from the seeds, then on from there."""
+        """Start a new game in every column. The first call seeds the games; later calls continue their streams."""
         for group, games in zip(self.groups, self._games, strict=True):
             games.reset(None if self._seeds is None else self._seeds[group])
         self._seeds = None
@@ -132,93 +134,79 @@ class AtariEnvs:
     def advance(
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
-        """Step each group as often as the largest of its columns' `steps`."""
+        """Take random steps in each group, as many as the largest of its columns' `steps`."""
         observation = self._rows.observation
-        parts = [Part(group, games.step) for group, games in zip(self.groups, self._games, strict=True)]
-        return Advanced(observation, *walk(self.spec, observation, parts, steps, random, before_step))
+        units = [StepUnit(group, games.step) for group, games in zip(self.groups, self._games, strict=True)]
+        return Advanced(observation, *take_random_steps(self.spec, observation, units, steps, random, before_step))
 
     def send(self, actions: Array, group: int = 0) -> None:
-        """Let the group's games begin to step; returns at once."""
+        """Start to step the group's games; returns at once."""
         self._games[group].send(actions)
 
     def recv(self, group: int = 0) -> Outcome:
-        """Wait for the group's games; the arrays are the same ones every time."""
+        """Wait for the group's games. The arrays are the same in every call."""
         return self._games[group].recv()
 
     def close(self) -> None:
-        """End the threads, which live as long as the games."""
+        """End the threads, which belong to ale-py's envs."""
         self._games = ()
 
 
-def register() -> None:
-    """Let Gymnasium know ale-py's games, where it is installed: importing it registers them."""
-    if find_spec("ale_py") is not None:
-        import_module("ale_py")
-
-
 def is_atari(entry: RegisteredEnv, env_id: str) -> bool:
-    """Whether an env is one of ale-py's games in a protocol that is known here."""
+    """Whether an env is a game of ale-py with an id whose protocol is known (see `offbeat.config.env.FAMILIES`)."""
     return family_of(env_id) is not None and str(entry.entry_point).startswith("ale_py.")
 
 
-def make_atari(
-    env_id: str,
-    registered: RegisteredEnv,
-    groups: Sequence[slice],
-    seeds: Sequence[int],
-    settings: EnvConfig,
-    limits: Limits,
-    kwargs: Mapping[str, Any],
-) -> Envs:
+def make_atari(request: EnvRequest, registered: RegisteredEnv) -> Envs:
     """Make the envs of one actor.
 
     Args:
-        env_id: what the user typed, for messages.
-        registered: its entry in Gymnasium's registry, which names the game.
-        groups: the columns of each group.
-        seeds: one a column.
-        settings: all of them given, see `EnvConfig.completed`.
-        limits: after how many env steps games are truncated, where `max_frames` allow more.
-        kwargs: for ale-py's vector env.
+        request: Its `kwargs` are arguments of ale-py's vector env. `max_frames` is another limit, in frames.
+        registered: The entry in Gymnasium's registry, which names the game.
     """
-    arguments = {**_arguments(registered, settings), **kwargs}
+    request.refuse_curriculum()
+    settings, groups, limits = request.settings, request.groups, request.limits
+    arguments = {**_arguments(registered, settings), **request.kwargs}
     frame_skip = arguments["frameskip"]
-    own = -(-arguments["max_num_frames_per_episode"] // frame_skip)  # the step that reaches them is the last
-    if (wanted := limits.shorter_than(own)) is not None:
-        arguments["max_num_frames_per_episode"] = wanted * frame_skip
+    own = -(-arguments["max_num_frames_per_episode"] // frame_skip)  # the step that reaches the limit is the last one
+    if (limit := limits.shorter_than(own)) is not None:
+        arguments["max_num_frames_per_episode"] = limit * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
-    action = action_spec(made[0].single_action_space, env_id)
-    spec = EnvSpec(
-        id=env_id,
-        observation=observation_leaves(made[0].single_observation_space, env_id, action),
-        action=action,
-        columns=len(seeds),
-        frame_skip=settings.frame_skip or 1,
-        info=settings.info_metrics,
-    )
-    spec = limits.recorded(spec, own)
+    spec = limits.recorded(_spec_of(request, made[0]), own)
     rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:
         rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
-    press = _fire(made[0]) if settings.fire_reset else 0
+    fire = _fire_action(made[0]) if settings.fire_reset else 0
     games = [
-        Lives(envs, rows_of(rows, group), spec.info, press)
+        GamesWithLives(envs, rows_of(rows, group), spec.info, fire)
         if settings.episodic_life
         else Games(envs, rows_of(rows, group), spec.info)
         for envs, group in zip(made, groups, strict=True)
     ]
-    return AtariEnvs(spec, groups, rows, games, seeds)
+    return AtariEnvs(spec, groups, rows, games, request.seeds)
+
+
+def _spec_of(request: EnvRequest, envs: Any) -> EnvSpec:
+    action = action_spec(envs.single_action_space, request.env_id)
+    return EnvSpec(
+        id=request.env_id,
+        observation=observation_leaves(envs.single_observation_space, request.env_id, action),
+        action=action,
+        columns=len(request.seeds),
+        frame_skip=request.settings.frame_skip or 1,
+        info=request.settings.info_metrics,
+    )
 
 
 def _arguments(registered: RegisteredEnv, settings: EnvConfig) -> dict[str, Any]:
-    """Return what ale-py's vector env is asked for, nothing left to its defaults that matters."""
+    """Return the arguments of ale-py's vector env. All that affect the rows are set, so its defaults do not matter."""
     assert settings.noop_max is not None
     return {
         "game": registered.kwargs["game"],
         "full_action_space": registered.kwargs.get("full_action_space", False),
         "frameskip": settings.frame_skip,
         "repeat_action_probability": settings.repeat_action_probability,
-        "noop_max": settings.noop_max + 1,  # it draws from numbers below this
+        "noop_max": settings.noop_max + 1,  # ale-py samples a number below this
         "use_fire_reset": settings.fire_reset,
         "max_num_frames_per_episode": settings.max_frames,
         "img_height": SCREEN,
@@ -239,7 +227,71 @@ def _vector_env(columns: int, arguments: Mapping[str, Any]) -> Any:
     return AtariVectorEnv(num_envs=columns, num_threads=1, autoreset_mode=AutoresetMode.NEXT_STEP, **arguments)
 
 
-def _fire(envs: Any) -> int:
-    """Return the number of the action that presses FIRE, or does nothing in games without."""
+def _fire_action(envs: Any) -> int:
+    """Return the index of the action FIRE; in games without it, of the action that does nothing."""
     names = [action.name for action in envs.ale.get_action_set()]
     return names.index("FIRE") if "FIRE" in names else 0
+
+
+# --- rendering ----------------------------------------------------------------------------------------------
+
+FRAMES_PER_SECOND = 60
+"""Of the console."""
+_IN_COLOR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
+
+
+class RenderedGame:
+    """One game as a single env to render. A second emulator, in color, gets the same seed and the same actions."""
+
+    def __init__(self, env_id: str, settings: EnvConfig, render_mode: str) -> None:
+        """Prepare a game; `reset` starts it.
+
+        Raises:
+            ConfigError: the render mode is 'human'.
+        """
+        if render_mode == "human":
+            raise ConfigError(f"{env_id} cannot be shown in a window: pass --video FILE.mp4")
+        self._env_id = env_id
+        self._settings = replace(settings, frame_stack=1).completed(env_id)  # the policy stacks the frames itself
+        self._emulators: list[Envs] = []
+        self.metadata = {"render_fps": FRAMES_PER_SECOND // (self._settings.frame_skip or 1)}
+
+    def _make(self, seed: int, kwargs: Mapping[str, Any]) -> Envs:
+        seeds, limits = (derive_seed(seed, "watch", 0, 0, 0),), Limits(self._settings.max_episode_steps)
+        request = EnvRequest(self._env_id, (slice(0, 1),), seeds, self._settings, limits, kwargs)
+        return make_atari(request, registered_entry(self._env_id))
+
+    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
+        self.close()
+        self._emulators = [self._make(seed, {}), self._make(seed, _IN_COLOR)]
+        observation, self._frame = (_only(envs.reset()) for envs in self._emulators)
+        return observation, {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play one decision, and after a lost life the reset row too. `info[EPISODE_START]` is then True."""
+        outcome = self._play(action)
+        reward, over, starts = outcome.reward[0], outcome.ended[0], False
+        if outcome.terminated[0] and not over:
+            starts, outcome = True, self._play(action)
+            reward, over = reward + outcome.reward[0], outcome.ended[0]
+        return _only(outcome.observation), float(reward), bool(over), False, {EPISODE_START: starts}
+
+    def _play(self, action: int) -> Outcome:
+        for envs in self._emulators:
+            envs.send(np.array([action]))
+        outcome, in_color = (envs.recv() for envs in self._emulators)
+        self._frame = _only(in_color.observation)
+        return outcome
+
+    def render(self) -> Any:
+        return self._frame[0].copy()
+
+    def close(self) -> None:
+        for envs in self._emulators:
+            envs.close()
+
+
+def _only(leaves: Tree) -> Any:
+    """Return the only leaf of the only column."""
+    (leaf,) = leaves.values()
+    return leaf[0].copy()

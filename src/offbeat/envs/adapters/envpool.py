@@ -1,8 +1,9 @@
-"""EnvPool's compiled envs, ids 'envpool:ID': one pool a group, so that one group steps while another is used.
+"""The adapter of EnvPool, ids 'envpool:ID': one pool per group, so that one group steps while another is used.
 
-A pool reports a failure on the last step that its time limit allows as a truncation: it cannot tell. It takes
-the seeds of its columns when it is made, and its state cannot be read: no snapshots. Of its envs, Atari's games know
-the settings of [env]; after a lost life their game goes on, and their rewards are raw.
+A failure on the last step of the time limit is reported as a truncation, because EnvPool does not distinguish the two.
+A pool takes the seeds of its columns when it is made. There are no snapshots, because its state cannot be read. Only
+EnvPool's Atari games support the Atari settings of [env]: their rewards are raw, and a game continues after a lost
+life.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.config.env import ATARI_ONLY, ENVPOOL, EnvConfig, unsupported
+from offbeat.config.env import ATARI_ONLY, EnvConfig, unsupported
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.types import Array, EnvSpec, Tree
-from offbeat.envs.advancing import Part, walk
-from offbeat.envs.contract import Advanced, Envs, Outcome
-from offbeat.envs.encoding import action_encoder
+from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
+from offbeat.envs.contract import NO_LIMITS, Advanced, EnvRequest, Envs, Limits, Outcome
 from offbeat.envs.infos import numbers_reader
-from offbeat.envs.limits import NO_LIMITS, Limits
 from offbeat.envs.rows import (
     FiniteCheck,
     MaskCheck,
@@ -38,9 +37,11 @@ from offbeat.envs.rows import (
 )
 from offbeat.envs.spaces import action_spec, observation_leaves
 
+PREFIX = "envpool:"
+
 
 class Pool:
-    """The columns of one group, in synchronous order: a batch is always the whole pool."""
+    """The columns of one group, stepped synchronously: a batch is always the whole pool."""
 
     def __init__(self, spec: EnvSpec, pool: Any, rows: Outcome, first: int, limit: int | None = None) -> None:
         self.envs = pool
@@ -49,7 +50,9 @@ class Pool:
         self._rows = rows
         self._first = first
         self._encode = action_encoder(spec.action)
-        self._store = observation_writer(pool.observation_space, spec.observation, list(rows.observation.values()))
+        self._write_observation = observation_writer(
+            pool.observation_space, spec.observation, list(rows.observation.values())
+        )
         self._check = FiniteCheck(rows)
         self._mask_check = MaskCheck(rows, spec.mask, spec.action.nvec) if spec.mask else None
         self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
@@ -77,7 +80,7 @@ class Pool:
         return rows
 
     def _require_limit(self, elapsed: Array) -> None:
-        """Refuse a pool that goes on beyond the limit that it was given: some that have one take no other."""
+        """Raise EnvFailed if an episode continues beyond the requested limit: some pools ignore it."""
         assert self._limit is not None
         beyond = (elapsed >= self._limit) & ~(self._rows.terminated | self._rows.truncated)
         if beyond.any():
@@ -89,11 +92,11 @@ class Pool:
 
     def _write(self, observation: Any, info: Any = None) -> None:
         try:
-            self._store(observation)
+            self._write_observation(observation)
             if info is not None and self._read_info is not None:
                 self._read_info(self._rows.valid, info)
         except (ValueError, KeyError) as error:
-            raise failed(self._id, self._first, f"the pool that begins here gave {error}") from error
+            raise failed(self._id, self._first, f"the pool that starts here returned {error}") from error
         require_finite(self._check, self._id, self._first)
         require_choices(self._mask_check, self._id, self._first)
 
@@ -110,7 +113,7 @@ class EnvPoolEnvs:
         episodic_life: bool = False,
         limit: int | None = None,
     ) -> None:
-        """Step `pools`, one a group, which were given `limit`, if it is not their own."""
+        """Step `pools`, one per group. `limit` is the time limit that they were given; None for their own."""
         self.spec = spec
         self.groups = tuple(groups)
         self._rows = empty_rows(spec.observation, spec.columns, spec.info)
@@ -122,10 +125,10 @@ class EnvPoolEnvs:
         ]
 
     def set_progress(self, progress: float) -> None:
-        """Do nothing: a pool does not listen."""
+        """Do nothing: the envs have no parameters."""
 
     def reset(self) -> Tree:
-        """Begin a new episode in every column."""
+        """Start a new episode in every column."""
         for pool in self._pools:
             pool.reset()
         return self._rows.observation
@@ -133,18 +136,17 @@ class EnvPoolEnvs:
     def advance(
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
-        """Step each pool as often as the largest of its columns' `steps`."""
-        parts = [Part(group, pool.step) for group, pool in zip(self.groups, self._pools, strict=True)]
-        return Advanced(
-            self._rows.observation, *walk(self.spec, self._rows.observation, parts, steps, random, before_step)
-        )
+        """Take random steps in each pool, as many as the largest of its columns' `steps`."""
+        observation = self._rows.observation
+        units = [StepUnit(group, pool.step) for group, pool in zip(self.groups, self._pools, strict=True)]
+        return Advanced(observation, *take_random_steps(self.spec, observation, units, steps, random, before_step))
 
     def send(self, actions: Array, group: int = 0) -> None:
-        """Let the group's pool begin to step; returns at once."""
+        """Start to step the group's pool; returns at once."""
         self._pools[group].send(actions)
 
     def recv(self, group: int = 0) -> Outcome:
-        """Wait for the group's pool; the arrays are the same ones every time.
+        """Wait for the group's pool. The arrays are the same in every call.
 
         Raises:
             EnvFailed: an observation or a reward is NaN or has a wrong shape.
@@ -156,65 +158,72 @@ class EnvPoolEnvs:
             pool.envs.close()
 
 
-def ids() -> list[str]:
-    """Return EnvPool's ids without the prefix; none where it is not installed."""
-    return sorted(_envpool().list_all_envs()) if find_spec("envpool") else []
+class EnvPoolAdapter:
+    """Ids with the prefix 'envpool:'."""
+
+    def make(self, request: EnvRequest) -> Envs:
+        """Make the envs of one actor: one pool per group."""
+        request.refuse_curriculum()
+        env_id, settings = request.env_id, request.settings
+        if find_spec("envpool") is None:
+            raise ConfigError(f'{env_id} needs envpool, which is not installed: run pip install "offbeat[envpool]"')
+        if env_id not in self.ids():
+            raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
+        config = _envpool().make_spec(request.name).config
+        arguments = {**_arguments(env_id, config, settings), **request.kwargs}
+        own, limits = _own_limit(env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits)
+        if (limit := limits.shorter_than(own)) is not None:
+            arguments["max_episode_steps"] = limit
+        pools = [_make_pool(request, group, arguments) for group in request.groups]
+        spec = limits.recorded(_spec_of(request, pools[0]), own)
+        episodic_life = bool(settings.episodic_life)
+        return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit)
+
+    def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> None:
+        """Return None: there are only pools."""
+
+    def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:  # noqa: ARG002
+        """Raise ConfigError: EnvPool renders nothing."""
+        raise ConfigError(f"{env_id} cannot be rendered: EnvPool does not render. Train on the Gymnasium id instead")
+
+    def ids(self) -> list[str]:
+        """Return EnvPool's ids; none if it is not installed."""
+        return [PREFIX + name for name in sorted(_envpool().list_all_envs())] if find_spec("envpool") else []
 
 
-def make_envpool(
-    env_id: str,
-    name: str,
-    groups: Sequence[slice],
-    seeds: Sequence[int],
-    settings: EnvConfig,
-    limits: Limits,
-    kwargs: Mapping[str, Any],
-) -> Envs:
-    """Make the envs of one actor.
+ADAPTER = EnvPoolAdapter()
 
-    Raises:
-        ConfigError: EnvPool is not installed, has no such env, its spaces are not supported, or a setting is not
-            supported by it.
-    """
-    if find_spec("envpool") is None:
-        raise ConfigError(f'{env_id} needs envpool, which is not installed: run pip install "offbeat[envpool]"')
-    if name not in ids():
-        raise unknown("env", env_id, [f"envpool:{known}" for known in ids()], "`offbeat list envs` shows them.")
-    config = _envpool().make_spec(name).config
-    arguments = {**_arguments(env_id, config, settings), **kwargs}
-    own, limits = _own_limit(env_id, arguments.get("max_episode_steps", config.max_episode_steps), limits)
-    if (wanted := limits.shorter_than(own)) is not None:
-        arguments["max_episode_steps"] = wanted
-    pools = [
-        _envpool().make_gymnasium(name, num_envs=group.stop - group.start, seed=list(seeds[group]), **arguments)
-        for group in groups
-    ]
-    action = action_spec(pools[0].action_space, env_id)
-    spec = EnvSpec(
-        id=env_id,
-        observation=observation_leaves(pools[0].observation_space, env_id, action),
+
+def _make_pool(request: EnvRequest, group: slice, arguments: Mapping[str, Any]) -> Any:
+    seeds = list(request.seeds[group])
+    return _envpool().make_gymnasium(request.name, num_envs=len(seeds), seed=seeds, **arguments)
+
+
+def _spec_of(request: EnvRequest, pool: Any) -> EnvSpec:
+    action = action_spec(pool.action_space, request.env_id)
+    return EnvSpec(
+        id=request.env_id,
+        observation=observation_leaves(pool.observation_space, request.env_id, action),
         action=action,
-        columns=len(seeds),
-        frame_skip=int(getattr(pools[0].spec.config, "frame_skip", 1)),
-        info=settings.info_metrics,
+        columns=len(request.seeds),
+        frame_skip=int(getattr(pool.spec.config, "frame_skip", 1)),
+        info=request.settings.info_metrics,
     )
-    spec = limits.recorded(spec, own)
-    return EnvPoolEnvs(spec, groups, pools, episodic_life=bool(settings.episodic_life), limit=wanted)
 
 
 _UNLIMITED = 2**31 - 1
-"""What EnvPool says of envs that know no limit."""
+"""EnvPool's `max_episode_steps` of envs without a time limit."""
 _BY_LEVEL = 0
-"""What it says of envs of which each level has a limit of its own, and takes another."""
+"""Its `max_episode_steps` of envs whose levels have their own limits; another one can be requested."""
 
 
 def _own_limit(env_id: str, steps: int, limits: Limits) -> tuple[int | None, Limits]:
-    """Return the limit that a pool has of its own, None where it is not known, and those that it can be given.
+    """Return the pool's own limit, None if it is not known, and the limits that can be requested.
 
-    An env that knows none plays on beyond the one that it is given, and reports a failure after it as a truncation.
+    An env without a limit continues beyond a requested one, and reports a later failure as a truncation.
 
     Raises:
-        ConfigError: it cannot be given the limit of the run.
+        ConfigError: the env does not support the limit of the run.
     """
     if steps < _UNLIMITED:
         return None if steps == _BY_LEVEL else steps, limits
@@ -225,8 +234,8 @@ def _own_limit(env_id: str, steps: int, limits: Limits) -> tuple[int | None, Lim
 
 def _unknown_limit(env_id: str, limit: int) -> str:
     return (
-        f"max_episode_steps is {limit}, but EnvPool's {env_id.removeprefix(ENVPOOL)} has no time limit that could be "
-        "set: leave it out, or train on the env of Gymnasium"
+        f"max_episode_steps is {limit}, which is not supported by EnvPool's {env_id.removeprefix(PREFIX)}, which "
+        "has no time limit: omit it, or train on the Gymnasium id"
     )
 
 
@@ -237,27 +246,27 @@ _OPTIONS = {
     "fire_reset": "use_fire_reset",
     "episodic_life": "episodic_life",
 }
-"""Settings of [env] -> what EnvPool calls them."""
+"""Settings of [env] -> EnvPool's names for them."""
 
 
 def _arguments(env_id: str, config: Any, settings: EnvConfig) -> dict[str, Any]:
-    """Return what EnvPool is asked for beyond its own defaults, `config`.
+    """Return EnvPool's arguments that differ from its defaults, `config`.
 
     Raises:
         ConfigError: a setting is not supported by the env.
     """
     given = {key: value for key in ATARI_ONLY if (value := getattr(settings, key)) is not None}
-    if not hasattr(config, "use_fire_reset"):  # only its Atari games have it
+    if not hasattr(config, "use_fire_reset"):  # only Atari games have this option
         for key, value in given.items():
             raise ConfigError(unsupported(key, value, env_id))
         return {}
     if given.get("noop_max") == 0:
-        raise ConfigError(f"noop_max is 0, but {env_id} begins with one frame at least: pass --set noop_max=1")
+        raise ConfigError(f"noop_max is 0, but {env_id} needs at least 1: pass --set noop_max=1")
     frames = given.pop("max_frames", None)
     steps = {} if frames is None else {"max_episode_steps": frames // given.get("frame_skip", config.frame_skip)}
     return {"stack_num": 1, **{_OPTIONS[key]: value for key, value in given.items()}, **steps}
 
 
 def _envpool() -> Any:
-    """Return the module, which is called like this one."""
+    """Return the package envpool, which has the same name as this module."""
     return import_module("envpool")

@@ -1,10 +1,10 @@
-"""Small envs whose values are known in closed form: tests of returns, targets and truncation run on them.
+"""Small envs whose value functions are known, for tests of returns, targets and truncation.
 
-All are walks over positions 0, 1, 2, ...: every step from position p earns p + 1 and leads to p + 1, whatever
-the action. They differ in how an episode ends. An observation is (position, noise); the noise is drawn from
-the env's own stream and means nothing, so that seeds and snapshots can be told apart.
+All are chains of positions 0, 1, 2, ...: every step from position p has reward p + 1 and leads to p + 1, whatever the
+action. They differ in how an episode ends. An observation is (position, noise). The noise comes from the env's own
+stream, so that different seeds and snapshots give different observations.
 
-Envs whose best return is known, not their values, are in `recall.py` and `pixels.py`; they are registered here too.
+This module also registers the envs of `recall.py` and `pixels.py`, whose best returns are known.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from offbeat.envs.contract import State
 Observation = NDArray[np.float32]
 
 RING = 3
-"""Positions of ChainTruncates, which goes round for ever."""
+"""Positions of ChainTruncates, a ring."""
 CHAIN = 4
-"""Positions of the other chains, whose end is a termination."""
+"""Positions of the other chains, which terminate at the end."""
 
 
 class Walk(gym.Env[Observation, np.int64]):
-    """Positions 0 .. positions - 1 in a row, terminated on leaving it, or in a ring, which nobody leaves.
+    """Positions 0 .. positions - 1 as a chain, which terminates at its end, or as a ring.
 
     Args:
-        positions: how many there are.
-        ring: whether the first follows the last.
-        random_start: whether an episode begins anywhere, or at position 0.
-        one_step: whether the first step already leaves the row.
+        positions: Number of positions.
+        ring: Whether the first position follows the last one.
+        random_start: Whether an episode starts at a random position, or at position 0.
+        one_step: Whether the first step already terminates.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ _ENVS: dict[str, tuple[dict[str, Any], int | None]] = {
 }
 """id -> (constructor's arguments, time limit in env steps)."""
 
-_QUESTIONS = {
-    "offbeat/Recall-v0": ("recall:Recall", "recall:RecallColumns"),
-    "offbeat/Pixels-v0": ("pixels:Pixels", "pixels:PixelsColumns"),
-    "offbeat/PixelsMotion-v0": ("pixels:PixelsMotion", "pixels:MotionColumns"),
-    "offbeat/PixelsGoal-v0": ("pixels:PixelsGoal", "pixels:GoalColumns"),
+_CORRECT_ACTION_ENVS = {
+    "offbeat/Recall-v0": ("recall:Recall", "recall:RecallVectorEnv"),
+    "offbeat/Pixels-v0": ("pixels:Pixels", "pixels:PixelsVectorEnv"),
+    "offbeat/PixelsMotion-v0": ("pixels:PixelsMotion", "pixels:PixelsMotionVectorEnv"),
+    "offbeat/PixelsGoal-v0": ("pixels:PixelsGoal", "pixels:PixelsGoalVectorEnv"),
 }
 """id -> (single env, vector env), in modules of this package."""
 
 
 def register() -> None:
-    """Make the envs known to Gymnasium; a second call changes nothing."""
+    """Register the envs with Gymnasium. A second call does nothing."""
     for env_id, (arguments, limit) in _ENVS.items():
         if env_id not in gym.registry:
             gym.register(env_id, "offbeat.envs.testing.known_values:Walk", max_episode_steps=limit, kwargs=arguments)
-    for env_id, (single, vector) in _QUESTIONS.items():
+    for env_id, (single, vector) in _CORRECT_ACTION_ENVS.items():
         if env_id not in gym.registry:
             gym.register(env_id, f"offbeat.envs.testing.{single}", vector_entry_point=f"offbeat.envs.testing.{vector}")
 
@@ -104,7 +104,7 @@ def register() -> None:
 def exact_values(env_id: str, observation: Observation, gamma: float) -> NDArray[np.float64]:
     """Return the discounted value of each observation, [...] for observations [..., 2].
 
-    An end by truncation keeps the value of the process that would have gone on; a termination leaves nothing.
+    A truncated episode has the value of the process that would continue; after a termination the value is 0.
     At position p, with P positions:
 
     * ChainTruncates: sum over k < P of gamma^k ((p + k) mod P + 1), over 1 - gamma^P; gamma must be below 1;

@@ -1,6 +1,6 @@
-"""Envs of images that cost almost nothing, and whose best returns are known.
+"""Fast envs with images, whose best returns are known.
 
-An image shows one bright square on a background whose grey is drawn anew for every row, and means nothing.
+An image has one bright square on a background whose grey level is random in every row.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Array, Tree
-from offbeat.envs.testing.questions import UNANSWERABLE, Choices, OneColumn, Questions, require
+from offbeat.envs.testing.correct_action import (
+    NO_CORRECT_ACTION,
+    Choices,
+    CorrectActionVectorEnv,
+    SingleEnv,
+    require_at_least,
+)
 
 Image = NDArray[np.uint8]
 Layout = Literal["HW", "HWC", "CHW"]
 
 LEFT, RIGHT = 0, 1
-"""Sides, and the answers that name them."""
+"""The two sides, and the actions for them."""
 BACKGROUND = 128
-"""Greys of the background: 0 .. 127. The square is 255."""
+"""Number of grey levels of the background, 0 .. 127. The square is 255."""
 CELLS = 8
-"""Squares that fit side by side; half of them are the left."""
+"""Number of positions of the square per axis. The first half is the left side."""
 CHANNELS = 3
-"""Of an image that has any; all are equal."""
+"""Number of channels of images with channels. All are equal."""
 _SHAPES: dict[Layout, Any] = {
     "HW": lambda size: (size, size),
     "HWC": lambda size: (size, size, CHANNELS),
@@ -34,150 +40,150 @@ _SHAPES: dict[Layout, Any] = {
 }
 
 
-class Squares(Questions):
-    """Questions about where a square is, or how it moves; `length` of them earn 1 each.
+class SquareVectorEnv(CorrectActionVectorEnv):
+    """Base class: the correct action depends on the position or the motion of a square.
 
     Args:
-        num_envs: N.
-        length: questions in an episode that can be answered.
-        unanswerable: questions before them.
-        size: height and width, in pixels.
-        layout: axes of an image: one channel without an axis, or three at the end or at the beginning.
-        goal: whether an observation also says what is asked for: it is a Dict then.
+        num_envs: Number of columns, N.
+        length: Steps of an episode with a correct action. Each has the maximum reward 1.
+        size: Height and width in pixels.
+        layout: Axes of an image: no channel axis, or three channels at the end or at the start.
+        unrewarded: Steps at the start of an episode without a correct action.
+        goal: Whether the observation is a Dict with a goal.
     """
 
     def __init__(
-        self, num_envs: int, length: int, size: int, layout: Layout, unanswerable: int = 0, goal: bool = False
+        self, num_envs: int, length: int, size: int, layout: Layout, unrewarded: int = 0, goal: bool = False
     ) -> None:
-        require("length", length, 1)
-        require("size", size, CELLS)
+        require_at_least("length", length, 1)
+        require_at_least("size", size, CELLS)
         if layout not in _SHAPES:
-            raise ConfigError(f"layout is {layout!r}, but {', '.join(_SHAPES)} are known: give the env one of them")
+            raise ConfigError(f"layout is {layout!r}, but {', '.join(_SHAPES)} are supported: pass one of these")
         space: gym.Space[Any] = gym.spaces.Box(0, 255, _SHAPES[layout](size), np.uint8)
         if goal:
             space = gym.spaces.Dict({"goal": gym.spaces.Box(-1, 1, (1,), np.float32), "image": space})
-        super().__init__(num_envs, space, 2, unanswerable + length)
-        self._places = _pictures(size, layout)
-        self._answerable = length
-        self._place: Choices = np.zeros((2, num_envs), np.int64)
+        super().__init__(num_envs, space, 2, unrewarded + length)
+        self._images = _square_images(size, layout)
+        self._rewarded = length
+        self._position: Choices = np.zeros((2, num_envs), np.int64)
         """[2, N]: row and column of the square, in cells."""
 
     @property
     def optimal_return(self) -> float:
-        return float(self._answerable)
+        return float(self._rewarded)
 
     @property
     def impaired_return(self) -> float:
-        return self._answerable / 2
+        return self._rewarded / 2
 
     @abstractmethod
-    def _ask(self) -> None: ...
+    def _sample_state(self) -> None: ...
 
     def _observe(self) -> Array | Tree:
         return self._image()
 
     def _image(self) -> Image:
-        pictures: Image = self._places[self._place[0], self._place[1]]  # [N, ...], a copy
+        images: Image = self._images[self._position[0], self._position[1]]  # [N, ...], a copy
         greys = self.np_random.integers(BACKGROUND, size=self.num_envs, dtype=np.uint8)
-        np.maximum(pictures, greys.reshape(-1, *(1 for _ in pictures.shape[1:])), out=pictures)
-        return pictures
+        np.maximum(images, greys.reshape(-1, *(1 for _ in images.shape[1:])), out=images)
+        return images
 
-    def _draw_places(self) -> None:
-        self._place[...] = self.np_random.integers(CELLS, size=self._place.shape)
+    def _sample_positions(self) -> None:
+        self._position[...] = self.np_random.integers(CELLS, size=self._position.shape)
 
     def _side(self) -> Choices:
-        return np.where(self._place[1] < CELLS // 2, LEFT, RIGHT)
+        return np.where(self._position[1] < CELLS // 2, LEFT, RIGHT)
 
-    def _memory(self) -> Tree:
-        return {"place": self._place}
+    def _saved_arrays(self) -> Tree:
+        return {"position": self._position}
 
 
-class PixelsColumns(Squares):
-    """On which side is the square? Each env step shows it anywhere; answer 0 for the left half, 1 for the right one.
+class PixelsVectorEnv(SquareVectorEnv):
+    """The correct action is the side of the square: 0 left, 1 right. Each step has a new random position.
 
-    Each step earns 1 at best. Without the image half of the answers are right, whatever they are: the sides are drawn
-    with equal chances, and independently. Arguments as of `Squares`.
+    The maximum reward of a step is 1. Without the image the mean reward of any policy is 1/2, because the sides are
+    uniform and independent. Arguments as of `SquareVectorEnv`.
     """
 
     def __init__(self, num_envs: int = 1, length: int = 8, size: int = 36, layout: Layout = "HW") -> None:
         super().__init__(num_envs, length, size, layout)
 
-    def _ask(self) -> None:
-        self._draw_places()
-        self._right = self._side()
+    def _sample_state(self) -> None:
+        self._sample_positions()
+        self._correct = self._side()
 
 
-class MotionColumns(Squares):
-    """Which way has the square moved since the last row? 0: to the left, 1: to the right, by one cell, on a ring.
+class PixelsMotionVectorEnv(SquareVectorEnv):
+    """The correct action is the motion of the square since the last row: 0 left, 1 right, by one cell, on a ring.
 
-    The first row of an episode has no last one, so nothing is earned there; each of the `length` env steps after it
-    earns 1 at best. From one frame alone, half of the answers are right, whatever they are: a square that starts
-    anywhere on the ring is anywhere on it after each move, whichever way that was. Arguments as of `Squares`.
+    The first step of an episode has no reward. The maximum reward of each of the `length` steps after it is 1. From a
+    single frame the mean reward of any policy is 1/2, because the position is uniform and independent of the motion.
+    Arguments as of `SquareVectorEnv`.
     """
 
     def __init__(self, num_envs: int = 1, length: int = 8, size: int = 36, layout: Layout = "HW") -> None:
-        super().__init__(num_envs, length, size, layout, unanswerable=1)
+        super().__init__(num_envs, length, size, layout, unrewarded=1)
 
-    def _ask(self) -> None:
-        started = self.np_random.integers(CELLS, size=self._place.shape)
-        way = self.np_random.integers(2, size=self.num_envs)
-        first = self._asked == 0
-        self._place[1] = (self._place[1] + np.where(way == LEFT, -1, 1)) % CELLS
-        np.copyto(self._place, started, where=first)
-        self._right = np.where(first, UNANSWERABLE, way)
+    def _sample_state(self) -> None:
+        start = self.np_random.integers(CELLS, size=self._position.shape)
+        direction = self.np_random.integers(2, size=self.num_envs)
+        first = self._step_index == 0
+        self._position[1] = (self._position[1] + np.where(direction == LEFT, -1, 1)) % CELLS
+        np.copyto(self._position, start, where=first)
+        self._correct = np.where(first, NO_CORRECT_ACTION, direction)
 
 
-class GoalColumns(Squares):
-    """Is the square where it should be? An observation is a Dict of `goal` (-1: left, 1: right) and `image`.
+class PixelsGoalVectorEnv(SquareVectorEnv):
+    """The correct action is 1 if the square is on the goal's side, else 0.
 
-    Both are drawn anew for each env step. Answer 1 where the square is on the goal's side, else 0; each step earns 1 at
-    best. From the goal or the image alone, half of the answers are right, whatever they are: each is independent of
-    whether the two agree. Arguments as of `Squares`.
+    An observation is a Dict of `goal` (-1 left, 1 right) and `image`, both random in each step. The maximum reward of a
+    step is 1. From the goal or the image alone the mean reward of any policy is 1/2, because each is independent of
+    whether they agree. Arguments as of `SquareVectorEnv`.
     """
 
     def __init__(self, num_envs: int = 1, length: int = 8, size: int = 36, layout: Layout = "HW") -> None:
         super().__init__(num_envs, length, size, layout, goal=True)
         self._goal: Choices = np.zeros(num_envs, np.int64)
 
-    def _ask(self) -> None:
-        self._draw_places()
+    def _sample_state(self) -> None:
+        self._sample_positions()
         self._goal[:] = self.np_random.integers(2, size=self.num_envs)
-        self._right = (self._side() == self._goal).astype(np.int64)
+        self._correct = (self._side() == self._goal).astype(np.int64)
 
     def _observe(self) -> Tree:
         goal = np.where(self._goal == LEFT, -1, 1).astype(np.float32)[:, None]  # [N, 1]
         return {"goal": goal, "image": self._image()}
 
-    def _memory(self) -> Tree:
-        return {"place": self._place, "goal": self._goal}
+    def _saved_arrays(self) -> Tree:
+        return {"position": self._position, "goal": self._goal}
 
 
-class Pixels(OneColumn):
-    """One column of `PixelsColumns`, with its arguments."""
+class Pixels(SingleEnv):
+    """A single env of `PixelsVectorEnv`, with its arguments."""
 
-    columns = PixelsColumns
-
-
-class PixelsMotion(OneColumn):
-    """One column of `MotionColumns`, with its arguments."""
-
-    columns = MotionColumns
+    vector_env = PixelsVectorEnv
 
 
-class PixelsGoal(OneColumn):
-    """One column of `GoalColumns`, with its arguments."""
+class PixelsMotion(SingleEnv):
+    """A single env of `PixelsMotionVectorEnv`, with its arguments."""
 
-    columns = GoalColumns
+    vector_env = PixelsMotionVectorEnv
 
 
-def _pictures(size: int, layout: Layout) -> Image:
-    """Return an image without a background for each place of the square, [CELLS, CELLS, ...]."""
+class PixelsGoal(SingleEnv):
+    """A single env of `PixelsGoalVectorEnv`, with its arguments."""
+
+    vector_env = PixelsGoalVectorEnv
+
+
+def _square_images(size: int, layout: Layout) -> Image:
+    """Return an image without a background for each position of the square, [CELLS, CELLS, ...]."""
     side = size // CELLS
-    pictures = np.zeros((CELLS, CELLS, size, size), np.uint8)
+    images = np.zeros((CELLS, CELLS, size, size), np.uint8)
     for row in range(CELLS):
         for column in range(CELLS):
-            pictures[row, column, row * side : (row + 1) * side, column * side : (column + 1) * side] = 255
+            images[row, column, row * side : (row + 1) * side, column * side : (column + 1) * side] = 255
     if layout == "HW":
-        return pictures
+        return images
     axis = -1 if layout == "HWC" else 2
-    return np.repeat(np.expand_dims(pictures, axis), CHANNELS, axis)
+    return np.repeat(np.expand_dims(images, axis), CHANNELS, axis)

@@ -1,4 +1,4 @@
-"""An env that cannot be solved without memory: what was shown first is asked for at the end."""
+"""An env that requires memory: the first observation contains the correct action of the last step."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.types import Tree
-from offbeat.envs.testing.questions import UNANSWERABLE, Choices, OneColumn, Questions, require
+from offbeat.envs.testing.correct_action import (
+    NO_CORRECT_ACTION,
+    Choices,
+    CorrectActionVectorEnv,
+    SingleEnv,
+    require_at_least,
+)
 
 
-class RecallColumns(Questions):
-    """A cue is shown in an episode's first row, then nothing, and `delay` env steps after the cue it is asked for.
+class RecallVectorEnv(CorrectActionVectorEnv):
+    """A cue is shown in the first row of an episode. After `delay` env steps, its number is the correct action.
 
-    An observation is [cues + 2]: the cue, one-hot, in the first row; 1 where it is asked for; and noise in [0, 1) that
-    means nothing. Actions count only where the cue is asked for: its number earns 1, and the episode ends.
+    An observation has cues + 2 numbers: the one-hot cue in the first row, else zeros; 1 in the last row, else 0; and
+    noise in [0, 1). Only the last action is rewarded: 1 for the number of the cue. Then the episode ends.
 
-    With memory the best return is 1. Without it, every policy gets exactly 1 / cues: where it has to answer, the
-    observation is independent of the cue, and of all cues together an answer, drawn or not, is right for one.
+    With memory the best return is 1. Without memory every policy has the mean return 1 / cues, because the last
+    observation is independent of the cue.
 
     Args:
-        num_envs: N.
-        cues: how many there are, and choices of an action.
-        delay: env steps from the cue to the answer; an episode has delay + 1.
+        num_envs: Number of columns, N.
+        cues: Number of cues, and of actions.
+        delay: Env steps from the cue to the rewarded action. An episode has delay + 1 steps.
 
     Raises:
         ConfigError: fewer than 2 cues, or no delay.
     """
 
     def __init__(self, num_envs: int = 1, cues: int = 4, delay: int = 4) -> None:
-        require("cues", cues, 2)
-        require("delay", delay, 1)
+        require_at_least("cues", cues, 2)
+        require_at_least("delay", delay, 1)
         super().__init__(num_envs, gym.spaces.Box(0, 1, (cues + 2,), np.float32), cues, delay + 1)
         self._cues, self._delay = cues, delay
         self._cue: Choices = np.zeros(num_envs, np.int64)
@@ -42,26 +48,26 @@ class RecallColumns(Questions):
 
     @property
     def impaired_return(self) -> float:
-        """The return of every policy without memory."""
+        """Mean return of every policy without memory."""
         return 1 / self._cues
 
-    def _ask(self) -> None:
-        drawn = self.np_random.integers(self._cues, size=self.num_envs)
-        np.copyto(self._cue, drawn, where=self._asked == 0)
-        self._right = np.where(self._asked == self._delay, self._cue, UNANSWERABLE)
+    def _sample_state(self) -> None:
+        sampled = self.np_random.integers(self._cues, size=self.num_envs)
+        np.copyto(self._cue, sampled, where=self._step_index == 0)
+        self._correct = np.where(self._step_index == self._delay, self._cue, NO_CORRECT_ACTION)
 
     def _observe(self) -> NDArray[np.float32]:
         observation = np.zeros((self.num_envs, self._cues + 2), np.float32)
-        observation[:, :-2] = self._one_hot[self._cue] * (self._asked == 0)[:, None]
-        observation[:, -2] = self._asked == self._delay
+        observation[:, :-2] = self._one_hot[self._cue] * (self._step_index == 0)[:, None]
+        observation[:, -2] = self._step_index == self._delay
         observation[:, -1] = self.np_random.random(self.num_envs, np.float32)
         return observation
 
-    def _memory(self) -> Tree:
+    def _saved_arrays(self) -> Tree:
         return {"cue": self._cue}
 
 
-class Recall(OneColumn):
-    """One column of `RecallColumns`, with its arguments `cues` and `delay`."""
+class Recall(SingleEnv):
+    """A single env of `RecallVectorEnv`, with its arguments `cues` and `delay`."""
 
-    columns = RecallColumns
+    vector_env = RecallVectorEnv

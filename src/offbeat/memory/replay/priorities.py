@@ -1,13 +1,13 @@
-"""Prioritized sampling: rows drawn in proportion to what their last error was (arXiv:1511.05952).
+"""Samplers of a replay's cells: uniform, or prioritized by the last error (arXiv:1511.05952).
 
-A row's priority is p = (|error| + `FLOOR`)^alpha, and the highest so far while it has not been sampled yet. Rows
-that are not to be sampled have priority 0.
+The priority of a row is p = (|error| + `FLOOR`)^alpha. Before its first sample it is the highest priority so far. Rows
+that cannot be sampled have priority 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,108 +16,146 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 FLOOR = 1e-6
-"""Added to each error, so that a row whose error was 0 can still be sampled (the paper's epsilon)."""
+"""Added to each error, so that rows with error 0 can still be sampled (the paper's epsilon)."""
 FIRST = 1.0
-"""The priority of the first rows, before there is any error to compare them with."""
+"""Priority of the first rows, before there are errors."""
+
+
+class CellSampler(Protocol):
+    """Samples cells: rows of a replay, or columns of its tickets."""
+
+    count: int
+    """Number of cells that can be sampled."""
+
+    def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
+        """Add the valid ones of the cells from `first` on."""
+
+    def leave(self, first: int, valid: NDArray[np.bool_]) -> None:
+        """Remove cells that were added with the same flags."""
+
+    def draw(self, random: np.random.Generator, cells: I64) -> None:
+        """Fill `cells` with sampled cells."""
+
+
+class UniformSampler:
+    """Samples cells uniformly. They are in a queue, as they enter and leave in order."""
+
+    def __init__(self, capacity: int) -> None:
+        self._cells = np.zeros(capacity, np.int64)
+        self._oldest = 0
+        self.count = 0
+
+    def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
+        cells = first + np.flatnonzero(valid)
+        self._cells.put(np.arange(len(cells)) + (self._oldest + self.count), cells, mode="wrap")
+        self.count += len(cells)
+
+    def leave(self, first: int, valid: NDArray[np.bool_]) -> None:  # noqa: ARG002
+        removed = int(np.count_nonzero(valid))
+        self._oldest = (self._oldest + removed) % len(self._cells)
+        self.count -= removed
+
+    def draw(self, random: np.random.Generator, cells: I64) -> None:
+        indices = random.integers(self._oldest, self._oldest + self.count, len(cells))
+        self._cells.take(indices, 0, cells, "wrap")
 
 
 @dataclass(frozen=True)
 class Exponents:
-    """How far sampling goes with the errors."""
+    """Exponents of prioritized sampling."""
 
     priority: float
     """alpha of the paper: 0 samples uniformly, 1 in proportion to the error."""
     importance: float
-    """beta of the paper: 0 leaves the bias as it is, 1 takes all of it away."""
+    """beta of the paper: 0 does not correct the sampling bias, 1 corrects it fully."""
 
 
 class Priorities:
-    """A priority for each cell of a replay, and the rows drawn by them."""
+    """Samples cells in proportion to their priorities."""
 
     def __init__(self, exponents: Exponents, cells: int) -> None:
         self._exponents = exponents
         self._tree = SumTree(cells)
         self.highest = FIRST
-        """So far, of all rows."""
+        """The highest priority so far."""
         self.count = 0
-        """Rows that can be drawn."""
+        """Number of cells that can be sampled."""
 
     def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Let the valid ones of the cells from `first` on be drawn, with the highest priority so far."""
+        """Add the valid ones of the cells from `first` on, with the highest priority so far."""
         self._tree.fill(first, np.where(valid, self.highest, 0.0))
         self.count += int(np.count_nonzero(valid))
 
     def leave(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Let none of these cells be drawn any more; they had been entered with the same flags."""
+        """Remove cells that were added with the same flags."""
         self._tree.fill(first, np.zeros(len(valid)))
         self.count -= int(np.count_nonzero(valid))
 
     def draw(self, random: np.random.Generator, cells: I64) -> None:
-        """Write as many drawn cells as `cells` has room for, one from each of equal shares of the sum of priorities."""
+        """Fill `cells` with one sample from each of `len(cells)` equal parts of the sum of priorities."""
         size = len(cells)
         cells[:] = self._tree.find((np.arange(size) + random.random(size)) / size)
 
     def weights(self, cells: I64) -> NDArray[np.float32]:
-        """Return the importance weights of drawn cells, the largest of them 1.
+        """Return the importance weights of sampled cells, normalized to a maximum of 1.
 
-        (N P_i)^-beta / max_j (N P_j)^-beta, with j over the drawn cells, is (min_j p_j / p_i)^beta: neither N nor
-        the sum of the priorities is left in it.
+        (N P_i)^-beta / max_j (N P_j)^-beta, with j over the sampled cells, is (min_j p_j / p_i)^beta: N and the sum
+        of the priorities cancel out.
         """
         priorities = self._tree.leaves[cells]
         weights: NDArray[np.float64] = (priorities.min() / priorities) ** self._exponents.importance
         return weights.astype(np.float32)
 
     def update(self, cells: I64, errors: NDArray[Any]) -> None:
-        """Give drawn cells the priorities of their errors, whose sign does not count.
+        """Set the priorities of sampled cells from the absolute values of their errors.
 
         Raises:
-            ValueError: an error is not finite; its priority would be above all others for ever.
+            ValueError: an error is not finite. Its priority would stay the highest for ever.
         """
         priorities = (np.abs(errors.astype(np.float64)) + FLOOR) ** self._exponents.priority
         highest = float(priorities.max(initial=self.highest))
         if not np.isfinite(highest):
-            raise ValueError("an error that is not finite makes no priority")
+            raise ValueError("errors must be finite to be priorities")
         self.highest = highest
         self._tree.set(cells, priorities)
 
     def view(self, cells: range) -> F64:
-        """Return a view of the priorities of a range of cells; `rebuild` follows when it is written."""
+        """Return a view of the priorities of a range of cells. Call `rebuild` after writing to it."""
         return self._tree.leaves[cells.start : cells.stop]
 
     def rebuild(self) -> None:
-        """Take over the priorities written into the views that `view` returns."""
+        """Use the priorities that were written to the views of `view`."""
         self._tree.rebuild()
         self.count = int(np.count_nonzero(self._tree.leaves))
 
 
 class SumTree:
-    """Numbers, and a search for where their running sum passes a target.
+    """A tree of sums over an array, with a search for the position where the running sum exceeds a target.
 
-    Each level has the sums of `FAN` neighbours of the one below. A sum is always made anew from its parts, never
-    by adding a difference to it: so it is exact, however long the tree is used. All is done for many leaves at once,
-    level by level.
+    Each level has the sums of `FAN` neighbors of the level below. A sum is always recomputed from its parts, so
+    rounding errors do not accumulate. All operations process many leaves at once, level by level.
     """
 
     FAN = 16
     TOP = 4096
-    """Leaves, or sums, that are searched as one: no further level is needed above them."""
+    """Maximum size of the top level, which is searched as a whole."""
 
     def __init__(self, leaves: int) -> None:
         self._levels = [np.zeros((-(-leaves // self.FAN), self.FAN))]  # [groups, FAN], the leaves first
         while self._levels[-1].size > self.TOP:
             self._levels.append(np.zeros((-(-len(self._levels[-1]) // self.FAN), self.FAN)))
         self.leaves: F64 = self._levels[0].reshape(-1)[:leaves]
-        """Read them here; they are written by `set` and `fill`, or followed by `rebuild`."""
+        """View of the leaves. Write with `set` or `fill`, or call `rebuild` after writing here."""
 
-    def set(self, where: I64, values: F64) -> None:
-        """Write leaves at any places; the last counts where one comes twice."""
-        self.leaves[where] = values
+    def set(self, indices: I64, values: F64) -> None:
+        """Write leaves at any indices. Of duplicate indices the last one counts."""
+        self.leaves[indices] = values
         for level, above in zip(self._levels, self._levels[1:], strict=False):
-            where = where // self.FAN
-            above.reshape(-1)[where] = level.take(where, 0).sum(axis=1)
+            indices = indices // self.FAN
+            above.reshape(-1)[indices] = level.take(indices, 0).sum(axis=1)
 
     def fill(self, first: int, values: F64) -> None:
-        """Write leaves side by side, from `first` on."""
+        """Write successive leaves, from `first` on."""
         stop = first + len(values)
         self.leaves[first:stop] = values
         for level, above in zip(self._levels, self._levels[1:], strict=False):
@@ -125,21 +163,21 @@ class SumTree:
             above.reshape(-1)[first:stop] = level[first:stop].sum(axis=1)
 
     def rebuild(self) -> None:
-        """Make all sums anew, after leaves have been written."""
+        """Recompute all sums after leaves have been written."""
         self.fill(0, self.leaves)
 
     def find(self, shares: F64) -> I64:
         """Return the leaf at which the running sum of all leaves exceeds each share, in [0, 1], of the total.
 
-        At least one leaf must be above 0. However sums are rounded, no leaf of 0 is ever found: within each group a
-        target is kept below the group's last running sum, and is first exceeded where that sum grows.
+        At least one leaf must be positive. A leaf of 0 is never found, in spite of rounding: within each group the
+        target is clipped below the last running sum, so it is first exceeded at a positive leaf.
         """
-        running = _running(self._levels[-1].reshape(1, -1))[0]
+        running = _running_sums(self._levels[-1].reshape(1, -1))[0]
         targets = np.minimum(shares * running[-1], np.nextafter(running[-1], 0))
         found: I64 = running[1:].searchsorted(targets, side="right")
         before = running[found]
         for level in reversed(self._levels[:-1]):
-            running = _running(level.take(found, 0))  # [M, FAN + 1]
+            running = _running_sums(level.take(found, 0))  # [M, FAN + 1]
             targets = np.minimum(targets - before, np.nextafter(running[:, -1], 0))
             child = (running[:, 1:] > targets[:, None]).argmax(axis=1)  # the first
             before = running[np.arange(len(found)), child]
@@ -147,8 +185,8 @@ class SumTree:
         return found
 
 
-def _running(groups: F64) -> F64:
-    """Return each group's running sum, beginning with 0: [groups, FAN] -> [groups, FAN + 1]."""
+def _running_sums(groups: F64) -> F64:
+    """Return each group's running sums, starting with 0: [groups, FAN] -> [groups, FAN + 1]."""
     running = np.zeros((len(groups), groups.shape[1] + 1))
     np.cumsum(groups, axis=1, out=running[:, 1:])
     return running

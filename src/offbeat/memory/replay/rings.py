@@ -1,17 +1,17 @@
-"""The rings of a replay: rows of each actor in the order of time, written ticket by ticket.
+"""The rings of a replay: the rows of each actor in temporal order, written ticket by ticket.
 
     ring of actor a, [R + 1, N, ...]:   slot 0: T rows | slot 1: T rows | ... | last slot: T rows | 1 row
 
-Ticket k belongs to actor a = k % actors, and lies in slot (k // actors) % slots of its ring. So the next row of a
-column is its next step, and the observation of the next row is the one that follows: nothing is stored twice. A
-ticket is committed with the observation that follows it in row 0 of the next slot, or in the last row of the ring.
+Ticket k belongs to actor a = k % actors, and is in slot (k // actors) % slots of its ring. The next row of a column is
+its next step, so the next observation is in the next row, and no observation is stored twice. A ticket is committed
+together with the observation after it, which is in row 0 of the next slot, or in the last row of the ring.
 
-What may be sampled while the tickets below a prefix are taken in is the **window**: the last so many of them as make
-the capacity. It depends on the prefix alone. Meanwhile actors may be writing the next G tickets (max_ahead), each with
-one row in the slot behind its own; the rings have slots for these beside the window, so that no row that can be sampled
-is ever written.
+The **window** is the range of tickets that can be sampled: the newest tickets that have been taken in, as many as the
+capacity holds. Meanwhile actors may write the next G tickets (max_ahead), and one row in the slot after each. The rings
+have additional slots for these, so a row that can be sampled is never overwritten.
 
-A row is told by its **cell** in the order of tickets, slot by slot over all actors, and by its **place** in the rings.
+A row has two indices: its **cell**, in the order of tickets (slot by slot over all actors), and its **position** in the
+flattened rings.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from numpy.typing import NDArray
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slab
 from offbeat.core.pace import ReplayPace
-from offbeat.core.types import INFO_MASK, Array, Field, Tree
+from offbeat.core.types import FRAME_AGE, INFO_MASK, Array, Field, Tree
 from offbeat.memory.arena import arena_bytes
 
+I64 = NDArray[np.int64]
 PREFIX = "replay/"
 
 
 @dataclass(frozen=True)
 class RingShape:
-    """How much a replay holds: plain data, from which every process lays out the same arrays."""
+    """The size of a replay: plain data, from which every process computes the same memory layout."""
 
     pace: ReplayPace
     actors: int
@@ -43,25 +44,26 @@ class RingShape:
     length: int
     """T, rows of a ticket (chunk_length)."""
     capacity: int
-    """Rows of all actors together that can be sampled at least, once so many have been written."""
+    """Minimum number of rows, of all actors together, that can be sampled once the replay is full."""
     history: int = 0
-    """Rows before a sampled one that its stack of frames may reach back to."""
+    """Number of earlier rows that the frame stack of a row may contain."""
 
     remedy: ClassVar[str] = "pass a smaller capacity"
 
     def __post_init__(self) -> None:
-        beside, one = self.beside * self.ticket_rows, f"chunk_length x envs_per_actor = {self.length} x {self.columns}"
-        names, numbers = self._sum
-        if self.capacity < beside:
+        extra_rows = self.extra_tickets * self.ticket_rows
+        one = f"chunk_length x envs_per_actor = {self.length} x {self.columns}"
+        names, numbers = self._extra
+        if self.capacity < extra_rows:
             raise ConfigError(
                 f"capacity is {self.capacity} transitions, but {names} = {numbers} "
-                f"tickets of {one} rows, {beside} together, may be in the making beside them, more than "
-                f"could be sampled: pass --set capacity={beside} or more, or a smaller chunk_length or max_ahead"
+                f"tickets of {one} rows, {extra_rows} together, may be written meanwhile, more than "
+                f"can be sampled: pass --set capacity={extra_rows} or more, or a smaller chunk_length or max_ahead"
             )
         if self.capacity < self.pace.warmup:
             raise ConfigError(
                 f"warmup is {self.pace.warmup} transitions, but capacity is {self.capacity}: the first of them would "
-                f"be gone before the first update. Pass --set capacity={self.pace.warmup} or more, or "
+                f"be overwritten before the first update. Pass --set capacity={self.pace.warmup} or more, or "
                 f"--set warmup={self.capacity} or less"
             )
 
@@ -72,51 +74,51 @@ class RingShape:
 
     @property
     def tickets(self) -> int:
-        """Tickets in the window, once so many have been taken in: as many as make the capacity."""
+        """Maximum number of tickets in the window: as many as the capacity needs."""
         return -(-self.capacity // self.ticket_rows)
 
     @property
-    def beside(self) -> int:
-        """Tickets' room that the rings have beside the window.
+    def extra_tickets(self) -> int:
+        """Number of tickets that the rings hold in addition to the window.
 
-        While the tickets below p are taken in, those up to p - 1 + G may be in the making. The last of these also
-        writes into the slot of the ticket `actors` after it, which therefore must not be in the window. And frames
-        of those just before the window are seen in stacks of its first rows.
+        While the tickets below p are taken in, actors may write those up to p - 1 + G. The last of these also writes
+        one row into the next slot of its ring, so the ticket in that slot must not be in the window. Frame stacks of
+        the window's first rows need the tickets just before the window.
         """
         return self.pace.max_ahead + self.actors + self.leading
 
     @property
     def leading(self) -> int:
-        """Tickets before the window that stacks of its first rows reach back to."""
+        """Number of tickets before the window that the frame stacks of its first rows need."""
         return -(-self.history // self.length) * self.actors
 
     @property
-    def _sum(self) -> tuple[str, str]:
-        """What takes room beside the window, in names and in numbers."""
+    def _extra(self) -> tuple[str, str]:
+        """The sum of the additional tickets, in names and in numbers."""
         names, numbers = "max_ahead + actors", f"{self.pace.max_ahead} + {self.actors}"
         return (f"{names} + leading", f"{numbers} + {self.leading}") if self.leading else (names, numbers)
 
     @property
     def slots_per_ring(self) -> int:
-        """Slots of a ring: its share of the window and of what is beside it, rounded up."""
-        return -(-(self.tickets + self.beside) // self.actors)
+        """Slots of a ring: its share of all tickets, rounded up."""
+        return -(-(self.tickets + self.extra_tickets) // self.actors)
 
     @property
     def rows(self) -> int:
-        """Rows of a ring, R, without the one at its end."""
+        """Rows of a ring, R, without the last one."""
         return self.slots_per_ring * self.length
 
     @property
     def cells(self) -> int:
-        """Rows of all rings, over their columns, without those at the ends."""
+        """Rows of all rings, over their columns, without the last ones."""
         return self.actors * self.slots_per_ring * self.ticket_rows
 
     def window(self, prefix: int, origin: int = 0) -> range:
-        """Return the tickets that can be sampled once those below `prefix` are taken in; `origin` was the first."""
+        """Return the tickets that can be sampled after those in [origin, prefix) have been taken in."""
         return range(max(origin, prefix - self.tickets), prefix)
 
     def slabs(self, fields: Sequence[Field]) -> list[Slab]:
-        """Return what the rings' arena consists of."""
+        """Return the slabs of the rings' arena."""
         time = {"step": self.rows + 1, "unroll": self.slots_per_ring}
         return [
             (PREFIX + field.name, (self.actors, time[field.per], self.columns, *field.shape), field.dtype)
@@ -124,38 +126,34 @@ class RingShape:
         ]
 
     def slots(self, fields: Sequence[Field], arrays: Tree) -> Rings:
-        """Return the rings on the arrays of an arena that holds the slabs of the same fields."""
+        """Return the rings in the arrays of an arena with the slabs of the same fields."""
         return Rings(self, fields, arrays)
 
     def is_cut(self, ticket: int) -> bool:
-        """Whether new episodes that begin at `ticket` follow rows of others, which must not run on into them."""
+        """Whether an actor that starts new episodes at `ticket` continues after rows of other episodes."""
         return ticket >= self.actors
 
     @property
     def purpose(self) -> str:
-        """What needs the memory: a phrase that goes on with how much."""
-        slots, (names, numbers) = self.actors * self.slots_per_ring, self._sum
+        """Subject of a message about the required memory, with the arithmetic."""
+        slots, (names, numbers) = self.actors * self.slots_per_ring, self._extra
         return (
             f"capacity / (chunk_length x envs_per_actor) + {names} = {self.tickets} + {numbers} tickets, in all "
             f"{slots} slots of {self.length} x {self.columns} rows, need"
         )
 
     def describe(self, fields: Sequence[Field]) -> str:
-        """Return the arithmetic in words."""
-        size, (names, numbers) = arena_bytes(self.slabs(fields)), self._sum
+        """Return a description of the replay's size and memory."""
+        size, (names, numbers) = arena_bytes(self.slabs(fields)), self._extra
         return (
             f"replay: {self.tickets * self.ticket_rows:,} transitions can be sampled, {self.tickets:,} tickets of "
-            f"{self.length} x {self.columns} rows; {self.actors} x {self.slots_per_ring:,} slots with those of "
-            f"{names} = {numbers}; {size / self.cells:,.0f} bytes a row, "
-            f"{size / 1e6:,.1f} MB in all"
+            f"{self.length} x {self.columns} rows; {self.actors} x {self.slots_per_ring:,} slots including "
+            f"{names} = {numbers}; {size / self.cells:,.0f} bytes per row, "
+            f"{size / 1e6:,.1f} MB in total"
         )
 
     def check(self, batch_size: int, n_step: int) -> None:
-        """Refuse samples that the window cannot give.
-
-        Raises:
-            ConfigError: with the arithmetic and the remedy.
-        """
+        """Raise ConfigError if the window is too small for a batch or for n successive rows."""
         if self.capacity < batch_size:
             raise ConfigError(
                 f"capacity is {self.capacity} transitions, but a batch has {batch_size}: "
@@ -172,22 +170,23 @@ class RingShape:
 
 
 class Rings:
-    """The arrays of all rings, addressed by ticket."""
+    """The arrays of all rings, indexed by ticket."""
 
     def __init__(self, shape: RingShape, fields: Sequence[Field], arrays: Tree) -> None:
-        """Address the arrays of an arena that holds the shape's slabs of the same fields."""
+        """Use the arrays of an arena with the shape's slabs of the same fields."""
         self.shape = shape
         self.fields = tuple(fields)
         self._steps = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "step"}
         self._tickets = {field.name: arrays[PREFIX + field.name] for field in fields if field.per == "unroll"}
         self.leaves = [name for name in self._steps if name == INFO_MASK or name.split("/")[0] == "observation"]
         self.stacks = {field.name: field.history + 1 for field in fields if field.history}
-        """How many frames are seen at once of leaves that are stacked."""
+        """Stacked leaf -> number of frames in its stack."""
+        self._frame_age = self.flat(FRAME_AGE) if self.stacks else None
 
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).
 
-        Row 0 has the observation that followed the actor's last ticket; of row T only the observation may be written.
+        Row 0 contains the observation after the actor's last ticket. In row T only the observation may be written.
         """
         if self._slot(ticket) == 0:
             actor = ticket % self.shape.actors
@@ -209,52 +208,66 @@ class Rings:
         return ticket // self.shape.actors % self.shape.slots_per_ring
 
     def per_ticket(self, name: str) -> Array:
-        """Return a field that each ticket has once: a view [actors, slots, N, *shape]."""
+        """Return a field with one value per ticket: a view [actors, slots, N, *shape]."""
         return self._tickets[name]
 
     def flat(self, name: str) -> Array:
-        """Return a field of all rings by place: a view [actors (R + 1) N, *shape]."""
+        """Return a field of all rings by position: a view [actors (R + 1) N, *shape]."""
         ring = self._steps[name]
         return ring.reshape(-1, *ring.shape[3:])
 
+    def frames(self, positions: I64, stack: int) -> I64:
+        """Return the positions of the frames in the stacks of rows, [..., stack], oldest first.
+
+        Args:
+            positions: Positions of the rows, [...].
+            stack: Number of frames in a stack.
+        """
+        assert self._frame_age is not None
+        shape, back = self.shape, np.arange(stack - 1, -1, -1)
+        back = np.minimum(back, self._frame_age[positions][..., None])
+        wrapped = back > (positions // shape.columns % (shape.rows + 1))[..., None]  # before the start of the ring
+        frames: I64 = positions[..., None] + (wrapped * shape.rows - back) * shape.columns
+        return frames
+
     def valid(self, ticket: int) -> NDArray[np.bool_]:
-        """Return which rows of a committed ticket are transitions, cell by cell: a view [T N]."""
+        """Return which rows of a committed ticket are transitions, by cell: a view [T N]."""
         first = self._slot(ticket) * self.shape.length
         flags = self._steps["valid"][ticket % self.shape.actors, first : first + self.shape.length]
         return flags.reshape(-1)
 
     def valid_cells(self) -> NDArray[np.bool_]:
-        """Return which rows are transitions, cell by cell over all tickets: a copy."""
+        """Return which rows of all tickets are transitions, by cell: a copy."""
         actors, slots = self.shape.actors, self.shape.slots_per_ring
         flags = self._steps["valid"][:, :-1].reshape(actors, slots, -1)
         return np.ascontiguousarray(flags.transpose(1, 0, 2)).reshape(-1)
 
-    def stretches(self, window: range, names: Sequence[str]) -> Tree:
-        """Return views of the rows of a window and of those that follow them, by '<actor>/<number>/<field>'.
+    def contiguous_views(self, window: range, names: Sequence[str]) -> Tree:
+        """Return contiguous views of the rows of a window and of the row after it, named '<actor>/<number>/<field>'.
 
-        Each is contiguous. An actor has two stretches of rows where they pass the end of its ring.
+        An actor whose rows wrap around the end of its ring has two views per field.
         """
         return {
-            f"{actor}/{number}/{name}": self._stretch(name, actor, slots)
+            f"{actor}/{number}/{name}": self._contiguous_view(name, actor, slots)
             for actor in range(self.shape.actors)
             for number, slots in enumerate(self._slots(window, actor))
             for name in names
         }
 
-    def _stretch(self, name: str, actor: int, slots: range) -> Array:
+    def _contiguous_view(self, name: str, actor: int, slots: range) -> Array:
         if name in self._tickets:
             return self._tickets[name][actor, slots.start : slots.stop]
         length = self.shape.length
         return self._steps[name][actor, slots.start * length : slots.stop * length + 1]
 
     def _slots(self, window: range, actor: int) -> list[range]:
-        """Return which slots of an actor's ring its tickets in a window have."""
+        """Return the slots of an actor's tickets in a window."""
         actors = self.shape.actors
         own = range(window.start + (actor - window.start) % actors, window.stop, actors)
-        return around(self._slot(own.start), len(own), self.shape.slots_per_ring)
+        return ring_ranges(self._slot(own.start), len(own), self.shape.slots_per_ring)
 
 
-def around(first: int, count: int, size: int) -> list[range]:
-    """Return the places of `count` items from `first` on, on a ring of `size`: none, one or two ranges."""
+def ring_ranges(first: int, count: int, size: int) -> list[range]:
+    """Return the indices of `count` items from `first` on, in a ring of `size`: no, one or two ranges."""
     pieces = [range(first, min(first + count, size)), range(first + count - size)]
     return [piece for piece in pieces if piece]

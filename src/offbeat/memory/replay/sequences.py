@@ -1,12 +1,11 @@
-"""Sequences of a replay, for who remembers: rows of one column that follow one another (R2D2, Kapturowski et al. 2019).
+"""A replay that samples sequences of one column, for recurrent policies (R2D2, Kapturowski et al. 2019).
 
-    tickets of one column:   | burn-in: k - 2A | burn-in: k - A | ticket k: learned from | the row after
+    tickets of one column:   | burn-in: k - 2A | burn-in: k - A | ticket k: the sequence | next row
                              ^ stored state
 
-A sequence is one column of a ticket. It begins with the state that the actor had when it began the ticket, or, with
-burn-in, one of those before: from there the rows up to the sequence only move the state on, with the weights of now. As
-tickets follow one another without a gap, each row is learned from equally often, with as much before it as there is.
-Episodes may end, and begin, anywhere in it.
+A sequence is one column of a ticket. It starts with the recurrent state that the actor had at the start of the ticket.
+With burn-in it starts at an earlier ticket: the rows before the sequence only update the state, with the current
+weights. Tickets have no gaps, so each row is sampled equally often. Episodes may end and start anywhere in a sequence.
 """
 
 from __future__ import annotations
@@ -16,21 +15,17 @@ from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import FRAME_AGE, Tree
+from offbeat.memory.replay.base import I64, AnyReplay, Samples
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
-from offbeat.memory.replay.store import I64, AnyReplay, Samples
 
 STATE = "initial_state"
-"""The field with what was remembered where a ticket begins."""
+"""Field with the recurrent state at the start of a ticket."""
 
 
 def check_sequences(shape: RingShape, batch_size: int, burn_in: int, n_step: int) -> None:
-    """Refuse sequences that the rings cannot give.
-
-    Raises:
-        ConfigError: with the arithmetic and the remedy.
-    """
+    """Raise ConfigError if the rings are too small for such sequences, or if sizes are not multiples of a ticket."""
     length = shape.length
     if batch_size % length:
         fewer = max(1, batch_size // length) * length
@@ -58,7 +53,10 @@ def check_sequences(shape: RingShape, batch_size: int, burn_in: int, n_step: int
 
 
 class SequenceReplay(AnyReplay):
-    """Columns of tickets, each with a transition at least; with burn-in, those with enough tickets before them."""
+    """A replay whose samples are columns of tickets with at least one transition.
+
+    With burn-in, only tickets with enough tickets before them in the window are sampled.
+    """
 
     def __init__(
         self,
@@ -70,83 +68,85 @@ class SequenceReplay(AnyReplay):
         gamma: float,
         priorities: Exponents | None = None,
     ) -> None:
-        """Begin empty, at ticket 0.
+        """Start empty, at ticket 0.
 
         Args:
-            rings: what the actors write; among their fields is `STATE`.
-            batch_size: rows of all sequences in a sample.
-            burn_in: rows before each sequence.
-            n_step: env steps of reward in a transition; less where the episode, or the sequence, ends.
-            gamma: discount per env step.
-            priorities: None samples all sequences equally often.
+            rings: Rings that the actors write, with the field `STATE`.
+            batch_size: Number of rows of all sequences in a sample.
+            burn_in: Number of rows before each sequence.
+            n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the sequence.
+            gamma: Discount per env step.
+            priorities: Exponents of prioritized sampling; None samples all sequences uniformly.
 
         Raises:
-            ConfigError: the rings cannot give such samples.
+            ConfigError: the rings are too small for such samples.
         """
         shape = rings.shape
         check_sequences(shape, batch_size, burn_in, n_step)
         self._sequences, self._before = batch_size // shape.length, burn_in // shape.length
-        super().__init__(rings, cells=shape.columns, lead=self._before * shape.actors, priorities=priorities)
+        super().__init__(rings, cells=shape.columns, skipped=self._before * shape.actors, priorities=priorities)
         self._gamma = gamma
         self._state = rings.per_ticket(STATE)
         steps, rows = np.arange(n_step)[:, None], np.arange(shape.length)
         self._steps = np.minimum(rows + steps, shape.length - 1)
-        """[n, T]: the rows of the n steps from each row on; beyond the last one it does not matter which."""
+        """[n, T]: the rows of the n steps from each row on, clipped to the last row."""
         self._left = np.repeat(shape.length - rows, self._sequences)
 
     @property
     def transitions(self) -> float:
-        return self._sequences * self.valid / max(1, self._drawn.count)
+        return self._sequences * self.valid / max(1, self._sampler.count)
 
-    def _drawable(self, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _can_be_sampled(self, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
         rows = valid.reshape(-1, self._shape.length, self._shape.columns)
         flags: NDArray[np.bool_] = np.logical_or.reduce(rows, axis=1)
         return flags.reshape(-1)
 
     def sample(self, random: np.random.Generator) -> Samples:
-        """Draw sequences from the window, with replacement: equally often or by their priorities.
+        """Sample sequences from the window with replacement, uniformly or by priorities.
 
-        With B sequences of T rows, and L the same with those of the burn-in before, the arrays are:
+        With B sequences of T rows, which are L rows with the burn-in, the arrays are:
 
-        - each leaf of the observation, [L + 1, B, ...], the row that follows included;
-        - resets, [L + 1, B]: the state is zero after this row;
-        - `STATE`, [B, state_size]: before the first of these rows;
-        - action, and what the algorithm recorded, [T, B, ...]; valid, [T, B]: the row is a transition; and of those
-          that are: reward, of n steps, discounted; discount, of the value that follows (0 after a termination); next,
-          the row after the last step taken, 1 to T, counted as those of the sequence;
+        - each leaf of the observation, [L + 1, B, ...], the next row included;
+        - resets, [L + 1, B]: whether the state is reset to zero after this row;
+        - `STATE`, [B, state_size]: the state before the first of these rows;
+        - action, and the fields that the algorithm recorded, [T, B, ...];
+        - valid, [T, B]: whether the row is a transition; the next three are defined only for these;
+        - reward, [T, B]: discounted sum over the n steps;
+        - discount, [T, B]: factor of the next value, 0 after a termination;
+        - next, [T, B]: index of the row after the last step, 1 to T;
         - with priorities weight, [B].
 
         Raises:
-            RunFailed: there is no transition.
+            RunFailed: the window has no transition.
         """
         cells = np.zeros(self._sequences, np.int64)
-        self._draw(random, cells)
+        self._sample_cells(random, cells)
         slots, columns = np.divmod(cells, self._shape.columns)
         ring, slot = slots % self._shape.actors, slots // self._shape.actors
-        arrays = self._rows(self._places(ring, slot, columns))
+        arrays = self._rows(self._positions(ring, slot, columns))
         arrays[STATE] = self._state[ring, (slot - self._before) % self._shape.slots_per_ring, columns]
         if self._priorities:
             arrays["weight"] = self._priorities.weights(cells)
-        return Samples(arrays, cells, self._tickets[slots], self._born[slots])
+        return Samples(arrays, cells, self._tickets[slots], self._acted_at[slots])
 
-    def _places(self, ring: I64, slot: I64, columns: I64) -> I64:
-        """Return where the rows of sequences lie, [L + 1, B]: the burn-in may be at the other end of a ring."""
+    def _positions(self, ring: I64, slot: I64, columns: I64) -> I64:
+        """Return the positions of the rows of sequences, [L + 1, B]. The burn-in may be at the other end of a ring."""
         shape = self._shape
         rows = slot * shape.length + np.arange(-self._before * shape.length, shape.length + 1)[:, None]
         rows[rows < 0] += shape.rows
-        places: I64 = (ring * (shape.rows + 1) + rows) * shape.columns + columns
-        return places
+        positions: I64 = (ring * (shape.rows + 1) + rows) * shape.columns + columns
+        return positions
 
-    def _seen(self, name: str, places: I64) -> I64:
-        """Return where that lies which is seen of a leaf: in stacks, several frames a row."""
+    def _frames(self, name: str, positions: I64) -> I64:
+        """Return the positions of a leaf's frames: of a stacked leaf several per row."""
         stack = self._rings.stacks.get(name)
-        return places if stack is None else self._frames(places, stack)
+        return positions if stack is None else self._rings.frames(positions, stack)
 
-    def _rows(self, places: I64) -> Tree:
-        """Return what there is to know of the rows at places [L + 1, B]."""
-        learned = places[-self._shape.length - 1 : -1]
+    def _rows(self, positions: I64) -> Tree:
+        """Return the arrays of the rows at positions [L + 1, B]."""
+        learned = positions[-self._shape.length - 1 : -1]
         arrays = {
-            name: rows[self._seen(name, places) if name in self.leaves else learned]
+            name: rows[self._frames(name, positions) if name in self.leaves else learned]
             for name, rows in self._flat.items()
             if name != FRAME_AGE
         }
@@ -158,6 +158,6 @@ class SequenceReplay(AnyReplay):
         shape, first = learned.shape, np.arange(self._shape.length)[:, None]
         arrays["reward"], arrays["discount"] = taken.reward.reshape(shape), taken.discount.reshape(shape)
         arrays["next"] = taken.steps.reshape(shape) + first
-        arrays["resets"] = ~self._flat["valid"][places]
-        arrays["resets"][-1] = False  # the row after may be half written, and nothing comes after it
+        arrays["resets"] = ~self._flat["valid"][positions]
+        arrays["resets"][-1] = False  # an actor may be writing the next row, and no row of the sequence is after it
         return arrays

@@ -17,7 +17,7 @@ from offbeat.core.memory_shape import Slab
 from offbeat.core.threads import limit
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime import board

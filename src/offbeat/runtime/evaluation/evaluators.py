@@ -16,7 +16,7 @@ from offbeat.core.errors import ConfigError, EnvFailed, RunFailed, in_words
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
-from offbeat.models.policies import make_policy
+from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime.actor_process import NICER
 from offbeat.runtime.board import NAP_S, Bell

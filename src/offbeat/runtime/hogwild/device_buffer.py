@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from offbeat.core.memory_shape import Slab
-from offbeat.memory.arena import arena_bytes, places
+from offbeat.memory.arena import arena_bytes, slab_spans
 
 
 def lies_apart(device: str) -> bool:
@@ -43,6 +43,6 @@ def open_buffer(handle: bytes, slabs: Iterable[Slab]) -> dict[str, Tensor]:
 
 def _laid_out(slabs: Iterable[Slab], memory: Tensor) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for (name, shape, dtype), place in places(slabs):
+    for (name, shape, dtype), place in slab_spans(slabs):
         tensors[name] = memory[place].view(getattr(torch, dtype)).view(shape)
     return tensors

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from offbeat.algorithms.base import policy_of
-from offbeat.algorithms.off_policy import ReplayConfig
+from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
+from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
-from offbeat.memory.replay.store import checkpoint_fields
 from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime.assembly import algorithm_of, device_of, env_of, plan_of
@@ -68,7 +68,7 @@ class LockFreeParts(Parts):
         """Return views of the rows that a worker's replay can sample when it has done so much."""
         rings = self.plans[worker].policy.slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
-        return rings.stretches(rings.shape.window(done.learning_steps, done.origin), checkpoint_fields(rings))
+        return rings.contiguous_views(rings.shape.window(done.learning_steps, done.origin), checkpoint_fields(rings))
 
     def close(self) -> None:
         super().close()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from offbeat.config.config import Config
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
-from offbeat.core.threads import limit, turn
+from offbeat.core.threads import core_of, limit
 from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
@@ -92,7 +92,7 @@ class WorkerLaunch(LaunchSpec):
 
 def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> None:
     """Be a worker until everything is closed."""
-    prepare_process(launch, turn(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
+    prepare_process(launch, core_of(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
     limit(launch.threads)
     worker = Worker(launch, connection)
     try:

@@ -1,0 +1,73 @@
+"""The registry of fast paths: code that computes the same as an algorithm, in less time.
+
+A fast path is registered for one exact class, because it has the losses and the network of that class in its formulas.
+A subclass is trained with autograd, unless it is registered itself::
+
+    register(MyPPO, PPOFastPath, applies=PPOFastPath.applies)
+
+offbeat's own fast paths are in `offbeat.fastpath`. Its module `registrations`, which is imported by name at the first
+lookup, registers them. Without the folder all algorithms work, only slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+FOLDER = "offbeat.fastpath"
+REGISTRATIONS = f"{FOLDER}.registrations"
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    make: Callable[[Any], Any]
+    applies: Callable[[Any], bool]
+
+
+_ENTRIES: dict[type, _Entry] = {}
+
+
+def register(algorithm_class: type[Made], make: Callable[[Made], object], *, applies: Callable[[Made], bool]) -> None:
+    """Register the fast path of one exact class; a later call replaces it.
+
+    Args:
+        algorithm_class: subclasses of it have no fast path by this.
+        make: returns the fast path of an algorithm, whose networks are made. What methods it must have is said by the
+            algorithm that uses it: `network_passes.FastPath`, `sac.FastPath`.
+        applies: whether there is one for the settings, the policy and the device of this algorithm. May also be called
+            with an instance of a subclass.
+    """
+    _ENTRIES[algorithm_class] = _Entry(make, applies)
+
+
+def fast_path_of(algorithm: object) -> Any:
+    """Return a new fast path of an algorithm; None where its exact class has none, or its settings allow none."""
+    _load()
+    entry = _ENTRIES.get(type(algorithm))
+    return entry.make(algorithm) if entry is not None and entry.applies(algorithm) else None
+
+
+def autograd_notice(algorithm: object) -> str:
+    """Return a line for the log if an algorithm has no fast path where the class that it extends would; else ''."""
+    _load()
+    registered = [base for base in type(algorithm).__mro__ if base in _ENTRIES]
+    if not registered or registered[0] is type(algorithm) or not _ENTRIES[registered[0]].applies(algorithm):
+        return ""
+    return (
+        f"{type(algorithm).__name__} is trained with autograd: the faster gradients on a CPU are registered for "
+        f"{registered[0].__name__} itself, not for its subclasses"
+    )
+
+
+@cache
+def _load() -> None:
+    """Import offbeat's own fast paths, if they are installed."""
+    try:
+        import_module(REGISTRATIONS)
+    except ModuleNotFoundError as error:
+        if error.name != FOLDER:
+            raise

@@ -1,0 +1,123 @@
+"""Runs an actor-critic's network on prepared batches and on minibatches.
+
+T is the unroll's length, B the columns of a batch, M the rows with a decision in a minibatch, m the rows in it of which
+the critic alone learns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from offbeat.algorithms.base import Batch, LossResult, Minibatch
+from offbeat.algorithms.rows import encoded_of, padded, pieces, seen, valid_rows, valued_rows
+from offbeat.models.actor_critic import ActorCritic
+from offbeat.models.distributions import ActionDistribution
+from offbeat.models.policy_network import Remembered
+from offbeat.models.spec import PolicySpec
+
+
+class Outputs(NamedTuple):
+    """What the network computes for a minibatch, with gradients."""
+
+    distribution: ActionDistribution
+    """Of the M rows with a decision."""
+    values: Tensor
+    """[M + m], in units of the normalised return."""
+
+
+class Evaluated(dict[str, Any]):
+    """A batch, or a minibatch of all its valid rows, with what the network has already computed for these rows.
+
+    If one update uses all rows, the pass of the network that gives values for the targets is also that of the loss.
+    The gradients flow back through it once.
+    """
+
+    def __init__(self, rows: Mapping[str, Any], outputs: Outputs) -> None:
+        super().__init__(rows)
+        self.outputs = outputs
+
+
+class FastPath(Protocol):
+    """What a fast path of an on-policy algorithm computes (`fast_paths.register`)."""
+
+    def values(self, observation: Tensor) -> Tensor:
+        """Return the critic's values, [M], of observations [M, inputs]."""
+        ...
+
+    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
+        """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
+        ...
+
+    def gradients(self, minibatch: Minibatch) -> LossResult:
+        """Write all gradients of `OnPolicy.loss` over a minibatch, and return what `loss` returns."""
+        ...
+
+
+class NetworkPasses:
+    """Runs a network, or its fast path; values are in units of the normalised return."""
+
+    def __init__(self, spec: PolicySpec, network: ActorCritic, fast: FastPath | None) -> None:
+        self._spec, self._network, self._fast = spec, network, fast
+
+    def log_prob_and_values(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the current policy's log-probabilities of the recorded actions, [T, B], and values, [T + 1, B]."""
+        shape, action = batch["reward"].shape, batch["action"]
+        if self._fast:
+            log_prob = self._fast.log_prob(batch["observation"][:-1].flatten(0, 1), action.flatten(0, 1))
+            return log_prob.reshape(shape), self.values(batch)
+        actions, masks = padded(action), padded(batch["mask"]) if self._spec.mask else None
+        log_probs, values = [], []
+        for rows in pieces(self._spec, batch):
+            mask = None if masks is None else masks[rows]
+            distribution, of_rows = self._network.both(*seen(self._spec, batch, rows), mask=mask)
+            log_probs.append(distribution.log_prob(actions[rows]))
+            values.append(of_rows)
+        return torch.cat(log_probs)[: shape.numel()].reshape(shape), _by_time(batch, values)
+
+    def values(self, batch: Batch) -> Tensor:
+        """Return the critic's values of a prepared batch, [T + 1, B]."""
+        if self._fast:
+            return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
+        rows = pieces(self._spec, batch)
+        return _by_time(batch, [self._network.value(*seen(self._spec, batch, some)) for some in rows])
+
+    def whole(self, batch: Batch) -> tuple[Outputs, Tensor]:
+        """Return the outputs for all valid rows of a prepared batch, and from the same pass values, [T + 1, B]."""
+        everything, valid = slice(0, batch["observation"].shape[:2].numel()), valid_rows(batch)
+        mask = batch["mask"].flatten(0, 1)[valid] if self._spec.mask else None
+        distribution, values = self._network.both(*seen(self._spec, batch, everything), rows=valid, mask=mask)
+        return Outputs(distribution, values[valued_rows(batch, valid)]), _by_time(batch, [values.detach()])
+
+    def outputs(self, minibatch: Minibatch) -> Outputs:
+        """Return the outputs for a minibatch's rows."""
+        if isinstance(minibatch, Evaluated):
+            return minibatch.outputs
+        encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
+        mask = minibatch["mask"] if self._spec.mask else None
+        if not self._spec.recurrent:
+            return Outputs(*self._network.both(minibatch["observation"], encoded, rows=rows, mask=mask))
+        remembered = Remembered(minibatch["initial_state"], minibatch["resets"])
+        distribution, values = self._network.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
+        return Outputs(distribution, values[minibatch["valued"]])
+
+
+def recomputed_log_prob(distribution: ActionDistribution, batch: Batch) -> Tensor:
+    """Return log-probabilities of the recorded actions, [T, B], without gradients; of rows that are not valid the old.
+
+    Args:
+        distribution: of the valid rows.
+        batch: with action, valid and behavior_log_prob.
+    """
+    valid, behavior = valid_rows(batch), batch["behavior_log_prob"]
+    log_prob = distribution.log_prob(batch["action"].flatten(0, 1)[valid]).detach()
+    recomputed: Tensor = behavior.flatten().clone().index_copy_(0, valid, log_prob).reshape(behavior.shape)
+    return recomputed
+
+
+def _by_time(batch: Batch, values: list[Tensor]) -> Tensor:
+    """Return values of consecutive rows as [T + 1, B]."""
+    return torch.cat(values).reshape(batch["observation"].shape[:2])

@@ -1,0 +1,134 @@
+"""The settings of SAC, and the envs and targets that they refuse."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from offbeat.algorithms.replay_config import ReplayConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Count, NonNegative, Positive
+from offbeat.core.types import EnvSpec
+from offbeat.models.spec import Activation, PolicySpec
+
+HIDDEN_SIZES = (256, 256)
+"""Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""
+SHARE_OF_ENTROPY = 0.7
+"""Of the uniform policy's entropy: the default target over choices. arXiv:1910.07207 has 0.98, which a policy of two
+choices that is any good cannot keep; its author and github.com/toshikwa/sac-discrete.pytorch/issues/10 went lower."""
+
+
+@dataclass(frozen=True)
+class SACConfig(ReplayConfig):
+    """The settings of SAC; the defaults are those of arXiv:1812.05905, appendix D, unless noted."""
+
+    policy_learning_rate: Positive | None = None
+    """Adam's step size for the policy; none: learning_rate."""
+    critic_learning_rate: Positive | None = None
+    """Adam's step size for the critics; none: learning_rate."""
+    temperature_learning_rate: Positive | None = None
+    """Adam's step size for the logarithm of the temperature; none: learning_rate."""
+    ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
+    """Share of the way that the ema critics go to the critics after each of their steps."""
+    critics: Count = 2
+    """Critics in the ensemble, of which the least value counts."""
+    policy_delay: Count = 1
+    """Policy and temperature are changed in each so many-th update only."""
+    temperature: NonNegative | None = None
+    """Weight of the entropy, in units of reward; none: learned, such that the entropy meets its target."""
+    initial_temperature: Positive = 1.0
+    """What a learned temperature begins at."""
+    target_entropy: float | None = None
+    """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what the choices, those allowed
+    in a state if there are masks, have at most."""
+    activation: Activation = "relu"
+    """Between the hidden layers; encoders have ReLU."""
+    normalize_observations: bool = False
+    """Shift and scale observations by running statistics."""
+    max_grad_norm: Positive | None = None
+    """Gradients of policy, critics and temperature are scaled down to this norm, each by itself; none: never."""
+    adam_eps: Positive = 1e-8
+    """Adam's epsilon."""
+
+    def policy_spec(self, env: EnvSpec) -> PolicySpec:
+        """Return the policy that these settings make for an env.
+
+        Raises:
+            ConfigError: the env's actions do not suit these settings.
+        """
+        _require_actions(env)
+        self._require_use_of_temperature()
+        for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
+            if given:
+                raise ConfigError(f"{key} is {getattr(self, key)}, which SAC's critics do not have: leave it out")
+        spec = PolicySpec(
+            **self.network(env, HIDDEN_SIZES),
+            distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
+            normalize=self.normalize_observations,
+            uniform_start=True,
+        )
+        self._require_target(env, spec)
+        return spec
+
+    def _require_use_of_temperature(self) -> None:
+        """Refuse settings of a temperature that is learned, where it is fixed.
+
+        Raises:
+            ConfigError: with the one that has no effect.
+        """
+        for key in ("initial_temperature", "target_entropy", "temperature_learning_rate"):
+            if self.temperature is not None and getattr(self, key) != getattr(SACConfig, key):
+                raise ConfigError(
+                    f"{key} is {getattr(self, key):g}, which has no effect while temperature is fixed at "
+                    f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
+                )
+
+    def entropy_sought(self, spec: PolicySpec) -> float:
+        """Return the entropy that a learned temperature keeps the policy at, in nats."""
+        return self._default_target(spec) if self.target_entropy is None else self.target_entropy
+
+    def _require_target(self, env: EnvSpec, spec: PolicySpec) -> None:
+        """Refuse a target that no policy can meet: the temperature would grow for ever.
+
+        Raises:
+            ConfigError: with the most that there can be.
+        """
+        most, target = _most_entropy(spec), self.target_entropy
+        if self.temperature is None and target is not None and target >= most:
+            raise ConfigError(
+                f"target_entropy is {target:g}, but it must be less than the {most:.4g} nats of the policy that draws "
+                f"uniformly among the actions of {env.id}: pass --set target_entropy={self._default_target(spec):.4g}"
+            )
+
+    def _default_target(self, spec: PolicySpec) -> float:
+        if spec.action.kind == "discrete":
+            return SHARE_OF_ENTROPY * _most_entropy(spec)
+        return -float(spec.action_size)  # arXiv:1812.05905, appendix D
+
+
+def _require_actions(env: EnvSpec) -> None:
+    """Refuse an env whose actions SAC cannot choose.
+
+    Raises:
+        ConfigError: with the actions that there are.
+    """
+    action = env.action
+    if action.kind in ("multidiscrete", "mixed"):
+        boxes = f" and {len(action.low)} numbers" if action.low else ""
+        raise ConfigError(
+            f"{env.id} has {action.kind} actions of {list(action.nvec)} choices{boxes}, but SAC expects a bounded box "
+            f"or one discrete action: run `offbeat train ppo {env.id}`"
+        )
+    if action.kind == "box" and not np.isfinite([*action.low, *action.high]).all():
+        raise ConfigError(
+            f"{env.id} has actions from {list(action.low)} to {list(action.high)}, but SAC expects a box with finite "
+            f"bounds: wrap the env so that it has them, or run `offbeat train ppo {env.id}`"
+        )
+
+
+def _most_entropy(spec: PolicySpec) -> float:
+    """Return the entropy of the uniform policy, in nats: a box is [-1, 1] in each number here."""
+    return spec.action_size * math.log(spec.action.nvec[0] if spec.action.kind == "discrete" else 2)

@@ -1,0 +1,133 @@
+"""What differs in SAC between the actions of a box and choices: values, targets and the policy's loss."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from offbeat.algorithms.base import Minibatch
+from offbeat.algorithms.sequences import Network
+from offbeat.losses import sac as losses
+from offbeat.models.critics import Critics
+from offbeat.models.distributions import TanhGaussian, masked
+from offbeat.models.policy_network import PolicyNetwork
+
+
+class Forward(Protocol):
+    """`OffPolicy.forward`."""
+
+    def __call__(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor: ...
+
+
+class Networks(NamedTuple):
+    """All networks of SAC."""
+
+    policy: PolicyNetwork
+    critics: Critics
+    frozen: Critics
+    """The critics on the same values, but without gradients: the policy is differentiated through them."""
+    ema: Critics
+    forward_of: Forward
+
+    def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
+        """Return those of the action distributions at 'observation' or 'next_observation', [M, outputs]."""
+        return self.forward_of(self.policy.moved_on, minibatch, name)
+
+    def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
+        """Return what critics see there, [M, F]. Nobody acted with their own memory: it begins with nothing."""
+        return self.forward_of(critics.body, minibatch, name, stored=False)
+
+
+class Heads(Protocol):
+    """What differs with the kind of action."""
+
+    def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
+        """Return what the actions of an update are drawn with, [M, ...] by name."""
+        ...
+
+    def values(self, minibatch: Minibatch) -> Tensor:
+        """Return the critics' values of the recorded actions, [E, M]."""
+        ...
+
+    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+        """Return what the critics learn towards, [M], without gradients."""
+        ...
+
+    def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the policy's loss, [M], and its entropy, [M]: exact, or estimated by the action drawn."""
+        ...
+
+
+class BoxHeads:
+    """One action is drawn from the policy in each state; critics are given it after the observation."""
+
+    def __init__(self, networks: Networks, action_size: int) -> None:
+        self._networks, self._action_size = networks, action_size
+
+    def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
+        shape = (2, rows, self._action_size)
+        noise, following = torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
+        return {"noise": noise, "next_noise": following}
+
+    def values(self, minibatch: Minibatch) -> Tensor:
+        critics = self._networks.critics
+        values: Tensor = critics(self._networks.features(critics, minibatch, "observation"), minibatch["action"])
+        return values
+
+    @torch.no_grad()
+    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+        networks = self._networks
+        parameters = networks.parameters(minibatch, "next_observation")
+        action, log_prob = TanhGaussian(parameters).sample(minibatch["next_noise"])
+        following = networks.ema(networks.features(networks.ema, minibatch, "next_observation"), action)
+        return losses.soft_targets(minibatch["reward"], minibatch["discount"], following, log_prob, temperature)
+
+    def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        networks = self._networks
+        action, log_prob = TanhGaussian(networks.parameters(minibatch, "observation")).sample(minibatch["noise"])
+        values = networks.frozen(networks.features(networks.frozen, minibatch, "observation"), action)
+        return losses.policy_loss(log_prob, values, temperature), -log_prob.detach()
+
+
+class ChoiceHeads:
+    """All actions are valued in each state, and weighed with their probabilities: nothing is drawn."""
+
+    def __init__(self, networks: Networks) -> None:
+        self._networks = networks
+
+    def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:  # noqa: ARG002
+        return {}
+
+    def values(self, minibatch: Minibatch) -> Tensor:
+        values = self._values(self._networks.critics, minibatch, "observation")
+        chosen = minibatch["action"][:, None].expand(*values.shape[:2], 1)
+        return values.gather(2, chosen).squeeze(2)
+
+    @torch.no_grad()
+    def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
+        log_probs = self._log_probs(minibatch, "next_observation", "next_mask")
+        following = self._values(self._networks.ema, minibatch, "next_observation")
+        return losses.discrete_soft_targets(
+            minibatch["reward"], minibatch["discount"], following, log_probs, temperature
+        )
+
+    def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = self._log_probs(minibatch, "observation", "mask")
+        with torch.no_grad():
+            values = self._values(self._networks.frozen, minibatch, "observation")
+            entropy = losses.entropy_of(log_probs)
+        return losses.discrete_policy_loss(log_probs, values, temperature), entropy
+
+    def _values(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
+        values: Tensor = critics(self._networks.features(critics, minibatch, name))
+        return values
+
+    def _log_probs(self, minibatch: Minibatch, name: str, mask: str) -> Tensor:
+        logits = self._networks.parameters(minibatch, name)
+        if self._networks.policy.spec.mask:
+            logits = masked(logits, minibatch[mask])
+        return functional.log_softmax(logits, dim=1)

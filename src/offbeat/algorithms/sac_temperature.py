@@ -1,0 +1,61 @@
+"""SAC's temperature: the weight of the entropy, a constant or learned."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from offbeat.algorithms.sac_config import SACConfig
+from offbeat.models.flat import FlatParameters
+from offbeat.models.storage import Storage
+
+
+class Temperature:
+    """A constant."""
+
+    parameters: FlatParameters | None = None
+    """The logarithm, where it is learned."""
+
+    def __init__(self, alpha: float, device: str) -> None:
+        self._alpha = torch.tensor(alpha, device=device)
+
+    def __call__(self) -> Tensor:
+        """Return alpha, a scalar without a gradient."""
+        return self._alpha
+
+    @property
+    def log_alpha(self) -> Tensor:
+        """The parameter that is learned, a scalar."""
+        raise AttributeError("a fixed temperature has no parameter")
+
+
+class LearnedTemperature(Temperature):
+    """The exponential of a parameter, in a group of its own."""
+
+    parameters: FlatParameters
+
+    def __init__(self, initial: float, device: str, group: str, storage: Storage) -> None:
+        self._module = _LogAlpha(initial).to(device)
+        self.parameters = FlatParameters(self._module, group, storage)
+
+    def __call__(self) -> Tensor:
+        return self._module.log_alpha.detach().exp()
+
+    @property
+    def log_alpha(self) -> Tensor:
+        return self._module.log_alpha
+
+
+class _LogAlpha(nn.Module):
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor(math.log(initial)))
+
+
+def make_temperature(config: SACConfig, device: str, group: str, storage: Storage) -> Temperature:
+    """Return the temperature that the settings describe."""
+    if config.temperature is not None:
+        return Temperature(config.temperature, device)
+    return LearnedTemperature(config.initial_temperature, device, group, storage)

@@ -1,0 +1,173 @@
+"""Actions: random ones, and how recorded actions become what an env accepts. Imports no Gymnasium.
+
+Actions are recorded as one array per row (see `ActionSpec`). Envs get them in their own dtype, counted from their own
+first choice, and as Dicts or Tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.choices import draw_choices
+from offbeat.core.types import ActionSpec, Array, EnvSpec, Tree
+from offbeat.envs.contract import Outcome
+
+# --- encoding -----------------------------------------------------------------------------------------------
+
+ActionEncoder = Callable[[Array], Any]
+"""Recorded actions [n, *shape] -> a new array, or tree of arrays [n, ...], as the env's action space defines them."""
+
+
+def action_encoder(spec: ActionSpec) -> ActionEncoder:
+    """Return a function that converts the recorded actions of n columns to the actions of a vector env."""
+    return _encoder(spec, _SliceAllocator(spec))
+
+
+def split_columns(spec: ActionSpec, actions: Any) -> Iterable[Any]:
+    """Yield the action of each column, for single envs, from the encoded actions of all columns."""
+    if spec.kind != "mixed":
+        return actions  # type: ignore[no-any-return]
+    parts = actions.values() if spec.keys else actions
+    columns = zip(*(split_columns(part, of_part) for part, of_part in zip(spec.parts, parts, strict=True)), strict=True)
+    return (dict(zip(spec.keys, column, strict=True)) for column in columns) if spec.keys else columns
+
+
+class _SliceAllocator:
+    """Assigns slices of a mixed action's row to its parts: choices come first, then the numbers of boxes."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self._choice, self._number = 0, len(spec.nvec)
+
+    def take(self, part: ActionSpec) -> slice:
+        if part.kind == "box":
+            self._number += part.size
+            return slice(self._number - part.size, self._number)
+        self._choice += part.size
+        return slice(self._choice - part.size, self._choice)
+
+
+def _encoder(spec: ActionSpec, slices: _SliceAllocator) -> ActionEncoder:
+    if spec.kind != "mixed":
+        return _array_encoder(spec)
+    encoders = [_part_encoder(part, slices) for part in spec.parts]
+    if spec.keys:
+        return lambda actions: {key: encode(actions) for key, encode in zip(spec.keys, encoders, strict=True)}
+    return lambda actions: tuple(encode(actions) for encode in encoders)
+
+
+def _part_encoder(part: ActionSpec, slices: _SliceAllocator) -> ActionEncoder:
+    if part.kind == "mixed":
+        return _encoder(part, slices)
+    columns, encode = slices.take(part), _array_encoder(part)
+    return lambda actions: encode(actions[:, columns].reshape(len(actions), *part.shape))
+
+
+def _array_encoder(spec: ActionSpec) -> ActionEncoder:
+    dtype = np.dtype(spec.env_dtype or spec.dtype)
+    if not spec.start:
+        return lambda actions: np.array(actions, dtype)
+    start = np.array(spec.start, dtype).reshape(spec.shape)
+    return lambda actions: np.array(actions, dtype) + start
+
+
+# --- random actions -----------------------------------------------------------------------------------------
+
+
+def random_actions(
+    spec: ActionSpec, columns: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
+) -> Array:
+    """Return uniform random actions as they are recorded, [columns, *shape].
+
+    A Box without one bound is sampled within 1 of its other bound; without both bounds, within 1 of 0.
+
+    Args:
+        spec: Spec of the actions.
+        columns: Number of actions.
+        random: Generator to sample with.
+        mask: Allowed choices, [columns, sum(nvec)]. None allows all.
+    """
+    if spec.kind == "box":
+        return _random_numbers(spec, columns, random).reshape(columns, *spec.shape)
+    choices = draw_choices(spec.nvec, columns, random, mask)
+    if spec.kind == "mixed":
+        return np.concatenate([choices, _random_numbers(spec, columns, random)], axis=1, dtype=np.float32)
+    return choices.reshape(columns, *spec.shape)
+
+
+def _random_numbers(spec: ActionSpec, columns: int, random: np.random.Generator) -> Array:
+    low, high = _finite_bounds(spec)
+    return random.uniform(low, high, (columns, low.size)).astype(np.float32)
+
+
+def _finite_bounds(spec: ActionSpec) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    low, high = np.array(spec.low), np.array(spec.high)
+    below = np.where(high == inf, -1.0, high - 1.0)
+    above = np.where(low == -inf, 1.0, low + 1.0)
+    return np.where(low == -inf, below, low), np.where(high == inf, above, high)
+
+
+# --- random steps -------------------------------------------------------------------------------------------
+
+
+class StepUnit(NamedTuple):
+    """Columns that can only be stepped together: one env, or a whole vector env."""
+
+    columns: slice
+    step: Callable[[Array], Outcome]
+    """Takes recorded actions [n, *shape]."""
+
+
+def take_random_steps(
+    spec: EnvSpec,
+    observation: Tree,
+    units: Sequence[StepUnit],
+    steps: NDArray[np.int64],
+    random: np.random.Generator,
+    before_step: Callable[[], None],
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Carry out `Envs.advance`: step each unit as often as the largest of its columns' `steps`.
+
+    The actions of a unit are sampled for all its steps at once. With an action mask they are sampled step by step.
+
+    Args:
+        spec: Spec of the envs.
+        observation: Leaves of the observation, [N, ...]; the envs write each new observation into them.
+        units: Columns that are stepped together.
+        steps: Number of steps of each column, [N].
+        random: Generator of the actions.
+        before_step: Called before each step.
+
+    Returns:
+        Return and length so far of the current episode of each column, [N].
+    """
+    returns, lengths = np.zeros(spec.columns), np.zeros(spec.columns, np.int32)
+    for unit in units:
+        for actions in _unit_actions(spec, observation, unit, int(steps[unit.columns].max()), random):
+            before_step()
+            _count(unit.step(actions), returns[unit.columns], lengths[unit.columns])
+    return returns, lengths
+
+
+def _unit_actions(
+    spec: EnvSpec, observation: Tree, unit: StepUnit, steps: int, random: np.random.Generator
+) -> Iterator[Array]:
+    """Yield the actions of each step of a unit, [n, *shape]."""
+    columns = unit.columns.stop - unit.columns.start
+    if spec.mask is None:
+        yield from random_actions(spec.action, steps * columns, random).reshape(-1, columns, *spec.action.shape)
+        return
+    mask = observation[spec.mask][unit.columns]
+    for _ in range(steps):
+        yield random_actions(spec.action, columns, random, mask)
+
+
+def _count(outcome: Outcome, returns: NDArray[np.float64], lengths: NDArray[np.int32]) -> None:
+    returns += outcome.reward
+    lengths += outcome.valid
+    ended = outcome.ended
+    returns[ended], lengths[ended] = 0, 0

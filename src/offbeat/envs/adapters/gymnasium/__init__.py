@@ -1,0 +1,5 @@
+"""The adapter of Gymnasium: any env of its registry, single or vectorized.
+
+`adapter` implements the env contract, `columns` steps the envs, `sources` makes them. `snapshots` saves their state and
+`progress` passes the training progress to them. Read `adapter` first.
+"""

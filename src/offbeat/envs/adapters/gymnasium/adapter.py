@@ -1,0 +1,251 @@
+"""The adapter of Gymnasium: any registered env, single or vectorized, and Atari's games by `adapters/ale.py`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec as RegisteredEnv
+from numpy.typing import NDArray
+
+from offbeat.config.curriculum import Parameter, parameters
+from offbeat.config.env import EnvConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import Array, EnvSpec, Tree
+from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
+from offbeat.envs.adapters import ale
+from offbeat.envs.adapters.gymnasium import snapshots
+from offbeat.envs.adapters.gymnasium.columns import Columns, ScalarColumns, VectorColumns
+from offbeat.envs.adapters.gymnasium.progress import progress_setters
+from offbeat.envs.adapters.gymnasium.sources import (
+    AnyVectorEnv,
+    SingleEnv,
+    make_single,
+    make_source,
+    mujoco_warnings_once,
+)
+from offbeat.envs.contract import Advanced, EnvRequest, Envs, Limits, Outcome, State
+from offbeat.envs.registration import registered, registered_ids
+from offbeat.envs.rows import FAILURES, empty_rows, failed, named, rows_of
+from offbeat.envs.spaces import action_spec, observation_leaves
+
+
+class GymnasiumEnvs:
+    """The columns of one actor. `recv` steps the envs: Python envs do not step in the background."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        groups: Sequence[slice],
+        sources: Sequence[AnyVectorEnv | list[SingleEnv]],
+        seeds: Sequence[int],
+        curriculum: Sequence[Parameter] = (),
+    ) -> None:
+        self.spec = spec
+        self.groups = tuple(groups)
+        self._seeds: Sequence[int] | None = seeds
+        self._no_decision = np.zeros(spec.columns, np.bool_)
+        rows = empty_rows(spec.observation, spec.columns, spec.info)
+        self._rows = rows._replace(no_decision=np.zeros_like(self._no_decision))
+        self._columns = [
+            _columns_of(spec, source, rows_of(self._rows, group), self._no_decision[group], group.start)
+            for source, group in zip(sources, groups, strict=True)
+        ]
+        self._encode = action_encoder(spec.action)
+        self._progress_setters = progress_setters(self._all_envs(), curriculum, spec.id)
+        self._sent: list[Any] = [None] * len(groups)
+
+    @property
+    def observation(self) -> Tree:
+        """The observations for the next actions, [N, *shape]."""
+        return self._rows.observation
+
+    @property
+    def offers_mask(self) -> bool:
+        """Whether the infos have an action mask that the spec does not have yet."""
+        return self.spec.mask is None and bool(self.spec.action.nvec) and self._columns[0].offers_mask
+
+    def set_progress(self, progress: float) -> None:
+        """Pass the progress to the envs that use it, and set the parameters of the curriculum."""
+        try:
+            for set_progress in self._progress_setters:
+                set_progress(progress)
+        except FAILURES as error:
+            what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
+            raise failed(self.spec.id, 0, what, error) from error
+
+    @property
+    def no_decision(self) -> bool:
+        """Whether an info has had the key 'no_decision' so far."""
+        return any(columns.no_decision.reported for columns in self._columns)
+
+    def reset(self) -> Tree:
+        """Start a new episode in every column. The first call seeds the envs; later calls continue their streams."""
+        self._no_decision[:] = False
+        self._rows.terminated[:] = self._rows.truncated[:] = False
+        for columns in self._columns:
+            columns.reset(None if self._seeds is None else self._seeds[columns.span])
+        self._seeds = None
+        return self.observation
+
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
+        """Take `steps[c]` random steps in column c; the columns of a vector env all take the largest of theirs."""
+        units = [self._unit(part) for columns in self._columns for part in columns.split()]
+        return Advanced(
+            self.observation, *take_random_steps(self.spec, self.observation, units, steps, random, before_step)
+        )
+
+    def send(self, actions: Array, group: int = 0) -> None:
+        """Store a copy of the group's actions, [n, *shape]."""
+        self._sent[group] = self._columns[group].encode(self._encode, actions)
+
+    def recv(self, group: int = 0) -> Outcome:
+        """Step the group with the actions of the last `send`. The arrays are the same in every call.
+
+        Raises:
+            EnvFailed: an env raised an exception, or returned NaN or a wrong shape.
+        """
+        actions = self._sent[group]
+        if actions is None:
+            raise RuntimeError(f"recv({group}) without a send({group}) before it")
+        self._sent[group] = None
+        return self._columns[group].step(actions)
+
+    def close(self) -> None:
+        for env in self._all_envs():
+            try:
+                env.close()
+            except Exception as error:  # noqa: BLE001 - the env is no longer needed
+                warnings.warn(f"{self.spec.id}: close() raised {type(error).__name__}: {error}", stacklevel=2)
+
+    def _all_envs(self) -> list[snapshots.AnyEnv]:
+        return [env for columns in self._columns for env in columns.envs]
+
+    def _unit(self, columns: Columns) -> StepUnit:
+        return StepUnit(columns.span, lambda actions: columns.step(columns.encode(self._encode, actions)))
+
+
+class SnapshotEnvs(GymnasiumEnvs):
+    """Gymnasium envs whose whole state can be saved."""
+
+    def snapshot(self) -> State:
+        """Return the state between two steps: every env's state, and the rows, which say where an episode starts."""
+        return {
+            "id": self.spec.id,
+            "columns": self.spec.columns,
+            "envs": {str(index): snapshots.save(env) for index, env in enumerate(self._all_envs())},
+            "rows": {name: part.copy() for name, part in named(self._rows).items()},
+            "no_decision": self._no_decision.copy(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Restore the state of a `snapshot`, also into newly made envs.
+
+        Raises:
+            ConfigError: the snapshot is of another env or of other numbers of columns and groups.
+        """
+        envs = self._all_envs()
+        taken = (state["id"], state["columns"], len(state["envs"]))
+        here = (self.spec.id, self.spec.columns, len(envs))
+        if taken != here:
+            raise ConfigError(
+                f"the snapshot is of (env, columns, env objects) {taken}, but these envs are {here}: use the env id, "
+                "the envs per actor and the groups of the snapshot"
+            )
+        for index, env in enumerate(envs):
+            snapshots.load(env, state["envs"][str(index)])
+        for name, part in named(self._rows).items():
+            part[...] = state["rows"][name]
+        self._no_decision[:] = state["no_decision"]
+        for columns in self._columns:
+            columns.no_decision.possible = True
+        self._seeds = None
+
+
+# --- making them --------------------------------------------------------------------------------------------
+
+
+class GymnasiumAdapter:
+    """Ids of Gymnasium's registry, and 'module:Class'."""
+
+    def make(self, request: EnvRequest) -> Envs:
+        """Make the envs of one actor. They are `Snapshots` if the state of every env can be saved."""
+        entry = registered(request.env_id)
+        if ale.is_atari(entry, request.env_id):
+            return ale.make_atari(request, entry)
+        return _make_gymnasium(request, entry)
+
+    def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> SingleEnv | None:
+        """Return one env without wrappers and without a time limit; None for vector envs and Atari's games."""
+        entry = registered(env_id)
+        if entry.entry_point is None or ale.is_atari(entry, env_id):
+            return None
+        with mujoco_warnings_once(entry):
+            return make_single(replace(entry, max_episode_steps=None), kwargs)
+
+    def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:
+        """Return one env, with the final parameters of the curriculum; a game of Atari is an `ale.RenderedGame`."""
+        entry = registered(env_id)
+        if ale.is_atari(entry, env_id):
+            return ale.RenderedGame(env_id, settings, render_mode)
+        with mujoco_warnings_once(entry):
+            env = make_single(entry, {"render_mode": render_mode}, Limits(settings.max_episode_steps))
+        for set_progress in progress_setters([env], parameters(settings.curriculum), env_id):
+            set_progress(1.0)
+        return env
+
+    def ids(self) -> list[str]:
+        """Return the registered ids whose requirements are installed."""
+        return registered_ids()
+
+
+ADAPTER = GymnasiumAdapter()
+
+
+def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
+    with mujoco_warnings_once(registered):
+        made = [
+            make_source(registered, group.stop - group.start, request.kwargs, request.limits)
+            for group in request.groups
+        ]
+    sources = [source.envs for source in made]
+    spec = made[0].limits.recorded(_spec_of(request, sources[0]), made[0].own)
+    savable = all(
+        snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
+    )
+    curriculum = parameters(request.settings.curriculum)
+    return (SnapshotEnvs if savable else GymnasiumEnvs)(spec, request.groups, sources, request.seeds, curriculum)
+
+
+def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> EnvSpec:
+    first = source[0] if isinstance(source, list) else source
+    observation, actions = _spaces(source)
+    action = action_spec(actions, request.env_id)
+    return EnvSpec(
+        id=request.env_id,
+        observation=observation_leaves(observation, request.env_id, action, info_mask=request.info_mask),
+        action=action,
+        columns=len(request.seeds),
+        frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
+        info=request.settings.info_metrics,
+    )
+
+
+def _columns_of(
+    spec: EnvSpec, source: AnyVectorEnv | list[SingleEnv], rows: Outcome, no_decision: Array, first: int
+) -> Columns:
+    if isinstance(source, list):
+        return ScalarColumns(spec, source, rows, no_decision, first)
+    return VectorColumns(spec, source, rows, no_decision, first)
+
+
+def _spaces(source: AnyVectorEnv | list[SingleEnv]) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    if isinstance(source, list):
+        return source[0].observation_space, source[0].action_space
+    return source.single_observation_space, source.single_action_space

@@ -1,0 +1,284 @@
+"""The columns of one group of Gymnasium envs: single envs in a loop, or a vector env.
+
+Gymnasium's SyncVectorEnv is not used: it merges infos, copies observations three times and checks every step, which
+costs more than many envs do. Here each row is written once, into arrays that are allocated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import nan
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.errors import EnvFailed
+from offbeat.core.types import INFO_MASK, NO_DECISION, Array, EnvSpec, Tree
+from offbeat.envs.actions import ActionEncoder, split_columns
+from offbeat.envs.adapters.gymnasium.snapshots import AnyEnv
+from offbeat.envs.adapters.gymnasium.sources import AnyVectorEnv, SingleEnv
+from offbeat.envs.contract import Outcome
+from offbeat.envs.infos import no_decision_of, number_reader, numbers_reader
+from offbeat.envs.rows import (
+    FAILURES,
+    FiniteCheck,
+    MaskCheck,
+    Writer,
+    copy_exactly,
+    failed,
+    info_mask_writer,
+    let_termination_win,
+    mark_reset_rows,
+    observation_writer,
+    require_choices,
+    require_finite,
+    rows_of,
+)
+
+
+class Columns(Protocol):
+    """Envs that write adjacent rows into arrays that they were given."""
+
+    @property
+    def envs(self) -> Sequence[AnyEnv]: ...
+
+    no_decision: NoDecision
+
+    @property
+    def span(self) -> slice:
+        """The slice of the actor's columns that these are."""
+        ...
+
+    @property
+    def offers_mask(self) -> bool:
+        """Whether the infos of the last reset had an action_mask."""
+        ...
+
+    def reset(self, seeds: Sequence[int] | None) -> None: ...
+
+    def encode(self, action: ActionEncoder, actions: Array) -> Any:
+        """Convert recorded actions [n, *shape] to a copy that `step` takes."""
+        ...
+
+    def step(self, actions: Any) -> Outcome: ...
+
+    def split(self) -> Sequence[Columns]:
+        """Return the same columns, in the smallest parts that can be stepped separately."""
+        ...
+
+
+class NoDecision:
+    """Which columns of a group have nothing to decide in the next row, as their infos say."""
+
+    def __init__(self, rows: Outcome, no_decision: NDArray[np.bool_]) -> None:
+        """Mark rows without a decision in `rows`.
+
+        Args:
+            rows: Rows of the group.
+            no_decision: Flags for the next rows, [n]. They are written here and cleared by `mark`.
+        """
+        self._rows, self.next = rows, no_decision
+        self.possible = True
+        """Whether the last row or the next one may have no decision."""
+        self.reported = False
+        """Whether any info has had the key so far."""
+
+    def mark(self) -> None:
+        """Mark rows without a decision. Call it after `mark_reset_rows`; it clears the flags for the next rows."""
+        valid, no_decision = self._rows.valid, self._rows.no_decision
+        assert no_decision is not None
+        np.logical_and(self.next, valid, out=no_decision)
+        np.greater(valid, no_decision, out=valid)
+        self.next.fill(False)
+        self.possible = bool(no_decision.any())
+
+    def read(self, column: int, info: Any) -> None:
+        """Read the flag of one env's next row from its info."""
+        if isinstance(info, dict) and (flag := info.get(NO_DECISION)) is not None:
+            self.reported = True
+            if flag:
+                self.next[column] = self.possible = True
+
+    def read_all(self, infos: Any) -> None:
+        """Read the flags of the next rows from the infos of a vector env."""
+        no_decision = no_decision_of(infos, len(self.next))
+        if no_decision is not None:
+            self.reported = self.possible = True
+            self.next[:] = no_decision
+
+
+class ScalarColumns:
+    """One env per column, stepped in a loop, in NEXT_STEP order."""
+
+    def __init__(self, spec: EnvSpec, envs: Sequence[SingleEnv], rows: Outcome, no_decision: Array, first: int) -> None:
+        self.envs = envs
+        self.offers_mask = False
+        self._spec = spec
+        self._rows = rows
+        self.span = slice(first, first + len(envs))
+        self.no_decision = NoDecision(rows, no_decision)
+        self._checks = _Checks(spec, rows, no_decision, first)
+        self._writers, self._mask_writers = zip(*(self._writers_of(column) for column in range(len(envs))), strict=True)
+        self._read_info = number_reader(spec.info, rows.info) if spec.info else None
+
+    def _writers_of(self, column: int) -> tuple[Writer, Writer | None]:
+        # `leaf[column, ...]` is a view also for leaves without axes, where `leaf[column]` is a number.
+        row = {name: leaf[column, ...] for name, leaf in self._rows.observation.items()}
+        return _writers(self._spec, self.envs[0].observation_space, row)
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        column = 0
+        try:
+            for column, (env, write, write_mask) in enumerate(
+                zip(self.envs, self._writers, self._mask_writers, strict=True)
+            ):
+                observation, info = env.reset(seed=None if seeds is None else seeds[column])
+                write(observation)
+                if info:
+                    self.no_decision.read(column, info)
+                if write_mask is not None:
+                    write_mask(info)
+            self.offers_mask = _has_mask(info)
+        except FAILURES as error:
+            raise self._failed(column, "reset", error) from error
+        self._checks.require()
+
+    def step(self, actions: Iterable[Any]) -> Outcome:
+        rewards, terminations, truncations = self._rows.reward, self._rows.terminated, self._rows.truncated
+        mark_reset_rows(self._rows)
+        columns = zip(self.envs, self._writers, self._mask_writers, self._rows.valid.tolist(), actions, strict=True)
+        read_info, no_decision = self._read_info, self.no_decision
+        if read_info is not None:
+            self._rows.info.fill(nan)
+        if no_decision.possible:
+            no_decision.mark()
+        column = 0
+        try:
+            for column, (env, write, write_mask, continues, action) in enumerate(columns):
+                if continues:
+                    observation, reward, terminated, truncated, info = env.step(action)
+                    if read_info is not None:
+                        read_info(column, info)
+                else:
+                    observation, info = env.reset()
+                    reward, terminated, truncated = 0.0, False, False
+                write(observation)
+                if info:
+                    no_decision.read(column, info)
+                if write_mask is not None:
+                    write_mask(info)
+                rewards[column] = reward
+                terminations[column] = terminated
+                truncations[column] = truncated
+        except FAILURES as error:
+            raise self._failed(column, "step", error) from error
+        let_termination_win(self._rows)
+        self._checks.require()
+        return self._rows
+
+    def encode(self, action: ActionEncoder, actions: Array) -> Iterable[Any]:
+        return split_columns(self._spec.action, action(actions))
+
+    def split(self) -> Sequence[Columns]:
+        return [
+            ScalarColumns(
+                self._spec,
+                [env],
+                rows_of(self._rows, slice(column, column + 1)),
+                self.no_decision.next[column : column + 1],
+                self.span.start + column,
+            )
+            for column, env in enumerate(self.envs)
+        ]
+
+    def _failed(self, column: int, call: str, error: BaseException) -> EnvFailed:
+        what = f"{call}() raised {type(error).__name__}: {error}"
+        return failed(self._spec.id, self.span.start + column, what, error)
+
+
+class VectorColumns:
+    """A vector env that resets itself in NEXT_STEP order. Its columns share one random stream."""
+
+    def __init__(self, spec: EnvSpec, env: AnyVectorEnv, rows: Outcome, no_decision: Array, first: int) -> None:
+        self.envs = (env,)
+        self.offers_mask = False
+        self._spec = spec
+        self._env = env
+        self._rows = rows
+        self.span = slice(first, first + len(rows.reward))
+        self.no_decision = NoDecision(rows, no_decision)
+        self._checks = _Checks(spec, rows, no_decision, first)
+        self._write, self._write_mask = _writers(spec, env.single_observation_space, rows.observation)
+        self._read_info = numbers_reader(spec.info, rows.info) if spec.info else None
+
+    def reset(self, seeds: Sequence[int] | None) -> None:
+        try:
+            observation, info = self._env.reset(seed=None if seeds is None else seeds[0])
+            self._write_row(observation, info)
+            self.offers_mask = _has_mask(info)
+        except FAILURES as error:
+            raise self._failed("reset", error) from error
+        self._checks.require()
+
+    def step(self, actions: Any) -> Outcome:
+        rows = self._rows
+        mark_reset_rows(rows)
+        continues = rows.valid.copy() if self.no_decision.possible else rows.valid
+        if self.no_decision.possible:
+            self.no_decision.mark()
+        try:
+            observation, *parts, info = self._env.step(actions)
+            self._write_row(observation, info)
+            for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
+                copy_exactly(target, part)
+            if self._read_info is not None:
+                self._read_info(continues, info)
+        except FAILURES as error:
+            raise self._failed("step", error) from error
+        let_termination_win(rows)
+        self._checks.require()
+        return rows
+
+    def _write_row(self, observation: Any, info: Mapping[str, Any]) -> None:
+        self._write(observation)
+        if info:
+            self.no_decision.read_all(info)
+        if self._write_mask is not None:
+            self._write_mask(info)
+
+    def encode(self, action: ActionEncoder, actions: Array) -> Any:
+        return action(actions)
+
+    def split(self) -> Sequence[Columns]:
+        return [self]
+
+    def _failed(self, call: str, error: BaseException) -> EnvFailed:
+        what = f"{call}() of the vector env that starts here raised {type(error).__name__}: {error}"
+        return failed(self._spec.id, self.span.start, what, error)
+
+
+class _Checks:
+    """The checks of each row."""
+
+    def __init__(self, spec: EnvSpec, rows: Outcome, no_decision: Array, first: int) -> None:
+        self._id, self._first = spec.id, first
+        self._finite = FiniteCheck(rows)
+        self._mask = MaskCheck(rows, spec.mask, spec.action.nvec, no_decision) if spec.mask else None
+
+    def require(self) -> None:
+        """Raise EnvFailed, with the column, for NaN, infinity, or a mask that allows nothing."""
+        require_finite(self._finite, self._id, self._first)
+        require_choices(self._mask, self._id, self._first)
+
+
+def _writers(spec: EnvSpec, space: gym.Space[Any], targets: Tree) -> tuple[Writer, Writer | None]:
+    """Return the writer of observations, and the writer of the infos' masks if the spec has such a leaf."""
+    leaves = [leaf for leaf in spec.observation if leaf.name != INFO_MASK]
+    write = observation_writer(space, leaves, [targets[leaf.name] for leaf in leaves])
+    return write, info_mask_writer(targets[INFO_MASK]) if INFO_MASK in targets else None
+
+
+def _has_mask(info: Any) -> bool:
+    return isinstance(info, Mapping) and INFO_MASK in info

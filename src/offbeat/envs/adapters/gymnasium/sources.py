@@ -1,0 +1,157 @@
+"""Makes the Gymnasium envs of one group: the env's own vector env if it has one, otherwise a list of single envs."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec as RegisteredEnv
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from offbeat.core.errors import ConfigError
+from offbeat.envs.contract import NO_LIMITS, Limits, shortest
+
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+SingleEnv = gym.Env[Any, Any]
+
+_LIMIT = "max_episode_steps"
+"""Argument and attribute for the time limit of vector envs: Gymnasium has no time limit wrapper for them."""
+
+
+class Source(NamedTuple):
+    """The envs of one group."""
+
+    envs: AnyVectorEnv | list[SingleEnv]
+    own: int | None
+    """Their own time limit; None if it has none or it is not known."""
+    limits: Limits
+    """The limits that they were given. A shorter limit of their own remains."""
+
+
+def make_source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits) -> Source:
+    """Make the envs of one group: single envs if the vector env does not accept the time limit of the run.
+
+    Raises:
+        ConfigError: there is only a vector env, and it does not reset in NEXT_STEP order or accepts no time limit.
+    """
+    reason = ""
+    if registered.vector_entry_point is not None and not registered.additional_wrappers:
+        made = _make_vector(registered, columns, kwargs, limits)
+        if isinstance(made, Source):
+            return made
+        reason = made
+    if registered.entry_point is None:
+        raise ConfigError(
+            f"{registered.id} has only a vector env, which {reason}, or register an entry_point for single envs"
+        )
+    envs = [make_single(registered, kwargs) for _ in range(columns)]
+    own = time_limit_of(envs[0])
+    limit = limits.shorter_than(own)
+    return Source(envs if limit is None else [TimeLimit(env, limit) for env in envs], own, limits)
+
+
+def _make_vector(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits) -> Source | str:
+    """Make an env's own vector env, or return why it cannot be used, with a remedy."""
+    own, settable = _vector_limit(registered, kwargs)
+    limit = limits.shorter_than(own) if settable else None
+    arguments = kwargs if limit is None else {**kwargs, _LIMIT: limit}
+    vector = gym.make_vec(registered, columns, vectorization_mode="vector_entry_point", **arguments)
+    if not settable:
+        own, limits = _declared(vector), Limits(limits.run)
+    if vector.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
+        vector.close()
+        return _WRONG_ORDER
+    if not settable and limits.shorter_than(own) is not None:
+        vector.close()
+        return f"does not accept max_episode_steps={limits.run}: add an argument of this name to its constructor"
+    return Source(vector, own, limits)
+
+
+_WRONG_ORDER = (
+    "does not reset in NEXT_STEP order, the only one that keeps the true next observation: set "
+    "metadata['autoreset_mode'] = AutoresetMode.NEXT_STEP"
+)
+
+
+def _vector_limit(registered: RegisteredEnv, kwargs: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Return the default time limit of a vector env, and whether it accepts another one."""
+    maker = registered.vector_entry_point
+    argument = _argument(load_env_creator(maker) if isinstance(maker, str) else maker)
+    default = argument.default if argument is not None and isinstance(argument.default, int) else None
+    registered_kwargs = registered.kwargs or {}
+    own = kwargs.get(_LIMIT, registered_kwargs.get(_LIMIT, registered.max_episode_steps))
+    # Gymnasium passes a registered limit to the constructor, so a vector env with one accepts another.
+    return default if own is None else own, argument is not None or registered.max_episode_steps is not None
+
+
+def _argument(maker: Any) -> inspect.Parameter | None:
+    """Return the constructor's parameter for the limit, if it has one."""
+    try:
+        return inspect.signature(maker).parameters.get(_LIMIT)
+    except (TypeError, ValueError):  # compiled code may have no signature
+        return None
+
+
+def _declared(vector: AnyVectorEnv) -> int | None:
+    """Return the limit that a vector env has as an attribute."""
+    limit = getattr(vector, _LIMIT, None)
+    return limit if isinstance(limit, int) else None
+
+
+def make_single(registered: RegisteredEnv, kwargs: Mapping[str, Any], limits: Limits = NO_LIMITS) -> SingleEnv:
+    """Make one env without the wrappers that check every step: offbeat has its own checks.
+
+    Args:
+        registered: Its entry in Gymnasium's registry.
+        kwargs: Arguments of its constructor.
+        limits: Limits of its episodes.
+    """
+    env = gym.make(replace(registered, order_enforce=False), disable_env_checker=True, **kwargs)
+    limit = limits.shorter_than(time_limit_of(env))
+    return env if limit is None else TimeLimit(env, limit)
+
+
+def time_limit_of(env: Any) -> int | None:
+    """Return the shortest limit of the TimeLimit wrappers around a single env; None if there is none.
+
+    A limit that the env itself implements is not known here.
+    """
+    limits = []
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, TimeLimit):
+            limits.append(env._max_episode_steps)  # noqa: SLF001 - there is no public attribute
+        env = env.env
+    return shortest(*limits)
+
+
+@contextmanager
+def mujoco_warnings_once(registered: RegisteredEnv) -> Iterator[None]:
+    """While entered, turn MuJoCo's messages about a model into Python warnings, which are shown once.
+
+    By default MuJoCo prints the same message for every column and writes it to a file in the working directory.
+    """
+    if not str(registered.entry_point).startswith("gymnasium.envs.mujoco.") or find_spec("mujoco") is None:
+        yield
+        return
+    import mujoco
+
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(_warn)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _warn(text: str) -> None:
+    """Show a warning, except for deprecated attributes in Gymnasium's models, which a user cannot change."""
+    if "deprecated" not in text:
+        warnings.warn(text, stacklevel=2)

@@ -1,0 +1,194 @@
+"""Gymnasium's registry: `register_env` for envs of your own, and the entry that belongs to an env's id."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from functools import reduce
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec as RegisteredEnv
+
+from offbeat.config.env import family_of
+from offbeat.config.registry import accept, import_modules
+from offbeat.core.errors import ConfigError, unknown
+from offbeat.envs.testing import known_values
+
+_REQUIREMENTS = {
+    "gymnasium.envs.mujoco": ("mujoco", 'pip install "offbeat[mujoco]"'),
+    "gymnasium.envs.box2d": ("Box2D", 'pip install "offbeat[box2d]"'),
+    "ale_py": ("ale_py", 'pip install "offbeat[atari]"'),
+    "gymnasium.envs.phys2d": ("jax", 'pip install "gymnasium[jax]"'),
+}
+"""Start of an env's entry point -> the module that it requires, and the command that installs it."""
+
+_UNUSABLE = (
+    "gymnasium.envs.tabular",  # needs JAX, and is not tested
+    "gymnasium.envs.mujoco.pusher_v4",  # needs an older MuJoCo than the others
+)
+"""Starts of the entry points of envs that are never listed."""
+
+_REGISTRATION_KEYS = tuple(inspect.signature(gym.register).parameters)[2:]
+"""Arguments of `gymnasium.register` after the id and the entry point."""
+
+# --- registering an env -------------------------------------------------------------------------------------
+
+
+def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registration: Any) -> None:
+    """Register an env of your own with Gymnasium. Mistakes that would fail only later are refused here.
+
+    Args:
+        env_id: 'MyEnv-v0' or 'namespace/MyEnv-v0'.
+        entry_point: The env's class, a function that makes one env, or the place of either, 'my_module:MyEnv'. Actor
+            processes can use it only if it is at the top level of a module; see docs/reference/envs.md.
+        registration: Other arguments of `gymnasium.register`: max_episode_steps, kwargs (of the constructor), ...
+
+    Raises:
+        ConfigError: the id is invalid or belongs to another env, or an argument is invalid.
+    """
+    for key in registration:
+        if key not in _REGISTRATION_KEYS:
+            raise unknown("argument", key, _REGISTRATION_KEYS, "See `help(gymnasium.register)`.")
+    _require_entry_point(env_id, entry_point)
+    _require_limit(env_id, registration.get("max_episode_steps"))
+    if env_id in gym.registry:
+        registered_point = gym.registry[env_id].entry_point
+        if not _same(registered_point, entry_point):
+            raise ConfigError(
+                f"{env_id} is already registered, with entry_point {registered_point}: use another id for your env"
+            )
+        del gym.registry[env_id]  # otherwise Gymnasium warns that the env is registered twice
+    try:
+        gym.register(env_id, entry_point, **registration)
+    except gym.error.Error as error:
+        raise ConfigError(
+            f"{env_id!r} is not a valid env id ({error}): use an id such as 'MyEnv-v0' or 'my_env/MyEnv-v0'"
+        ) from None
+
+
+def _require_entry_point(env_id: str, entry_point: Any) -> None:
+    """Refuse an entry point that cannot make an env."""
+    if isinstance(entry_point, str):
+        if not all(entry_point.partition(":")):
+            raise ConfigError(f"{env_id} has entry_point {entry_point!r}: pass 'my_module:MyEnv' or the class itself")
+    elif not callable(entry_point):
+        raise ConfigError(
+            f"{env_id} has entry_point {entry_point!r}, but an env's class, or a function that makes an env, is "
+            "expected, because each column has its own env"
+        )
+    elif isinstance(entry_point, type) and not issubclass(entry_point, gym.Env):
+        raise ConfigError(f"{env_id} has the class {entry_point.__name__}, which must extend gymnasium.Env")
+
+
+def _require_limit(env_id: str, steps: Any) -> None:
+    if steps is not None and (not isinstance(steps, int) or steps < 1):
+        raise ConfigError(f"{env_id} has max_episode_steps {steps!r}, but a whole number of at least 1 is expected")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether both are the same code, for example when a notebook cell is run again."""
+    names = [
+        code if isinstance(code, str) else (getattr(code, "__module__", None), getattr(code, "__qualname__", code))
+        for code in (one, other)
+    ]
+    return bool(names[0] == names[1])
+
+
+# --- finding an env -----------------------------------------------------------------------------------------
+
+
+def registered(env_id: str) -> RegisteredEnv:
+    """Return an env's entry in Gymnasium's registry; for 'module:Class' a new entry.
+
+    Raises:
+        ConfigError: the env is unknown, or its module cannot be imported.
+    """
+    if env_id.startswith("offbeat/"):
+        known_values.register()
+    module, _, name = env_id.rpartition(":")
+    if module:
+        import_modules((module,))
+        accept(env_id)
+    if (maker := _maker_in(module, name)) is not None:
+        return RegisteredEnv(env_id, maker)
+    try:
+        return _find(name)
+    except gym.error.Error as error:
+        if family_of(env_id) and find_spec("ale_py") is None:
+            raise ConfigError(
+                f'{env_id} needs the Arcade Learning Environment: run pip install "offbeat[atari]"'
+            ) from error
+        remedy = (
+            "Run `offbeat list envs` for a list. For an env of your own, pass --import my_module, which registers it, "
+            "or my_module:MyEnv"
+        )
+        raise unknown("env", env_id, registered_ids(), remedy) from error
+
+
+def _find(name: str) -> RegisteredEnv:
+    try:
+        return gym.spec(name)
+    except gym.error.Error:
+        register_atari()  # only when needed: the import is slow
+        return gym.spec(name)
+
+
+def register_atari() -> None:
+    """Register Atari's games with Gymnasium if ale-py is installed: importing it registers them."""
+    if find_spec("ale_py") is not None:
+        import_module("ale_py")
+
+
+def is_registered(env_id: str) -> bool:
+    """Whether an env exists, after its modules have been imported."""
+    module, _, name = env_id.rpartition(":")
+    return name in gym.registry or _maker_in(module, name) is not None
+
+
+def _maker_in(module: str, name: str) -> Callable[..., Any] | None:
+    """Return the class or function of this name in a module, unless an env is registered under the name."""
+    if name in gym.registry or module not in sys.modules:
+        return None
+    try:
+        maker = reduce(getattr, name.split("."), sys.modules[module])
+    except AttributeError:
+        return None
+    return maker if callable(maker) else None
+
+
+# --- what can be used here ----------------------------------------------------------------------------------
+
+
+def registered_ids() -> list[str]:
+    """Return the ids in Gymnasium's registry whose requirements are installed."""
+    known_values.register()
+    register_atari()
+    return sorted(env_id for env_id, entry in gym.registry.items() if _is_usable(entry))
+
+
+def missing_package(env_id: str) -> str:
+    """Return a message that names the package that an env needs and that is not installed; '' if there is none."""
+    entry = gym.registry.get(env_id)
+    for module, command in _requirements(entry) if entry else ():
+        if find_spec(module) is None:
+            return f"{env_id} needs {module}, which is not installed: run {command}"
+    return ""
+
+
+def _is_usable(entry: RegisteredEnv) -> bool:
+    if not isinstance(entry.entry_point, str):
+        # Gymnasium registers functions for envs that it no longer has: they only raise.
+        return entry.entry_point is None or entry.entry_point.__module__ != "gymnasium.envs"
+    missing = any(find_spec(module) is None for module, _ in _requirements(entry))
+    return not missing and not entry.entry_point.startswith(_UNUSABLE)
+
+
+def _requirements(entry: RegisteredEnv) -> Iterator[tuple[str, str]]:
+    """Yield the modules that an env requires, each with the command that installs it."""
+    for start, requirement in _REQUIREMENTS.items():
+        if isinstance(entry.entry_point, str) and entry.entry_point.startswith(start):
+            yield requirement

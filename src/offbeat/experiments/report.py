@@ -1,0 +1,96 @@
+"""The report of an experiment: a table with one row per trial, as CSV and Markdown, and graphs of the returns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.files import replace_file
+from offbeat.experiments.results import Row, result_of, summary
+from offbeat.experiments.sessions import Session
+from offbeat.experiments.trials import spelled
+from offbeat.metrics.text import compact, figure
+from offbeat.plots.curves import plot_runs
+from offbeat.plots.runs import XAxis, runs_of
+
+_COMPACT = ("steps_to_target", "env_steps", "sps", "ups")
+"""Columns that the Markdown table shows in thousands and millions."""
+
+
+def row_of(sessions: Sequence[Session], failed: Collection[str], target: float | None) -> Row:
+    """Return the row of a trial.
+
+    Args:
+        sessions: Sessions of the trial.
+        failed: Names of the sessions that have failed.
+        target: Return to reach; None for no target.
+    """
+    trial = sessions[0].trial
+    results = [result for session in sessions if (result := result_of(session, target))]
+    return {
+        "trial": trial.name,
+        **{key: spelled(value) for key, value in trial.values.items()},
+        "env": trial.env,
+        "sessions": len(sessions),
+        "finished": sum(result.finished for result in results),
+        "failed": sum(session.name in failed for session in sessions),
+        **summary(results, with_target=target is not None),
+    }
+
+
+def write_table(rows: Sequence[Row], csv_file: Path, markdown_file: Path) -> None:
+    """Write the table to both files, each atomically."""
+    replace_file(csv_file, as_csv(rows).encode(), synced=False)
+    replace_file(markdown_file, as_markdown(rows).encode(), synced=False)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Return the table with all digits. Unknown values are empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return the table with rounded numbers."""
+    header = list(rows[0])
+    rule = ["---" if isinstance(rows[0][name], str) else "---:" for name in header]
+    body = [[_rounded(name, row[name]) for name in header] for row in rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rule, *body])
+
+
+def _rounded(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return compact(value) if name in _COMPACT else figure(value)
+    return str(value)
+
+
+# --- graphs -------------------------------------------------------------------------------------------------
+
+_AXES: tuple[XAxis, ...] = ("steps", "time")
+
+
+def plot_experiment(experiment: Path, trials: Sequence[Path], notify: Callable[[str], None]) -> None:
+    """Plot the returns of each trial and of all trials together, over env steps and over time.
+
+    Args:
+        experiment: Path of the experiment.
+        trials: Paths of its trials. Those without returns are skipped.
+        notify: Called with a message before each directory is plotted.
+    """
+    for folder in (*trials, experiment):
+        try:
+            runs = runs_of(folder)
+        except ConfigError:  # no returns yet
+            continue
+        notify(f"plotting {folder.name}")
+        for x in _AXES:
+            plot_runs(runs, x, out=folder / f"return-{x}.png")

@@ -1,0 +1,193 @@
+"""Analytic gradients of an actor-critic's loss in NumPy, for plain MLPs on a CPU: the results of autograd, faster.
+
+``tests/fastpath/test_actor_critic.py`` compares them with autograd. The derivatives, with A the advantage, M the rows,
+d the derivative of the mean loss:
+
+    policy gradient     d / d log pi = -A / M
+    categorical         d log pi(a) / d logits = onehot(a) - p          d H / d logits = -p (log p + H)
+    Gaussian            d log pi / d mean = z / sigma                   d log pi / d log sigma = z^2 - 1
+    value loss          d / d V = (V - target) / M
+
+A subclass may have another policy or value loss (``ppo.py``): its methods return the loss and the first or the last of
+these. The networks and distributions in between are the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offbeat.algorithms.base import LossResult, Minibatch
+from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.fastpath.mlp import F32, MLP, Layers
+
+Rows = Mapping[str, NDArray[Any]]
+"""A minibatch: name -> [M, ...]."""
+Owner = TypeVar("Owner", bound=OnPolicy[Any])
+
+
+class ActorCriticFastPath(Generic[Owner]):
+    """Reads values and writes gradients through views of the flat buffers, in place of `OnPolicy.loss` and autograd."""
+
+    def __init__(self, algorithm: Owner) -> None:
+        """Read and write the parameters of an algorithm for which `applies` is true."""
+        spec, parameters = algorithm.spec, algorithm.groups[GROUP].parameters
+        values: dict[str, F32] = parameters.layout.views(parameters.values.detach().numpy())
+        self.algorithm = algorithm
+        self._flat_gradients = parameters.gradients
+        gradients: dict[str, F32] = parameters.layout.views(parameters.gradients.numpy())
+        policy = spec.layer_names()
+        critic = [name.replace("policy", "critic") for name in policy]
+        self._policy_layers, self._policy_gradients = Layers.of(values, policy), Layers.of(gradients, policy)
+        self._critic_layers, self._critic_gradients = Layers.of(values, critic), Layers.of(gradients, critic)
+        self._policy = MLP(self._policy_layers.sizes, spec.activation)
+        self._critic = MLP(self._critic_layers.sizes, spec.activation)
+        self._head: _Head = _Categorical() if spec.action.kind == "discrete" else _Gaussian(values, gradients)
+
+    @staticmethod
+    def applies(algorithm: OnPolicy[Any]) -> bool:
+        """Whether the derivatives above are those of the settings, the policy and the device of an algorithm."""
+        config, spec = algorithm.config, algorithm.spec
+        box = spec.action.kind == "box" and spec.distribution == "gaussian"
+        simple = spec.plain and (box or (spec.action.kind == "discrete" and spec.mask is None))
+        on_cpu = algorithm.groups[GROUP].parameters.values.device.type == "cpu"
+        return simple and not config.shares_trunk(spec) and config.exploration == "entropy" and on_cpu
+
+    def values(self, observation: Tensor) -> Tensor:
+        """Return the critic's values, [M], of observations [M, inputs]."""
+        return torch.from_numpy(self._critic.forward(self._critic_layers, observation.numpy())[:, 0].copy())
+
+    def log_prob(self, observation: Tensor, action: Tensor) -> Tensor:
+        """Return the policy's log-probabilities, [M], of recorded actions [M, ...] at observations [M, inputs]."""
+        return torch.from_numpy(
+            self._head.log_prob(self._policy.forward(self._policy_layers, observation.numpy()), action.numpy())
+        )
+
+    def gradients(self, minibatch: Minibatch) -> LossResult:
+        """Write all gradients of the loss over a minibatch; return the loss, and the metrics to report."""
+        if minibatch["rows"] is not None:
+            return self._by_autograd(minibatch)
+        config = self.algorithm.config
+        rows = {name: tensor.numpy() for name, tensor in minibatch.items() if tensor is not None}
+        with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses what is not finite
+            (of_policy, metrics, outputs), entropy = self._write_policy(rows)
+            of_values = self._write_critic(rows)
+        loss = of_policy + config.value_coef * of_values - config.entropy_coef * entropy
+        losses = {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy}
+        return LossResult(loss, {**losses, **metrics}, outputs)
+
+    def _by_autograd(self, minibatch: Minibatch) -> LossResult:
+        """Do the same where the critic alone learns of some rows, for which the derivatives above do not hold."""
+        self._flat_gradients.zero_()
+        result = self.algorithm.loss(minibatch)
+        assert isinstance(result.loss, Tensor)
+        result.loss.backward()  # type: ignore[no-untyped-call]
+        return result._replace(loss=result.loss.detach())
+
+    def _write_policy(self, rows: Rows) -> tuple[LossResult, float]:
+        config = self.algorithm.config
+        log_prob = self._head.log_prob(self._policy.forward(self._policy_layers, rows["observation"]), rows["action"])
+        advantages = _normalized(rows["advantage"]) if config.normalize_advantages else rows["advantage"]
+        result, d_log_prob = self.policy_loss(log_prob, advantages, rows)
+        d_output, entropy = self._head.backward(d_log_prob, config.entropy_coef)
+        self._policy.backward(self._policy_layers, d_output, self._policy_gradients)
+        return result, entropy
+
+    def _write_critic(self, rows: Rows) -> float:
+        loss, d_values = self.value_loss(self._critic.forward(self._critic_layers, rows["observation"])[:, 0], rows)
+        d_output = d_values[:, None] * np.float32(self.algorithm.config.value_coef)
+        self._critic.backward(self._critic_layers, d_output, self._critic_gradients)
+        return loss
+
+    # --- the losses of the algorithm and their derivatives --------------------------------------------------
+
+    def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[LossResult, F32]:  # noqa: ARG002
+        """Return what `OnPolicy.policy_loss` does, and the derivative by log_prob, [M]."""
+        loss, derivative = policy_gradient_loss(log_prob, advantages)
+        return LossResult(loss, {}), derivative
+
+    def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
+        """Return what `OnPolicy.value_loss` does, and its derivative by the values, [M]."""
+        return squared_value_loss(values, rows["value_target"])
+
+
+def policy_gradient_loss(log_prob: F32, advantages: F32) -> tuple[float, F32]:
+    """Return the mean of ``-A log pi`` and its derivative by log_prob [M]."""
+    rows = len(log_prob)
+    return -float(advantages.dot(log_prob)) / rows, advantages * np.float32(-1 / rows)
+
+
+def squared_value_loss(values: F32, targets: F32) -> tuple[float, F32]:
+    """Return half the mean squared error and its derivative by the values [M]."""
+    rows = len(values)
+    error = values - targets
+    return 0.5 * float(error.dot(error)) / rows, error * np.float32(1 / rows)
+
+
+def _normalized(advantages: F32) -> F32:
+    centered = advantages - np.add.reduce(advantages) * np.float32(1 / len(advantages))
+    result: F32 = centered / (math.sqrt(centered.dot(centered) / len(centered)) + 1e-8)
+    return result
+
+
+class _Head(Protocol):
+    """From the policy network's output to log-probabilities, and back."""
+
+    def log_prob(self, output: F32, action: NDArray[Any]) -> F32: ...
+
+    def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
+        """Return d loss / d output, [M, P], and the mean entropy; `log_prob` was called before."""
+        ...
+
+
+class _Categorical:
+    """One categorical component. Works on [choices, M], as sums over few choices are quicker down the columns."""
+
+    def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
+        logits = np.ascontiguousarray(output.T)
+        logits -= logits.max(axis=0)
+        self._probs = np.exp(logits)
+        total = self._probs.sum(axis=0)
+        self._probs /= total
+        self._log_probs = logits - np.log(total)
+        self._chosen = (action.astype(np.intp, copy=False), np.arange(len(action)))
+        chosen: F32 = self._log_probs[self._chosen]
+        return chosen
+
+    def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
+        surprise = self._probs * self._log_probs
+        entropy = -surprise.sum(axis=0)
+        d = self._probs * -d_log_prob
+        d[self._chosen] += d_log_prob
+        if entropy_coef:
+            # d (-coef mean H) / d logits = coef / M * p (log p + H)
+            d += (surprise + self._probs * entropy) * np.float32(entropy_coef / len(entropy))
+        return np.ascontiguousarray(d.T), float(entropy.mean())
+
+
+class _Gaussian:
+    """A diagonal Gaussian whose log standard deviation is a parameter."""
+
+    def __init__(self, values: Mapping[str, F32], gradients: Mapping[str, F32]) -> None:
+        self._log_std, self._d_log_std = values["log_std"], gradients["log_std"]
+
+    def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
+        self._inverse_std = np.exp(-self._log_std)
+        self._z = (action.reshape(output.shape) - output) * self._inverse_std
+        self._squares = self._z * self._z
+        constant = self._log_std.sum() + np.float32(0.5 * math.log(2 * math.pi) * output.shape[1])
+        log_prob: F32 = self._squares.sum(axis=1) * np.float32(-0.5) - constant
+        return log_prob
+
+    def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
+        # The entropy is the sum of log sigma and a constant, whatever the mean.
+        np.matmul(d_log_prob, self._squares, out=self._d_log_std)
+        self._d_log_std -= d_log_prob.sum() + np.float32(entropy_coef)
+        entropy = float(self._log_std.sum()) + 0.5 * math.log(2 * math.pi * math.e) * len(self._log_std)
+        return self._z * self._inverse_std * d_log_prob[:, None], entropy

@@ -1,0 +1,15 @@
+"""Registers the fast paths of algorithms; not in the package itself, which actors import without torch."""
+
+from offbeat.algorithms.a2c import A2C
+from offbeat.algorithms.fast_paths import register
+from offbeat.algorithms.impala import IMPALA
+from offbeat.algorithms.ppo import PPO
+from offbeat.algorithms.sac import SAC
+from offbeat.fastpath.actor_critic import ActorCriticFastPath
+from offbeat.fastpath.ppo import PPOFastPath
+from offbeat.fastpath.sac import SACFastPath
+
+register(A2C, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
+register(IMPALA, ActorCriticFastPath, applies=ActorCriticFastPath.applies)
+register(PPO, PPOFastPath, applies=PPOFastPath.applies)
+register(SAC, SACFastPath, applies=SACFastPath.applies)

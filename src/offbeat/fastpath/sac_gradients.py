@@ -1,0 +1,327 @@
+"""Analytic gradients of SAC's losses for a box, on a CPU, shared by two threads: the results of autograd, faster.
+
+``tests/fastpath/test_sac_gradients.py`` compares them with autograd. With M the rows, alpha the temperature, u = mean +
+sigma noise, a = tanh(u), and d f the derivative of the mean loss by f:
+
+    log pi(a|s) = sum over dimensions of -noise^2 / 2 - log sigma - log(1 - a^2) - log(2 pi) / 2
+    log(1 - a^2) = 2 (log 2 - |u| - log(1 + exp(-2 |u|)))       which neither overflows nor cancels
+
+    critics      d Q_e = weight (Q_e - y) / M          the same as one critic alone would have: their losses add up
+    policy       d a = -1 / M d Q_e / d a              of the least critic e in that row
+                 d u = d a (1 - a^2) + alpha / M 2 a   as d log pi / d u = 2 a: the noise stays
+                 d mean = d u                          d log sigma = d u sigma noise - alpha / M, 0 where clipped
+
+**What is shared out, and how.** The critics are dealt out to the two threads, s' and s are sent through the policy by
+one thread each, and the way back through the policy is cut by halves of the rows, whose gradients are added at the end.
+A critic's weight gradients are sums over all rows, and all products are cheaper whole than in halves. A row of the
+policy's loss goes back through its least critic only, and only to the action: that spares half of those products.
+
+Threads take turns at Python's lock between two operators, and who finds it taken sleeps, for longer than most
+operators take. So what counts is to have few of them, and large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offbeat.algorithms.base import LossResult
+from offbeat.fastpath.kernels import fastest_kernels
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers
+from offbeat.fastpath.two_threads import Step, TwoThreadExecutor
+from offbeat.models.buffer_layout import BufferLayout
+from offbeat.models.flat import FlatParameters
+from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
+
+Rows = Mapping[str, F32]
+"""A minibatch: name -> [M, ...]."""
+THREADS = 2
+"""How many parts the work is cut into, however many threads there are."""
+
+
+class Networks(NamedTuple):
+    """All that is read."""
+
+    spec: PolicySpec
+    policy: Layers
+    critics: list[Layers]
+    ema: list[Layers]
+    kernels: Kernels
+
+
+class SACGradients:
+    """Reads values and writes gradients through views of the flat buffers."""
+
+    log_prob: Tensor
+    """[M]: log pi(a|s) of the actions that the last policy stage drew."""
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        policy: FlatParameters,
+        critics: FlatParameters,
+        ema: Tensor,
+        *,
+        temperature: Callable[[], float],
+        executor: TwoThreadExecutor,
+        weighted: bool = False,
+        draw_ahead: bool = True,
+        kernels: Kernels | None = None,
+    ) -> None:
+        """Read and write these parameters.
+
+        Args:
+            spec: of a tanh_gaussian policy.
+            policy: its parameters, named as in `published.parameter_shapes`.
+            critics: of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of layer i,
+                with the activation of the policy.
+            ema: their slow copies, one flat tensor of the same layout.
+            temperature: returns alpha.
+            executor: whose threads do the work.
+            weighted: whether minibatches have weights.
+            draw_ahead: whether each critic stage is followed by a policy stage on the same minibatch, the policy as it
+                is: its observations are then sent through the policy in the critic stage, where a thread has time.
+            kernels: the operators; None: the fastest ones here.
+        """
+        self._temperature, self._executor = temperature, executor
+        self._weighted, self._ahead = weighted, draw_ahead
+        self._networks = Networks(
+            spec,
+            _policy_layers(spec, policy.layout, policy.values.numpy()),
+            _critic_layers(critics.layout, critics.values.numpy()),
+            _critic_layers(critics.layout, ema.numpy()),
+            kernels or fastest_kernels(),
+        )
+        self._critic_gradients = _critic_layers(critics.layout, critics.gradients.numpy())
+        # The second half of the rows has its gradients apart, until they are added.
+        self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
+        self._policy_gradients = [_policy_layers(spec, policy.layout, flat) for flat in self._flat_gradients]
+        self._work = Work(self._networks, 1)
+        self._sent: Mapping[str, Tensor] | None = None
+
+    def errors(self) -> F32:
+        """Return the mean over the critics of |Q_e - y| in the last critic stage, [M]."""
+        errors = self._work.errors
+        result: F32 = np.add.reduce(np.abs(errors), axis=0) / np.float32(len(errors))
+        return result
+
+    def critic(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+        """Write all gradients of the sum over e of mean(weight (Q_e - y)^2 / 2), with y as in `soft_targets`.
+
+        Args:
+            minibatch: observation, next_observation [M, inputs], action, noise, next_noise [M, A], reward, discount
+                [M] and, if weighted, weight [M], all float32.
+        """
+        rows, work = self._take(minibatch), self._work
+        alpha = np.float32(self._temperature())
+        weight = rows["weight"] if self._weighted else work.ones
+        self._sent = None  # what was sent before is overwritten
+        self._executor.run(
+            (partial(work.draw_next, rows), partial(work.prepare, rows, ahead=self._ahead)),
+            _dealt(work.value_next),
+            _dealt(work.learn_critics, rows, weight, alpha, self._critic_gradients),
+        )
+        self._sent = minibatch if self._ahead else None
+        loss = sum(work.losses)
+        return LossResult(loss, {"critic_loss": loss, "q_mean": _mean(work.values)})
+
+    def policy(self, minibatch: Mapping[str, Tensor]) -> LossResult:
+        """Write all gradients of mean(alpha log pi(a|s) - min_e Q_e(s, a)); return also the mean of -log pi(a|s).
+
+        Where critics agree to the last bit, the first of them counts as the least.
+
+        Args:
+            minibatch: observation [M, inputs] and noise [M, A], float32.
+        """
+        rows, work = self._take(minibatch), self._work
+        alpha = np.float32(self._temperature())
+        work.draw(rows, ahead=self._sent is minibatch)
+        self._sent = None  # the policy is changed now
+        self._executor.run(
+            _dealt(work.value),
+            _dealt(work.differentiate_values),
+            _dealt(work.learn_policy, alpha, self._policy_gradients),
+        )
+        whole, second = self._flat_gradients
+        np.add(whole, second, out=whole)
+        self.log_prob = torch.from_numpy(work.drawn.log_prob)
+        log_prob = _mean(work.drawn.log_prob)
+        loss = float(alpha) * log_prob - _mean(work.values.min(axis=0))
+        return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob})
+
+    def _take(self, minibatch: Mapping[str, Tensor]) -> Rows:
+        """Return the minibatch as arrays, once there are buffers for it."""
+        rows: Rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
+        size = len(rows["observation"])
+        if size != self._work.size:
+            self._work = Work(self._networks, size)
+        return rows
+
+
+def _dealt(part: Callable[..., None], *arguments: Any) -> Step:
+    """Return the step in which each thread does its part, by its number."""
+    return partial(part, 0, *arguments), partial(part, 1, *arguments)
+
+
+class Work:
+    """The parts of the work on M rows, and what they leave for one another. Buffers are made once: large ones cost
+    page faults whenever they are new.
+    """
+
+    def __init__(self, networks: Networks, size: int) -> None:
+        """Make buffers for so many rows."""
+        self.size = size
+        self._networks = networks
+        ensemble, inputs = len(networks.critics), networks.critics[0].sizes[0]
+        self._next_policy, self._policy = (self._mlp(networks.policy) for _ in range(2))
+        self._joined, self._joined_next, self._joined_drawn = (np.zeros((size, inputs), np.float32) for _ in range(3))
+        self.values, self._next_values, self.errors = (np.zeros((ensemble, size), np.float32) for _ in range(3))
+        self.losses = [0.0] * ensemble
+        self._critics = [self._mlp(networks.critics[0]) for _ in networks.critics]
+        self._d_action = np.zeros((size, networks.spec.action_size), np.float32)
+        self.ones = np.ones(size, np.float32)
+        middle = (size + 1) // 2
+        self._halves = slice(0, middle), slice(middle, size)
+
+    def _mlp(self, layers: Layers) -> MLP:
+        return MLP(layers.sizes, self._networks.spec.activation, self._networks.kernels, rows=self.size)
+
+    def _turn(self, thread: int) -> range:
+        """Return the critics that are this thread's."""
+        return range(thread, len(self._networks.critics), THREADS)
+
+    # --- critics --------------------------------------------------------------------------------------------
+
+    def draw_next(self, rows: Rows) -> None:
+        """Draw a' for s'."""
+        with _unheeding():
+            output = self._next_policy.forward(self._networks.policy, rows["next_observation"])
+            self._drawn_next = Draw(output, rows["next_noise"])
+        _join(rows["next_observation"], self._drawn_next.action, out=self._joined_next)
+
+    def prepare(self, rows: Rows, *, ahead: bool) -> None:
+        """Join (s, a) as recorded; and send s through the policy, if that is to be done ahead."""
+        _join(rows["observation"], rows["action"], out=self._joined)
+        if ahead:
+            self._send(rows)
+
+    def _send(self, rows: Rows) -> None:
+        with _unheeding():
+            self._output = self._policy.forward(self._networks.policy, rows["observation"])
+
+    def draw(self, rows: Rows, *, ahead: bool) -> None:
+        """Draw a for s; `ahead` as it was in `prepare`."""
+        if not ahead:
+            self._send(rows)
+        with _unheeding():
+            self.drawn = Draw(self._output, rows["noise"])
+        _join(rows["observation"], self.drawn.action, out=self._joined_drawn)
+
+    def value_next(self, thread: int) -> None:
+        """Value (s', a') by the slow copies."""
+        with _unheeding():
+            for e in self._turn(thread):
+                self._next_values[e] = self._critics[e].forward(self._networks.ema[e], self._joined_next)[:, 0]
+
+    def learn_critics(self, thread: int, rows: Rows, weight: F32, alpha: np.float32, gradients: list[Layers]) -> None:
+        """Write the gradients of this thread's critics."""
+        with _unheeding():
+            # y is cheaper to compute in each thread than to wait for.
+            soft = self._next_values.min(axis=0) - alpha * self._drawn_next.log_prob
+            targets = rows["reward"] + rows["discount"] * soft
+            weight = weight * np.float32(1 / self.size)
+            for e in self._turn(thread):
+                layers, errors = self._networks.critics[e], self.errors[e]
+                self.values[e] = self._critics[e].forward(layers, self._joined)[:, 0]
+                np.subtract(self.values[e], targets, out=errors)
+                d = weight * errors
+                self.losses[e] = 0.5 * float(d.dot(errors))
+                self._critics[e].backward(layers, d[:, None], gradients[e])
+
+    # --- policy ---------------------------------------------------------------------------------------------
+
+    def value(self, thread: int) -> None:
+        """Value (s, a) as drawn."""
+        with _unheeding():
+            for e in self._turn(thread):
+                self.values[e] = self._critics[e].forward(self._networks.critics[e], self._joined_drawn)[:, 0]
+
+    def differentiate_values(self, thread: int) -> None:
+        """Write the derivative by a of -min_e Q_e / M, in the rows in which this thread's critics are the least."""
+        least = self.values.argmin(axis=0)
+        actions = slice(self._networks.spec.inputs, None)
+        with _unheeding():
+            for e in self._turn(thread):
+                rows = np.flatnonzero(least == e)
+                d = np.full((len(rows), 1), -1 / self.size, np.float32)
+                layers = self._networks.critics[e]
+                self._d_action[rows] = self._critics[e].input_gradient(layers, d, rows, actions)
+
+    def learn_policy(self, thread: int, alpha: np.float32, gradients: list[Layers]) -> None:
+        """Write the policy's gradients from this thread's half of the rows."""
+        half = self._halves[thread]
+        with _unheeding():
+            d = self.drawn.gradient(self._d_action, alpha * np.float32(1 / self.size), half)
+            self._policy.backward(self._networks.policy, d, gradients[thread], half)
+
+
+class Draw:
+    """Actions a = tanh(u), u = mean + sigma noise, from the policy's output [M, 2 A]: mean, then log sigma."""
+
+    def __init__(self, output: F32, noise: F32) -> None:
+        size = noise.shape[1]
+        mean, unclipped = output[:, :size], output[:, size:]
+        log_std = np.minimum(np.maximum(unclipped, LOG_STD_RANGE[0]), LOG_STD_RANGE[1])
+        self._inside = unclipped == log_std
+        self._step = np.exp(log_std) * noise
+        u = mean + self._step
+        self.action: F32 = np.tanh(u)
+        """[M, A]."""
+        size_of_u = np.abs(u)
+        terms = 2 * (size_of_u + np.log1p(np.exp(-2 * size_of_u))) - log_std - 0.5 * noise * noise
+        self.log_prob: F32 = terms @ np.ones(size, np.float32)
+        """[M]: log pi(a|s)."""
+        self.log_prob -= np.float32(size * (0.5 * math.log(2 * math.pi) + 2 * math.log(2)))
+
+    def gradient(self, d_action: F32, d_log_prob: np.float32, rows: slice) -> F32:
+        """Return d loss / d output in some rows, [m, 2 A], for d loss / d a, [M, A], and d loss / d log pi, for all."""
+        action = self.action[rows]
+        d_u = d_action[rows] * (1 - action * action) + (2 * d_log_prob) * action
+        d_log_std = (d_u * self._step[rows] - d_log_prob) * self._inside[rows]
+        return np.concatenate((d_u, d_log_std), axis=1)
+
+
+def _policy_layers(spec: PolicySpec, layout: BufferLayout, flat: F32) -> Layers:
+    return Layers.of(layout.views(flat), spec.layer_names())
+
+
+def _critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
+    """Return each critic's layers."""
+    views: dict[str, F32] = layout.views(flat)
+    depth = len(views) // 2
+    return [
+        Layers([views[f"weights.{i}"][e] for i in range(depth)], [views[f"biases.{i}"][e] for i in range(depth)])
+        for e in range(len(views["biases.0"]))
+    ]
+
+
+def _join(observation: F32, action: F32, out: F32) -> None:
+    """Write both side by side."""
+    inputs = observation.shape[1]
+    out[:, :inputs] = observation
+    out[:, inputs:] = action
+
+
+def _unheeding() -> np.errstate:
+    """Let numbers overflow: the learner refuses what is not finite. NumPy asks each thread anew."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+def _mean(x: F32) -> float:
+    return float(np.add.reduce(x, axis=None)) / x.size

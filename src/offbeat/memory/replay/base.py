@@ -1,0 +1,313 @@
+"""What all replays share: the window of tickets that can be sampled, sampling from it, and checkpoints.
+
+Actors write into rings (`rings.py`), and the learner takes in their tickets in order. `Replay` (`transitions.py`)
+samples single rows, `SequenceReplay` (`sequences.py`) samples successive rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.errors import ConfigError, RunFailed
+from offbeat.core.types import Array, Tree
+from offbeat.memory.replay.priorities import CellSampler, Exponents, Priorities, UniformSampler
+from offbeat.memory.replay.rings import Rings, RingShape, ring_ranges
+
+I64 = NDArray[np.int64]
+
+_NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version", "info"})
+
+
+class Samples(NamedTuple):
+    """The samples of one update. The arrays stay valid until the second next call of `sample`."""
+
+    arrays: Tree
+    """name -> [M, ...]:
+
+    - each leaf of the observation (with its stack of frames), and as next/<leaf> the one after the last step;
+    - action, and the fields that the algorithm recorded;
+    - reward: discounted sum over the n steps; discount: factor of the next value, 0 after a termination;
+    - with priorities weight.
+
+    `SequenceReplay.sample` lists those of sequences."""
+    cells: I64
+    """Index of each sample, [M]: a row, or a column of a ticket."""
+    tickets: I64
+    """Ticket of each sample, [M]."""
+    acted_at: I64
+    """Number of updates that the weights which acted each sample had, [M]. The sample's age is counted from there."""
+
+
+class TicketWindow:
+    """The tickets that have been taken in and can be sampled, and the slots of the rings that they are in."""
+
+    def __init__(self, shape: RingShape, skipped: int) -> None:
+        """Start empty, at ticket 0.
+
+        Args:
+            shape: Shape of the rings.
+            skipped: Number of tickets at the start of the window that samples may read but that are not sampled.
+        """
+        self._shape, self._skipped = shape, skipped
+        slots = shape.actors * shape.slots_per_ring
+        self.tickets, self.acted_at = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+        """[slots]: the ticket that was last taken in from each slot, and the number of updates that its weights had."""
+        self.origin = self.taken_in = 0
+        """Tickets origin .. taken_in - 1 have been taken in."""
+
+    def reset(self, origin: int, taken_in: int, acted_at: I64 | int = 0) -> None:
+        """Set the tickets that have been taken in. `acted_at` is that of the tickets in the window."""
+        self.origin, self.taken_in = origin, taken_in
+        slots = self.slots
+        self.tickets[slots], self.acted_at[slots] = self.readable, acted_at
+
+    def append(self, ticket: int, acted_at: int) -> int | None:
+        """Take in the next ticket; return the ticket that can no longer be sampled, None if there is none.
+
+        Raises:
+            ValueError: `ticket` is not the next one.
+        """
+        if ticket != self.taken_in:
+            raise ValueError(f"ticket {ticket} is taken in, but {self.taken_in} is the next one")
+        oldest = self.sampled.start
+        self.taken_in += 1
+        slot = self.slot(ticket)
+        self.tickets[slot], self.acted_at[slot] = ticket, acted_at
+        return oldest if self.sampled.start > oldest else None
+
+    @property
+    def readable(self) -> range:
+        """The tickets whose rows samples may read."""
+        return self._shape.window(self.taken_in, self.origin)
+
+    @property
+    def sampled(self) -> range:
+        """The tickets that are sampled."""
+        readable = self.readable
+        return range(readable.start + self._skipped, readable.stop)
+
+    @property
+    def slots(self) -> I64:
+        """The slots of the readable tickets, oldest first."""
+        readable = self.readable
+        return np.arange(readable.start, readable.stop) % len(self.tickets)
+
+    def slot(self, ticket: int) -> int:
+        """Return the slot of a ticket."""
+        return ticket % len(self.tickets)
+
+    def slot_ranges(self, tickets: range) -> list[range]:
+        """Return the slots of successive tickets as at most two ranges, oldest first."""
+        size = len(self.tickets)
+        return ring_ranges(tickets.start % size, len(tickets), size)
+
+
+class AnyReplay(ABC):
+    """Takes in tickets in order, samples from the window of the newest ones, and saves its state."""
+
+    def __init__(self, rings: Rings, *, cells: int, skipped: int, priorities: Exponents | None) -> None:
+        """Start empty, at ticket 0.
+
+        Args:
+            rings: Rings that the actors write.
+            cells: Maximum number of samples per ticket: its rows, or its columns.
+            skipped: Number of tickets at the start of the window that are not sampled.
+            priorities: Exponents of prioritized sampling; None samples uniformly.
+        """
+        self._rings, self._shape, self._exponents = rings, rings.shape, priorities
+        self._cells = cells
+        self.leaves, self.prioritized = rings.leaves, priorities is not None
+        self._checkpoint_fields = checkpoint_fields(rings)
+        steps = (field.name for field in rings.fields if field.per == "step" and field.name in self._checkpoint_fields)
+        self._flat = {name: rings.flat(name) for name in steps}
+        self._window = TicketWindow(rings.shape, skipped)
+        self._tickets, self._acted_at = self._window.tickets, self._window.acted_at
+        self.reset(0)
+
+    def reset(self, origin: int) -> None:
+        """Empty the replay; `origin` is the next ticket. A run whose replay was not saved is resumed so."""
+        self._window.reset(origin, origin)
+        self.valid = 0
+        """Number of transitions that can be sampled."""
+        self._priorities = Priorities(self._exponents, len(self._tickets) * self._cells) if self._exponents else None
+        self._sampler: CellSampler = self._priorities or UniformSampler(self._shape.tickets * self._cells)
+
+    @property
+    def window(self) -> range:
+        """The tickets whose rows samples may read."""
+        return self._window.readable
+
+    @property
+    def origin(self) -> int:
+        """The first ticket that was taken in since `reset`."""
+        return self._window.origin
+
+    @property
+    def taken_in(self) -> int:
+        """The next ticket: tickets origin .. taken_in - 1 have been taken in."""
+        return self._window.taken_in
+
+    @property
+    @abstractmethod
+    def transitions(self) -> float:
+        """Number of transitions in a sample; of sequences, the mean number."""
+
+    def ticket(self, ticket: int) -> Tree:
+        """Return the arrays of a committed ticket: views [T, N, ...] (per step) or [N, ...] (per unroll)."""
+        return self._rings.ticket(ticket)
+
+    def take_in(self, ticket: int, acted_at: int) -> None:
+        """Make a committed ticket available for sampling. If the window is full, its oldest ticket leaves it.
+
+        Args:
+            ticket: The next ticket.
+            acted_at: Number of updates that the weights which acted it had.
+
+        Raises:
+            ValueError: `ticket` is not the next one.
+        """
+        removed = self._window.append(ticket, acted_at)
+        if removed is not None:
+            valid = self._rings.valid(removed)
+            self._sampler.leave(self._window.slot(removed) * self._cells, self._can_be_sampled(valid))
+            self.valid -= int(np.count_nonzero(valid))
+        if ticket in self._window.sampled:
+            valid = self._rings.valid(ticket)
+            self._sampler.enter(self._window.slot(ticket) * self._cells, self._can_be_sampled(valid))
+            self.valid += int(np.count_nonzero(valid))
+
+    @abstractmethod
+    def _can_be_sampled(self, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which cells of whole tickets can be sampled; `valid` marks the rows that are transitions."""
+
+    @abstractmethod
+    def sample(self, random: np.random.Generator) -> Samples:
+        """Sample from the window with replacement, uniformly or by priorities.
+
+        Raises:
+            RunFailed: the window has no transition.
+        """
+
+    def _sample_cells(self, random: np.random.Generator, cells: I64) -> None:
+        """Fill `cells` with sampled cells."""
+        if not self.valid:
+            sampled = self._window.sampled
+            raise RunFailed(
+                f"tickets {sampled.start} to {sampled.stop - 1}, which can be sampled, have no transition: all "
+                "their rows are reset rows or without a decision. Pass a larger capacity"
+            )
+        self._sampler.draw(random, cells)
+
+    def update_priorities(self, samples: Samples, errors: Array) -> None:
+        """Set the priorities of samples from their errors [M]. Samples that have left the window are ignored.
+
+        Raises:
+            ValueError: an error is not finite, or sampling is uniform.
+        """
+        if self._priorities is None:
+            raise ValueError("sampling is uniform: there are no priorities")
+        present = samples.tickets >= self._window.sampled.start
+        self._priorities.update(samples.cells[present], errors[present])
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs in addition to `arrays`."""
+        window = self._window
+        state = {"origin": window.origin, "taken_in": window.taken_in, "born": window.acted_at[window.slots]}
+        return state | ({"highest_priority": self._priorities.highest} if self._priorities else {})
+
+    def arrays(self) -> Tree:
+        """Return contiguous views of the rows of the window, of earlier rows that its frame stacks need, and of
+        priorities.
+        """
+        window = self.window
+        needed = range(max(self.origin, window.start - self._shape.leading), window.stop)
+        return self._rings.contiguous_views(needed, self._checkpoint_fields) | self._priority_views()
+
+    def _priority_views(self) -> Tree:
+        if self._priorities is None:
+            return {}
+        ranges, cells = enumerate(self._window.slot_ranges(self.window)), self._cells
+        return {
+            f"priorities/{number}": self._priorities.view(range(slots.start * cells, slots.stop * cells))
+            for number, slots in ranges
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore `state()`. Call `load` next, or `reset` if the rows were not saved.
+
+        Raises:
+            ConfigError: the state is of a replay of another shape.
+        """
+        origin, taken_in = int(state["origin"]), int(state["taken_in"])
+        self.reset(origin)
+        tickets = len(self._shape.window(taken_in, origin))
+        if tickets != len(state["born"]) or (self._priorities is None) != ("highest_priority" not in state):
+            raise _other_layout()
+        self._window.reset(origin, taken_in, state["born"])
+        if self._priorities:
+            self._priorities.highest = float(state["highest_priority"])
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Restore `arrays()`, after `restore`.
+
+        Raises:
+            ConfigError: the arrays are of a replay of another shape, or of other fields.
+        """
+        views = self.arrays()
+        kinds = [{name: (part.shape, part.dtype) for name, part in tree.items()} for tree in (views, arrays)]
+        if kinds[0] != kinds[1]:
+            raise _other_layout()
+        for name, view in views.items():
+            view[...] = arrays[name]
+        self._enter_window(self._priority_views())
+
+    def attach(self, priorities: Mapping[str, Array]) -> None:
+        """Use the rows that are in the rings, after `restore`; `priorities` are those of `arrays()`."""
+        for name, view in self._priority_views().items():
+            view[...] = priorities[name]
+        self._enter_window(priorities)
+
+    def recover(self, origin: int, taken_in: int, acted_at: int) -> None:
+        """Use the rows that are in the rings, after the learner that took them in has died.
+
+        All rows get the highest priority and the same `acted_at`.
+
+        Args:
+            origin: First ticket that had been taken in.
+            taken_in: The next ticket.
+            acted_at: Number of updates that is assumed for the weights that acted the rows.
+        """
+        self.reset(origin)
+        self._window.reset(origin, taken_in, acted_at)
+        self._enter_window({})
+
+    def _enter_window(self, priorities: Mapping[str, Array]) -> None:
+        """Make the whole window available for sampling; `priorities`, if any, have just been written."""
+        rows, flags = self._shape.ticket_rows, self._rings.valid_cells()
+        rebuilt = self._priorities is not None and bool(priorities)
+        for slots in self._window.slot_ranges(self._window.sampled):
+            valid = flags[slots.start * rows : slots.stop * rows]
+            self.valid += int(np.count_nonzero(valid))
+            if not rebuilt:
+                self._sampler.enter(slots.start * self._cells, self._can_be_sampled(valid))
+        if self._priorities and rebuilt:
+            self._priorities.rebuild()
+
+
+def checkpoint_fields(rings: Rings) -> list[str]:
+    """Return the names of the fields that a checkpoint contains."""
+    return [field.name for field in rings.fields if field.name not in _NOT_SAMPLED]
+
+
+def _other_layout() -> ConfigError:
+    return ConfigError(
+        "the replay in this checkpoint has another layout: resume with the same actors, envs_per_actor, "
+        "chunk_length, capacity, max_ahead and prioritized"
+    )

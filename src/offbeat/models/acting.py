@@ -1,0 +1,148 @@
+"""Policies that act: on a plain MLP in NumPy, for small networks several times faster than torch; else in torch.
+
+The NumPy network is a fast path (`offbeat.fastpath.acting`). Where that folder is missing, all policies act in torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.types import Acted, Array, Tree
+from offbeat.models import actions, sampling
+from offbeat.models.inputs import flatten, normalized
+from offbeat.models.published import published_layout
+from offbeat.models.spec import PolicySpec
+
+F32 = NDArray[np.float32]
+FAST_PATH = "offbeat.fastpath.acting"
+"""The module of the NumPy network, `NumpyNetwork`."""
+
+
+class ActingNetwork(Protocol):
+    """The network of a policy. It reads its parameters from the published vector, through views."""
+
+    def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
+        """Return [N, outputs], which the next call may overwrite; with a core, advance `state`.
+
+        Args:
+            vector: [N, inputs], the leaves without an encoder, normalised and joined.
+            observation: all leaves, [N, *shape].
+            state: of the core, [N, state_size].
+        """
+        ...
+
+
+Renew = Callable[[F32], None]
+"""Writes the newest weights into a vector, as `published_layout` lays them out."""
+MakeNetwork = Callable[[PolicySpec, F32], ActingNetwork]
+"""Returns the network that reads its parameters from a published vector."""
+
+
+def make_policy(spec: PolicySpec) -> ActingPolicy:
+    """Return a policy with all weights zero."""
+    make = _numpy_network() if spec.plain else None
+    if make is None:
+        from offbeat.models.torch_acting import TorchNetwork  # here: actors on plain MLPs need no torch
+
+        make = TorchNetwork
+    return ActingPolicy(spec, make)
+
+
+@cache
+def _numpy_network() -> MakeNetwork | None:
+    """Return what makes the network of plain MLPs in NumPy; None without the folder of fast paths."""
+    try:
+        module: Any = import_module(FAST_PATH)
+    except ModuleNotFoundError as error:
+        if error.name not in (FAST_PATH, FAST_PATH.rpartition(".")[0]):
+            raise
+        return None
+    make: MakeNetwork = module.NumpyNetwork
+    return make
+
+
+class ActingPolicy:
+    """A network, and all that is done around it: inputs, sampling, masks and bounds.
+
+    Loading new weights is one copy, as the network reads the published vector through views.
+    """
+
+    def __init__(self, spec: PolicySpec, make_network: MakeNetwork) -> None:
+        self.spec, self.state_size = spec, spec.state_size
+        self.to_env = actions.ToEnv(spec)
+        self._vectors, self._mask = spec.vectors, spec.mask
+        layout = published_layout(spec)
+        self.vector = np.zeros(layout.size, np.float32)
+        """What `load` writes."""
+        self._arrays: dict[str, F32] = layout.views(self.vector)
+        self._uniform = self._arrays.get("uniform")
+        self.network = make_network(spec, self.vector)
+
+    def load(self, vector: F32) -> None:
+        self.vector[:] = vector
+
+    def forward(self, observation: Mapping[str, Array], state: F32 | None = None) -> F32:
+        """Return [N, outputs], which the next call may overwrite; with a core, advance `state`."""
+        return self.network.forward(self._vector_of(observation), observation, state)
+
+    def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
+        """Sample an action for each column and record its log-probability, where the spec says so."""
+        if self._uniform is not None and self._uniform[0]:
+            if self.state_size:
+                self.forward(observation, state)  # what is seen now is remembered when it chooses
+            columns = len(observation[self.spec.observation[0].name])
+            return Acted(sampling.uniform(self.spec, columns, random, self._allowed(observation)), {})
+        parameters = self.parameters(observation, state)
+        if self.spec.distribution == "epsilon_greedy":
+            epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
+            return Acted(sampling.sample_epsilon_greedy(self.spec, parameters, epsilon, random, allowed), {})
+        if not self.spec.records_log_prob:
+            return Acted(sampling.sample_unrecorded(self.spec, parameters, random), {})
+        action, log_prob = sampling.sample(self.spec, parameters, self._arrays.get("log_std"), random)
+        return Acted(action, {"behavior_log_prob": log_prob})
+
+    def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
+        """Return the most likely action for each column."""
+        return actions.greedy(self.spec, self.parameters(observation, state))
+
+    def parameters(self, observation: Tree, state: F32 | None = None) -> F32:
+        """Return what `forward` does, with the logits of what is not allowed put down, if there is a mask."""
+        parameters, allowed = self.forward(observation, state), self._allowed(observation)
+        return parameters if allowed is None else sampling.masked(parameters, allowed)
+
+    def _allowed(self, observation: Tree) -> NDArray[np.bool_] | None:
+        return None if self._mask is None else observation[self._mask]
+
+    def _vector_of(self, observation: Mapping[str, Array]) -> F32:
+        """Return the leaves that no encoder sees, normalised and joined, [N, inputs]."""
+        if not self._vectors:
+            return np.zeros((len(observation[self.spec.observation[0].name]), 0), np.float32)
+        x = flatten(self._vectors, observation)
+        if not self.spec.normalize:
+            return x
+        return normalized(x, self._arrays["observation_mean"], self._arrays["observation_scale"])
+
+
+class LivePolicy:
+    """A policy that takes the newest weights for each decision, which others change while it acts."""
+
+    def __init__(self, policy: ActingPolicy, renew: Renew) -> None:
+        self._policy, self._renew = policy, renew
+        self.state_size, self.to_env = policy.state_size, policy.to_env
+
+    def load(self, vector: F32) -> None:
+        self._policy.load(vector)
+
+    def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
+        self._renew(self._policy.vector)
+        return self._policy.act(observation, random, state)
+
+    def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
+        self._renew(self._policy.vector)
+        return self._policy.greedy(observation, state)

@@ -1,0 +1,45 @@
+"""The network of a policy that acts in torch, whatever its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from offbeat.core.types import Array
+from offbeat.models.buffer_layout import BufferLayout
+from offbeat.models.dense import Unfilled
+from offbeat.models.policy_network import PolicyNetwork, Remembered
+from offbeat.models.published import parameter_shapes
+from offbeat.models.spec import PolicySpec
+
+F32 = NDArray[np.float32]
+
+
+class TorchNetwork:
+    """`acting.ActingNetwork`."""
+
+    def __init__(self, spec: PolicySpec, vector: F32) -> None:
+        """Read the parameters from a published vector, through views."""
+        self._spec = spec
+        self.module = PolicyNetwork(spec, Unfilled(), head_gain=1.0).requires_grad_(False)
+        views = BufferLayout.of(parameter_shapes(spec)).views(torch.from_numpy(vector))
+        self.module.load_state_dict(views, assign=True)
+
+    @torch.inference_mode()
+    def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
+        encoded = {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in self._spec.encoded}
+        parameters, after = self.module.moved_on(torch.from_numpy(vector), encoded, self._remembered(state))
+        if state is not None and after is not None:
+            state[...] = after.numpy()
+        return parameters.numpy()
+
+    def _remembered(self, state: F32 | None) -> Remembered | None:
+        """Return what the core goes on from: one row, which ends nothing."""
+        if not self._spec.recurrent:
+            return None
+        if state is None:
+            raise ValueError("a policy with a recurrent core needs the state of each column: pass zeros at first")
+        return Remembered(torch.from_numpy(state), torch.zeros(1, len(state), dtype=torch.bool))

@@ -1,0 +1,177 @@
+"""The checkpoints of one run: which exist, which are kept, and what the links `latest` and `best` point to.
+
+A checkpoint is written to a temporary directory, synced and renamed. Each save has its own directory: a second one at
+the same env step is step-000000100352-2. So a link always points to a complete checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.files import sync
+from offbeat.run_directory.checkpoint import MANIFEST, MANIFEST_WITHOUT_REPLAY, REPLAY, STATE, Checkpoint, write
+
+_TEMPORARY = ".writing-"
+_STEP = "step-"
+_NAME = re.compile(r"step-(\d+)(?:-(\d+))?")
+"""Env steps, and the number of the save at this env step, unless it is the first."""
+
+
+class CheckpointStore:
+    """The checkpoints in one directory.
+
+    Args:
+        directory: Path of the directory; it is created by the first save.
+        max_full: Number of full checkpoints to keep.
+    """
+
+    def __init__(self, directory: Path, max_full: int) -> None:
+        self._directory = directory
+        self._max_full = max_full
+        self._last: tuple[tuple[int, dict[str, Any]], Path] | None = None
+        """Env steps and policy of the last save, and its path."""
+
+    def path(self, name: str) -> Path:
+        """Return the path of `latest`, `best` or `step-<12 digits>` (the newest save of that env step).
+
+        Raises:
+            ConfigError: there is no such checkpoint.
+        """
+        found = self._of_step(name) if name.startswith(_STEP) else []
+        path = found[-1] if found else self._directory / name
+        if not path.is_dir():
+            known = sorted(p.name for p in self._directory.glob("*") if not p.name.startswith("."))
+            raise ConfigError(
+                f"{self._directory.parent} has no checkpoint {name!r}; it has {', '.join(known) or 'none'}: "
+                "pass one of these with --checkpoint, or train first"
+            )
+        return path
+
+    def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
+        """Write a checkpoint atomically, and link `names` (latest, best) to it, in this order.
+
+        If the last checkpoint has the same env steps and policy, weights alone are not written again: `names` are
+        linked to that one. When `latest` has a replay, the replays of all other checkpoints are deleted.
+
+        Raises:
+            OSError: it could not be written; the existing checkpoints are unchanged.
+        """
+        if self._last and checkpoint.state is None and self._last[0] == (env_steps, checkpoint.policy):
+            final = self._last[1]
+        else:
+            final = self._write(env_steps, checkpoint)
+            self._last = ((env_steps, checkpoint.policy), final)
+        for name in names:
+            self._link(name, final)
+        sync(self._directory)
+        self._prune()
+        return final
+
+    def _write(self, env_steps: int, checkpoint: Checkpoint) -> Path:
+        if not self._directory.is_dir():
+            self._directory.mkdir()
+            sync(self._directory.parent)
+        name = f"{_STEP}{env_steps:012d}"
+        before = self._of_step(name)
+        final = self._directory / (f"{name}-{_order(before[-1])[1] + 1}" if before else name)
+        temporary = self._directory / f"{_TEMPORARY}{final.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            write(temporary, checkpoint)
+            temporary.rename(final)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        sync(self._directory)
+        return final
+
+    def _link(self, name: str, target: Path) -> None:
+        """Link `name` to `target`, atomically."""
+        temporary = self._directory / f"{_TEMPORARY}{name}"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target.name)
+        temporary.replace(self._directory / name)
+
+    def full(self) -> list[str]:
+        """Return the names of the full checkpoints, from which a run can be resumed, oldest first."""
+        return [path.name for path in self._steps() if (path / STATE).exists()]
+
+    def drop_beyond(self, env_steps: int) -> None:
+        """Delete checkpoints of more env steps, except the best: a resume from `env_steps` makes new ones.
+
+        Errors are ignored: a file that cannot be deleted only takes space.
+        """
+        best = (self._directory / "best").resolve().name
+        for path in [p for p in self._steps() if _order(p)[0] > env_steps and p.name != best]:
+            with suppress(OSError):
+                self._delete(path)
+        with suppress(OSError):
+            for link in self._directory.iterdir():
+                if link.is_symlink() and not link.exists():
+                    link.unlink()
+
+    def _steps(self) -> list[Path]:
+        """Return all checkpoints, oldest first."""
+        found = (path for path in self._directory.glob(f"{_STEP}*") if _NAME.fullmatch(path.name))
+        return sorted(found, key=_order)
+
+    def _of_step(self, name: str) -> list[Path]:
+        """Return the checkpoints of one env step, oldest first."""
+        return [path for path in self._steps() if path.name == name or path.name.startswith(f"{name}-")]
+
+    def _prune(self) -> None:
+        """Delete temporary files of a killed run, and all checkpoints but the linked and the newest full ones.
+
+        Errors are ignored: a file that cannot be deleted only takes space, and the next save tries again.
+        """
+        for path in self._directory.glob(f"{_TEMPORARY}*"):
+            with suppress(OSError):
+                path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        latest = (self._directory / "latest").resolve().name
+        if (self._directory / latest / REPLAY).exists():
+            for replay in self._directory.glob(f"{_STEP}*/{REPLAY}"):
+                with suppress(OSError):
+                    if replay.parent.name != latest:
+                        _drop_replay(replay)
+        linked = {path.resolve().name for path in self._directory.iterdir() if path.is_symlink()}
+        needed = {*self._newest(latest), *linked}
+        for path in [p for p in self._steps() if p.name not in needed]:
+            with suppress(OSError):
+                self._delete(path)
+
+    def _newest(self, latest: str) -> list[str]:
+        """Return the full checkpoints to keep: one per env step, none newer than `latest`."""
+        last = _order(Path(latest)) if _NAME.fullmatch(latest) else None
+        full = [(_order(Path(name)), name) for name in self.full()]
+        of_step = {order[0]: name for order, name in full if last is None or order <= last}
+        return list(of_step.values())[-self._max_full :]
+
+    def _delete(self, path: Path) -> None:
+        """Delete a checkpoint. It is renamed first, so that a partly deleted one is never found."""
+        doomed = self._directory / f"{_TEMPORARY}{path.name}"
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def _order(path: Path) -> tuple[int, int]:
+    """Return the env steps of a checkpoint, and the number of its save at that env step, counted from 1."""
+    found = _NAME.fullmatch(path.name)
+    assert found, path
+    return int(found[1]), int(found[2] or 1)
+
+
+def _drop_replay(replay: Path) -> None:
+    """Delete a checkpoint's replay. If this is interrupted, the manifest still lists only files that exist.
+
+    The manifest without the replay was written with the checkpoint, because a full disk has no space for a new file.
+    """
+    without = replay.with_name(MANIFEST_WITHOUT_REPLAY)
+    if without.exists():  # otherwise an earlier call was interrupted after the next line
+        without.replace(replay.with_name(MANIFEST))
+    sync(replay.parent)
+    replay.unlink()

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference.models import policy_spec
+from tests.reference.update_rows import ALGORITHMS, perturb, random_minibatch
+
+from offbeat.algorithms.a2c import A2CConfig
+from offbeat.algorithms.impala import IMPALAConfig
+from offbeat.algorithms.on_policy import GROUP, OnPolicy
+from offbeat.algorithms.on_policy_config import OnPolicyConfig
+from offbeat.algorithms.ppo import PPOConfig
+from offbeat.fastpath.actor_critic import ActorCriticFastPath
+from offbeat.models.spec import PolicySpec
+
+shared: dict[str, st.SearchStrategy[Any]] = {
+    "value_coef": st.sampled_from([0.0, 0.5, 2.0]),
+    "entropy_coef": st.sampled_from([0.0, 0.01, 1.0]),
+    "normalize_advantages": st.booleans(),
+    "hidden_sizes": st.lists(st.integers(1, 12), max_size=3).map(tuple),
+    "activation": st.sampled_from(["tanh", "relu"]),
+}
+ppo_configs = st.builds(
+    PPOConfig,
+    clip=st.sampled_from([0.05, 0.2, 0.5]),
+    value_clip=st.none() | st.sampled_from([0.05, 0.3]),
+    **shared,
+)
+configs: st.SearchStrategy[OnPolicyConfig] = st.one_of(
+    ppo_configs, st.builds(A2CConfig, **shared), st.builds(IMPALAConfig, **shared)
+)
+
+
+def algorithm_of(config: OnPolicyConfig, action: str, **spec: Any) -> tuple[OnPolicy[Any], PolicySpec]:
+    policy = policy_spec(
+        action,
+        hidden_sizes=(64, 64) if config.hidden_sizes is None else config.hidden_sizes,
+        activation=config.activation,
+        **spec,
+    )
+    algorithm = ALGORITHMS[type(config)](config, policy, seed=0, corrected=False)
+    perturb(algorithm, 0.3)
+    return algorithm, policy
+
+
+# Drawn without chance: rows that lie on a clip's very edge would have two derivatives.
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    configs,
+    st.sampled_from(["discrete", "box", "matrix"]),
+    st.sampled_from([1, 2, 3, 17, 64]),
+    st.sampled_from([0.02, 0.4]),
+    st.integers(0, 2**32 - 1),
+)
+def test_loss_metrics_and_every_gradient_are_those_of_autograd(config, action, rows, drift, seed):
+    algorithm, spec = algorithm_of(config, action)
+    flat = algorithm.groups[GROUP].parameters
+    minibatch = random_minibatch(algorithm, spec, rows, seed, drift)
+    [stage] = algorithm.stages
+    assert stage.gradients is not None
+    loss, metrics, outputs = stage.loss(minibatch)
+    assert isinstance(loss, torch.Tensor)
+    loss.backward()
+    expected = flat.gradients.clone()
+    for view in flat.layout.views(flat.gradients).values():
+        view.fill_(7.0)  # what is not written stays wrong
+    our_loss, our_metrics, our_outputs = stage.gradients(minibatch)
+    assert float(our_loss) == pytest.approx(loss.item(), rel=1e-5, abs=1e-5)
+    torch.testing.assert_close(flat.gradients, expected, rtol=0, atol=1e-5 * max(1.0, expected.abs().max().item()))
+    # The largest deviation of a ratio adds up the rounding of few rows, means that of many.
+    for ours, autograds, atol in ((our_metrics, metrics, 1e-6), (our_outputs, outputs, 1e-5)):
+        assert ours.keys() == autograds.keys()
+        for name, value in ours.items():
+            assert float(value) == pytest.approx(float(autograds[name]), rel=1e-4, abs=atol), name
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_a_second_minibatch_of_another_size_is_not_disturbed_by_the_first(config, action, rows, seed):
+    algorithm, spec = algorithm_of(config, action)
+    flat = algorithm.groups[GROUP].parameters
+    gradients = algorithm.stages[0].gradients
+    assert gradients is not None
+    minibatch = random_minibatch(algorithm, spec, rows, seed)
+    gradients(minibatch)
+    alone = flat.gradients.clone()
+    gradients(random_minibatch(algorithm, spec, 12, seed + 1))
+    gradients(minibatch)
+    assert torch.equal(flat.gradients, alone)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("action", "settings", "expected"),
+    [
+        ("discrete", {}, True),
+        ("box", {}, True),
+        ("box", {"hidden_sizes": (), "activation": "relu"}, True),
+        ("multidiscrete", {}, False),
+        ("discrete", {"shared_trunk": True}, False),
+        ("discrete", {"exploration": "symmetric_kl"}, False),
+        ("box", {"action_distribution": "squashed"}, False),
+    ],
+)
+def test_the_fast_path_is_used_only_where_its_derivatives_hold(kind, action, settings, expected):
+    config = kind(**settings)
+    algorithm, _ = algorithm_of(config, action, squashed=config.action_distribution == "squashed")
+    assert ActorCriticFastPath.applies(algorithm) is expected
+    assert (algorithm.stages[0].gradients is not None) is expected

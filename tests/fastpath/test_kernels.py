@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from offbeat.fastpath import kernels as library
+from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels, fastest_kernels
+from offbeat.fastpath.mlp import F32, MLP, Kernels, Layers, NumpyKernels
+from offbeat.models import onednn
+from offbeat.models.onednn import WIDE
+
+WAYS: list[Kernels] = [NumpyKernels(), BlasKernels()]
+if onednn.works():
+    WAYS.append(OneDNNKernels())
+
+seeds = st.integers(0, 2**31 - 1)
+# Both sides of the width from which on oneDNN takes over, and one output, which has products of its own.
+widths = st.sampled_from([1, 2, 7, WIDE - 1, WIDE, WIDE + 1, 2 * WIDE + 3])
+
+
+def arrays(seed: int, *shapes: tuple[int, ...]) -> list[F32]:
+    random = np.random.default_rng(seed)
+    return [random.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def assert_close(actual: F32, expected: NDArray[Any]) -> None:
+    """Within 1e-5 of the largest."""
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max(initial=0) <= 1e-5 * np.abs(expected).max(initial=1)
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: type(way).__name__)
+def way(request) -> Kernels:
+    return request.param
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.integers(0, 2 * WIDE), widths, widths, st.booleans())
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: type(way).__name__)
+def test_products_are_those_of_a_linear_layer(way, seed, rows, inputs, outputs, relu):
+    x, weight, bias, d = arrays(seed, (rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
+    doubles = [a.astype(np.float64) for a in (x, weight, bias, d)]
+
+    expected = doubles[0] @ doubles[1].T + doubles[2]
+    actual = way.forward(x, weight, bias, np.full_like(d, np.nan), relu=relu)
+    assert_close(actual, np.maximum(expected, 0) if relu else expected)
+
+    assert_close(way.input_gradient(d, weight, np.full_like(x, np.nan)), doubles[3] @ doubles[1])
+
+    of_weights = np.full_like(weight, np.nan)
+    way.weight_gradient(d, x, of_weights)
+    assert_close(of_weights, doubles[3].T @ doubles[0])
+
+
+def test_products_leave_what_they_read(way):
+    given = arrays(0, (60, 70), (50, 70), (50,), (60, 50))
+    before = [a.copy() for a in given]
+    x, weight, bias, d = given
+    way.forward(x, weight, bias, np.empty_like(d), relu=True)
+    way.input_gradient(d, weight, np.empty_like(x))
+    way.weight_gradient(d, x, np.empty_like(weight))
+    for now, then in zip(given, before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.skipif(len(WAYS) == 2, reason="torch has no oneDNN here")
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "forward", "backward"),
+    [
+        (WIDE, WIDE, WIDE, True, True),
+        (WIDE - 1, 64, 64, False, False),
+        (64, WIDE - 1, 64, True, False),
+        (64, 64, WIDE - 1, False, False),
+    ],
+)
+def test_wide_products_are_onednns_and_narrow_ones_are_not(monkeypatch, rows, inputs, outputs, forward, backward):
+    seen: list[bool] = []
+
+    def note(*given, relu):
+        seen.append(relu)
+        return original(*given, relu=relu)
+
+    original = onednn.linear
+    monkeypatch.setattr(onednn, "linear", note)
+    x, weight, bias, d = arrays(0, (rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
+    OneDNNKernels().forward(x, weight, bias, np.empty_like(d), relu=True)
+    assert seen == [True] * forward
+    OneDNNKernels().input_gradient(d, weight, np.empty_like(x))
+    OneDNNKernels().weight_gradient(d, x, np.empty_like(weight))
+    assert seen == [True] * forward + [False, False] * backward
+
+
+@pytest.mark.parametrize(
+    ("kernels", "works", "expected"),
+    [
+        ("SkylakeX", True, BlasKernels),
+        ("Haswell", True, OneDNNKernels),
+        ("", True, OneDNNKernels),
+        ("Haswell", False, BlasKernels),
+    ],
+)
+def test_the_choice_depends_on_the_machine(monkeypatch, kernels, works, expected):
+    monkeypatch.setattr(library, "blas_kernels", lambda: kernels)
+    monkeypatch.setattr(onednn, "works", lambda: works)
+    assert type(fastest_kernels.__wrapped__()) is expected
+
+
+# --- networks -----------------------------------------------------------------------------------------------
+
+
+def network(seed: int, sizes: list[int]) -> Layers:
+    shapes = list(zip(sizes[1:], sizes, strict=False))
+    weights, biases = arrays(seed, *shapes), arrays(seed + 1, *((outputs,) for outputs in sizes[1:]))
+    return Layers([0.3 * weight for weight in weights], biases)
+
+
+def differentiated(layers: Layers, x: F32, d: F32, activation: str) -> tuple[F32, Layers, F32]:
+    """Return output, parameter gradients and input gradient by autograd, in float64."""
+    values = [torch.from_numpy(a).double().requires_grad_() for a in (x, *layers.weights, *layers.biases)]
+    depth = len(layers.weights)
+    y = values[0]
+    for i in range(depth):
+        y = y @ values[1 + i].T + values[1 + depth + i]
+        if i < depth - 1:
+            if activation == "relu":
+                assume(y.abs().min() > 1e-5)  # nearer to ReLU's kink, rounding decides
+            y = getattr(torch, activation)(y)
+    y.backward(torch.from_numpy(d).double())
+    of_x, *rest = [value.grad.numpy() for value in values if value.grad is not None]
+    return y.detach().numpy(), Layers(rest[:depth], rest[depth:]), of_x
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seeds,
+    st.lists(st.integers(1, 2 * WIDE), min_size=2, max_size=5),
+    st.integers(1, 2 * WIDE),
+    st.sampled_from(["relu", "tanh"]),
+    st.data(),
+)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: type(way).__name__)
+def test_mlp_goes_forward_and_back(way, seed, sizes, rows, activation, data):
+    layers, (x, d) = network(seed, sizes), arrays(seed + 2, (rows, sizes[0]), (rows, sizes[-1]))
+    output, gradients, of_x = differentiated(layers, x, d, activation)
+    mlp = MLP(layers.sizes, activation, way)
+    assert_close(mlp.forward(layers, x).copy(), output)
+
+    some = np.array(sorted(data.draw(st.sets(st.integers(0, rows - 1)))), np.intp)
+    inputs = slice(data.draw(st.integers(0, sizes[0] - 1)), None)
+    assert_close(mlp.input_gradient(layers, d[some], some, inputs), of_x[some, inputs])
+
+    written = network(seed + 3, sizes)
+    mlp.backward(layers, d, written)
+    for actual, expected in zip(
+        (*written.weights, *written.biases), (*gradients.weights, *gradients.biases), strict=True
+    ):
+        assert_close(actual, expected)
+
+
+def test_the_gradients_of_parts_of_the_rows_add_up(way):
+    layers, (x, d) = network(0, [5, 64, 60, 2]), arrays(1, (101, 5), (101, 2))
+    mlp = MLP(layers.sizes, "tanh", way)
+    _, whole, _ = differentiated(layers, x, d, "tanh")
+    mlp.forward(layers, x)
+    parts = [network(2 + i, layers.sizes) for i in range(2)]
+    for part, rows in zip(parts, (slice(0, 51), slice(51, 101)), strict=True):
+        mlp.backward(layers, d[rows], part, rows)
+    for i in range(3):
+        assert_close(parts[0].weights[i] + parts[1].weights[i], whole.weights[i])
+        assert_close(parts[0].biases[i] + parts[1].biases[i], whole.biases[i])

@@ -1,0 +1,75 @@
+"""With `lag = "bounded"` no row is older than max_lag, in any runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.reference.marks import more
+from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, weights_of
+
+ENVS = "tests.reference.run_envs"
+BOTH = ("threads", "processes")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "max_lag"),
+    [
+        ("threads", 3),
+        ("processes", 1),
+        *more(("threads", 0), ("threads", 1), ("processes", 0), ("processes", 3)),
+    ],
+)
+def test_no_row_is_older_than_max_lag_however_irregular_the_envs_are(tmp_path, runtime, max_lag):
+    layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "unrolls_per_batch": 2}
+    run = small_run(tmp_path / "run", "runs/Irregular-v0", imports=(ENVS,), steps=2048, runtime=runtime, **layout)
+    lines = lines_of(run.path)
+    assert len(lines) >= 2048 // (2 * 4 * 16)
+    for line in lines:
+        assert 0 <= line["policy_lag_min"] <= line["policy_lag_mean"] <= line["policy_lag_max"] <= max_lag
+        assert line["ratio_max_deviation_first"] < 1e-5
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
+    layout: dict[str, Any] = {"max_lag": 0, "actors": 2}
+    run = small_run(tmp_path / "run", **layout, runtime=runtime)
+    serial = small_run(tmp_path / "serial", **layout)
+    for line in lines_of(run.path):
+        assert line["policy_lag_max"] == 0
+        assert line["effective_sample_size"] == pytest.approx(1, abs=1e-5)
+    assert weights_of(run.path) == weights_of(serial.path), "there is only one version that may act: it is exact too"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "max_lag"), [("threads", 2), ("processes", 2), *more(("threads", 0), ("processes", 0))]
+)
+def test_a_run_ends_after_the_batch_that_reaches_steps_and_says_what_was_acted_beyond(tmp_path, runtime, max_lag):
+    rows = 2 * 4 * 16
+    layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "steps": 10 * rows}
+    run = small_run(tmp_path / "run", "Pendulum-v1", runtime=runtime, **layout)  # 160 rows: no episode ends in them
+    assert (run.state, run.metrics["env_steps"]) == ("finished", 10 * rows)
+    assert run.metrics["acted_beyond"] in [batches * rows for batches in range(max_lag + 1)]
+
+
+@pytest.mark.parametrize("runtime", BOTH)
+def test_a_bounded_run_is_stopped_and_resumed_with_its_episodes_and_tells_who_waited(tmp_path, runtime):
+    path = tmp_path / "run"
+    layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "runtime": runtime}
+    said = offbeat(*small_arguments(path, stop_at=700, **layout))
+    assert said.out.startswith("interrupted: stopped at --stop-at 700")
+    assert 700 <= lines_of(path)[-1]["env_steps"] <= 700 + 2 * 128
+    assert lines_of(path)[-1]["acted_beyond"] == 0
+    said = offbeat("resume", path, "--progress", "lines")
+    assert said.code == 0
+    assert "episodes under way go on where they were" in said.err
+    lines = lines_of(path)
+    for line in lines:
+        assert line["policy_lag_max"] <= 1
+        assert 0 <= line["actor_wait_fraction"] <= 1
+        assert 0 <= line["learner_wait_fraction"] <= 1
+        assert 0.5 <= line["slots_filled"] <= 1
+    for name in ("time_act", "time_env", "time_learn"):
+        assert max(line[name] for line in lines) > 0, name
+    for name in ("publish_s", "env_stall_max_s", "actor_wait_s", "learner_wait_s"):
+        assert lines[-1][name] > 0, name

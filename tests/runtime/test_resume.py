@@ -1,0 +1,88 @@
+"""What a resume goes on with, and what it refuses. That it has the same bits is in test_exactness.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reference.runs import lines_of, offbeat, small_run, untimed, weights_of
+
+from offbeat.api.train import Run, resume
+from offbeat.core.errors import ConfigError
+
+HALF = 1024
+LAGGED: dict[str, Any] = {"max_lag": 1, "unrolls_per_batch": 2, "actors": 2}
+
+
+def test_counters_episodes_and_figures_go_on_where_they_were(tmp_path):
+    whole = small_run(tmp_path / "whole", **LAGGED, eval_every=700, eval_episodes=2)
+    stopped = small_run(tmp_path / "stopped", **LAGGED, eval_every=700, eval_episodes=2, stop_at=HALF)
+    resumed = resume(stopped.path)
+
+    assert resumed.metrics["episodes"] > stopped.metrics["episodes"] > 0
+    assert untimed(resumed.metrics) == untimed(whole.metrics)
+    assert resumed.metrics["wall_time_s"] > stopped.metrics["wall_time_s"]
+    assert lines_of(resumed.path)[-1] == resumed.metrics
+
+
+# --- what cannot be exact, and what is refused --------------------------------------------------------------
+
+
+def test_envs_without_snapshots_begin_new_episodes_and_the_resume_says_so(tmp_path):
+    path = tmp_path / "run"
+    env, modules = "runs/Wave-v0", ("tests.reference.run_envs",)
+    small_run(path, env, imports=modules, stop_at=HALF)
+    said = offbeat("resume", path, "--progress", "lines")
+
+    assert said.code == 0
+    assert "new ones begin, at a marked cut" in said.err
+    last = lines_of(path)[-1]
+    assert last["env_steps"] >= 2 * HALF
+    assert last["episode_length_mean"] == 20  # none was glued together at the cut, and none cut short there
+
+
+def test_a_resume_with_snapshots_says_that_episodes_go_on(tmp_path):
+    path = small_run(tmp_path / "run", stop_at=HALF).path
+    assert "episodes under way go on where they were" in offbeat("resume", path, "--progress", "lines").err
+
+
+def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
+    path = small_run(tmp_path / "run").path
+    before = weights_of(path)
+    with pytest.raises(ConfigError, match=r"nothing is left to do.*--steps"):
+        resume(path)
+    assert weights_of(path) == before
+
+    more = resume(path, steps=3000)
+    assert more.state == "finished"
+    assert more.metrics["env_steps"] >= 3000
+    assert weights_of(path) != before
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+def test_extending_a_finished_run_continues_its_episodes_only_if_nothing_was_acted_beyond(tmp_path, max_lag):
+    path = small_run(tmp_path / "run", max_lag=max_lag).path
+    said = offbeat("resume", path, "--steps", 3000, "--progress", "lines")
+    assert ("new ones begin, at a marked cut" in said.err) == (max_lag > 0)
+
+
+def test_resuming_from_an_older_checkpoint_drops_the_lines_beyond_it(tmp_path):
+    whole = small_run(tmp_path / "run", checkpoint_every=300, eval_every=300, eval_episodes=2)
+    lines, weights = lines_of(whole.path), weights_of(whole.path)
+    _take_back(whole)
+    before = lines_of(whole.path)
+    run = resume(whole.path)
+
+    assert before == lines
+    assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines]
+    assert weights_of(run.path) == weights
+
+
+def _take_back(run: Run) -> Path:
+    """Let the oldest kept checkpoint be the latest, as if those after it had never been written."""
+    checkpoints = run.path / "checkpoints"
+    oldest = min(checkpoints.glob("step-*"))
+    (checkpoints / "latest").unlink()
+    (checkpoints / "latest").symlink_to(oldest.name)
+    return oldest
