@@ -119,7 +119,7 @@ def test_the_smallest_topology_is_chosen_that_is_about_as_fast_as_the_fastest(co
 def test_actors_that_wait_are_worth_more_than_there_are_cores():
     waiting = [replace(candidate, env=Cost(10, 1000, waits=True)) for candidate in candidates((0, 1, 5), 1, 2, 4, 8)]
     assert choose(waiting).topology.actors == 8
-    assert waiting[0].speed.bounds["actors"] == pytest.approx(1e6 / 1001)
+    assert waiting[0].speed_model.bounds["actors"] == pytest.approx(1e6 / 1001)
 
 
 @pytest.mark.parametrize(("cpu", "wall", "threads"), [(44, 22, 2), (60, 30, 2), (120, 39, 1), (41, 40, 1)])
@@ -143,8 +143,8 @@ def test_slower_envs_never_get_fewer_actors_and_the_choice_is_near_the_best(cost
     cheap = choose(considered)
     dear = choose(candidates((factor * env, act, learn), *numbers, cores=cores, max_lag=max_lag))
     assert dear.topology.actors >= cheap.topology.actors
-    best = max(candidate.speed.attainable_sps for candidate in considered)
-    assert cheap.speed.attainable_sps >= NEAR_BEST * best
+    best = max(candidate.speed_model.attainable_sps for candidate in considered)
+    assert cheap.speed_model.attainable_sps >= NEAR_BEST * best
 
 
 @given(st.integers(1, 8), st.integers(1, 60), st.integers(1, 20))

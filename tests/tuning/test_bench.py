@@ -1,4 +1,4 @@
-"""`bench` runs the real runtimes, and its figures follow from the costs as the documentation says."""
+"""`bench` runs the real runtimes, and its results follow from the costs as the documentation says."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def small(**settings: Any) -> Any:
     return resolve("ppo", settings.pop("env", "CartPole-v1"), flags={**SMALL, **settings})
 
 
-def test_the_figures_follow_from_costs_and_speed():
+def test_results_follow_from_costs_and_speed():
     costs = replace(COSTS, learn_wall=64.0)
     result = results(topology(), costs, Speed(25_000, 0.5, 1.0, last_step=9))
     assert (result["c_env_us"], result["c_act_us"], result["c_learn_us"]) == (30.0, 2.0, 8.0)
@@ -64,7 +64,7 @@ def test_the_figures_follow_from_costs_and_speed():
     assert (result["policy_lag_mean"], result["policy_lag_max"]) == (0.5, 1.0)
 
 
-def test_more_than_is_possible_is_refused_as_measured_wrongly():
+def test_a_speed_above_the_limit_is_refused_as_measured_wrongly():
     results(topology(), COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
     with pytest.raises(RunFailed, match=r"achieved 33125 .* limit of 31250 .* measured wrongly"):
         results(topology(), COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
@@ -76,7 +76,7 @@ def test_every_runtime_is_measured_with_its_own_topology_and_lag(monkeypatch, na
     monkeypatch.setattr(bench, "TOO_GOOD", 1000.0)  # so short a measurement may well be wrong
     result = bench.report(small(runtime=name, actors=2, max_lag=2), 0.2, print)
     costs = Costs(result["c_env_us"], result["c_act_us"], result["c_learn_us"], learn_wall=0.0)
-    ideal = costs.speed(topology_of(small(runtime=name, actors=2, max_lag=2), 1)).with_ideal_learner()
+    ideal = costs.speed_model(topology_of(small(runtime=name, actors=2, max_lag=2), 1)).with_ideal_learner()
     assert result["layout_limit_sps"] == pytest.approx(ideal.limit_sps)
     assert result["bound_by"] == ideal.bound_by
     assert min(costs.env, costs.act, costs.learn, result["achieved_sps"]) > 0

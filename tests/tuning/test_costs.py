@@ -1,4 +1,4 @@
-"""What is measured alone is the right work, and clocks are read as they should be."""
+"""Costs are measured for the right work, with the right clocks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from offbeat.models.acting import make_policy
 from offbeat.tuning.costs import Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
 
 
-def test_what_computes_takes_its_cpu_time_and_what_waits_takes_its_time_on_the_clock():
+def test_work_that_computes_takes_its_cpu_time_and_work_that_waits_its_wall_time():
     assert Cost(cpu=10, wall=11).time == 10
     assert Cost(cpu=10, wall=90).time == 10
     assert Cost(cpu=10, wall=90, waits=True).time == 90
     assert Cost(cpu=20, wall=11).time == 11, "two threads, side by side"
 
 
-def test_a_meter_tells_sleeping_from_computing():
+def test_a_meter_distinguishes_sleeping_from_computing():
     sleeping, computing, none = Meter(), Meter(), Cost(0, 0)
     for _ in range(20):
         with sleeping:
@@ -33,7 +33,7 @@ def test_a_meter_tells_sleeping_from_computing():
     assert not computing.cost(1, none).waits
 
 
-def test_reading_the_clocks_is_taken_off_but_never_more_than_there_was():
+def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative():
     meter = Meter()
     meter.cpu, meter.wall, meter._entered = 1.0, 2.0, 4
     cost = meter.cost(10, Cost(cpu=50_000, wall=100_000))
@@ -53,7 +53,7 @@ def test_envs_are_stepped_in_all_their_groups():
         assert (stepper._observation["observation"] != before).any(axis=1).all(), "every column has moved"
 
 
-def test_a_recorded_unroll_is_played_back_row_by_row_again_and_again():
+def test_recorded_envs_return_the_rows_of_an_unroll_again_and_again():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     slot = {name: array.copy() for name, array in parts.slots.open(0).items()}

@@ -59,7 +59,7 @@ class Candidate:
     learn: Cost
 
     @property
-    def speed(self) -> SpeedModel:
+    def speed_model(self) -> SpeedModel:
         """The speed that these costs allow."""
         return SpeedModel(
             self.topology,
@@ -72,8 +72,8 @@ class Candidate:
 
 def choose(candidates: Sequence[Candidate]) -> Candidate:
     """Return the smallest topology that is about as fast as the fastest: fewest threads first, then fewest actors."""
-    best = max(candidate.speed.attainable_sps for candidate in candidates)
-    near = [candidate for candidate in candidates if candidate.speed.attainable_sps >= NEAR_BEST * best]
+    best = max(candidate.speed_model.attainable_sps for candidate in candidates)
+    near = [candidate for candidate in candidates if candidate.speed_model.attainable_sps >= NEAR_BEST * best]
     return min(near, key=lambda candidate: (candidate.topology.learner_threads, candidate.topology.actors))
 
 
@@ -126,7 +126,7 @@ def _columns(runtime: RuntimeConfig) -> int:
 
 
 def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
-    topology, bound = chosen.topology, chosen.speed.bound_by
+    topology, bound = chosen.topology, chosen.speed_model.bound_by
     costs = f"env {chosen.env.time:.1f} us, act {chosen.act.time:.1f} us, learn {chosen.learn.time:.1f} us per env step"
     return (
         f"{_counted(topology.actors, 'actor')} x {_counted(_columns(runtime) // topology.actors, 'env')}, "
@@ -250,7 +250,7 @@ def _act_cost(parts: PacedParts, weights: F32, columns: int) -> Cost:
 def _with_more_threads(parts: PacedParts, candidates: list[Candidate]) -> Iterator[Candidate]:
     """Yield topologies with more learner threads, as long as the learner limits the speed and cores are idle."""
     best, threads = choose(candidates), 2
-    while threads <= best.topology.cores and best.speed.attainable_sps < NEAR_BEST * best.speed.machine_sps:
+    while threads <= best.topology.cores and best.speed_model.attainable_sps < NEAR_BEST * best.speed_model.machine_sps:
         limit(threads)
         learn = learn_cost(parts, 0, LEARN_S)
         wider = [

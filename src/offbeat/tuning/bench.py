@@ -53,7 +53,7 @@ class Costs:
     learn_wall: float
     """Microseconds on the clock that the learner takes per env step, with all its threads."""
 
-    def speed(self, topology: Topology) -> SpeedModel:
+    def speed_model(self, topology: Topology) -> SpeedModel:
         """Return the model of a run with these costs. An actor has one thread, so its CPU time is its time."""
         acting = self.env + self.act
         return SpeedModel(topology, acting, self.learn_wall, acting_cpu=acting, learning_cpu=self.learn)
@@ -280,7 +280,7 @@ def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
-    measured = costs.speed(topology)
+    measured = costs.speed_model(topology)
     ideal = measured.with_ideal_learner()
     if speed.sps > TOO_GOOD * ideal.limit_sps:
         raise RunFailed(
