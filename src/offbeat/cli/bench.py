@@ -64,8 +64,8 @@ def _table(result: dict[str, Any], *, lock_free: bool) -> str:
     costs = "\n".join(f"  {name:6} {cost:9.2f} us  {cost / total:4.0%}" for name, cost in share.items())
     return (
         f"core-microseconds per env step, each measured alone:\n{costs}\n"
-        f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of what this layout can "
-        f"do ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of what {result['cores']} cores can do "
+        f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of what this topology "
+        f"can do ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of what {result['cores']} cores can do "
         f"({result['limit_sps']:,.0f})\n"
         f"bound by the {result['bound_by']}: {_gain(result, lock_free=lock_free)}"
     )

@@ -22,7 +22,7 @@ from offbeat.core.types import NO_DECISION, EnvSpec, env_fields
 from offbeat.envs.check import preflight
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
-from offbeat.metrics.bottleneck import Topology
+from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
