@@ -64,3 +64,5 @@ def pytest_configure() -> None:
     """Begin before any test, in each of xdist's processes too."""
     survivors.mark_and_watch()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup would have ignored, in what tests start too
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
