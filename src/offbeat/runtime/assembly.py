@@ -28,10 +28,9 @@ from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import DEFAULT, Plan, PolicyPlan
-from offbeat.workers.feed import Feed, ReplayFeed, UnrollFeed
+from offbeat.workers.feed import Feed, ReplayFeed, Staging, UnrollFeed
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner
-from offbeat.workers.staging import Staging
 from offbeat.workers.updates import UpdateCounter
 
 

@@ -7,18 +7,21 @@ from math import inf
 from time import monotonic
 from typing import Any
 
+from offbeat.core.types import EnvSpec
 from offbeat.metrics.progress import Phase, Status
 from offbeat.metrics.recorder import Counters
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.callbacks import answer_of
 from offbeat.runtime.parts import Parts
-from offbeat.runtime.time_limits import TimeLimitWarning
 from offbeat.runtime.watchers import Watchers
 
 LINE_EVERY_S = 10.0
 """Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
 SHOW_EVERY_S = 0.1
 """Seconds, at least, between updates of the status that is shown."""
+
+LONG = 1000
+"""Env steps of an episode from which on an env without a known time limit is warned of, as in `offbeat check`."""
 
 
 class RunMetrics:
@@ -156,3 +159,28 @@ _SHOWN = (
 def crosses(before: int, after: int, interval: int) -> bool:
     """Whether a multiple of `interval` lies in (before, after]; never for interval 0."""
     return interval > 0 and before // interval != after // interval
+
+
+class TimeLimitWarning:
+    """Warns once, where no time limit is known and episodes are so long that some may never end.
+
+    Whether an env limits its episodes by itself, as many do whose registration does not say so, shows only when it is
+    stepped; so the run's own episodes are looked at, and no env is stepped for it.
+    """
+
+    def __init__(self, env: EnvSpec, columns: int, notify: Callable[[str], None]) -> None:
+        """Check a run of so many envs."""
+        self._env, self._columns, self._notify = env, columns, notify
+        self._done = env.time_limit is not None
+
+    def check(self, env_steps: int, episodes: int) -> None:
+        """Warn if `episodes` that have ended in `env_steps` of all envs are too few."""
+        if self._done or env_steps < LONG * self._columns:
+            return
+        self._done = True
+        if env_steps < LONG * (episodes + 1):
+            return  # they end by themselves
+        self._notify(
+            f"warning: {self._env.id} has no time limit that is known, and only {episodes} episodes have ended in "
+            f"{env_steps} env steps: if one can go on for ever, pass --set max_episode_steps=N"
+        )
