@@ -47,7 +47,10 @@ def _git_is_asked_once() -> Iterator[None]:
         kept: dict[Path, Any] = {}
 
         def asked(folder: Path) -> Any:
-            here = folder.resolve()
+            try:
+                here = folder.resolve()
+            except FileNotFoundError:  # the working directory was deleted
+                return function(folder)
             if not here.is_relative_to(repository):
                 return function(folder)
             if here not in kept:
