@@ -47,7 +47,10 @@ def _git_is_asked_once() -> Iterator[None]:
         kept: dict[Path, Any] = {}
 
         def asked(folder: Path) -> Any:
-            here = folder.resolve()
+            try:
+                here = folder.resolve()
+            except FileNotFoundError:  # the working directory was deleted
+                return function(folder)
             if not here.is_relative_to(repository):
                 return function(folder)
             if here not in kept:
@@ -64,3 +67,5 @@ def pytest_configure() -> None:
     """Begin before any test, in each of xdist's processes too."""
     survivors.mark_and_watch()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup would have ignored, in what tests start too
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)

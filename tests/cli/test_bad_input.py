@@ -311,7 +311,7 @@ ENVIRONMENTS = [
 RUNS = [
     train("--run-dir kept", 2, "kept exists", "offbeat resume kept"),
     train("--run-dir notes.txt", 2, "notes.txt exists"),
-    train("--run-dir notes.txt/run", 2, "notes.txt/run cannot be made", "--run-dir"),
+    train("--run-dir notes.txt/run", 2, "notes.txt/run cannot be created", "--run-dir"),
     train("--init-from nowhere", 2, "nowhere is not a run directory"),
     train("--init-from cut", 2, "is damaged", "weights.safetensors"),
     Row("train ppo Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1", "action"]),
@@ -330,7 +330,7 @@ RUNS = [
     *(Row(f"{command} {damaged}", 2, ["is damaged", file])
       for command in ("eval", "resume", "watch --video a.gif")
       for damaged, file in (("cut", "weights.safetensors"), ("tampered", "policy.json"), ("missing", "policy.json"))),
-    *(Row(f"{command} other", 2, ["trained on CartPole-v1", "config.toml says Pendulum-v1"])
+    *(Row(f"{command} other", 2, ["trained on CartPole-v1", "config.toml has Pendulum-v1"])
       for command in ("eval", "resume", "watch --video a.gif")),
     *(Row(f"{command} text", 2, ["config.toml is not TOML"]) for command in ("eval", "resume")),
     Row("export nowhere", 2, ["nowhere is not a run directory"]),

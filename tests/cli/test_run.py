@@ -77,7 +77,7 @@ def test_a_spec_that_cannot_run_is_refused_before_anything_is_made(folder, chang
         (["none.toml"], ["none.toml cannot be read"]),
         (["spec.toml", "--dir", "mine"], ["mine exists but is not an experiment", "--dir"]),
         (["spec.toml", "--dir", "spec.toml"], ["spec.toml exists but is not an experiment"]),
-        (["spec.toml", "--dir", "spec.toml/new"], ["spec.toml/new cannot be made"]),
+        (["spec.toml", "--dir", "spec.toml/new"], ["spec.toml/new cannot be created"]),
         (["spec.toml", "--jobs", "0"], ["jobs", "at least 1"]),
         (["spec.toml", "--jobs", "many"], ["jobs", "'many'"]),
     ],
@@ -162,7 +162,7 @@ def test_fewer_trials_are_refused(folder):
     record = {**meaning, "spec": read_spec(folder / "many.toml").meaning(), "trials": 3}
     (folder / "experiments/many/experiment.json").write_text(json.dumps(record))
     write_spec(folder / "many.toml", search={**search, "trials": 2})
-    assert "3 trials, and the spec asks for 2" in refused(folder, "many.toml")
+    assert "3 trials, but the spec has 2" in refused(folder, "many.toml")
     write_spec(folder / "many.toml", search={**search, "trials": 4})
     more = offbeat("run", "many.toml", "--dry-run").out.splitlines()
     assert more[: len(before.splitlines()) - 1] == before.splitlines()[:-1]  # the first three are what they were
@@ -178,7 +178,7 @@ def test_optuna_weighs_one_env(folder):
     pytest.importorskip("optuna")
     search = {"method": "optuna", "trials": 2, **grid(gamma=[0.9, 0.8])}
     write_spec(folder / "bad.toml", env=None, envs=["CartPole-v1", "Acrobot-v1"], search=search)
-    assert "a spec for each" in refused(folder, "bad.toml")
+    assert "one spec per env" in refused(folder, "bad.toml")
     write_spec(folder / "bad.toml", search={**search, **grid(gamma=[0.9, 2])})
     assert "gamma is 2" in refused(folder, "bad.toml")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from tests.reference.registries import registries_kept
 from tests.reference.runs import offbeat as typed
-from tests.reference.runs import weights_of
+from tests.reference.runs import small_run, weights_of
 
 import offbeat
 from offbeat.config.resolve import load, resolve
@@ -167,3 +168,31 @@ def test_a_record_that_says_what_cannot_be_is_refused(name, entry, words):
     with pytest.raises(ConfigError, match=words):
         offbeat.register_runtime(name, entry)
     assert "own" not in RUNTIMES
+
+
+BUILT = """
+import offbeat
+from offbeat.runtime.paced import PacedRuntime
+from offbeat.runtime.serial import SerialActing
+
+finished = []
+
+
+class Noted(SerialActing):
+    def finish(self, learned):
+        finished.append(learned)
+        super().finish(learned)
+
+
+RUNTIME = PacedRuntime(lambda parts, learned, reporting: Noted(parts, learned))
+offbeat.register_runtime("noted", offbeat.RuntimeEntry("own_runtime"))
+"""
+
+
+def test_a_run_is_built_by_the_module_of_a_registered_runtime(tmp_path, monkeypatch):
+    (tmp_path / "own_runtime.py").write_text(BUILT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = small_run(tmp_path / "own", runtime="noted", imports=("own_runtime",))
+    serial = small_run(tmp_path / "serial", runtime="serial")
+    assert sys.modules["own_runtime"].finished == list(range(1, own.metrics["learning_step"] + 1))
+    assert weights_of(own.path) == weights_of(serial.path)

@@ -89,9 +89,9 @@ def test_a_writer_that_dies_in_the_middle_of_a_record_leaves_the_one_before(aren
     records = Records(NAME, arena.arrays)
     for number in (1.0, 2.0, 3.0):
         records.write(0, np.full(SIZE, number))
-    places = arena.arrays[f"{NAME}/places"]
-    spare = next(place for place in range(2) if places[0, place, 0] != 3)
-    places[0, spare, : SIZE // 2] = 4.0  # as far as it came
+    buffers = arena.arrays[f"{NAME}/buffers"]
+    spare = next(place for place in range(2) if buffers[0, place, 0] != 3)
+    buffers[0, spare, : SIZE // 2] = 4.0  # as far as it came
     assert (records.read(0) == 3).all()
     records.write(0, np.full(SIZE, 5.0))
     assert (records.read(0) == 5).all()

@@ -9,9 +9,9 @@ import pytest
 
 from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import RunFailed
-from offbeat.metrics.bottleneck import Topology
 from offbeat.metrics.recorder import METRICS, Counters, Recorder
 from offbeat.metrics.sinks import Line
+from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
 
 PROCESSES = Topology(RUNTIMES["processes"], actors=2, learner_threads=1, cores=4, max_lag=1)

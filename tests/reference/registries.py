@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +18,8 @@ from offbeat.config.runtimes import RUNTIMES
 @contextmanager
 def registries_kept(*modules: str) -> Iterator[None]:
     """Put back what was registered before, and forget the modules that register something when they are imported."""
+    if find_spec("ale_py"):
+        import_module("ale_py")  # registers its games when it is first imported: they stay
     registries: list[dict[str, Any]] = [registry.ALGORITHMS, registry.ENCODERS, RUNTIMES, gym.registry]
     kept = [dict(names) for names in registries]
     for module in modules:

@@ -181,7 +181,7 @@ def test_a_manifest_that_does_not_list_a_file_is_refused(tmp_path):
     manifest = json.loads(path.read_text())
     del manifest["files"]["weights.safetensors"]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ConfigError, match="belong there"):
+    with pytest.raises(ConfigError, match="are expected"):
         checkpoint.load(path.parent)
 
 
@@ -216,7 +216,8 @@ def test_a_run_that_is_refused_takes_the_folders_made_for_it_away(tmp_path):
 
 ORDER = """
 import sys
-from offbeat import registry, training
+from offbeat.api import train as training
+from offbeat.config import registry
 seen = []
 def note():
     seen.append("torch" in sys.modules)

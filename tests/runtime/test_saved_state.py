@@ -57,7 +57,7 @@ def state_of(run: Path) -> Any:
         (("learner", "adam"), {}, "learner, adam {}"),
         (("learner", "algorithm", "observations", "mean"), [1, 2], r"observations, mean \[1, 2\]"),
         (("recorder", "returns"), 5, "returns 5, which cannot be"),
-        (("actors", 0, "envs"), {}, "KeyError"),
+        (("actors", 0, "policies", 0, "envs"), {}, "KeyError"),
         (("actors",), 7, "actors 7"),
         (("recorder", "given"), {"a": "b"}, "given {'a': 'b'}"),
     ],

@@ -15,7 +15,7 @@ from offbeat.api.load import load
 from offbeat.api.train import Run, resume, train
 from offbeat.envs.make import make_envs
 from offbeat.envs.testing.known_values import RING
-from offbeat.runtime.time_limits import LONG, TimeLimitWarning
+from offbeat.runtime.run_metrics import LONG, TimeLimitWarning
 
 CLIFF = "CliffWalking-v1"
 ENDLESS = "time_limits/Ring-v0"

@@ -101,7 +101,7 @@ def test_a_name_that_is_never_reported_is_told_once_and_stays_unknown(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"info_metrics": ("name",)}, "info name is str, but a number is expected"),
+        ({"info_metrics": ("name",)}, "info name is str, but info_metrics expects a number"),
         ({"info_metrics": ("place", "place")}, "each once"),
         ({"curriculum": ("rain 0:1",)}, "curriculum sets rain"),
     ],

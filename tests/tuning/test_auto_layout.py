@@ -1,4 +1,4 @@
-"""The measured split chooses a layout from costs; it keeps the batch's columns and changes nothing that is random."""
+"""Auto layout chooses a topology from costs; it does not change the batch's columns or any random stream."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ from tests.reference.env_zoo import Wanderer
 from tests.reference.runs import SMALL, small_run, weights_of
 
 from offbeat.config.resolve import load, resolve
+from offbeat.config.runtimes import RUNTIMES
 from offbeat.core.errors import EnvFailed
 from offbeat.core.threads import limit, usable_cores
+from offbeat.metrics.speed_model import Topology
 from offbeat.tuning import auto_layout
-from offbeat.tuning.auto_layout import ACTORS_PER_CORE, NEAR_ENOUGH, Option, choose, divisions, with_measured_topology
+from offbeat.tuning.auto_layout import (
+    ACTORS_PER_CORE,
+    NEAR_BEST,
+    Candidate,
+    actor_counts,
+    choose,
+    with_measured_topology,
+)
 from offbeat.tuning.costs import Cost
 
 REASON = (
@@ -28,12 +37,19 @@ REASON = (
 BATCH: dict[str, Any] = {"envs_per_actor": 24, "split": "measured"}
 
 
+Costs = tuple[float, float, float]
+
+
 def computing(us: float) -> Cost:
     return Cost(us, us)
 
 
-def options(env: float, act: float, learn: float, *actors: int, threads: int = 1) -> list[Option]:
-    return [Option(number, threads, computing(env), computing(act), computing(learn)) for number in actors]
+def candidates(costs: Costs, *actors: int, cores: int = 2, max_lag: int = 1) -> list[Candidate]:
+    """Return topologies with these numbers of actors, and with costs of env, act and learn that are CPU time."""
+    return [
+        Candidate(Topology(RUNTIMES["threads"], number, 1, cores, max_lag), *(computing(cost) for cost in costs))
+        for number in actors
+    ]
 
 
 def measured(env: str = "CartPole-v1", **settings: Any) -> Any:
@@ -73,9 +89,9 @@ class Failing(Wanderer):
 
 
 ENVS: dict[str, Any] = {
-    "split/Waiting-v0": Waiting,
-    "split/SlowToMake-v0": SlowToMake,
-    "split/Failing-v0": Failing,
+    "auto_layout/Waiting-v0": Waiting,
+    "auto_layout/SlowToMake-v0": SlowToMake,
+    "auto_layout/Failing-v0": Failing,
 }
 for env_id, entry in ENVS.items():
     gym.register(env_id, entry)
@@ -95,40 +111,46 @@ for env_id, entry in ENVS.items():
         ((0.9, 0.4, 40.0), 2, 0, 1),  # by turns: 24.2 k or 24.6 k
     ],
 )
-def test_the_smallest_layout_is_chosen_that_is_about_as_quick_as_the_quickest(costs, cores, max_lag, actors):
-    assert choose(options(*costs, 1, 2, 4, 8, 16), cores, max_lag).actors == actors
+def test_the_smallest_topology_is_chosen_that_is_about_as_fast_as_the_fastest(costs, cores, max_lag, actors):
+    considered = candidates(costs, 1, 2, 4, 8, 16, cores=cores, max_lag=max_lag)
+    assert choose(considered).topology.actors == actors
 
 
 def test_actors_that_wait_are_worth_more_than_there_are_cores():
-    waiting = [replace(option, env=Cost(10, 1000, waits=True)) for option in options(0, 1, 5, 1, 2, 4, 8)]
-    assert choose(waiting, cores=2, max_lag=1).actors == 8
-    assert waiting[0].limits(2)["actors"] == pytest.approx(1e6 / 1001)
+    waiting = [replace(candidate, env=Cost(10, 1000, waits=True)) for candidate in candidates((0, 1, 5), 1, 2, 4, 8)]
+    assert choose(waiting).topology.actors == 8
+    assert waiting[0].speed_model.bounds["actors"] == pytest.approx(1e6 / 1001)
 
 
 @pytest.mark.parametrize(("cpu", "wall", "threads"), [(44, 22, 2), (60, 30, 2), (120, 39, 1), (41, 40, 1)])
 def test_threads_for_the_learner_must_win_more_than_they_take_from_the_actors(cpu, wall, threads):
-    wider = [replace(option, learn=Cost(cpu, wall), learner_threads=2) for option in options(2, 1, 40, 1, 2)]
-    assert choose([*options(2, 1, 40, 1, 2), *wider], cores=2, max_lag=1).learner_threads == threads
+    narrow = candidates((2, 1, 40), 1, 2)
+    wider = [
+        replace(candidate, learn=Cost(cpu, wall), topology=replace(candidate.topology, learner_threads=2))
+        for candidate in narrow
+    ]
+    assert choose([*narrow, *wider]).topology.learner_threads == threads
 
 
 prices = st.floats(0.1, 1000)
 
 
 @given(st.tuples(prices, prices, prices), st.integers(1, 64), st.integers(0, 2), st.floats(1, 10))
-def test_dearer_envs_never_get_fewer_actors_and_the_choice_is_near_the_best(costs, cores, max_lag, factor):
+def test_slower_envs_never_get_fewer_actors_and_the_choice_is_near_the_best(costs, cores, max_lag, factor):
     numbers = (1, 2, 4, 8, 16, 32)
     env, act, learn = costs
-    cheap = choose(options(env, act, learn, *numbers), cores, max_lag)
-    dear = choose(options(factor * env, act, learn, *numbers), cores, max_lag)
-    assert dear.actors >= cheap.actors
-    best = max(option.sps(cores, max_lag) for option in options(env, act, learn, *numbers))
-    assert cheap.sps(cores, max_lag) >= NEAR_ENOUGH * best
+    considered = candidates(costs, *numbers, cores=cores, max_lag=max_lag)
+    cheap = choose(considered)
+    dear = choose(candidates((factor * env, act, learn), *numbers, cores=cores, max_lag=max_lag))
+    assert dear.topology.actors >= cheap.topology.actors
+    best = max(candidate.speed_model.attainable_sps for candidate in considered)
+    assert cheap.speed_model.attainable_sps >= NEAR_BEST * best
 
 
 @given(st.integers(1, 8), st.integers(1, 60), st.integers(1, 20))
 def test_actors_share_the_columns_evenly_and_in_whole_groups(groups, of_each, most):
     columns = groups * of_each
-    numbers = divisions(columns, groups, most)
+    numbers = actor_counts(columns, groups, most)
     assert numbers[0] == 1
     assert max(numbers) <= most
     assert all(columns % number == 0 and columns // number % groups == 0 for number in numbers)
@@ -142,53 +164,53 @@ def test_actors_share_the_columns_evenly_and_in_whole_groups(groups, of_each, mo
 def test_the_columns_of_a_batch_stay_as_they_are(env, runtime):
     config = measured(env, runtime=runtime, env_groups=2, unrolls_per_batch=2, envs_per_actor=6)
     chosen, reason = with_measured_topology(config)
-    layout = chosen.runtime
-    assert layout.split == "given"
-    assert layout.batch_unrolls * layout.envs_per_actor == 12
-    assert layout.unrolls_per_batch == layout.actors <= usable_cores()
-    assert layout.envs_per_actor % 2 == 0
+    topology = chosen.runtime
+    assert topology.split == "given"
+    assert topology.batch_unrolls * topology.envs_per_actor == 12
+    assert topology.unrolls_per_batch == topology.actors <= usable_cores()
+    assert topology.envs_per_actor % 2 == 0
     assert re.fullmatch(REASON, reason)
-    assert reason.startswith(f"{layout.actors} actor")
+    assert reason.startswith(f"{topology.actors} actor")
     unsettled = {"split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads"}
     before, after = config.tables()["runtime"], chosen.tables()["runtime"]
     assert {key for key in before if before[key] != after[key]} <= unsettled
 
 
-def test_a_layout_that_was_given_is_not_measured():
+def test_a_topology_that_was_given_is_not_measured():
     config = measured(split="given")
     assert with_measured_topology(config) == (config, "")
 
 
 def test_more_actors_than_cores_are_considered_only_for_envs_that_wait():
-    config = measured("split/Waiting-v0", envs_per_actor=8 * usable_cores() * ACTORS_PER_CORE)
+    config = measured("auto_layout/Waiting-v0", envs_per_actor=8 * usable_cores() * ACTORS_PER_CORE)
     assert with_measured_topology(config)[0].runtime.actors > usable_cores()
 
 
-def test_envs_that_take_long_to_make_are_not_made_for_every_layout():
+def test_envs_that_take_long_to_make_are_not_made_for_every_topology():
     SlowToMake.made = 0
-    with_measured_topology(measured("split/SlowToMake-v0"))
+    with_measured_topology(measured("auto_layout/SlowToMake-v0"))
     assert SlowToMake.made == 2, "one before anything begins, and one that is measured"
 
 
 @pytest.mark.parametrize(("settings", "budget"), [({}, 5), ({"runtime": "processes", "restart_budget": 2}, 2)])
-def test_an_env_that_fails_while_a_layout_is_measured_is_tried_again_within_the_budget(settings, budget):
+def test_an_env_that_fails_while_it_is_measured_is_made_again_within_the_budget(settings, budget):
     said: list[str] = []
     Failing.left = budget
-    with_measured_topology(measured("split/Failing-v0", **settings), said.append)
+    with_measured_topology(measured("auto_layout/Failing-v0", **settings), said.append)
     assert Failing.left == 0
     assert [text.splitlines()[0].rpartition("; ")[2] for text in said] == [
         f"{n} of {budget}" for n in range(1, budget + 1)
     ]
-    assert all("while the layout was measured" in text for text in said)
+    assert all("while auto layout measured the envs" in text for text in said)
     assert "raise ConnectionError" in said[0]
 
 
-def test_an_env_that_fails_too_often_while_a_layout_is_measured_ends_the_run_and_says_when():
+def test_an_env_that_fails_too_often_while_it_is_measured_ends_the_run_and_says_when():
     Failing.left = 10**9
     with pytest.raises(
-        EnvFailed, match=r"while the layout was measured: .*simulator is gone.*budget of 1 is"
+        EnvFailed, match=r"while auto layout measured the envs: .*simulator is gone.*budget of 1 is"
     ) as caught:
-        with_measured_topology(measured("split/Failing-v0", runtime="processes", restart_budget=1))
+        with_measured_topology(measured("auto_layout/Failing-v0", runtime="processes", restart_budget=1))
     Failing.left = 0
     assert "raise ConnectionError" in "".join(caught.value.__notes__)
 
@@ -206,7 +228,7 @@ def test_threads_for_the_learner_are_tried_where_updates_are_large(monkeypatch):
         limit(threads)
 
     monkeypatch.setattr(auto_layout, "limit", noted)
-    monkeypatch.setattr(auto_layout, "usable_cores", lambda: 2)
+    monkeypatch.setattr("offbeat.runtime.assembly.usable_cores", lambda: 2)
     with_measured_topology(measured())
     assert tried == [1]
     monkeypatch.setattr(auto_layout, "UPDATE_US", 0.0)
@@ -217,16 +239,16 @@ def test_threads_for_the_learner_are_tried_where_updates_are_large(monkeypatch):
 # --- in a run -----------------------------------------------------------------------------------------------
 
 
-def test_a_measured_run_records_its_layout_and_its_reason_and_equals_a_run_that_was_given_it(tmp_path):
+def test_a_measured_run_records_its_topology_and_its_reason_and_equals_a_run_that_was_given_it(tmp_path):
     by_turns = {**BATCH, "runtime": "threads", "max_lag": 0}
     chosen = small_run(tmp_path / "measured", **by_turns)
-    layout = load(chosen.path / "config.toml").runtime
-    assert layout.split == "given"
+    topology = load(chosen.path / "config.toml").runtime
+    assert topology.split == "given"
     assert re.search(
         r"actors? x \d+ envs?, 1 learner thread: .*; the sides take turns", (chosen.path / "log.txt").read_text()
     )
     same = {
-        key: getattr(layout, key)
+        key: getattr(topology, key)
         for key in ("actors", "envs_per_actor", "unrolls_per_batch", "learner_threads", "split")
     }
     given = small_run(tmp_path / "given", **{**by_turns, **same})

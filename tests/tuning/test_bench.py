@@ -1,4 +1,4 @@
-"""`bench` runs the real runtimes, and its figures follow from the costs as the documentation says."""
+"""`bench` runs the real runtimes, and its results follow from the costs as the documentation says."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.reference.runs import SMALL, unrolls_of
 from offbeat.config.resolve import resolve
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import RunFailed
-from offbeat.metrics.bottleneck import Topology
+from offbeat.metrics.speed_model import Topology
 from offbeat.runtime.assembly import topology_of
 from offbeat.runtime.runtimes import build
-from offbeat.tuning import bench as measure
-from offbeat.tuning.bench import Costs, Speed, layout_limit_sps, results
+from offbeat.tuning import bench
+from offbeat.tuning.bench import Costs, Speed, results
 
 RUNTIMES = ("serial", "threads", "processes")
 COSTS = Costs(env=30.0, act=2.0, learn=8.0, learn_wall=8.0)
@@ -37,10 +37,10 @@ class Tires(Wanderer):
 
 
 TIRES: Any = Tires
-gym.register("measure/Tires-v0", TIRES)
+gym.register("bench/Tires-v0", TIRES)
 
 
-def layout_with(**changes: Any) -> Topology:
+def topology(**changes: Any) -> Topology:
     runtime = runtime_entry(changes.pop("runtime", "processes"))
     return replace(Topology(runtime, actors=1, learner_threads=1, cores=2, max_lag=1), **changes)
 
@@ -49,51 +49,36 @@ def small(**settings: Any) -> Any:
     return resolve("ppo", settings.pop("env", "CartPole-v1"), flags={**SMALL, **settings})
 
 
-@pytest.mark.parametrize(
-    ("topology", "costs", "sps", "bound"),
-    [
-        ({"runtime": "serial", "max_lag": 0}, COSTS, 25_000, "actors"),
-        ({"runtime": "serial", "max_lag": 0}, Costs(1, 1, 8, 8), 100_000, "learner"),
-        ({"actors": 1}, COSTS, 31_250, "actors"),
-        ({"actors": 2}, COSTS, 50_000, "machine"),
-        ({"actors": 1}, Costs(1, 1, 8, 8), 125_000, "learner"),
-        ({"actors": 1, "learner_threads": 2}, Costs(1, 1, 8, 8), 200_000, "machine"),
-        ({"actors": 1, "max_lag": 0}, Costs(1, 1, 8, 8), 125_000, "lag"),
-    ],
-)
-def test_the_limit_of_a_layout_is_what_its_narrowest_part_allows(topology, costs, sps, bound):
-    limit, narrowest = layout_limit_sps(layout_with(**topology), costs)
-    assert limit == pytest.approx(sps)
-    assert narrowest == bound
-
-
-def test_the_figures_follow_from_costs_and_speed():
-    result = results(layout_with(), COSTS, Speed(25_000, 0.5, 1.0, last_step=9))
+def test_results_follow_from_costs_and_speed():
+    costs = replace(COSTS, learn_wall=64.0)
+    result = results(topology(), costs, Speed(25_000, 0.5, 1.0, last_step=9))
     assert (result["c_env_us"], result["c_act_us"], result["c_learn_us"]) == (30.0, 2.0, 8.0)
     assert result["limit_sps"] == pytest.approx(50_000)
     assert result["serial_limit_sps"] == pytest.approx(25_000)
+    assert result["layout_limit_sps"] == pytest.approx(31_250), "its learner is limited by CPU time"
+    assert result["bound_by"] == "actors"
     assert result["fraction"] == pytest.approx(0.5)
     assert result["layout_fraction"] == pytest.approx(0.8)
-    assert result["overlap_gain"] == pytest.approx(25_000 * 40e-6)
-    assert result["overlap_gain_max"] == pytest.approx(40 / 32)
+    assert result["overlap_gain"] == pytest.approx(25_000 * 96e-6)
+    assert result["overlap_gain_max"] == pytest.approx(96 / 64)
     assert (result["policy_lag_mean"], result["policy_lag_max"]) == (0.5, 1.0)
 
 
-def test_more_than_is_possible_is_refused_as_measured_wrongly():
-    results(layout_with(), COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
+def test_a_speed_above_the_limit_is_refused_as_measured_wrongly():
+    results(topology(), COSTS, Speed(1.04 * 31_250, 0, 0, last_step=9))
     with pytest.raises(RunFailed, match=r"achieved 33125 .* limit of 31250 .* measured wrongly"):
-        results(layout_with(), COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
+        results(topology(), COSTS, Speed(1.06 * 31_250, 0, 0, last_step=9))
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_every_runtime_is_measured_with_its_own_layout_and_lag(monkeypatch, name):
-    monkeypatch.setattr(measure, "SECONDS", 0.1)
-    monkeypatch.setattr(measure, "TOO_GOOD", 1000.0)  # so short a measurement may well be wrong
-    result = measure.report(small(runtime=name, actors=2, max_lag=2), 0.2, print)
+def test_every_runtime_is_measured_with_its_own_topology_and_lag(monkeypatch, name):
+    monkeypatch.setattr(bench, "SECONDS", 0.1)
+    monkeypatch.setattr(bench, "TOO_GOOD", 1000.0)  # so short a measurement may well be wrong
+    result = bench.report(small(runtime=name, actors=2, max_lag=2), 0.2, print)
     costs = Costs(result["c_env_us"], result["c_act_us"], result["c_learn_us"], learn_wall=0.0)
-    expected, bound = layout_limit_sps(topology_of(small(runtime=name, actors=2, max_lag=2), 1), costs)
-    assert result["layout_limit_sps"] == pytest.approx(expected)
-    assert result["bound_by"] == bound
+    ideal = costs.speed_model(topology_of(small(runtime=name, actors=2, max_lag=2), 1)).with_ideal_learner()
+    assert result["layout_limit_sps"] == pytest.approx(ideal.limit_sps)
+    assert result["bound_by"] == ideal.bound_by
     assert min(costs.env, costs.act, costs.learn, result["achieved_sps"]) > 0
     assert 0 <= result["policy_lag_mean"] <= result["policy_lag_max"] <= 2
 
@@ -101,11 +86,11 @@ def test_every_runtime_is_measured_with_its_own_layout_and_lag(monkeypatch, name
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_sampling_alone_learns_nothing(name):
     config = small(runtime=name, actors=2, env="Pendulum-v1")
-    assert measure.sampling_sps(config, 0.1, print) > 0
+    assert bench.sampling_sps(config, 0.1, print) > 0
     parts = build(config)
     try:
         before = {name: array.copy() for name, array in parts.algorithm.weights().items()}
-        measure._speed(parts, 0.1, print, learns=False)
+        bench._speed(parts, 0.1, print, learns=False)
         assert all((parts.algorithm.weights()[name] == array).all() for name, array in before.items())
     finally:
         parts.close()
@@ -115,7 +100,7 @@ def test_sampling_alone_learns_nothing(name):
 def test_the_batch_that_was_learned_last_is_still_whole_when_the_actors_have_gone(name):
     parts = build(small(runtime=name, actors=2, max_lag=1))
     try:
-        last = measure._speed(parts, 0.1, print, learns=True).last_step
+        last = bench._speed(parts, 0.1, print, learns=True).last_step
         versions = unrolls_of(parts).batch(last)["behavior_version"]
         assert versions.min() >= last - 1
         assert versions.max() <= last
@@ -125,9 +110,9 @@ def test_the_batch_that_was_learned_last_is_still_whole_when_the_actors_have_gon
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_an_env_that_fails_ends_the_measurement_with_its_error(name):
-    config = small(runtime=name, env="measure/Tires-v0")
+    config = small(runtime=name, env="bench/Tires-v0")
     if name == "processes":
         config = replace(config, runtime=replace(config.runtime, restart_budget=0))
     with pytest.raises(RunFailed) as caught:
-        measure.report(config, 30.0, print)
+        bench.report(config, 30.0, print)
     assert "out of breath" in str(caught.value) + "".join(getattr(caught.value, "__notes__", []))

@@ -1,4 +1,4 @@
-"""What is measured alone is the right work, and clocks are read as they should be."""
+"""Costs are measured for the right work, with the right clocks."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from tests.reference.runs import begun
 
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import make_policy
-from offbeat.tuning.costs import Cost, Meter, PlayedBack, Stepping, act_cost, learn_cost, limits
+from offbeat.tuning.costs import Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
 
 
-def test_what_computes_takes_its_cpu_time_and_what_waits_takes_its_time_on_the_clock():
+def test_work_that_computes_takes_its_cpu_time_and_work_that_waits_its_wall_time():
     assert Cost(cpu=10, wall=11).time == 10
     assert Cost(cpu=10, wall=90).time == 10
     assert Cost(cpu=10, wall=90, waits=True).time == 90
     assert Cost(cpu=20, wall=11).time == 11, "two threads, side by side"
 
 
-def test_a_meter_tells_sleeping_from_computing():
+def test_a_meter_distinguishes_sleeping_from_computing():
     sleeping, computing, none = Meter(), Meter(), Cost(0, 0)
     for _ in range(20):
         with sleeping:
             time.sleep(0.002)
-    assert sleeping.per(20, none).waits
-    assert sleeping.per(20, none).wall > 2000
+    assert sleeping.cost(20, none).waits
+    assert sleeping.cost(20, none).wall > 2000
     with computing:
         sum(number * number for number in range(300_000))
-    assert not computing.per(1, none).waits
+    assert not computing.cost(1, none).waits
 
 
-def test_reading_the_clocks_is_taken_off_but_never_more_than_there_was():
+def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative():
     meter = Meter()
     meter.cpu, meter.wall, meter._entered = 1.0, 2.0, 4
-    cost = meter.per(10, Cost(cpu=50_000, wall=100_000))
+    cost = meter.cost(10, Cost(cpu=50_000, wall=100_000))
     assert cost.cpu == pytest.approx(80_000)
     assert cost.wall == pytest.approx(160_000)
-    assert meter.per(10, Cost(cpu=1e9, wall=1e9))[:2] == (0, 0)
+    assert meter.cost(10, Cost(cpu=1e9, wall=1e9))[:2] == (0, 0)
 
 
 def test_envs_are_stepped_in_all_their_groups():
@@ -47,17 +47,17 @@ def test_envs_are_stepped_in_all_their_groups():
     policy = make_policy(parts.policy)
     policy.load(parts.weights.read(0))
     with closing(make_envs("CartPole-v1", 4, seed=0, groups=2, role="measure")) as envs:
-        stepping = Stepping(envs, policy, seed=0)
-        before = stepping._observation["observation"].copy()
-        assert stepping.cost(0.0).cpu > 0
-        assert (stepping._observation["observation"] != before).any(axis=1).all(), "every column has moved"
+        stepper = EnvStepper(envs, policy, seed=0)
+        before = stepper._observation["observation"].copy()
+        assert stepper.cost(0.0).cpu > 0
+        assert (stepper._observation["observation"] != before).any(axis=1).all(), "every column has moved"
 
 
-def test_a_recorded_unroll_is_played_back_row_by_row_again_and_again():
+def test_recorded_envs_return_the_rows_of_an_unroll_again_and_again():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     slot = {name: array.copy() for name, array in parts.slots.open(0).items()}
-    envs = PlayedBack(parts.env, slot)
+    envs = RecordedEnvs(parts.env, slot)
     assert (envs.reset()["observation"] == slot["observation"][0]).all()
     length = len(slot["reward"]) - 1
     for row in [*range(length), 0, 1]:
@@ -83,10 +83,3 @@ def test_learning_is_measured_from_the_same_weights_each_time():
     assert learn_cost(parts, 0, 0.05).cpu > 0
     after = parts.algorithm.weights()
     assert all(np.array_equal(after[name], array) for name, array in before.items())
-
-
-def test_each_bound_lies_where_its_costs_say():
-    assert limits(40, 32, 8, actors=1, cores=2) == pytest.approx(
-        {"machine": 50_000, "actors": 31_250, "learner": 125_000}
-    )
-    assert limits(40, 32, 8, actors=4, cores=2)["actors"] == pytest.approx(125_000)

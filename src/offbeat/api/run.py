@@ -149,14 +149,14 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         loop = _joined(closing, context, sinks, warn)
         _start(context, loop, sinks)
         try:
-            loop.start_clock()
+            loop.metrics.start_clock()
             _place_learner(context)
             loop.run()
             ending = loop.close()
             context.signals.disarm()
         except TooLate:
             context.signals.disarm()
-            ending = Ending("interrupted", loop.lost(), 130)
+            ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
         except RunDirectoryGone:
             context.signals.disarm()
             raise
@@ -166,7 +166,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
             raise
         if tracker is not None:
             tracker.state = ending.state
-    return ending, loop.line
+    return ending, loop.metrics.line
 
 
 def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
@@ -182,7 +182,7 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
             context.commit()
             context.begun = True
     except OSError as error:
-        loop.require_directory()
+        loop.saving.presence.require(at_once=True)
         raise ConfigError(
             f"the run directory {context.directory.path} cannot be written to ({error.strerror or error}), so the run "
             "does not begin: make room, or give another with --run-dir"
@@ -318,7 +318,7 @@ def _joined(
     )
     reporting = Reporting(context.notify, partial(show, role))
     loop = runtime_of(config).loop(parts, context.learned, watchers, reporting, closing)
-    closing.callback(loop.end_evaluations)
+    closing.callback(loop.evaluations.close)
     return loop
 
 

@@ -178,7 +178,7 @@ def _view(kind: ProgressKind | None) -> Progress:
 
 
 def _with_measured_topology(config: Config, view: Progress, caller: CallerState) -> tuple[Config, str]:
-    """Return the config with its layout, measured if need be, and the reason for it."""
+    """Return the config with its topology, chosen by auto layout if `split` is measured, and the reason."""
     if config.runtime.split == "given":
         return config, ""
     view.message("measuring what acting and learning cost here, to choose the number of actors")

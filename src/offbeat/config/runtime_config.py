@@ -47,7 +47,7 @@ class RuntimeConfig:
     device: Annotated[Literal["auto", "cpu", "cuda"], Flag("auto|cpu|cuda")] = "auto"
     """Where the learner's tensors live; auto: cpu, as small networks are quicker there."""
     learner_threads: Count | None = None
-    """Threads of the learner; none: 1, or what a measured split chooses; on a replay 2, whose bits are those of 1. In
+    """Threads of the learner; none: 1, or what auto layout chooses; on a replay 2, whose bits are those of 1. In
     hogwild of each worker; none: 1."""
     learner_cores: tuple[Natural, ...] | None = None
     """Cores that the learner may run on; none: any. Not for serial."""

@@ -153,6 +153,6 @@ def _differences(there: dict[str, Any], here: dict[str, Any], leave_out: set[str
 def cores_of(config: Config) -> int:
     """Return the number of cores that a session uses, at most those of this machine."""
     runtime = config.runtime
-    if runtime.split == "measured":  # the session chooses its layout itself
+    if runtime.split == "measured":  # the session chooses its topology itself
         return usable_cores()
     return min(usable_cores(), runtime.entry.busy_cores(runtime.actors, config.workers * config.threads))

@@ -1,5 +1,6 @@
 """Metrics: the lines that a run writes to files and trackers, and what the screen shows.
 
-`names` lists every metric, `recorder` builds the lines, `sinks` writes them, `bottleneck` says who waits for whom.
+`names` lists every metric, `recorder` builds the lines, `sinks` writes them, `speed_model` computes how fast a run can
+be, `bottleneck` reports what limits it.
 Read `recorder` first.
 """

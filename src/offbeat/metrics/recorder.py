@@ -17,10 +17,11 @@ from typing import Any
 from offbeat.core.errors import RunFailed
 from offbeat.core.fields import Counter, NonNegative
 from offbeat.core.types import Array
-from offbeat.metrics.bottleneck import BottleneckReport, Topology, judge
+from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
 from offbeat.metrics.sinks import Line, Sink
+from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import KINDS, Timings
 
 __all__ = ["METRICS", "Counters", "Recorder"]
@@ -189,7 +190,7 @@ class Recorder:
         """Let the bottleneck report be that of the whole run, which took `seconds` up to here."""
         self._say_what_is_silent()
         if self._topology:
-            self.bottleneck = judge(timings.totals(), seconds, self._topology)
+            self.bottleneck = bottleneck_report(timings.totals(), seconds, self._topology)
 
     def close(self) -> None:
         """Close all sinks."""
@@ -242,7 +243,7 @@ class Recorder:
             "ups": _rate(counters.updates - self._counted.updates, seconds),
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
             **{name: _rate(1000 * spent.get(path, 0.0), steps) for name, path in _STEP_MS.items()},
-            **self._judge(spent, seconds),
+            **self._waits(spent, seconds),
             **{name: _reduce(name, metrics) for name, metrics in self._metrics.items()},
             **{f"info/{name}_mean": _rate(total, count) for name, (total, count) in self._info.items()},
         }
@@ -260,10 +261,10 @@ class Recorder:
             )
         self._silent.clear()
 
-    def _judge(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
+    def _waits(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
         if self._topology is None:
             return {}
-        self.bottleneck = judge(spent, seconds, self._topology)
+        self.bottleneck = bottleneck_report(spent, seconds, self._topology)
         return {
             "actor_wait_fraction": self.bottleneck.actor_wait,
             "learner_wait_fraction": self.bottleneck.learner_wait,

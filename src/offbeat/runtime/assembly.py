@@ -22,16 +22,15 @@ from offbeat.core.types import NO_DECISION, EnvSpec, env_fields
 from offbeat.envs.check import preflight
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
-from offbeat.metrics.bottleneck import Topology
+from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.plan import DEFAULT, Plan, PolicyPlan
-from offbeat.workers.feed import Feed, ReplayFeed, UnrollFeed
+from offbeat.workers.feed import Feed, ReplayFeed, Staging, UnrollFeed
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner
-from offbeat.workers.staging import Staging
 from offbeat.workers.updates import UpdateCounter
 
 

@@ -18,44 +18,130 @@ from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.supervisor import Reporting
-from offbeat.runtime.training_loop import TrainingLoop, crosses
+from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
+from offbeat.runtime.workforce import Workforce
 from offbeat.workers.learner import Learned
+
+
+class PacedWorkforce(Workforce):
+    """Actors, and one learner."""
+
+    def __init__(self, parts: PacedParts, acting: Acting) -> None:
+        self._parts, self._acting, self._pace = parts, acting, parts.pace
+        self._feed = parts.learner.feed
+        self.learned = 0
+        """Learning steps 0 .. learned-1 are finished."""
+        self._pause: int | None = None
+        """The ticket from which on nothing is acted."""
+        self.acting_failed = False
+
+    # --- learning steps -------------------------------------------------------------------------------------
+
+    def wait(self) -> float:
+        """Wait for the tickets of the next learning step; return the share of the slots that are filled."""
+        self._acting.wait(self._pace.acted_before_learn(self.learned))
+        return self._acting.slots_filled(self.learned)
+
+    @property
+    def next_env_steps(self) -> int:
+        """Env steps that the next learning step will add."""
+        return self._feed.valid_rows(self.learned)
+
+    def learn(self, progress: float) -> Learned:
+        """Make the next learning step, and let the actors know; `progress` is that of the training."""
+        learned = self._parts.learner.learn(self.learned, progress)
+        self.learned += 1
+        self._acting.finish(self.learned)
+        return learned
+
+    def pause(self) -> None:
+        """Let actors pause at the first ticket that the pace cannot yet have allowed."""
+        if self._pause is None:
+            self._pause = self._pace.pause_ticket(self.learned)
+            self._acting.pause_at(self._pause)
+
+    def end_pause(self) -> None:
+        """Let actors go on."""
+        self._pause = None
+        self._acting.pause_at(None)
+
+    @property
+    def is_quiescent(self) -> bool:
+        """Whether every ticket that may begin has been learned from."""
+        return self._pace.tickets_of(self.learned).start == self._pause
+
+    @property
+    def acted_beyond(self) -> int:
+        """Env steps that were acted, and not learned from."""
+        acted, committed = self._acting.acted, self._pace.acted_before_learn
+        beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
+        return sum(self._feed.valid_rows(step) for step in beyond)
+
+    # --- what every workforce has ---------------------------------------------------------------------------
+
+    @property
+    def restarts(self) -> int:
+        return self._acting.restarts
+
+    @property
+    def longest_stall(self) -> float:
+        return self._acting.longest_stall
+
+    def spent(self) -> Iterable[Mapping[str, float]]:
+        return self._acting.spent()
+
+    def start(self, statistics: Mapping[str, Any] | None) -> None:
+        if statistics is not None:
+            self._parts.algorithm.restore_statistics(statistics)
+        self._parts.learner.publish(0)
+
+    def begin_episodes(self) -> None:
+        self._acting.start([None] * self._parts.config.runtime.actors)
+
+    def state(self) -> dict[str, Any]:
+        """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
+        complete, weights = self.is_quiescent and not self.acting_failed, self._parts.weights
+        return {
+            "learner": self._parts.learner.state(),
+            "versions": {str(version): vector for version, vector in weights.versions().items()},
+            "progress": {str(version): weights.progress(version) for version in weights.versions()},
+            "actors": self._acting.snapshots() if complete else [None] * self._parts.config.runtime.actors,
+        }
+
+    def checkpoint_arrays(self) -> Tree | None:
+        return self._feed.checkpoint_arrays()
+
+    def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
+        self.learned = state["counters"]["learning_step"]
+        self._parts.learner.restore(state["learner"])
+        memory = self._feed.attach(arrays, self.learned)
+        for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
+            self._parts.weights.open(int(version))[:] = vector
+            self._parts.weights.commit(int(version), state["progress"][version])
+        continued = None not in state["actors"]
+        self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
+        return continued, memory
 
 
 class PacedLoop(TrainingLoop):
     """See the module's docstring."""
 
-    def __init__(self, parts: PacedParts, acting: Acting, watchers: Watchers) -> None:
-        super().__init__(parts, watchers)
-        self._parts, self._acting = parts, acting
-        self._pause: int | None = None
+    def __init__(self, parts: PacedParts, workforce: PacedWorkforce, watchers: Watchers) -> None:
+        super().__init__(parts, workforce, watchers)
+        self._work = workforce
         self._in_step = False
         """Whether a learning step is under way: the weights are then between two versions."""
-        self._acting_failed = False
-
-    def start(self, statistics: Mapping[str, Any] | None = None) -> None:
-        if statistics is not None:
-            self._parts.algorithm.restore_statistics(statistics)
-        self._parts.learner.publish(0)
-        self.save_start()
-        self._acting.start([None] * self._parts.config.runtime.actors)
 
     def run(self) -> None:
+        self._show("training")
         while self.ending is None:
-            step = self.learned
-            self._acting.wait(self._parts.pace.acted_before_learn(step))
-            filled = self._acting.slots_filled(step)
-            self._before_learning(self._parts.learner.feed.valid_rows(step))
-            learned = self._parts.learner.learn(step, self.training_progress)
-            self._acting.finish(step + 1)
+            filled = self._work.wait()
+            self._before_learning(self._work.next_env_steps)
+            learned = self._work.learn(self.training_progress)
             self._after_learning(learned, filled)
-
-    @property
-    def learned(self) -> int:
-        """Learning steps 0 .. learned-1 are finished."""
-        return self.counters.learning_step
 
     @property
     def training_progress(self) -> float:
@@ -70,40 +156,34 @@ class PacedLoop(TrainingLoop):
         """
         after = self.counters.env_steps + env_steps
         self._stop = self._stop or self._wanted_stop(after)
-        checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self._saving.is_due
-        if self._pause is None and (self._stop or checkpoint or after >= self._run.steps):
-            self._pause = self._parts.pace.pause_ticket(self.learned)
-            self._acting.pause_at(self._pause)
+        checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self.saving.is_due
+        if self._stop or checkpoint or after >= self._run.steps:
+            self._work.pause()
         self._in_step = True
 
     def _after_learning(self, learned: Learned, slots_filled: float) -> None:
         """Count a finished learning step, then do what is due: evaluate, write, save, end."""
         self._in_step = False
         before, self.counters = self.counters, self._count(learned)
-        self._recorder.episodes(learned.episode_returns, learned.episode_lengths)
-        self._recorder.reported(learned.info)
+        recorder = self.metrics.recorder
+        recorder.episodes(learned.episode_returns, learned.episode_lengths)
+        recorder.reported(learned.info)
         filled = dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
-        self._recorder.learned({**learned.metrics, **filled})
+        recorder.learned({**learned.metrics, **filled})
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
-        if evaluated or self._line_due(before):  # before the checkpoint: a resume begins after this line
+        if evaluated or self.metrics.line_due(before, self.counters):  # before the checkpoint: resumes follow this line
             self._write_renewed_line()
         if finished:
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
-        elif self._quiescent:
+        elif self._work.is_quiescent:
             self.ending = self._stop
             if not self._stop:
                 self._save()
-                self._pause = None
-                self._acting.pause_at(None)
-        elif self._saving.best_is_unsaved:
+                self._work.end_pause()
+        elif self.saving.best_is_unsaved:
             self._save_best()
         self._show("training")
-
-    @property
-    def _quiescent(self) -> bool:
-        """Whether every ticket that may begin has been learned from."""
-        return self._parts.pace.tickets_of(self.learned).start == self._pause
 
     def _count(self, learned: Learned) -> Counters:
         counters = self.counters
@@ -117,61 +197,14 @@ class PacedLoop(TrainingLoop):
             updates_refused=counters.updates_refused + learned.refused,
         )
 
-    # --- what the base class asks for -----------------------------------------------------------------------
-
-    @property
-    def _exact(self) -> bool:
-        return self._parts.config.runtime.lag == "exact"
-
-    @property
-    def _restarts(self) -> int:
-        return self._acting.restarts
-
-    @property
-    def _longest_stall(self) -> float:
-        return self._acting.longest_stall
-
-    def _spent(self) -> Iterable[Mapping[str, float]]:
-        return self._acting.spent()
-
-    @property
-    def _can_be_saved(self) -> bool:
-        return not self._in_step
-
     def salvage(self) -> None:
-        self._acting_failed = True
-        super().salvage()
+        """Save what has been learned when acting failed. Where learning failed, the last checkpoint stands."""
+        self._work.acting_failed = True
+        if not self._in_step:
+            super().salvage()
 
     def _acted_beyond(self) -> int:
-        acted, committed = self._acting.acted, self._parts.pace.acted_before_learn
-        beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
-        return sum(self._parts.learner.feed.valid_rows(step) for step in beyond)
-
-    def _checkpoint_arrays(self) -> Tree | None:
-        return self._parts.learner.feed.checkpoint_arrays()
-
-    def _state(self) -> dict[str, Any]:
-        """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
-        asked = self._quiescent and not self._acting_failed
-        actors = self._acting.snapshots() if asked else [None] * self._parts.config.runtime.actors
-        return {
-            "learner": self._parts.learner.state(),
-            "versions": {str(version): vector for version, vector in self._parts.weights.versions().items()},
-            "progress": {
-                str(version): self._parts.weights.progress(version) for version in self._parts.weights.versions()
-            },
-            "actors": actors,
-        }
-
-    def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        self._parts.learner.restore(state["learner"])
-        memory = self._parts.learner.feed.attach(arrays, self.learned)
-        for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
-            self._parts.weights.open(int(version))[:] = vector
-            self._parts.weights.commit(int(version), state["progress"][version])
-        continued = None not in state["actors"]
-        self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
-        return continued, memory
+        return self._work.acted_beyond
 
 
 @dataclass(frozen=True)
@@ -205,4 +238,4 @@ class PacedRuntime:
         """
         acting = self.acting(parts, learned, reporting)
         closing.callback(acting.close)
-        return PacedLoop(parts, acting, watchers)
+        return PacedLoop(parts, PacedWorkforce(parts, acting), watchers)

@@ -76,6 +76,13 @@ class Saving:
         """Return the env steps that have been learned from since the last checkpoint to resume from."""
         return counters.env_steps - self._saved_env_steps
 
+    def lost(self, counters: Counters) -> str:
+        """Return a message about what a stop costs that did not wait for a boundary."""
+        return (
+            "stopped without a checkpoint of this moment: the unfinished batch, and "
+            f"{self.unsaved(counters)} env steps learned from since the last checkpoint, are lost"
+        )
+
     def save_start(self, counters: Counters, state: dict[str, Any]) -> None:
         """Save version 0.
 

@@ -1,7 +1,7 @@
-"""How near a run comes to what the machine, and its topology, could do: what `offbeat bench` measures.
+"""`offbeat bench`: the speed of a run, compared with the limits of its machine and of its topology.
 
-c_env, c_act and c_learn are core-microseconds (CPU time of all threads) per env step, each measured alone.
-No schedule of the same work can beat cores / (c_env + c_act + c_learn) env steps per second.
+c_env, c_act and c_learn are core-microseconds (CPU time of all threads) per env step, each measured alone. The limits
+are computed from them by `SpeedModel`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.threads import limit, limit_blas
 from offbeat.envs.make import make_envs
-from offbeat.metrics.bottleneck import Topology, gain_max, lock_free_gain_max
+from offbeat.metrics.speed_model import SpeedModel, Topology
 from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.runtime.acting import Acting
@@ -33,55 +33,52 @@ from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Notify, Reporting
-from offbeat.tuning.costs import Cost, Stepping, act_cost, learn_cost, limits
+from offbeat.tuning.costs import Cost, EnvStepper, act_cost, learn_cost
 
 SECONDS = 2.0
-"""How long each cost is measured for, at least."""
+"""Each cost is measured for at least this long."""
 ROUNDS = 5
-"""Each cost is measured so often, in turn with the others; the median counts."""
+"""Number of times that each cost is measured, in turn with the others; the median is used."""
 TOO_GOOD = 1.05
-"""A fraction over this means that the limit was measured wrongly."""
+"""A speed above this multiple of the limit means that the limit was measured wrongly."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Core-microseconds per env step."""
+    """Core-microseconds per env step of each part."""
 
     env: float
     act: float
     learn: float
     learn_wall: float
-    """Microseconds that the learner takes per env step, with all its threads."""
+    """Microseconds on the clock that the learner takes per env step, with all its threads."""
 
-    @property
-    def total(self) -> float:
-        return self.env + self.act + self.learn
-
-    @property
-    def acting(self) -> float:
-        """Microseconds that an actor takes per env step."""
-        return self.env + self.act
+    def speed_model(self, topology: Topology) -> SpeedModel:
+        """Return the model of a run with these costs. An actor has one thread, so its CPU time is its time."""
+        acting = self.env + self.act
+        return SpeedModel(topology, acting, self.learn_wall, acting_cpu=acting, learning_cpu=self.learn)
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What a runtime achieved."""
+    """The measured speed of a run."""
 
     sps: float
+    """Env steps per second."""
     policy_lag_mean: float
     policy_lag_max: float
     last_step: int
-    """The learning step that was the last: its batch is still whole."""
+    """The last learning step; its batch has not been overwritten."""
 
 
 def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
-    """Run the runtime for `seconds`, then measure the costs with the policy that it arrived at.
+    """Train for `seconds`, then measure the costs with the trained policy, and return `results`.
 
-    In this order, because what an env step costs depends on the policy: a pole that falls at once is reset all the
-    time.
+    The order matters, because the cost of an env step depends on the policy: if episodes are short, the envs are reset
+    often.
 
     Raises:
-        RunFailed: more was achieved than is possible: the limit was measured wrongly.
+        RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
     limit(config.blas_threads)
     keep_freed_memory()
@@ -96,15 +93,15 @@ def report(config: Config, seconds: float, notify: Notify) -> dict[str, Any]:
     return results(topology_of(config, threads), costs, speed)
 
 
-def _silent(_news: object) -> None:
-    """Tell nobody."""
+def _ignore(_message: object) -> None:
+    """Ignore a message."""
 
 
 def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
-    """Return the env steps per second of the actors, where nobody learns.
+    """Return the env steps per second of the actors without a learner.
 
     Raises:
-        ConfigError: everybody who acts learns too.
+        ConfigError: the runtime's workers learn too.
     """
     if config.runtime.entry.workers_learn:
         raise ConfigError(
@@ -125,7 +122,7 @@ def sampling_sps(config: Config, seconds: float, notify: Notify) -> float:
 
 @dataclass(frozen=True)
 class _Step:
-    """What came of a learning step."""
+    """The result of a learning step."""
 
     number: int
     env_steps: int
@@ -133,21 +130,21 @@ class _Step:
     lag_mean: float
     lag_max: float
     ended: float
-    """Moment of `perf_counter()`."""
+    """Time of `perf_counter()` at its end, in seconds."""
 
 
 def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -> Speed:
-    """Run without checkpoints, evaluation and metrics; the start-up and a warm-up of a tenth are left out."""
-    acting = acting_of(parts, 0, Reporting(notify, _silent))
+    """Run without checkpoints, evaluations and metrics; measure after a warm-up of a tenth of `seconds`."""
+    acting = acting_of(parts, 0, Reporting(notify, _ignore))
     try:
         _publish(parts, 0, learns=learns)
         acting.start([None] * parts.config.runtime.actors)
         steps = (_learned if learns else _sampled)(parts, acting)
         warm = [
-            *_until_learning(steps, learns=learns),
-            *_go_on(steps, seconds / 10, at_least=parts.pace.versions + 1),
+            *_until_first_update(steps, learns=learns),
+            *_run_for(seconds / 10, steps, at_least=parts.pace.versions + 1),
         ]
-        timed = _go_on(steps, seconds, at_least=1)
+        timed = _run_for(seconds, steps, at_least=1)
     finally:
         acting.close()
     return Speed(
@@ -160,23 +157,24 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
 
 def _lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     """Return the env steps per second of all workers together, once each of them learns."""
-    parts = build_lock_free(config, _silent)
-    pool, board = WorkerPool(parts, Reporting(notify, _silent)), parts.board
+    parts = build_lock_free(config, _ignore)
+    pool, board = WorkerPool(parts, Reporting(notify, _ignore)), parts.board
     try:
         pool.start([None] * board.workers)
         pool.go_on(NO_PAUSE)
         while not board.updates[:, 0].all():
             pool.wait()
-        _watch_for(pool, seconds / 10)
+        _supervise_for(seconds / 10, pool)
         begun, before = perf_counter(), board.env_steps
-        _watch_for(pool, seconds)
+        _supervise_for(seconds, pool)
         return (board.env_steps - before) / (perf_counter() - begun)
     finally:
         pool.close()
         parts.close()
 
 
-def _watch_for(pool: WorkerPool, seconds: float) -> None:
+def _supervise_for(seconds: float, pool: WorkerPool) -> None:
+    """Let the workers run for `seconds`, and discard their reports."""
     until = perf_counter() + seconds
     while perf_counter() < until:
         pool.wait()
@@ -184,20 +182,20 @@ def _watch_for(pool: WorkerPool, seconds: float) -> None:
 
 
 def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:
-    """Publish the policy; where nobody learns, let it act all the same, not draw actions as before any update."""
+    """Publish the weights. Without a learner, clear the flag that makes actions uniformly random before learning."""
     parts.learner.publish(version)
     flag = published_layout(parts.policy).views(parts.weights.read(version)).get("uniform")
     if flag is not None and not learns:
         flag[:] = 0
 
 
-def _until_learning(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
-    """Take steps until the first that makes an update: a replay is filled before."""
+def _until_first_update(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
+    """Run learning steps until one makes an update: a replay is filled before. Without a learner, run one."""
     return [next(steps)] if not learns else list(takewhile(lambda step: not step.updates, steps))
 
 
-def _go_on(steps: Iterator[_Step], seconds: float, *, at_least: int) -> list[_Step]:
-    """Take steps for so long, and at least so many."""
+def _run_for(seconds: float, steps: Iterator[_Step], *, at_least: int) -> list[_Step]:
+    """Run learning steps for `seconds`, and at least `at_least` of them."""
     until, taken = perf_counter() + seconds, [next(steps) for _ in range(at_least)]
     while perf_counter() < until:
         taken.append(next(steps))
@@ -205,7 +203,7 @@ def _go_on(steps: Iterator[_Step], seconds: float, *, at_least: int) -> list[_St
 
 
 def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
-    """Take learning steps. One counts as finished only when the next is asked for: its batch stays whole till then."""
+    """Run learning steps. Each is marked as finished only when the next one is requested, which keeps its batch."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
         learned = parts.learner.learn(step, 0.0)
@@ -215,7 +213,7 @@ def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
 
 
 def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
-    """Let every batch count as learned from as soon as it is there, and the weights stay as they are."""
+    """Run steps that only wait for their batch: each is marked as learned at once, and the weights do not change."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
         env_steps = parts.learner.feed.valid_rows(step)
@@ -224,15 +222,15 @@ def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
         acting.finish(step + 1)
 
 
-# --- what each part costs alone -----------------------------------------------------------------------------
+# --- the cost of each part ----------------------------------------------------------------------------------
 
 
 def _costs(parts: PacedParts, step: int) -> Costs:
-    """Measure each part alone, with the weights that are published after `step` and the data of its batch."""
+    """Measure each part alone, with the weights that were published after `step` and the data of its batch."""
     run, runtime = parts.config.run, parts.config.runtime
     policy, weights = make_policy(parts.policy), parts.weights.read(step + 1).copy()
     policy.load(weights)
-    slot = parts.slots.open(_newest_with_decisions(parts, step))
+    slot = parts.slots.open(_newest_ticket_with_decisions(parts, step))
     envs = make_envs(
         run.env,
         runtime.envs_per_actor,
@@ -244,8 +242,8 @@ def _costs(parts: PacedParts, step: int) -> Costs:
     )
     with closing(envs):
         measures = (
-            partial(_as_actor, parts.config, Stepping(envs, policy, run.seed).cost),
-            partial(_as_actor, parts.config, partial(act_cost, parts.policy, parts.env, slot, weights)),
+            partial(_with_actor_threads, parts.config, EnvStepper(envs, policy, run.seed).cost),
+            partial(_with_actor_threads, parts.config, partial(act_cost, parts.policy, parts.env, slot, weights)),
             partial(learn_cost, parts, step),
         )
         rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
@@ -253,8 +251,8 @@ def _costs(parts: PacedParts, step: int) -> Costs:
     return Costs(env, act, learn, learn_wall=median(learn.wall for _, _, learn in rounds))
 
 
-def _newest_with_decisions(parts: PacedParts, step: int) -> int:
-    """Return the newest ticket, up to those of `step`, that is not reset rows alone."""
+def _newest_ticket_with_decisions(parts: PacedParts, step: int) -> int:
+    """Return the newest ticket, up to the first of `step`, that has a valid row."""
     return next(
         ticket
         for ticket in count(parts.pace.tickets_of(step).start, -1)
@@ -262,8 +260,8 @@ def _newest_with_decisions(parts: PacedParts, step: int) -> int:
     )
 
 
-def _as_actor(config: Config, measure: Callable[[float], Cost], seconds: float) -> Cost:
-    """Measure with as many threads as an actor may use."""
+def _with_actor_threads(config: Config, measure: Callable[[float], Cost], seconds: float) -> Cost:
+    """Measure with as many threads as an actor process may use."""
     if not config.runtime.entry.in_processes:
         return measure(seconds)
     limit_blas(config.actor_threads)
@@ -273,58 +271,37 @@ def _as_actor(config: Config, measure: Callable[[float], Cost], seconds: float) 
         limit_blas(config.blas_threads)
 
 
-# --- what is printed ----------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------
 
 
 def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
     """Return what `offbeat bench --json` prints.
 
     Raises:
-        RunFailed: more was achieved than is possible.
+        RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
-    layout_limit, bound = layout_limit_sps(topology, costs)
-    cores, limit_sps, serial = topology.cores, 1e6 * topology.cores / costs.total, costs.acting + costs.learn_wall
-    actors = cores if topology.runtime.runs_in_order else topology.actors
-    gain = gain_max(costs.acting, costs.learn_wall, actors, cores, topology.learner_threads)
-    if topology.runtime.workers_learn:
-        gain = lock_free_gain_max(topology)
-    if speed.sps > TOO_GOOD * layout_limit:
+    measured = costs.speed_model(topology)
+    ideal = measured.with_ideal_learner()
+    if speed.sps > TOO_GOOD * ideal.limit_sps:
         raise RunFailed(
-            f"achieved {speed.sps:.0f} env steps per second, more than the limit of {layout_limit:.0f} for this "
+            f"achieved {speed.sps:.0f} env steps per second, more than the limit of {ideal.limit_sps:.0f} for this "
             "topology: the costs were measured wrongly, most likely because the machine was busy; measure again when "
             "it is idle"
         )
     return {
-        "cores": cores,
+        "cores": topology.cores,
         "c_env_us": costs.env,
         "c_act_us": costs.act,
         "c_learn_us": costs.learn,
-        "limit_sps": limit_sps,
-        "layout_limit_sps": layout_limit,
-        "serial_limit_sps": 1e6 / costs.total,
+        "limit_sps": ideal.machine_sps,
+        "layout_limit_sps": ideal.limit_sps,
+        "serial_limit_sps": ideal.one_core_sps,
         "achieved_sps": speed.sps,
-        "fraction": speed.sps / limit_sps,
-        "layout_fraction": speed.sps / layout_limit,
-        "overlap_gain": speed.sps * serial / 1e6,
-        "overlap_gain_max": gain,
-        "bound_by": bound,
+        "fraction": speed.sps / ideal.machine_sps,
+        "layout_fraction": speed.sps / ideal.limit_sps,
+        "overlap_gain": measured.gain(speed.sps),
+        "overlap_gain_max": measured.gain_max,
+        "bound_by": ideal.bound_by,
         "policy_lag_mean": speed.policy_lag_mean,
         "policy_lag_max": speed.policy_lag_max,
     }
-
-
-def layout_limit_sps(topology: Topology, costs: Costs) -> tuple[float, str]:
-    """Return the most env steps per second that the topology allows, and what bounds it.
-
-    With max_lag or max_ahead 0 the sides take turns, so the bound is the lag, and the limit lies out of reach.
-    """
-    acting, learning = costs.acting, costs.learn / topology.learner_threads
-    if topology.runtime.runs_in_order:
-        return 1e6 / (acting + learning), "actors" if acting > learning else "learner"
-    if topology.runtime.workers_learn:
-        of_workers = 1e6 * topology.actors / (acting + costs.learn_wall)
-        of_cores = 1e6 * topology.cores / costs.total
-        return min(of_workers, of_cores), "workers" if of_workers < of_cores else "cores"
-    bounds = limits(costs.total, acting, learning, actors=topology.actors, cores=topology.cores)
-    bound = min(bounds, key=bounds.__getitem__)
-    return bounds[bound], bound if topology.max_lag else "lag"

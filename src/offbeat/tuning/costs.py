@@ -1,6 +1,6 @@
-"""What env, acting and learning cost, each alone, in microseconds per env step.
+"""Measure what stepping envs, acting and learning cost, each alone, in microseconds per env step.
 
-Nothing else of the run may be at work meanwhile: what is counted is the CPU time of this whole process.
+Nothing else may run in this process meanwhile, because the CPU time of the whole process is measured.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work
 
-WAITS = 3.0
-"""What takes so many times its CPU time waits, if it gave up its core by itself, or the machine is busy, if not."""
+WAIT_RATIO = 3.0
+"""Work that takes more than this many times its CPU time is waiting: for something else if the process gave up its core
+by itself, otherwise for a core, because the machine is busy."""
 
 
 class Cost(NamedTuple):
-    """Microseconds per env step."""
+    """What a piece of work costs, in microseconds per env step."""
 
     cpu: float
-    """Of all threads together: core-microseconds."""
+    """CPU time, summed over threads."""
     wall: float
+    """Time on the clock."""
     waits: bool = False
-    """Whether the time goes into waiting rather than computing."""
+    """Whether most of the time is spent waiting, as for a simulator on another machine."""
 
     @property
     def time(self) -> float:
@@ -46,7 +48,7 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Adds up the time of what it is entered for. What reading the clocks takes, which is not little, is left out."""
+    """A context manager that adds up the CPU time and the wall time of the code in its `with` blocks."""
 
     def __init__(self) -> None:
         self.cpu = self.wall = 0.0
@@ -62,45 +64,53 @@ class Meter:
         self.cpu += cpu - self._begun[1]
         self._entered += 1
 
-    def per(self, env_steps: float, clocks: Cost) -> Cost:
-        """Return the cost of one of `env_steps`; `clocks` is that of entering the meter once, as in `read_clocks`."""
-        cpu, wall = (
-            1e6 * max(0.0, spent - 1e-6 * reading * self._entered) / max(1.0, env_steps)
-            for spent, reading in ((self.cpu, clocks.cpu), (self.wall, clocks.wall))
-        )
-        return Cost(cpu, wall, wall > WAITS * cpu and self._gave_up_its_core())
+    def cost(self, env_steps: float, overhead: Cost) -> Cost:
+        """Return the cost per env step.
 
-    def _gave_up_its_core(self) -> bool:
-        """Whether the process let go of its core more often than it was taken away."""
+        Args:
+            env_steps: how many were made in the `with` blocks.
+            overhead: cost of an empty `with` block, as `meter_overhead` returns it; it is subtracted for each block.
+        """
+        cpu, wall = (
+            1e6 * max(0.0, spent - 1e-6 * per_block * self._entered) / max(1.0, env_steps)
+            for spent, per_block in ((self.cpu, overhead.cpu), (self.wall, overhead.wall))
+        )
+        return Cost(cpu, wall, wall > WAIT_RATIO * cpu and self._gave_up_core())
+
+    def _gave_up_core(self) -> bool:
+        """Whether the process gave up its core more often than the operating system took it away."""
         now, before = getrusage(RUSAGE_SELF), self._before
         return now.ru_nvcsw - before.ru_nvcsw > now.ru_nivcsw - before.ru_nivcsw
 
 
-def read_clocks(times: int = 300) -> Cost:
-    """Return what a meter counts where nothing is done."""
+def meter_overhead(blocks: int = 300) -> Cost:
+    """Return what a meter measures for an empty `with` block, in microseconds: reading the clocks takes time too."""
     meter = Meter()
-    for _ in range(times):
+    for _ in range(blocks):
         with meter:
             pass
-    return meter.per(times, Cost(0.0, 0.0))
+    return meter.cost(blocks, Cost(0.0, 0.0))
 
 
 # --- env ----------------------------------------------------------------------------------------------------
 
 
-class Stepping:
-    """Envs in the hands of a policy, whose own time is left out: which episodes they have depends on it."""
+class EnvStepper:
+    """Steps envs with a policy's actions and measures the envs alone.
+
+    The policy matters, because the cost of an env step depends on the episodes: short ones are reset more often.
+    """
 
     def __init__(self, envs: Envs, policy: Policy, seed: int) -> None:
         self._envs, self._policy, self._random = envs, policy, stream(seed, "measure")
-        self._clocks = read_clocks()
+        self._overhead = meter_overhead()
         self._observation = {name: leaf.copy() for name, leaf in envs.reset().items()}
         self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
         self._stacks.reset(self._observation)
 
     def cost(self, seconds: float) -> Cost:
-        """Step all columns, at least once, for so long."""
+        """Step all columns for `seconds`, at least once, and return the cost."""
         meter, env_steps, until = Meter(), 0, perf_counter() + seconds
         while not env_steps or perf_counter() < until:
             acted = self._policy.act(self._stacks.seen(self._observation), self._random, self._state)
@@ -112,7 +122,7 @@ class Stepping:
                     self._observation[name][columns] = leaf
                 self._stacks.push(outcome.observation, outcome.resets, columns)
                 env_steps += int(outcome.valid.sum())
-        return meter.per(env_steps, self._clocks)
+        return meter.cost(env_steps, self._overhead)
 
     def _step(self, actions: Array) -> list[Outcome]:
         groups = range(len(self._envs.groups))
@@ -124,11 +134,11 @@ class Stepping:
 # --- acting -------------------------------------------------------------------------------------------------
 
 
-class PlayedBack:
-    """Envs of one group whose outcomes are those of a recorded unroll, again and again."""
+class RecordedEnvs:
+    """Envs of one group that ignore actions and return the rows of a recorded unroll, again and again."""
 
     def __init__(self, spec: EnvSpec, slot: Tree) -> None:
-        """Play back `slot`, [T + 1, N, ...] by field name."""
+        """Return the rows of `slot`, [T + 1, N, ...] by field name."""
         self.spec = spec
         self.groups: tuple[slice, ...] = (slice(0, spec.columns),)
         leaves = [leaf.name for leaf in spec.observation]
@@ -143,7 +153,7 @@ class PlayedBack:
         )
 
     def set_progress(self, progress: float) -> None:
-        """Take no notice of progress."""
+        """Ignore the training progress."""
 
     def reset(self) -> Tree:
         return self._first
@@ -151,10 +161,10 @@ class PlayedBack:
     def advance(
         self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
     ) -> Advanced:
-        raise NotImplementedError("what has happened cannot be played ahead")
+        raise NotImplementedError("recorded envs cannot be advanced")
 
     def send(self, actions: Array, group: int = 0) -> None:
-        """Take no notice of the actions."""
+        """Ignore the actions."""
 
     def recv(self, group: int = 0) -> Outcome:  # noqa: ARG002  (there is one group)
         return next(self._outcomes)
@@ -164,10 +174,18 @@ class PlayedBack:
 
 
 def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.float32], seconds: float) -> Cost:
-    """Act unrolls, at least two, on envs that only play back `slot`: choosing, recording and counting are left."""
+    """Return the cost of acting without envs: choosing and recording actions, and counting.
+
+    Args:
+        policy: that acts.
+        env: of one actor.
+        slot: a recorded unroll, [T + 1, N, ...] by field name; its rows stand for the envs' outcomes.
+        weights: of the policy, flat.
+        seconds: how long to act for; at least two unrolls are made, and the first one is not measured.
+    """
     slot = {name: array.copy() for name, array in slot.items()}
     env_steps = int(slot["valid"][:-1].sum())
-    actor = Actor(0, 0, [PolicyColumns(PlayedBack(env, slot), make_policy(policy))])
+    actor = Actor(0, 0, [PolicyColumns(RecordedEnvs(env, slot), make_policy(policy))])
     work = Work.of_one(0, 0, PolicyWork(weights, slot))
     actor.start(0)
     actor.act(work)
@@ -176,17 +194,17 @@ def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.f
         with meter:
             actor.act(work)
         unrolls += 1
-    return meter.per(unrolls * env_steps, read_clocks())
+    return meter.cost(unrolls * env_steps, meter_overhead())
 
 
 # --- learning -----------------------------------------------------------------------------------------------
 
 
 def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
-    """Learn from the batch of `step` again and again, at least once, each time from the same weights.
+    """Return the cost of learning from the batch of `step`, repeated for `seconds`, at least once.
 
-    Otherwise the policy would drift away from the one that acted, and an algorithm that stops early when it does
-    would have less and less to do.
+    The weights are restored after each repetition. Otherwise the policy would move away from the one that acted, and an
+    algorithm that stops early in that case would do less and less work.
     """
     algorithm = parts.algorithm
     weights, state = deepcopy(algorithm.weights()), deepcopy(algorithm.state())
@@ -196,27 +214,4 @@ def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
             env_steps += parts.learner.rehearse(step)
         algorithm.load_weights(weights)
         algorithm.restore(state)
-    return meter.per(env_steps, read_clocks())
-
-
-# --- what follows -------------------------------------------------------------------------------------------
-
-
-def limits(total: float, acting: float, learning: float, *, actors: int, cores: int) -> dict[str, float]:
-    """Return what bounds the env steps per second of actors beside a learner, and where each bound lies.
-
-    Args:
-        total: core-microseconds per env step.
-        acting: microseconds that an actor takes for one.
-        learning: microseconds that the learner takes for one.
-        actors: how many there are.
-        cores: how many there are.
-
-    Returns:
-        'machine': a core does one thing at a time; 'actors': so does an actor; 'learner': so does the learner.
-    """
-    return {
-        "machine": 1e6 * cores / max(total, 1e-9),
-        "actors": 1e6 * actors / max(acting, 1e-9),
-        "learner": 1e6 / max(learning, 1e-9),
-    }
+    return meter.cost(env_steps, meter_overhead())

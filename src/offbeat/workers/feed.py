@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from offbeat.algorithms.base import Batch
 from offbeat.core.pace import ReplayPace
@@ -20,10 +22,34 @@ from offbeat.core.types import Array, Tree
 from offbeat.memory.replay.base import AnyReplay, Samples
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.collective import ALONE, Collective, total
-from offbeat.workers.staging import Staging
 
 REPORTED = ("valid", "episode_return", "episode_length", "info")
 """Fields whose rows `Taken.rows` has, the last where there is one."""
+
+
+class Staging:
+    """Brings arrays to the device that learns: views on a CPU, copies through pinned memory to a GPU."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._pinned: dict[str, Tensor] = {}
+        """Page-locked copies, one a field, which a GPU fetches by itself. Allocating one takes long, so they stay."""
+
+    def tensors(self, arrays: Tree) -> Batch:
+        """Return the batch on the device: on a CPU the very same memory."""
+        if self._device == "cpu":
+            return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return {name: self._sent(name, torch.from_numpy(array)) for name, array in arrays.items()}
+
+    def moved(self, arrays: Tree) -> Batch:
+        """Return arrays on the device that are not of one size each time, and not many: they are waited for."""
+        return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
+
+    def _sent(self, name: str, tensor: Tensor) -> Tensor:
+        if name not in self._pinned:
+            self._pinned[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        # The last copy from here has ended long ago: every update has waited for its loss.
+        return self._pinned[name].copy_(tensor).to(self._device, non_blocking=True)
 
 
 class Taken(NamedTuple):

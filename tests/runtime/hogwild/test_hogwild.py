@@ -153,7 +153,7 @@ def test_each_workers_state_is_of_the_end(several):
 def test_workers_act_and_learn_from_episodes_of_their_own(several):
     case, run = several
     workers = workers_of(run.path)
-    following = [worker["actor"]["following"]["observation"] for worker in workers]
+    following = [worker["actor"]["policies"][0]["following"]["observation"] for worker in workers]
     for one in range(case.workers):
         for other in range(one):
             assert not np.intersect1d(following[one], following[other]).size

@@ -7,20 +7,16 @@ in together, which is the end of the run or the next checkpoint; or at once, for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from offbeat.config.config import Config
-from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.hogwild.parts import LockFreeParts, build_lock_free
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
-from offbeat.runtime.hogwild.worker_process import State, WorkerReport
-from offbeat.runtime.saved_state import Done
+from offbeat.runtime.hogwild.worker_process import WorkerReport
+from offbeat.runtime.hogwild.workforce import LockFreeWorkforce
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
@@ -33,19 +29,14 @@ class HogwildLoop(TrainingLoop):
     """See the module's docstring."""
 
     def __init__(self, parts: LockFreeParts, pool: WorkerPool, watchers: Watchers) -> None:
-        super().__init__(parts, watchers)
-        self._parts, self._pool, self._board = parts, pool, parts.board
+        super().__init__(parts, LockFreeWorkforce(parts, pool), watchers)
+        self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
         self._limit, self._stops_at_once = 0, False
         self._end_is_evaluated = self._line_is_owed = False
 
-    def start(self, statistics: Mapping[str, Any] | None = None) -> None:
-        if statistics is not None:
-            self._parts.storage.begin_statistics(statistics)
-        self.save_start()
-        self._pool.start([None] * self._board.workers)
-
     def run(self) -> None:
+        self._show("training")
         self._go_on()
         while self.ending is None:
             self._pool.wait()
@@ -69,16 +60,16 @@ class HogwildLoop(TrainingLoop):
         finished = paused and self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
-        self._line_is_owed |= evaluated or self._line_due(before)
+        self._line_is_owed |= evaluated or self.metrics.line_due(before, self.counters)
         env_steps = self.counters.env_steps
         if self._line_is_owed and (paused or env_steps < self._limit):
             self._write_line()  # not while workers pause: what they report then belongs to the same line
             self._line_is_owed = False
         if paused and self._pool.paused:  # still: who dies meanwhile is started again, and must pause first
             self._at_boundary(finished=finished)
-        elif self._saving.best_is_unsaved:
+        elif self.saving.best_is_unsaved:
             self._save_best()
-        elif (self._stop or self._saving.is_due) and not self._stops_at_once and env_steps < self._limit:
+        elif (self._stop or self.saving.is_due) and not self._stops_at_once and env_steps < self._limit:
             self._stops_at_once = True
             self._limit = self._pool.stop_at_once()
         self._show("training")
@@ -125,101 +116,24 @@ class HogwildLoop(TrainingLoop):
             if "replay_size" in metrics:
                 self._replay_sizes[worker] = metrics["replay_size"]
                 metrics["replay_size"] = sum(self._replay_sizes)
-            self._recorder.learned(metrics)
+            self.metrics.recorder.learned(metrics)
         for returns, lengths in zip(report.returns, report.lengths, strict=True):
-            self._recorder.episodes(returns, lengths)
-        self._recorder.reported(report.info)
+            self.metrics.recorder.episodes(returns, lengths)
+        self.metrics.recorder.reported(report.info)
 
     def _during_evaluation(self) -> None:
         self._pool.watch()
         super()._during_evaluation()
 
-    # --- what the base class asks for -----------------------------------------------------------------------
-
-    @property
-    def _restarts(self) -> int:
-        return self._pool.restarts
-
-    @property
-    def _longest_stall(self) -> float:
-        return self._pool.longest_stall
-
-    def _spent(self) -> Iterable[Mapping[str, float]]:
-        return self._pool.spent()
-
     def salvage(self) -> None:
         """Let those who live pause, then save what all have learned; who has died begins anew, at a cut."""
         if not self._pool.has_begun:
             return  # nothing was learned, and the board may be that of a run that is only being restored
-        if self._saving.best_is_unsaved:
+        if self.saving.best_is_unsaved:
             self._save_best()
         self._pool.drain(DRAIN_S)
         self._count()
         super().salvage()
-
-    def _checkpoint_arrays(self) -> Tree | None:
-        """Return the replays of all workers, of which the rows lie where this process sees them too."""
-        if not self._parts.saves_replay:
-            return None
-        saved: Tree = {}
-        for worker, state in enumerate(self._pool.states()):
-            rows = self._parts.replay_rows(worker, self._board.done(worker))
-            arrays = rows | (state.priorities if state else {})
-            saved |= {f"{worker}/{name}": array for name, array in arrays.items()}
-        return saved
-
-    def _state(self) -> dict[str, Any]:
-        states = self._pool.states() if self._pool.has_begun else [None] * self._board.workers
-        return {
-            "learned": self._parts.storage.learned(),
-            "statistics": self._parts.storage.records(),
-            "learner": {"algorithm": self._parts.algorithm.state()},
-            "workers": [self._worker_state(worker, state) for worker, state in enumerate(states)],
-        }
-
-    def _worker_state(self, worker: int, state: State | None) -> dict[str, Any]:
-        """Return what is saved of a worker; of one that has died, only what the board has."""
-        updates, refused = self._board.updates[worker, :2].tolist()
-        counts = {"done": self._board.done(worker)._asdict(), "updates": updates, "refused": refused}
-        return {**counts, "learner": state and state.learner, "actor": state and state.actor}
-
-    def _go_on_from(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        self._parts.storage.load(state["learned"])
-        self._parts.storage.load_records(state["statistics"])
-        for worker, saved in enumerate(state["workers"]):
-            self._board.finish(worker, Done(**saved["done"]))
-            self._board.updates[worker, :2] = saved["updates"], saved["refused"]
-        states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
-        self._pool.start(states)
-        continued = all(each is not None and each.actor is not None for each in states)
-        return continued, self._in_words(states, arrays)
-
-    def _restored(self, worker: int, saved: Mapping[str, Any], saved_arrays: Tree | None) -> State | None:
-        """Put the rows of a worker's replay to where it will find them, and return what else it goes on from.
-
-        None for one that had died when the run was saved: it recovers what the board has, as if it died just now.
-        """
-        done, own = self._board.done(worker), f"{worker}/"
-        if saved_arrays is None:  # then it warms up again, and the ratio is held on what comes
-            now = done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"])
-            self._board.finish(worker, now if self._parts.has_replay else done)
-        arrays = {name.removeprefix(own): array for name, array in (saved_arrays or {}).items() if name.startswith(own)}
-        for name, rows in self._parts.replay_rows(worker, done).items() if arrays else ():
-            rows[...] = arrays[name]
-        if saved["learner"] is None:
-            return None
-        learner = {**saved["learner"], **({"replay": None} if self._parts.has_replay and saved_arrays is None else {})}
-        priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
-        return State(learner, saved["actor"], priorities)
-
-    def _in_words(self, states: Sequence[State | None], saved_arrays: Tree | None) -> str:
-        """Say what there is to say of the workers' replays, and of those who had died."""
-        many, lost = len(states), states.count(None)
-        replays = "the replay restored" if many == 1 else f"the replays of {many} workers restored"
-        if self._parts.has_replay and saved_arrays is None:
-            replays = "the checkpoint has no replays: they warm up again, and the ratio counts from here"
-        died = f"{lost} of {many} workers had died: they begin anew where they were" if lost else ""
-        return "; ".join(filter(None, (replays if self._parts.has_replay else "", died)))
 
 
 class HogwildRuntime:

@@ -1,0 +1,196 @@
+"""How fast a run can be, computed from what acting and learning cost and from its topology.
+
+The bottleneck report, the auto layout and `offbeat bench` all use this model. A runtime does one of three things, as
+its record in `config/runtimes.py` says:
+
+- in order: acting and learning follow each other, so their times add up;
+- overlapped: actors act while the learner learns, so the slowest part sets the speed;
+- lock-free: each worker acts and learns, so the number of workers or of cores sets the speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from offbeat.config.runtimes import RuntimeEntry
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Who acts and who learns in a run, and how many cores they share."""
+
+    runtime: RuntimeEntry
+    actors: int
+    """Number of actors; with lock-free learning, of workers, which act and learn."""
+    learner_threads: int
+    """Threads of the learner; with lock-free learning, of each worker."""
+    cores: int
+    """Cores that the run may use."""
+    max_lag: int
+    """How far actors may be ahead of the learner: in learning steps, with a replay in tickets."""
+    lag_flag: str = "--max-lag"
+    """The flag that sets `max_lag`."""
+
+    @property
+    def has_too_many_workers(self) -> bool:
+        """Whether the workers have more threads than there are cores."""
+        return self.actors * self.learner_threads > self.cores
+
+    @property
+    def useful_workers(self) -> int:
+        """The number of workers that the cores can run at the same time, at least 1."""
+        return max(1, self.cores // self.learner_threads)
+
+
+@dataclass(frozen=True)
+class SpeedModel:
+    """Limits on the speed of a run that follow from its costs and its topology.
+
+    All costs are in microseconds per env step. Limits are in env steps per second. `gain_max` and `cores_used` depend
+    on ratios of costs only, so any unit of time may be used for them.
+    """
+
+    topology: Topology
+    acting: float
+    """Time that one actor takes to act, env included."""
+    learning: float
+    """Time that the learner takes to learn, with all its threads."""
+    acting_cpu: float
+    """CPU time of acting, summed over threads."""
+    learning_cpu: float
+    """CPU time of learning, summed over threads."""
+
+    @classmethod
+    def from_wall_times(cls, topology: Topology, acting: float, learning: float) -> SpeedModel:
+        """Return the model of a run whose CPU times are unknown: each thread counts as busy all the time."""
+        return cls(topology, acting, learning, acting, topology.learner_threads * learning)
+
+    def with_ideal_learner(self) -> SpeedModel:
+        """Return the model with a learner whose threads never wait: they divide its CPU time evenly.
+
+        The time that a lock-free worker takes to learn stays as it was measured.
+        """
+        if self.topology.runtime.workers_learn:
+            return self
+        return replace(self, learning=self.learning_cpu / self.topology.learner_threads)
+
+    # --- env steps per second ---
+
+    @property
+    def one_core_sps(self) -> float:
+        """The most env steps per second of any schedule on one core."""
+        return _per_second(self._total_cpu)
+
+    @property
+    def machine_sps(self) -> float:
+        """The most env steps per second of any schedule on all cores."""
+        return _per_second(self._total_cpu / self.topology.cores)
+
+    @property
+    def serial_sps(self) -> float:
+        """Env steps per second if one actor and the learner take turns."""
+        return _per_second(self.acting + self.learning)
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Upper bounds on the env steps per second, by the name of the part that sets each.
+
+        Overlapped: 'machine' (all cores), 'actors' and 'learner'. In order: 'actors' and 'learner', each as if it were
+        the only one to take time. Lock-free: 'cores' and 'workers'.
+        """
+        return {name: _per_second(time) for name, time in self._busy_times().items()}
+
+    @property
+    def bound_by(self) -> str:
+        """The name of the smallest bound; 'lag' where the runtime could overlap, but max_lag is 0."""
+        if self._max_lag_forbids_overlap:
+            return "lag"
+        bounds = self.bounds
+        return min(bounds, key=bounds.__getitem__)
+
+    @property
+    def limit_sps(self) -> float:
+        """Env steps per second that the topology cannot exceed. Without lag it is out of reach."""
+        return self.serial_sps if self.topology.runtime.runs_in_order else min(self.bounds.values())
+
+    @property
+    def attainable_sps(self) -> float:
+        """Expected env steps per second. Without lag, all actors and then the learner take turns."""
+        if not self._max_lag_forbids_overlap:
+            return self.limit_sps
+        all_actors = max(self.acting / self.topology.actors, self.acting_cpu / self.topology.cores)
+        return _per_second(all_actors + self.learning)
+
+    # --- ratios ---
+
+    def gain(self, sps: float) -> float:
+        """Return how many times faster than serial a run with `sps` env steps per second is."""
+        return sps / self.serial_sps
+
+    @property
+    def gain_max(self) -> float:
+        """How many times faster than serial a run can be at most, from 1 to the number of cores.
+
+        Serial takes T_act + T_learn for the same work. An actor does one thing at a time, learning steps follow each
+        other, and a core runs one thread at a time, so with `threads` threads of the learner::
+
+            gain_max = (T_act + T_learn) / max(T_act / actors, T_learn, (T_act + threads T_learn) / cores)
+
+        In order, this is the gain of a change to an overlapped runtime with one actor per core. Lock-free workers never
+        wait for each other, so they gain up to their number, or to the number that fits on the cores.
+
+        It is an upper limit, not a prediction: waking up, publishing, shared caches and memory bandwidth cost time too.
+        """
+        topology = self.topology
+        if topology.runtime.workers_learn:
+            return max(1.0, min(topology.actors, topology.cores / topology.learner_threads))
+        actors = topology.cores if topology.runtime.runs_in_order else topology.actors
+        slowest = max(self._overlapped(actors, self._core_time).values())
+        return max(1.0, (self.acting + self.learning) / slowest) if slowest > 0 else 1.0
+
+    def cores_used(self, wall_time: float) -> float:
+        """Return how many cores were in use on average, if the costs are totals of a period of `wall_time`.
+
+        More than there are means that threads waited for a core. Lock-free, the result is at most the number of cores,
+        as evaluations in parallel may make `wall_time` too short.
+        """
+        used = self._core_time / wall_time if wall_time > 0 else 0.0
+        return min(self.topology.cores, used) if self.topology.runtime.workers_learn else used
+
+    # --- what they are computed from ---
+
+    @property
+    def _total_cpu(self) -> float:
+        return self.acting_cpu + self.learning_cpu
+
+    @property
+    def _core_time(self) -> float:
+        """Time that threads occupy cores, where each thread of the learner counts for as long as learning takes."""
+        return self.acting + self.topology.learner_threads * self.learning
+
+    @property
+    def _max_lag_forbids_overlap(self) -> bool:
+        return self.topology.runtime.overlaps and self.topology.max_lag == 0
+
+    def _busy_times(self) -> dict[str, float]:
+        """Time per env step for which each part is busy, by the name of its bound."""
+        topology = self.topology
+        if topology.runtime.runs_in_order:
+            return {"learner": self.learning, "actors": self.acting}
+        if topology.runtime.workers_learn:
+            return {
+                "cores": self._total_cpu / topology.cores,
+                "workers": (self.acting + self.learning) / topology.actors,
+            }
+        return self._overlapped(topology.actors, self._total_cpu)
+
+    def _overlapped(self, actors: int, core_time: float) -> dict[str, float]:
+        return {
+            "machine": core_time / self.topology.cores,
+            "actors": self.acting / actors,
+            "learner": self.learning,
+        }
+
+
+def _per_second(microseconds: float) -> float:
+    return 1e6 / max(microseconds, 1e-9)

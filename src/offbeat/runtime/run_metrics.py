@@ -1,0 +1,186 @@
+"""Metrics of a run under way: its clock, the lines that are written, and the status that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from time import monotonic
+from typing import Any
+
+from offbeat.core.types import EnvSpec
+from offbeat.metrics.progress import Phase, Status
+from offbeat.metrics.recorder import Counters
+from offbeat.metrics.timings import Timings
+from offbeat.runtime.callbacks import answer_of
+from offbeat.runtime.parts import Parts
+from offbeat.runtime.watchers import Watchers
+
+LINE_EVERY_S = 10.0
+"""Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
+SHOW_EVERY_S = 0.1
+"""Seconds, at least, between updates of the status that is shown."""
+
+LONG = 1000
+"""Env steps of an episode from which on an env without a known time limit is warned of, as in `offbeat check`."""
+
+
+class RunMetrics:
+    """Writes metrics lines and shows the status of a run."""
+
+    def __init__(self, parts: Parts, watchers: Watchers, spent: Callable[[], Iterable[Mapping[str, float]]]) -> None:
+        """Measure a run.
+
+        Args:
+            parts: of the run.
+            watchers: the recorder, the display and the callbacks.
+            spent: returns the seconds of each worker beside this process, by what they went into.
+        """
+        self._parts, self._spent, self._run = parts, spent, parts.config.run
+        self.recorder, self._progress = watchers.recorder, watchers.progress
+        self._signals, self._callbacks = watchers.signals, watchers.callbacks
+        self._time_limit = TimeLimitWarning(parts.env, parts.config.columns, watchers.notify)
+        self._exact = parts.config.runtime.lag == "exact" and not parts.config.runtime.entry.workers_learn
+        self._wall_time_before = 0.0
+        self._env_steps_before = 0
+        self._begun = monotonic()
+        self._line_at = 0.0
+        self._shown: tuple[Phase, float] = ("training", 0.0)
+        """The phase that was shown last, and when."""
+        self.line: dict[str, Any] = {}
+        """The last metrics line."""
+
+    def restore(self, state: Mapping[str, Any], counters: Counters) -> None:
+        """Continue the metrics of a run that was saved with these counters."""
+        self._env_steps_before = counters.env_steps
+        self._wall_time_before = self._line_at = counters.wall_time_s
+        self.recorder.restore(state)
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def start_clock(self) -> None:
+        """Let the run's time count from here."""
+        self._begun = monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the clock was started."""
+        return monotonic() - self._begun
+
+    @property
+    def wall_time(self) -> float:
+        """Seconds of training so far, those before a resume included."""
+        return self._wall_time_before + self.seconds
+
+    def timings(self) -> Timings:
+        """Return where the time of all workers has gone."""
+        timings = Timings()
+        for seconds in (self._parts.timings.seconds, *self._spent()):
+            timings.merge(seconds)
+        return timings
+
+    def expected_evaluation_s(self, counters: Counters) -> float:
+        """Return the seconds that an evaluation may take, by what acting has taken so far; 0 where that is unknown."""
+        totals, env_steps = self.timings().totals(), counters.env_steps - self._env_steps_before
+        if not env_steps:
+            return 0.0
+        env_step_s = (totals.get("act", 0.0) + totals.get("env", 0.0)) / env_steps
+        return self._run.eval_episodes * self.recorder.episode_length_mean * env_step_s
+
+    # --- lines ----------------------------------------------------------------------------------------------
+
+    def line_due(self, before: Counters, counters: Counters) -> bool:
+        """Whether a line is due: by env steps, or by the clock, unless the result must not depend on it."""
+        seconds = self._run.log_every_s or (inf if self._exact else LINE_EVERY_S)
+        late = self.wall_time - self._line_at >= seconds
+        return late or crosses(before.env_steps, counters.env_steps, self._run.log_interval)
+
+    def write(self, counters: Counters) -> bool:
+        """Write a line, and pass it to the callbacks; return whether one of them wants the run to stop."""
+        self._line_at = counters.wall_time_s
+        self.line = self.recorder.line(counters, self.timings())
+        self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
+        stop = False
+        for callback in self._callbacks:
+            answer = answer_of(callback, self.line)
+            if answer == "stop":
+                stop = True
+            elif answer:
+                self.recorder.give(answer)
+        return stop
+
+    def conclude(self) -> None:
+        """Report the bottleneck of the whole run."""
+        self.recorder.conclude(self.timings(), self.seconds)
+
+    # --- status ---------------------------------------------------------------------------------------------
+
+    @property
+    def bottleneck(self) -> str:
+        """The sentence of the last bottleneck report; empty before the first."""
+        report = self.recorder.bottleneck
+        return report.sentence if report else ""
+
+    def show(self, phase: Phase, counters: Counters, bottleneck: Callable[[], str], *, at_once: bool = False) -> None:
+        """Update the status that is shown, not more often than every SHOW_EVERY_S seconds unless `at_once`."""
+        now, phase = monotonic(), "stopping" if self._signals.received else phase
+        if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
+            return
+        self._shown = (phase, now)
+        known: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
+        self._progress.update(
+            Status(
+                env_steps=counters.env_steps,
+                steps=self._run.steps,
+                learning_step=counters.learning_step,
+                updates=counters.updates,
+                updates_refused=counters.updates_refused,
+                actor_restarts=counters.actor_restarts,
+                env_stall_max_s=counters.env_stall_max_s,
+                phase=phase,
+                timings=self.timings(),
+                bottleneck=bottleneck(),
+                **known,
+            )
+        )
+
+
+_SHOWN = (
+    *("episode_return_mean", "episode_return_min", "episode_return_max", "episode_length_mean"),
+    *("eval_return_mean", "best_eval_return_mean"),
+    *("policy_lag_min", "policy_lag_mean", "policy_lag_max", "utd_ratio"),
+    *("sample_age_min", "sample_age_mean", "sample_age_max"),
+    *("actor_wait_fraction", "learner_wait_fraction", "slots_filled"),
+    *("gradient_staleness_min", "gradient_staleness_mean", "gradient_staleness_max"),
+    *("memory_main_mb", "memory_children_mb"),
+)
+"""Metrics of the last line that the status shows."""
+
+
+def crosses(before: int, after: int, interval: int) -> bool:
+    """Whether a multiple of `interval` lies in (before, after]; never for interval 0."""
+    return interval > 0 and before // interval != after // interval
+
+
+class TimeLimitWarning:
+    """Warns once, where no time limit is known and episodes are so long that some may never end.
+
+    Whether an env limits its episodes by itself, as many do whose registration does not say so, shows only when it is
+    stepped; so the run's own episodes are looked at, and no env is stepped for it.
+    """
+
+    def __init__(self, env: EnvSpec, columns: int, notify: Callable[[str], None]) -> None:
+        """Check a run of so many envs."""
+        self._env, self._columns, self._notify = env, columns, notify
+        self._done = env.time_limit is not None
+
+    def check(self, env_steps: int, episodes: int) -> None:
+        """Warn if `episodes` that have ended in `env_steps` of all envs are too few."""
+        if self._done or env_steps < LONG * self._columns:
+            return
+        self._done = True
+        if env_steps < LONG * (episodes + 1):
+            return  # they end by themselves
+        self._notify(
+            f"warning: {self._env.id} has no time limit that is known, and only {episodes} episodes have ended in "
+            f"{env_steps} env steps: if one can go on for ever, pass --set max_episode_steps=N"
+        )
