@@ -137,7 +137,7 @@ def no_record(folder: Path) -> None:
         (other_search, ["holds another experiment", "search is not given there"]),
         (fewer_seeds, ["has the seeds [1]", "lacks [1]"]),
         (changed_trial, ["ppo.gamma is 0.5 there and 0.98 now"]),
-        (other_session, ["seed-1 is a run with other settings", "gamma is 0.5 there and 0.98 here"]),
+        (other_session, ["seed-1 has other settings than the spec", "gamma is 0.5 there and 0.98 here"]),
         (session_of_another_seed, ["seed is 5 there and 1 here"]),
         (session_of_another_algorithm, ["algorithm is a2c there and ppo here"]),
         (no_record, ["experiment.json is not JSON"]),

@@ -18,6 +18,7 @@ from torch import nn
 
 from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.memory.arena import SharedArena, attach
+from offbeat.models.collective import ALONE, Collective
 from offbeat.models.flat import FlatParameters
 from offbeat.models.storage import PrivateStorage, Storage
 from offbeat.runtime.child import Child, Report, start_child
@@ -63,6 +64,8 @@ class Line(nn.Module):
 
 class LeastSquares:
     """One group, one stage; the loss is half the mean squared error."""
+
+    collective: Collective = ALONE
 
     def __init__(self, storage: Storage | None = None) -> None:
         self.line = Line()

@@ -20,7 +20,13 @@ def registries_kept(*modules: str) -> Iterator[None]:
     """Put back what was registered before, and forget the modules that register something when they are imported."""
     if find_spec("ale_py"):
         import_module("ale_py")  # registers its games when it is first imported: they stay
-    registries: list[dict[str, Any]] = [registry.ALGORITHMS, registry.ENCODERS, RUNTIMES, gym.registry]
+    registries: list[dict[str, Any]] = [
+        registry.ALGORITHMS,
+        registry.ENCODERS,
+        registry.GIVEN_ENCODERS,
+        RUNTIMES,
+        gym.registry,
+    ]
     kept = [dict(names) for names in registries]
     for module in modules:
         sys.modules.pop(module, None)

@@ -68,7 +68,7 @@ def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> 
         write(*arguments)
 
     monkeypatch.setattr(signals, "GRACE_S", 0.3)
-    monkeypatch.setattr(checkpoint, "write", slowly)
+    monkeypatch.setattr("offbeat.run_directory.store.write", slowly)
 
 
 def test_a_last_save_that_takes_longer_than_the_grace_after_a_signal_is_not_given_up(tmp_path, monkeypatch):

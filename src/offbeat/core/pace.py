@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from offbeat.core.errors import ConfigError
 
@@ -185,3 +185,14 @@ class ReplayPace:
     @property
     def versions(self) -> int:
         return self.max_ahead + 1
+
+
+class RatioCounts(NamedTuple):
+    """What a replay's update-to-data ratio is held on; zeros where there is no replay."""
+
+    origin: int = 0
+    """The ticket from which on it counts."""
+    valid: int = 0
+    """Transitions taken in since then."""
+    unheld: int = 0
+    """Updates of the run that it does not count: those before `origin`."""

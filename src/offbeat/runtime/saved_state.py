@@ -18,9 +18,9 @@ import numpy as np
 from offbeat.config.runtimes import runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Counter, Share, build, in_short, read
+from offbeat.core.pace import RatioCounts
 from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.recorder import Counters
-from offbeat.workers.feed import Ratio
 
 
 class Done(NamedTuple):
@@ -36,11 +36,11 @@ class Done(NamedTuple):
     """Updates that were made before then: the ratio is not held on these."""
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> RatioCounts:
         """What its replay's ratio is held on."""
-        return Ratio(self.origin, self.valid, self.unheld)
+        return RatioCounts(self.origin, self.valid, self.unheld)
 
-    def with_ratio(self, ratio: Ratio) -> Done:
+    def with_ratio(self, ratio: RatioCounts) -> Done:
         """Return the same with another ratio."""
         return self._replace(**ratio._asdict())
 

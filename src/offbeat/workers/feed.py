@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch
-from offbeat.core.pace import ReplayPace
+from offbeat.core.pace import RatioCounts, ReplayPace
 from offbeat.core.types import Array, Tree
 from offbeat.memory.replay.base import AnyReplay, Samples
 from offbeat.memory.unrolls import Unrolls
@@ -65,17 +65,6 @@ class Taken(NamedTuple):
     """Updates that a replay makes with it."""
 
 
-class Ratio(NamedTuple):
-    """What a replay's update-to-data ratio is held on; zeros where there is no replay."""
-
-    origin: int = 0
-    """The ticket from which on it counts."""
-    valid: int = 0
-    """Transitions taken in since then."""
-    unheld: int = 0
-    """Updates of the run that it does not count: those before `origin`."""
-
-
 class Feed:
     """Where a learner's data comes from."""
 
@@ -111,11 +100,11 @@ class Feed:
 
     # --- a worker whose memory outlives its process ---------------------------------------------------------
 
-    def ratio(self, made: int) -> Ratio:  # noqa: ARG002
+    def ratio(self, made: int) -> RatioCounts:  # noqa: ARG002
         """Return what the ratio is held on, after `made` updates of the run."""
-        return Ratio()
+        return RatioCounts()
 
-    def recover(self, step: int, ratio: Ratio, made: int) -> None:
+    def recover(self, step: int, ratio: RatioCounts, made: int) -> None:
         """Go on at `step` in the place of a learner that died, with the rows that its memory holds.
 
         Args:
@@ -124,7 +113,7 @@ class Feed:
             made: updates of the whole run.
         """
 
-    def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: Ratio, made: int, step: int) -> None:
+    def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
         """Go on after `restore` with the rows that its memory holds.
 
         Args:
@@ -247,14 +236,14 @@ class ReplayFeed(Feed):
         self._valid, self._due, self.made = counted["valid"], counted["due"], counted["made"]
         self._had[:] = counted["had"]
 
-    def ratio(self, made: int) -> Ratio:
-        return Ratio(self._replay.origin, self._valid, made - self._due)
+    def ratio(self, made: int) -> RatioCounts:
+        return RatioCounts(self._replay.origin, self._valid, made - self._due)
 
-    def recover(self, step: int, ratio: Ratio, made: int) -> None:
+    def recover(self, step: int, ratio: RatioCounts, made: int) -> None:
         self._valid, self._due, self.made = ratio.valid, made - ratio.unheld, made
         self._replay.recover(ratio.origin, step, acted_at=made)
 
-    def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: Ratio, made: int, step: int) -> None:
+    def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
         if state["replay"] is None:
             self.attach(None, step)
         else:
