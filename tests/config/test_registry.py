@@ -21,7 +21,7 @@ from offbeat.api.train import Run, resume, train
 from offbeat.config import registry
 from offbeat.config import resolve as configs
 from offbeat.config.env import EnvConfig
-from offbeat.config.registry import encoder_factory, find, place_of, register_algorithm, register_encoder
+from offbeat.config.registry import encoder_factory, find, path_of, register_algorithm, register_encoder
 from offbeat.core.errors import ConfigError
 
 CODE, NAMES = "tests.reference.own_code", "tests.reference.own_names"
@@ -253,10 +253,10 @@ def test_an_unknown_encoder_is_told_with_the_nearest():
 
 def test_code_is_found_again_at_the_place_that_is_told_of_it():
     for code in (CarefulDQN, make_pole, own_code.Rows.forward):
-        assert find(place_of(code, "nothing")) is code
+        assert find(path_of(code, "nothing")) is code
 
 
 @pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])
 def test_what_has_no_place_is_refused(code):
     with pytest.raises(ConfigError, match=r"at the top of a module.*write this"):
-        place_of(code, "this")
+        path_of(code, "this")

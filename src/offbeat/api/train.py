@@ -22,7 +22,7 @@ from offbeat.api.resume import (
 from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
 from offbeat.config.config import Config
-from offbeat.config.registry import import_modules, place_of
+from offbeat.config.registry import import_modules, path_of
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
@@ -83,7 +83,7 @@ def _named(kind: str, given: object, remedy: str) -> str:
         return given
     if not callable(given):
         raise ConfigError(f"{kind} is {given!r}, but its name, or the class or function that makes it, is expected")
-    return place_of(given, f"{remedy}, and train by that name")
+    return path_of(given, f"{remedy}, and train by that name")
 
 
 def start(

@@ -1,5 +1,5 @@
-"""What a run is made of: its settings, in TOML and out, and the names that users may type.
+"""The settings of a run, read from TOML and written to it, and the registries of names.
 
-Read `config.py` first, then the tables: `run_config.py`, `env.py`, `runtime_config.py`, and `settings.py`, the base of
-every algorithm's. `resolve.py` puts a config together; `presets/` has the tuned settings.
+Read `config.py` first, then the tables: `run_config.py`, `env.py`, `runtime_config.py`, and `settings.py`, the base
+class of every algorithm's settings. `resolve.py` builds a config; `presets/` has the tuned settings.
 """

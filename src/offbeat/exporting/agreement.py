@@ -47,7 +47,7 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
     random, spec = stream(0, "export"), policy.policy.spec
     decisions, wrong, error = 0, 0, 0.0
     for rows in BATCHES:
-        state, memory = np.zeros((rows, spec.state_size), np.float32), begin(spec, rows)
+        state, memory = np.zeros((rows, spec.state_size), np.float32), initial_state(spec, rows)
         for _ in range(STEPS if spec.recurrent else 1):
             given = draw_observations(policy.policy, rows, random)
             values, expected = _expected(policy, given, state)
@@ -66,8 +66,8 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
     return Agreement(decisions, error)
 
 
-def begin(spec: PolicySpec, rows: int) -> Tree:
-    """Return the state that episodes begin with, as an input of a file; nothing without a core."""
+def initial_state(spec: PolicySpec, rows: int) -> Tree:
+    """Return the state that episodes initial_state with, as an input of a file; nothing without a core."""
     return {STATE: np.zeros((rows, spec.state_size), np.float32)} if spec.recurrent else {}
 
 
@@ -89,11 +89,11 @@ def _found(run: Runner, inputs: Tree) -> Tree:
         rows = len(next(iter(inputs.values())))
         raise RunFailed(
             f"the file does not run on {rows} observations, and is not kept ({type(error).__name__}: "
-            f"{in_short(error)}): an encoder of your own may ask how many there are by x.shape[0] alone, not by len(x)"
+            f"{short_text(error)}): an encoder of your own may ask how many there are by x.shape[0] alone, not by len(x)"
         ) from error
 
 
-def in_short(error: Exception) -> str:
+def short_text(error: Exception) -> str:
     """Return the beginning of a message in one line: those of torch and ONNX Runtime may take pages."""
     return " ".join(str(error).split())[:500]
 

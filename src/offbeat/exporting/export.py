@@ -13,7 +13,7 @@ from offbeat.api.load import LoadedPolicy, Trained, load, policy_of
 from offbeat.config.registry import EncoderFactory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.seeding import stream
-from offbeat.exporting.agreement import Agreement, begin, compare, in_short
+from offbeat.exporting.agreement import Agreement, compare, initial_state, short_text
 from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
 from offbeat.exporting.observations import draw_observations
 from offbeat.models.published import published_layout
@@ -98,7 +98,7 @@ def _ports(spec: PolicySpec) -> Ports:
 
 def _made(made_as: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
     """Return a file's bytes, and what runs them."""
-    example = draw_observations(policy.policy, 2, stream(0, "example")) | begin(policy.policy.spec, 2)
+    example = draw_observations(policy.policy, 2, stream(0, "example")) | initial_state(policy.policy.spec, 2)
     tensors = tuple(torch.from_numpy(part) for part in example.values())
     trained = {"version": __version__, **asdict(policy.trained)}
     notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}
@@ -108,7 +108,7 @@ def _made(made_as: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, R
             return content, made_as.open(content, ports)
     except Exception as error:
         raise RunFailed(
-            f"the network cannot be exported ({type(error).__name__}: {in_short(error)}): an encoder of your own must "
+            f"the network cannot be exported ({type(error).__name__}: {short_text(error)}): an encoder of your own must "
             "not look at values to decide what to do; the other --format may take it"
         ) from error
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
 from offbeat.config.runtimes import RuntimeEntry
-from offbeat.metrics.text import compact, duration, figure, share
+from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Timings
 
 Phase = Literal["training", "evaluating", "saving", "stopping"]
@@ -202,14 +202,16 @@ def _line(status: Status, rates: Rates) -> str:
     sps, ups = rates.over(rates.windows_s[0])
     parts = [
         f"{status.fraction:4.0%} {compact(status.env_steps)}/{compact(status.steps)} env steps",
-        f"return {figure(status.episode_return_mean)}",
-        f"eval {figure(status.eval_return_mean)} (best {figure(status.best_eval_return_mean)})",
+        f"return {rounded(status.episode_return_mean)}",
+        f"eval {rounded(status.eval_return_mean)} (best {rounded(status.best_eval_return_mean)})",
         f"SPS {compact(sps)} UPS {compact(ups)}",
         *_distances(status),
         f"ETA {duration(rates.eta_s(status.steps))}",
     ]
     if status.actor_wait_fraction is not None:
-        parts.append(f"waits actors {share(status.actor_wait_fraction)} learner {share(status.learner_wait_fraction)}")
+        parts.append(
+            f"waits actors {percentage(status.actor_wait_fraction)} learner {percentage(status.learner_wait_fraction)}"
+        )
     if status.actor_restarts:
         parts.append(f"{status.actor_restarts} restarts")
     if status.updates_refused:
@@ -256,7 +258,7 @@ def age_of(status: Status) -> str:
 
 def ratio_of(status: Status) -> list[str]:
     """What there is to say of a replay: the ratio that has been reached, and the age of what is sampled."""
-    return [f"ratio {figure(status.utd_ratio)}", f"age {age_of(status)}"]
+    return [f"ratio {rounded(status.utd_ratio)}", f"age {age_of(status)}"]
 
 
 def _three(*values: float | None) -> str:

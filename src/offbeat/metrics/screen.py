@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offbeat.metrics.progress import About, Rates, Status, age_of, drift_of, lag_of, title_of, topology_of
-from offbeat.metrics.text import compact, duration, figure, share
+from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
 _WIDE = 76
@@ -105,16 +105,16 @@ class Screen:
         rows = [
             (
                 "return",
-                figure(status.episode_return_mean),
+                rounded(status.episode_return_mean),
                 sparkline(self._returns.points, ascii_only),
                 "cyan",
             ),
             ("  min and max", _between(status.episode_return_min, status.episode_return_max), "", ""),
-            ("episode length", figure(status.episode_length_mean), "", ""),
+            ("episode length", rounded(status.episode_length_mean), "", ""),
             (
                 "evaluation",
-                figure(status.eval_return_mean),
-                f"best {figure(best)}" if best is not None else "",
+                rounded(status.eval_return_mean),
+                f"best {rounded(best)}" if best is not None else "",
                 "green",
             ),
             *_distance(status),
@@ -138,7 +138,7 @@ class Screen:
 
 
 def _between(least: float | None, most: float | None) -> str:
-    return "-" if least is None else f"{figure(least)} to {figure(most)}"
+    return "-" if least is None else f"{rounded(least)} to {rounded(most)}"
 
 
 def _memory(status: Status) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def _distance(status: Status) -> list[tuple[str, str, str, str]]:
         )
     return [
         *(drift if status.gradient_staleness_mean is not None else []),
-        ("update ratio", figure(status.utd_ratio), "per env step", "bright_black"),
+        ("update ratio", rounded(status.utd_ratio), "per env step", "bright_black"),
         ("sample age", age_of(status), "in updates", "bright_black"),
     ]
 
@@ -211,7 +211,7 @@ def _restarts(status: Status) -> Text:
         ("   restarts ", "bright_black"),
         (str(status.actor_restarts), "bold red" if status.actor_restarts else ""),
         ("   longest env stall ", "bright_black"),
-        f"{figure(status.env_stall_max_s)} s",
+        f"{rounded(status.env_stall_max_s)} s",
     )
 
 
@@ -220,10 +220,10 @@ def _waits(status: Status, *, roomy: bool) -> Text:
     gap = "   " if roomy else "  "
     restarts = (str(status.actor_restarts), "bold red" if status.actor_restarts else "")
     metrics = [
-        ("actors", (share(status.actor_wait_fraction), "")),
-        ("learner", (share(status.learner_wait_fraction), "")),
-        (slots, (share(status.slots_filled), "")),
-        (stall, (f"{figure(status.env_stall_max_s)} s", "")),
+        ("actors", (percentage(status.actor_wait_fraction), "")),
+        ("learner", (percentage(status.learner_wait_fraction), "")),
+        (slots, (percentage(status.slots_filled), "")),
+        (stall, (f"{rounded(status.env_stall_max_s)} s", "")),
         ("restarts", restarts),
     ]
     title = Text("who waits", style="bold")

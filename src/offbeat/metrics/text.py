@@ -16,7 +16,7 @@ def compact(value: float | None) -> str:
     return f"{rounded:.3g}"
 
 
-def figure(value: float | None) -> str:
+def rounded(value: float | None) -> str:
     """A return or a length, to a precision that can be read at a glance."""
     if value is None or not math.isfinite(value):
         return "-"
@@ -25,7 +25,7 @@ def figure(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def share(value: float | None) -> str:
+def percentage(value: float | None) -> str:
     """A fraction as a percentage: 71%."""
     return "-" if value is None else f"{value:.0%}"
 
