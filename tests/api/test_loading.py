@@ -145,7 +145,9 @@ def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
 def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> None:
     policy = recurrent()
     policy(np.zeros((4, 3), np.float32))
-    with pytest.raises(ValueError, match=r"3 observations, but the policy remembers 4 envs: call begin\(\)"):
+    with pytest.raises(
+        ValueError, match=r"3 observations are given, but the policy has the memory of 4 envs: call reset\(\)"
+    ):
         policy(np.zeros((3, 3), np.float32))
 
 

@@ -106,7 +106,7 @@ SQUASHED = replace(policy_spec("box", squashed=True), action=replace(SOFT.action
 def test_a_network_that_leaves_something_out_is_refused(spec, change):
     policy = loaded(spec)
     compare(policy, runner(policy))
-    with pytest.raises(RunFailed, match=r"does not act like the policy, and is not kept: of \d+ actions"):
+    with pytest.raises(RunFailed, match=r"does not act like the policy, and is not saved: \d+ of \d+ actions"):
         compare(policy, runner(policy, change))
 
 
@@ -142,7 +142,7 @@ STARTS_AT_5 = replace(policy_spec("discrete"), action=ActionSpec("discrete", (),
 def test_outputs_that_are_wrong_are_refused(spec, how):
     policy = loaded(spec)
     compare(policy, runner(policy))
-    with pytest.raises(RunFailed, match="does not act like the policy, and is not kept"):
+    with pytest.raises(RunFailed, match="does not act like the policy, and is not saved"):
         compare(policy, answering(policy, how))
 
 

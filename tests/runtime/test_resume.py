@@ -44,7 +44,7 @@ def test_envs_without_snapshots_begin_new_episodes_and_the_resume_says_so(tmp_pa
 
 def test_a_resume_with_snapshots_says_that_episodes_go_on(tmp_path):
     path = small_run(tmp_path / "run", stop_at=HALF).path
-    assert "episodes under way go on where they were" in offbeat("resume", path, "--progress", "lines").err
+    assert "unfinished episodes continue" in offbeat("resume", path, "--progress", "lines").err
 
 
 def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):

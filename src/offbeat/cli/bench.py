@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench(RunArguments):
-    """Measure the cost of acting and learning, and how close a run comes to the limit: offbeat bench ppo CartPole-v1."""
+    """Measure the cost of acting and learning, and the speed of a run: offbeat bench ppo CartPole-v1."""
 
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
     """Seconds for which the speed is measured. Measuring the costs takes about ten seconds more."""

@@ -48,7 +48,7 @@ class EnvConfig:
     info_metrics: tuple[str, ...] = ()
     """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`; a/b is the key b of a dict a."""
     curriculum: tuple[str, ...] = ()
-    """Parameters of the env that change with the training progress, each as "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
+    """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 
     def __post_init__(self) -> None:
         if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_is_key, self.info_metrics)):

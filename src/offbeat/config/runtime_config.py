@@ -122,8 +122,8 @@ def require_supported(runtime: RuntimeConfig) -> None:
         )
     if runtime.actor_threads is not None and runtime.lag == "exact":
         raise ConfigError(
-            "actor_threads is given, which is not supported with lag exact, because actors then have as many threads "
-            "as the learner: leave it out"
+            "actor_threads is given, which is not supported with lag exact, because actors then have learner_threads "
+            "threads: leave it out"
         )
     _require_cores(runtime)
 

@@ -1,5 +1,5 @@
-"""Export: a policy as an ONNX or TorchScript file, which is run and compared before it gets its name.
+"""Export of a policy to an ONNX or TorchScript file. The file is compared with the policy before it is written.
 
-`export` does it all, `formats` writes and opens the files, `agreement` compares them with the policy.
+`export` is the public function, `formats` writes and opens the files, `agreement` compares them with the policy.
 Read `export` first.
 """
