@@ -95,7 +95,7 @@ def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> 
 def test_images_that_would_become_others_are_refused(pixels: Any) -> None:
     policy = of_images()
     policy(np.full((36, 36), 200))  # of another dtype, and the same
-    with pytest.raises(ValueError, match=r"whole ones from 0 to 255 are expected.*pass them as uint8"):
+    with pytest.raises(ValueError, match=r"integers from 0 to 255 are expected.*pass them as uint8"):
         policy(pixels)
 
 

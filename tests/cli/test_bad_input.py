@@ -225,7 +225,9 @@ ON_A_REPLAY = [
         for key in ("capacity", "chunk_length", "max_ahead", "prioritized", "utd_ratio", "warmup")
     ),
     Row("train sac Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1"]),
-    Row("train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) there"]),
+    Row(
+        "train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) in the checkpoint"]
+    ),
     Row("resume soft-cut", 2, ["is damaged", "replay.safetensors"]),
 ]
 FREE = "--runtime hogwild --workers 2"

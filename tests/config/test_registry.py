@@ -149,7 +149,7 @@ class Foreign(DQN):
     [
         (
             ("dqn", CarefulDQN),
-            f"'dqn' is the name of offbeat.algorithms.dqn:DQN, and cannot be that of {CODE}",
+            f"'dqn' is already the name of offbeat.algorithms.dqn:DQN: register {CODE}",
         ),
         (("runtime", CarefulDQN), "'runtime' is already the name of a table of the config"),
         (("My Algorithm", CarefulDQN), "'My Algorithm' cannot be the name of the algorithm.*'my_algorithm'"),
@@ -260,5 +260,5 @@ def test_code_is_found_again_at_the_place_that_is_told_of_it():
 
 @pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])
 def test_what_has_no_place_is_refused(code):
-    with pytest.raises(ConfigError, match=r"at the top of a module.*write this"):
+    with pytest.raises(ConfigError, match=r"at the top level of a module.*write this"):
         path_of(code, "this")

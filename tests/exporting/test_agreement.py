@@ -161,5 +161,5 @@ def test_only_between_choices_of_nearly_equal_value_either_may_be_taken(gap, agr
     if agrees:
         compare(policy, answering(policy, last))
     else:
-        with pytest.raises(RunFailed, match="of 68 actions 68 have other choices"):
+        with pytest.raises(RunFailed, match="68 of 68 actions have other choices"):
             compare(policy, answering(policy, last))

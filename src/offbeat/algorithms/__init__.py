@@ -1,5 +1,5 @@
-"""The algorithms: what is learned from a batch, and how; they know nothing of actors, memory or processes.
+"""The algorithms: how to learn from a batch. They do not depend on actors, memory or processes.
 
-`on_policy` (PPO, A2C, IMPALA) and `off_policy` (SAC, DQN) share much; `base.Algorithm` is the contract.
-Read `dqn` first: it is the shortest whole one. What only makes plain MLPs faster is in `offbeat.fastpath`.
+`on_policy` (PPO, A2C, IMPALA) and `off_policy` (SAC, DQN) are base classes; `base.Algorithm` is the contract.
+Read `dqn` first: it is the shortest algorithm. Faster gradients for plain MLPs are in `offbeat.fastpath`.
 """

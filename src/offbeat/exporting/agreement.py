@@ -15,7 +15,7 @@ from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, quiet
 from offbeat.exporting.observations import draw_observations
 from offbeat.models import actions
-from offbeat.models.encoders import as_env_has_it
+from offbeat.models.encoders import env_structure
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, action_parts
 
@@ -75,7 +75,7 @@ def _expected(policy: LoadedPolicy, given: Tree, state: NDArray[np.float32]) -> 
     """Return the policy's network outputs, [N, outputs], and the parts of its actions; `state` is updated in place."""
     stacks = {leaf.name: given[leaf.name] for leaf in policy.policy.spec.observation if leaf.stack > 1}
     newest = {**given, **{name: frames[:, -1] for name, frames in stacks.items()}}
-    observation = as_env_has_it({name: part for name, part in newest.items() if name != INFO_MASK})
+    observation = env_structure({name: part for name, part in newest.items() if name != INFO_MASK})
     leaves, _ = policy.leaves(observation, given.get(INFO_MASK))
     values = policy.policy.parameters({**leaves, **stacks}, state).copy()
     return values, dict(named("action", policy.encode(actions.greedy(policy.policy.spec, values))))
