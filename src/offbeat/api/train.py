@@ -137,8 +137,7 @@ def resume(
             packages and code that this process has already accepted are imported.
 
     Raises:
-        ConfigError: the run cannot be resumed, the checkpoint is damaged or of another env, or the run names code that
-            was refused.
+        ConfigError: the run cannot be resumed, its checkpoint is damaged, or it names code that was refused.
         RunFailed: the run failed.
     """
     view = _view(progress)

@@ -239,7 +239,7 @@ def test_no_transition_leads_into_another_episode_though_workers_are_stopped_wit
     layout: dict[str, Any] = {**LINKS, "runtime": "hogwild", "workers": 2, "capacity": 3000, "chunk_length": 4}
     stopped = small_sac(path, "links/Linked-v0", **layout, stop_at=200)
     resumed = resume(path)
-    assert "new ones begin, at a marked cut" in log_of(resumed)
+    assert "they are cut, and new episodes start" in log_of(resumed)
     assert linked_rows(path) == resumed.metrics["env_steps"] > stopped.metrics["env_steps"] >= 200
 
 
