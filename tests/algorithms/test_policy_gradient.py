@@ -145,7 +145,7 @@ def behavior_and_target_log_prob(side: Bench, batch: Tree) -> tuple[torch.Tensor
     valid = torch.from_numpy(batch["valid"][:-1])
     observation = torch.from_numpy(batch["observation"][:-1])[valid]
     with torch.no_grad():
-        distribution, _ = side.algorithm.network.both(observation)
+        distribution, _ = side.algorithm.network.distribution_and_values(observation)
         target = distribution.log_prob(torch.from_numpy(batch["action"][:-1])[valid])
     return torch.from_numpy(batch["behavior_log_prob"][:-1])[valid], target
 

@@ -29,7 +29,7 @@ from offbeat.envs.make import make_envs
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.models.acting import ActingPolicy
-from offbeat.models.policy_network import Remembered
+from offbeat.models.policy_network import CoreState
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_acting import TorchNetwork
@@ -213,7 +213,9 @@ def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core,
         ended = torch.from_numpy(~rows["valid"])
         seen = torch.from_numpy(rows["observation"]).flatten(0, 1)
         assert isinstance(policy.network, TorchNetwork)
-        _, state = policy.network.module.moved_on(seen, {}, Remembered(torch.from_numpy(rows["initial_state"]), ended))
+        _, state = policy.network.module.forward_with_state(
+            seen, {}, CoreState(torch.from_numpy(rows["initial_state"]), ended)
+        )
         assert state is not None
         if ticket + 1 == 15:
             assert not after.any(), "new episodes begin after a cut"

@@ -132,7 +132,7 @@ def test_the_card_says_what_an_evaluation_of_the_pushed_weights_gives(run):
 def test_a_dry_run_writes_the_folder_and_sends_nothing(run, hub, tmp_path):
     said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1", "--dry-run", token=None)
     assert said.code == 0
-    assert "nothing was sent" in said.out
+    assert "nothing was uploaded" in said.out
     assert all(f"  {name}, " in said.out for name in FILES)
     assert not hub.repos
 
@@ -157,7 +157,7 @@ def test_without_a_token_nothing_is_begun(run, hub, tmp_path):
 def test_a_token_that_may_not_write_is_told(run, hub, tmp_path):
     said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1", token="hf_other")
     assert said.code == 2
-    assert "does not let this token write" in said.err
+    assert "has no write access" in said.err
     assert "Traceback" not in said.err
 
 
@@ -166,7 +166,7 @@ def test_a_hub_that_is_not_there_is_told(run, tmp_path):
         pass
     said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1")
     assert said.code == 1
-    assert "could not be pushed" in said.err
+    assert "could not be uploaded" in said.err
     assert "Traceback" not in said.err
     loaded = typed(hub, tmp_path, code=ACT)
     assert "ConfigError: hf://someone/walks-well cannot be loaded" in loaded.err
@@ -218,8 +218,8 @@ def test_the_card_says_that_a_policy_remembers(stack, said):
     spec = PPOConfig().policy_spec(EnvSpec("PongNoFrameskip-v4", (leaf,), ActionSpec("discrete", (), (6,)), columns=1))
     loaded = LoadedPolicy(make_policy(spec), Trained("PongNoFrameskip-v4", "ppo", 1, 2, 3))
     text = card(loaded, FIGURES, "someone/pong")
-    assert ("call `policy.reset()` where an episode begins" in text) is said
-    assert "single grey frames of 84 x 84 bytes" in text
+    assert ("call `policy.reset()` at the start of each episode" in text) is said
+    assert "single grayscale frames of 84 x 84 bytes" in text
 
 
 def test_a_policy_on_the_hub_runs_no_code_that_it_names(run, hub, tmp_path):

@@ -95,7 +95,7 @@ def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> 
 def test_images_that_would_become_others_are_refused(pixels: Any) -> None:
     policy = of_images()
     policy(np.full((36, 36), 200))  # of another dtype, and the same
-    with pytest.raises(ValueError, match=r"whole ones from 0 to 255 are expected.*pass them as uint8"):
+    with pytest.raises(ValueError, match=r"integers from 0 to 255 are expected.*pass them as uint8"):
         policy(pixels)
 
 
@@ -145,7 +145,9 @@ def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
 def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> None:
     policy = recurrent()
     policy(np.zeros((4, 3), np.float32))
-    with pytest.raises(ValueError, match=r"3 observations, but the policy remembers 4 envs: call begin\(\)"):
+    with pytest.raises(
+        ValueError, match=r"3 observations are given, but the policy has the memory of 4 envs: call reset\(\)"
+    ):
         policy(np.zeros((3, 3), np.float32))
 
 

@@ -96,7 +96,7 @@ def test_a_resume_whose_envs_fail_as_they_begin_changes_nothing(run, monkeypatch
 @pytest.mark.parametrize("room", [0, 500, 3000])
 def test_a_resume_on_a_full_disk_changes_nothing(run, room):
     with files_up_to(room):
-        assert_refused(run, ConfigError, "make room", steps=9000)
+        assert_refused(run, ConfigError, "free some disk space", steps=9000)
     assert resume(run).state == "finished"
 
 

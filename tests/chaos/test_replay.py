@@ -175,7 +175,7 @@ def test_a_run_that_an_env_ended_goes_on_when_mended_with_its_ratio_and_its_rows
         Path("MENDED").touch()
         resume(path)
     assert (
-        f"the replay of {failed['env_steps']} transitions restored; episodes under way were not saved"
+        f"the replay of {failed['env_steps']} transitions restored; unfinished episodes were not saved"
         in (path / "log.txt").read_text()
     )
     assert_ratio(path, RATIO, WARMUP)

@@ -219,13 +219,15 @@ ON_A_REPLAY = [
             ("decorrelate", "--set decorrelate=true", "leave it out"),
         )
     ),
-    Row("resume soft-relaid --steps 500", 2, ["envs_per_actor is 2 there and 1 here", "--init-from"]),
+    Row("resume soft-relaid --steps 500", 2, ["envs_per_actor is 2 in the checkpoint and 1 here", "--init-from"]),
     *(
         Row(f"resume soft-{key} --steps 500", 2, [key, "--init-from"])
         for key in ("capacity", "chunk_length", "max_ahead", "prioritized", "utd_ratio", "warmup")
     ),
     Row("train sac Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1"]),
-    Row("train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) there"]),
+    Row(
+        "train sac Pendulum-v1 --init-from soft --set hidden_sizes=8", 2, ["hidden_sizes is (16, 16) in the checkpoint"]
+    ),
     Row("resume soft-cut", 2, ["is damaged", "replay.safetensors"]),
 ]
 FREE = "--runtime hogwild --workers 2"
@@ -253,7 +255,7 @@ LOCK_FREE = [
         for given, told, instead in (
             ("--actors 2", "actors is 2", ["--workers N"]),
             ("--max-lag 1", "max_lag is 1", ["gradient_staleness", "Leave it out"]),
-            ("--lag exact", "lag is exact", ["depends on the clock", "Leave it out"]),
+            ("--lag exact", "lag is exact", ["depends on timing", "Leave it out"]),
             ("--set split=measured", "split is measured", ["--workers N"]),
             ("--set learner_cores=0", "learner_cores is (0,)", ["--runtime threads or --runtime processes"]),
             ("--set learner_nice=1", "learner_nice is 1", ["--runtime threads or --runtime processes"]),
@@ -315,7 +317,7 @@ RUNS = [
     train("--init-from nowhere", 2, "nowhere is not a run directory"),
     train("--init-from cut", 2, "is damaged", "weights.safetensors"),
     Row("train ppo Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1", "action"]),
-    train("--init-from kept --set hidden_sizes=8", 2, "hidden_sizes is (16,) there and (8,) here"),
+    train("--init-from kept --set hidden_sizes=8", 2, "hidden_sizes is (16,) in the checkpoint and (8,) here"),
     Row("resume kept", 2, ["nothing is left to do", "offbeat resume kept --steps"]),
     Row("resume kept --steps 100", 2, ["nothing is left to do"]),
     Row("resume empty", 2, ["empty is not a run directory"]),
@@ -340,7 +342,7 @@ RUNS = [
     Row("export kept --out notes.txt", 2, ["notes.txt exists", "--out"]),
     Row("export kept --out empty", 2, ["empty is a folder", "--out empty/policy"]),
     Row("export kept --format torchscript --out notes.txt/policy.pt", 2, ["notes.txt/policy.pt cannot", "--out"]),
-    Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 there and 2 here", "--init-from"]),
+    Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 in the checkpoint and 2 here", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
 TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *LOCK_FREE, *ENVIRONMENTS, *RUNS]

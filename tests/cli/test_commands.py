@@ -241,5 +241,5 @@ def test_watching_without_a_screen_says_so_at_once(run, monkeypatch):
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     said = offbeat("watch", str(run))
     assert said.code == 2
-    assert "no screen" in said.err
+    assert "no window can be opened" in said.err
     assert "--video" in said.err

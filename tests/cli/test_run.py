@@ -199,12 +199,12 @@ def test_a_dry_run_prints_every_run_that_would_start_and_makes_nothing(folder):
 def test_a_session_that_was_killed_after_its_last_checkpoint_is_finished(folder):
     status = folder / "experiments/spec/trial-000/seed-1/status.json"
     status.write_text(status.read_text().replace("finished", "running"))
-    assert "trial-000/seed-1: leave alone" in offbeat("run", "spec.toml", "--dry-run").out
+    assert "trial-000/seed-1: skip" in offbeat("run", "spec.toml", "--dry-run").out
     policy = folder / "experiments/spec/trial-000/seed-1/checkpoints/latest/policy.json"
     policy.write_text(json.dumps(json.loads(policy.read_text()) | {"env_steps": 128}))
     assert "trial-000/seed-1: go on" in offbeat("run", "spec.toml", "--dry-run").out
     policy.unlink()
-    assert "trial-000/seed-1: begin anew" in offbeat("run", "spec.toml", "--dry-run").out
+    assert "trial-000/seed-1: start again" in offbeat("run", "spec.toml", "--dry-run").out
 
 
 @pytest.mark.parametrize("spec", sorted((REPOSITORY / "examples/specs").glob("*.toml")), ids=lambda path: path.stem)
@@ -223,5 +223,5 @@ def test_a_comment_and_more_seeds_leave_it_the_same_experiment(folder):
     (folder / "spec.toml").write_text("# now with another seed\n" + spec_text(seeds=[3, 1]))
     said = offbeat("run", "spec.toml", "--dry-run")
     assert said.code == 0, said
-    assert "trial-000/seed-3: begin" in said.out
-    assert "trial-000/seed-1: leave alone" in said.out
+    assert "trial-000/seed-3: start" in said.out
+    assert "trial-000/seed-1: skip" in said.out

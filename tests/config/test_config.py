@@ -55,7 +55,7 @@ def test_a_preset_can_be_used_for_another_env():
         ),
         ({"assignments": {"unrol_length": "1"}}, ["unknown key 'unrol_length'", "'unroll_length'"]),
         ({"preset": "ppo-cartpole-v2"}, ["unknown preset", "'ppo-cartpole-v1'", "offbeat list presets"]),
-        ({"flags": {"steps": 10}, "assignments": {"steps": "20"}}, ["steps is given twice", "keep one"]),
+        ({"flags": {"steps": 10}, "assignments": {"steps": "20"}}, ["steps is given twice", "pass only one"]),
         ({"flags": {"steps": 0}}, ["steps is 0", "at least 1"]),
         ({"assignments": {"minibatch_size": "257"}}, ["1 x 32 x 8 = 256 rows", "--set minibatch_size=256"]),
         ({"assignments": {"learning_rate_schedule": "kl"}}, ["--set kl_target=0.01"]),
@@ -81,7 +81,7 @@ def test_assignments_are_split_at_the_first_equals_sign():
 
 @pytest.mark.parametrize(
     ("items", "words"),
-    [(["a=1", "b=2", "a=3"], "gives a twice"), (["a"], "'a' is no key=value"), (["=1"], "'=1' is no key=value")],
+    [(["a=1", "b=2", "a=3"], "gives a twice"), (["a"], "'a' is not key=value"), (["=1"], "'=1' is not key=value")],
 )
 def test_assignments_without_a_key_or_given_twice_are_refused(items, words):
     with pytest.raises(ConfigError, match=re.escape(words)):

@@ -21,7 +21,7 @@ from offbeat.api.train import Run, resume, train
 from offbeat.config import registry
 from offbeat.config import resolve as configs
 from offbeat.config.env import EnvConfig
-from offbeat.config.registry import encoder_factory, find, place_of, register_algorithm, register_encoder
+from offbeat.config.registry import encoder_factory, find, path_of, register_algorithm, register_encoder
 from offbeat.core.errors import ConfigError
 
 CODE, NAMES = "tests.reference.own_code", "tests.reference.own_names"
@@ -122,7 +122,7 @@ def test_without_its_module_it_is_unknown_with_what_to_type():
     said = offbeat("train", "careful", "CartPole-v1")
     assert said.code == 2
     assert "unknown algorithm 'careful'" in said.err
-    assert "--import my_module, which registers it, or my_module:MyAlgorithm" in said.err
+    assert "pass my_module:MyAlgorithm, or --import my_module if that module registers it" in said.err
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,11 @@ class Foreign(DQN):
     [
         (
             ("dqn", CarefulDQN),
-            f"'dqn' is the name of offbeat.algorithms.dqn:DQN, and cannot be that of {CODE}",
+            f"'dqn' is already the name of offbeat.algorithms.dqn:DQN: register {CODE}",
         ),
-        (("runtime", CarefulDQN), "'runtime' is the name of a table of the config"),
-        (("My Algorithm", CarefulDQN), "'My Algorithm' names no algorithm.*'my_algorithm'"),
-        (("careful", "my_module"), "'my_module' does not say where the algorithm is: write 'my_module:MyClass'"),
+        (("runtime", CarefulDQN), "'runtime' is already the name of a table of the config"),
+        (("My Algorithm", CarefulDQN), "'My Algorithm' cannot be the name of the algorithm.*'my_algorithm'"),
+        (("careful", "my_module"), "'my_module' is not the path of the algorithm: pass 'my_module:MyClass'"),
         (("careful", Unset), "Unset has config_class None.*`config_class = MyConfig`"),
         (("careful", Foreign), "Foreign has config_class .*EnvConfig.* extends ReplayConfig or OnPolicyConfig"),
         (("careful", make_pole), "make_pole.*but a class is expected"),
@@ -176,11 +176,11 @@ def test_the_same_may_be_registered_again_as_in_a_notebook():
     [
         (
             Taken,
-            "registry:Taken has a setting seed, which every run has: give the one of yours another name",
+            "registry:Taken has a setting seed, which is already a setting of every run: rename the algorithm's",
         ),
-        (f"{CODE}:CarfulDQN", f"{CODE}:CarfulDQN is not there: {CODE} has no CarfulDQN. Did you mean 'CarefulDQN'"),
+        (f"{CODE}:CarfulDQN", f"{CODE}:CarfulDQN does not exist: {CODE} has no CarfulDQN. Did you mean 'CarefulDQN'"),
         ("no_module:DQN", "the module no_module cannot be imported .ModuleNotFoundError.*PYTHONPATH"),
-        (CarefulConfig(), "algorithm is CarefulConfig.*but its name, or the class or function"),
+        (CarefulConfig(), "algorithm is CarefulConfig.*but its name, or a class or function"),
     ],
 )
 def test_what_cannot_be_trained_is_told_before_anything_begins(tmp_path, algorithm, words):
@@ -193,7 +193,9 @@ def test_a_class_that_others_cannot_find_is_trained_by_a_name_but_not_in_other_p
     class Local(CarefulDQN):
         pass
 
-    with pytest.raises(ConfigError, match=r"no class or function at the top of a module.*offbeat.register_algorithm\("):
+    with pytest.raises(
+        ConfigError, match=r"not a class or function at the top level of a module.*offbeat.register_algorithm\("
+    ):
         small_run(tmp_path / "run", Local)
     register_algorithm("local", Local)
     assert small_run(tmp_path / "serial", "local").state == "finished"
@@ -229,11 +231,11 @@ def test_an_encoder_is_found_by_its_name_and_by_its_place():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("Rows", Rows), "'Rows' names no encoder"),
-        (("rows", Rows(None)), r"the encoder rows is Rows Rows\(\), but what makes encoders is expected"),
-        (("rows", 5), "the encoder rows is int 5, but what makes"),
-        (("rows", "Rows"), "'Rows' does not say where the encoder is"),
-        (("taken", Rows), f"'taken' is the name of {CODE}:make_pole"),
+        (("Rows", Rows), "'Rows' cannot be the name of the encoder"),
+        (("rows", Rows(None)), r"the encoder rows is Rows Rows\(\), but a class or a function is expected"),
+        (("rows", 5), "the encoder rows is int 5, but a class"),
+        (("rows", "Rows"), "'Rows' is not the path of the encoder"),
+        (("taken", Rows), f"'taken' is already the name of {CODE}:make_pole"),
     ],
 )
 def test_what_makes_no_encoder_is_refused(arguments, words):
@@ -253,10 +255,10 @@ def test_an_unknown_encoder_is_told_with_the_nearest():
 
 def test_code_is_found_again_at_the_place_that_is_told_of_it():
     for code in (CarefulDQN, make_pole, own_code.Rows.forward):
-        assert find(place_of(code, "nothing")) is code
+        assert find(path_of(code, "nothing")) is code
 
 
 @pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])
 def test_what_has_no_place_is_refused(code):
-    with pytest.raises(ConfigError, match=r"at the top of a module.*write this"):
-        place_of(code, "this")
+    with pytest.raises(ConfigError, match=r"at the top level of a module.*write this"):
+        path_of(code, "this")

@@ -157,8 +157,8 @@ def test_without_its_module_a_users_runtime_is_unknown_with_what_to_type():
 @pytest.mark.parametrize(
     ("name", "entry", "words"),
     [
-        ("serial", RuntimeEntry("my_module"), "'serial' is the name of offbeat.runtime.serial"),
-        ("My", RuntimeEntry("my_module"), "names no runtime"),
+        ("serial", RuntimeEntry("my_module"), "'serial' is already the name of offbeat.runtime.serial"),
+        ("My", RuntimeEntry("my_module"), "cannot be the name of the runtime"),
         ("own", RuntimeEntry("my_module", supports=("actor_core",)), "unknown key 'actor_core'.*'actor_cores'"),
         ("own", RuntimeEntry("my_module", refuses={"max_lags": "no"}), "unknown key 'max_lags'.*'max_lag'"),
         ("own", "my_module", "a RuntimeEntry is expected"),

@@ -184,7 +184,7 @@ def test_an_encoder_of_a_module_that_was_imported_by_hand_must_be_a_class_of_mod
         load(run)
     (tmp_path / f"{module.stem}:x.py").write_text(MODULE)
     policy_changed(run, encoder=f"{module.stem}:x:call")
-    with pytest.raises(ConfigError, match="is not there"):
+    with pytest.raises(ConfigError, match="does not exist"):
         load(run)
     assert not (tmp_path / f"{module.stem}:x.imported").exists()
     policy_changed(run, encoder=f"{module.stem}:Encoder")
@@ -377,7 +377,7 @@ def test_a_plot_does_not_replace_what_a_link_in_the_run_leads_to(sound, tmp_path
     run, target = copied(sound, tmp_path), tmp_path / "mine.txt"
     target.write_text("mine")
     (run / "return.png").symlink_to(target)
-    assert "is a link" in offbeat("plot", run).err
+    assert "is a symbolic link" in offbeat("plot", run).err
     assert target.read_text() == "mine"
 
 

@@ -120,7 +120,7 @@ def test_no_session_outlives_an_experiment_that_was_killed(scenario):
 
 def test_a_stop_saves_running_sessions_and_starts_no_more(scenario):
     assert scenario.stopped.code == 130
-    assert "to go on: offbeat run spec.toml" in scenario.stopped.out
+    assert "to resume: offbeat run spec.toml" in scenario.stopped.out
     assert "interrupted: " in scenario.stopped.out
     assert "trial-001/seed-1 interrupted: " in scenario.stopped.err
     assert "trial-001/seed-2 starts" not in scenario.stopped.err
@@ -288,7 +288,7 @@ def test_an_experiment_that_another_process_uses_is_refused(tmp_path, monkeypatc
     assert is_alive(pid)
     said = started.end(signal.SIGTERM, signal.SIGTERM)  # the second one kills
     assert said.code == 130
-    assert "to go on: offbeat run spec.toml" in said.out
+    assert "to resume: offbeat run spec.toml" in said.out
     assert not is_alive(pid)
 
 

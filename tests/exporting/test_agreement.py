@@ -106,7 +106,7 @@ SQUASHED = replace(policy_spec("box", squashed=True), action=replace(SOFT.action
 def test_a_network_that_leaves_something_out_is_refused(spec, change):
     policy = loaded(spec)
     compare(policy, runner(policy))
-    with pytest.raises(RunFailed, match=r"does not act like the policy, and is not kept: of \d+ actions"):
+    with pytest.raises(RunFailed, match=r"does not act like the policy, and is not saved: \d+ of \d+ actions"):
         compare(policy, runner(policy, change))
 
 
@@ -142,7 +142,7 @@ STARTS_AT_5 = replace(policy_spec("discrete"), action=ActionSpec("discrete", (),
 def test_outputs_that_are_wrong_are_refused(spec, how):
     policy = loaded(spec)
     compare(policy, runner(policy))
-    with pytest.raises(RunFailed, match="does not act like the policy, and is not kept"):
+    with pytest.raises(RunFailed, match="does not act like the policy, and is not saved"):
         compare(policy, answering(policy, how))
 
 
@@ -161,5 +161,5 @@ def test_only_between_choices_of_nearly_equal_value_either_may_be_taken(gap, agr
     if agrees:
         compare(policy, answering(policy, last))
     else:
-        with pytest.raises(RunFailed, match="of 68 actions 68 have other choices"):
+        with pytest.raises(RunFailed, match="68 of 68 actions have other choices"):
             compare(policy, answering(policy, last))

@@ -139,7 +139,7 @@ def test_a_sparkline_rises_with_its_points():
 
 
 def test_a_history_thins_out_evenly_and_keeps_the_first_point():
-    history = History(most=8)
+    history = History(max_points=8)
     for value in range(100):
         history.add(float(value))
     history.add(None)

@@ -53,7 +53,7 @@ def test_a_cut_last_line_is_left_out(tmp_path, cut):
 def test_a_broken_line_in_the_middle_is_told(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"learning_step": 1}\nwhat is this\n{"learning_step": 2}\n')
-    with pytest.raises(ConfigError, match=r"line 2 of .*metrics\.jsonl is no JSON object"):
+    with pytest.raises(ConfigError, match=r"line 2 of .*metrics\.jsonl is not a JSON object"):
         read_metrics(path)
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from offbeat.metrics.text import compact, duration, figure, share
+from offbeat.metrics.text import compact, duration, percentage, rounded
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ def test_numbers_are_told_in_three_digits_and_a_unit(value, text):
 
 @pytest.mark.parametrize(("value", "text"), [(0.5, "0.50"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")])
 def test_returns_are_told_to_a_readable_precision(value, text):
-    assert figure(value) == text
+    assert rounded(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.714, "71%"), (1.0, "100%"), (0.0, "0%"), (None, "-")])
 def test_fractions_are_told_as_percentages(value, text):
-    assert share(value) == text
+    assert percentage(value) == text
 
 
 @pytest.mark.parametrize(

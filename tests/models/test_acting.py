@@ -72,7 +72,7 @@ def test_what_is_recorded_is_torchs_log_probability_of_the_action(spec, seed):
     acted = policy.act(observation, random)
     with torch.no_grad():
         mask = torch.from_numpy(observation[spec.mask]) if spec.mask else None
-        distribution, _ = model.both(torch_inputs(spec, vector, observation), mask=mask)
+        distribution, _ = model.distribution_and_values(torch_inputs(spec, vector, observation), mask=mask)
         expected = distribution.log_prob(torch.from_numpy(acted.action))
     assert acted.action.shape == (7, *spec.action.shape)
     np.testing.assert_allclose(acted.recorded["behavior_log_prob"], expected, rtol=1e-4, atol=1e-4)

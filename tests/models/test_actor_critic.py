@@ -37,7 +37,7 @@ def test_layers_begin_orthogonal_without_bias_and_the_policys_head_is_small():
 def test_the_value_alone_is_the_value_that_comes_with_the_distribution(shared):
     model = actor_critic(policy_spec("discrete", activation="relu"), shared=shared)
     observation = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    distribution, values = model.both(observation)
+    distribution, values = model.distribution_and_values(observation)
     torch.testing.assert_close(model.value(observation), values)
     logits = model(observation)
     expected = torch.distributions.Categorical(logits=logits).log_prob(torch.ones(6))

@@ -16,7 +16,7 @@ def model_and_flat() -> tuple[ActorCritic, FlatParameters]:
 
 def loss_of(model: ActorCritic, seed: int) -> torch.Tensor:
     observation = torch.randn(6, 3, generator=torch.Generator().manual_seed(seed))
-    distribution, values = model.both(observation)
+    distribution, values = model.distribution_and_values(observation)
     loss: torch.Tensor = (values - 2).square().mean() - distribution.log_prob(torch.ones(6, 2)).mean()
     return loss
 

@@ -138,7 +138,7 @@ def test_what_cannot_be_an_encoder_is_refused_with_words(encoder, words):
 def test_an_encoder_that_is_not_known_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match=r"'nature_cn'. Did you mean 'nature_cnn'\?"):
         PPOConfig(encoder="nature_cn").policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
-    with pytest.raises(ConfigError, match=r"offbeat's"):
+    with pytest.raises(ConfigError, match=r"that offbeat includes"):
         offbeat.register_encoder("nature_cnn", Linear)
 
 

@@ -14,7 +14,7 @@ from offbeat.fastpath.acting import NumpyNetwork
 from offbeat.models.acting import make_policy
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters
-from offbeat.models.policy_network import Remembered
+from offbeat.models.policy_network import CoreState
 from offbeat.models.published import parameter_shapes, published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.torch_acting import TorchNetwork
@@ -66,10 +66,10 @@ def test_it_acts_by_the_network_that_is_learned(spec):
     policy.load(vector)
     observation = random_observation(spec, 4, random)
     state = random.normal(size=(4, spec.state_size)).astype(np.float32)
-    remembered = Remembered(torch.from_numpy(state.copy()), torch.zeros(1, 4, dtype=torch.bool))
+    core_state = CoreState(torch.from_numpy(state.copy()), torch.zeros(1, 4, dtype=torch.bool))
     vector_of, encoded = inputs(spec, policy, observation)
     with torch.no_grad():
-        distribution, _ = network.both(vector_of, encoded, remembered if spec.recurrent else None)
+        distribution, _ = network.distribution_and_values(vector_of, encoded, core_state if spec.recurrent else None)
     acted = policy.act(observation, np.random.default_rng(0), state)
     log_prob = distribution.log_prob(torch.from_numpy(acted.action)).detach()
     np.testing.assert_allclose(acted.recorded["behavior_log_prob"], log_prob.numpy(), atol=1e-5, rtol=1e-5)
@@ -93,9 +93,9 @@ def test_what_it_remembers_row_by_row_is_what_learning_goes_through(name):
     resets[2, 1] = True
     whole = {leaf: np.concatenate([o[leaf] for o in observations]) for leaf in observations[0]}
     with torch.no_grad():
-        start = Remembered(torch.zeros(columns, spec.state_size), resets)
+        start = CoreState(torch.zeros(columns, spec.state_size), resets)
         vector_of, encoded = inputs(spec, policy, whole)
-        distribution, _ = network.both(vector_of, encoded, start)
+        distribution, _ = network.distribution_and_values(vector_of, encoded, start)
     actions = torch.from_numpy(np.concatenate([each.action for each in acted]))
     recorded = np.concatenate([each.recorded["behavior_log_prob"] for each in acted])
     np.testing.assert_allclose(recorded, distribution.log_prob(actions).detach().numpy(), atol=1e-5, rtol=1e-5)

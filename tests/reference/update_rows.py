@@ -124,7 +124,7 @@ def random_minibatch(
     observation = torch.from_numpy(random.normal(size=(rows, spec.inputs)).astype(np.float32))
     action = torch.from_numpy(random_action(spec, rows, random))
     with torch.no_grad():
-        distribution, values = algorithm.network.both(observation)
+        distribution, values = algorithm.network.distribution_and_values(observation)
         log_prob = distribution.log_prob(action)
     noise = torch.from_numpy(random.normal(scale=drift, size=(2, rows)).astype(np.float32))
     drawn = torch.from_numpy(random.normal(size=(2, rows)).astype(np.float32))

@@ -13,7 +13,7 @@ import pytest
 from tests.reference.runs import contents, files_up_to, offbeat, small_arguments, small_run, status_of
 
 from offbeat.api import run as run_to_end
-from offbeat.api.run import Seldom
+from offbeat.api.run import RateLimitedWarning
 from offbeat.config.resolve import resolve
 from offbeat.core import files
 from offbeat.run_directory.checkpoint import load
@@ -115,7 +115,7 @@ def test_the_status_is_overwritten_in_place_on_a_full_disk(tmp_path):
 
 def test_warnings_are_passed_on_once_a_minute_with_the_number_of_those_in_between(monkeypatch):
     told: list[str] = []
-    warn = Seldom(told.append)
+    warn = RateLimitedWarning(told.append)
     for _ in range(3):
         warn("no room")
     monkeypatch.setattr(run_to_end, "monotonic", lambda: float("inf"))

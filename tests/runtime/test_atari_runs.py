@@ -40,7 +40,8 @@ def test_a_resume_begins_new_games_and_says_so(tmp_path):
     stopped = short_run(tmp_path / "run", stop_at=48)
     assert resume(stopped.path).state == "finished"
     assert (
-        "episodes under way were not saved: new ones begin, at a marked cut" in (stopped.path / "log.txt").read_text()
+        "unfinished episodes were not saved: they are cut, and new episodes start"
+        in (stopped.path / "log.txt").read_text()
     )
 
 

@@ -62,7 +62,7 @@ def test_a_bounded_run_is_stopped_and_resumed_with_its_episodes_and_tells_who_wa
     assert lines_of(path)[-1]["acted_beyond"] == 0
     said = offbeat("resume", path, "--progress", "lines")
     assert said.code == 0
-    assert "episodes under way go on where they were" in said.err
+    assert "unfinished episodes continue" in said.err
     lines = lines_of(path)
     for line in lines:
         assert line["policy_lag_max"] <= 1

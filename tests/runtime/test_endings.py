@@ -153,7 +153,7 @@ def test_a_resume_with_an_edited_layout_is_refused_and_changes_nothing(tmp_path)
     edited = (run / "config.toml").read_text().replace("max_lag = 0", "max_lag = 2")
     (run / "config.toml").write_text(edited)
     metrics = (run / "metrics.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match="max_lag is 0 there and 2 here"):
+    with pytest.raises(ConfigError, match="max_lag is 0 in the checkpoint and 2 here"):
         resume(run)
     assert (run / "metrics.jsonl").read_bytes() == metrics
     assert (run / "config.toml").read_text() == edited

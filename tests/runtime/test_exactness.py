@@ -246,7 +246,7 @@ def test_one_lock_free_worker_that_is_stopped_and_goes_on_has_the_bits_of_serial
     for name in COUNTED:
         assert resumed.metrics[name] == serial.metrics[name], name
     log = (resumed.path / "log.txt").read_text()
-    assert "episodes under way go on where they were" in log
+    assert "unfinished episodes continue" in log
     assert ("the replay restored" in log) == (cell.algorithm in ON_A_REPLAY)
     assert {line["gradient_staleness_max"] for line in lines_of(resumed.path)} <= {None, 0}
 

@@ -171,7 +171,7 @@ def test_no_transition_leads_into_another_episode_though_actors_write_and_runs_a
     with samples_checked(n_step) as counted:
         small_sac(path, "links/Linked-v0", **layout, runtime=runtime, stop_at=150)
         resumed = resume(path)
-    assert "new ones begin, at a marked cut" in log_of(resumed)
+    assert "they are cut, and new episodes start" in log_of(resumed)
     assert counted == [32 * resumed.metrics["updates"]]
     assert linked_rows(path) == resumed.metrics["replay_size"] > 150
 
@@ -183,7 +183,7 @@ def test_a_run_of_few_tickets_goes_on_without_a_link_to_what_was_before(tmp_path
     ended = small_sac(path, "links/Linked-v0", **layout, warmup=400, steps=4 * (tickets - 1) + 1)
     assert ended.metrics["learning_step"] == tickets
     resumed = resume(path, steps=200)
-    assert "new ones begin, at a marked cut" in log_of(resumed)
+    assert "they are cut, and new episodes start" in log_of(resumed)
     assert linked_rows(path) == resumed.metrics["env_steps"], "the replay holds them all"
 
 

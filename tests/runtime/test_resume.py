@@ -36,7 +36,7 @@ def test_envs_without_snapshots_begin_new_episodes_and_the_resume_says_so(tmp_pa
     said = offbeat("resume", path, "--progress", "lines")
 
     assert said.code == 0
-    assert "new ones begin, at a marked cut" in said.err
+    assert "they are cut, and new episodes start" in said.err
     last = lines_of(path)[-1]
     assert last["env_steps"] >= 2 * HALF
     assert last["episode_length_mean"] == 20  # none was glued together at the cut, and none cut short there
@@ -44,7 +44,7 @@ def test_envs_without_snapshots_begin_new_episodes_and_the_resume_says_so(tmp_pa
 
 def test_a_resume_with_snapshots_says_that_episodes_go_on(tmp_path):
     path = small_run(tmp_path / "run", stop_at=HALF).path
-    assert "episodes under way go on where they were" in offbeat("resume", path, "--progress", "lines").err
+    assert "unfinished episodes continue" in offbeat("resume", path, "--progress", "lines").err
 
 
 def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
@@ -64,7 +64,7 @@ def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
 def test_extending_a_finished_run_continues_its_episodes_only_if_nothing_was_acted_beyond(tmp_path, max_lag):
     path = small_run(tmp_path / "run", max_lag=max_lag).path
     said = offbeat("resume", path, "--steps", 3000, "--progress", "lines")
-    assert ("new ones begin, at a marked cut" in said.err) == (max_lag > 0)
+    assert ("they are cut, and new episodes start" in said.err) == (max_lag > 0)
 
 
 def test_resuming_from_an_older_checkpoint_drops_the_lines_beyond_it(tmp_path):

@@ -82,7 +82,7 @@ def test_a_policy_that_never_ends_its_episode_is_evaluated_in_bounded_time_and_t
     assert log(run).count("evaluation: of 3 episodes 0 ended, 3 were cut; they count with what they had earned") == 1
     assert "pass --set max_episode_steps=N" in log(run)
     said = offbeat("eval", run.path, "--episodes", 40, "--max-episode-steps", 20, "--max-steps", 320)
-    assert "of 40 episodes 0 ended, 32 were cut, with what they had earned, and 8 not begun" in said.out
+    assert "of 40 episodes, 0 ended, 32 were cut (their return up to there counts) and 8 were not started" in said.out
     assert "length 10.0" in said.out
     figures = json.loads(offbeat("eval", run.path, "--episodes", 5, "--max-episode-steps", 20, "--json").out)
     assert (figures["episodes"], figures["cut"], figures["not_begun"], figures["length_mean"]) == (5, 5, 0, 20)

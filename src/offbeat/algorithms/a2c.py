@@ -1,8 +1,8 @@
 """Advantage actor-critic (arXiv:1602.01783 in its synchronous form), config and algorithm.
 
-One update a batch, by the plain policy gradient: the policy that learns is the one that acted, so nothing is to be
-clipped. A2C's n-step returns are GAE with lambda = 1 over unrolls of n env steps. With max_lag > 0 another policy
-acted, and V-trace weighs its rows; A2C is then IMPALA.
+One update per batch, with the plain policy gradient: the policy that learns is the one that acted, so no ratio is
+clipped. A2C's n-step returns are GAE with lambda = 1 over unrolls of n env steps. With max_lag > 0 an older policy
+acted, and V-trace weights its rows; A2C is then the same as IMPALA.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ class A2CConfig(OnPolicyConfig):
 
 
 class A2C(OnPolicy[A2CConfig]):
-    """See the module's docstring: all of it is in the base class."""
+    """See the module's docstring; the base class has all methods."""
 
     config_class = A2CConfig

@@ -1,4 +1,4 @@
-"""The contract of algorithms: what to record, how to learn, and what workers may ask of them.
+"""The contract of algorithms: what to record, how to learn, and which methods workers call.
 
 T is the unroll's length in env steps, B the columns of a batch, M the rows of a minibatch.
 """
@@ -38,14 +38,14 @@ NO_OUTPUTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class LossResult(NamedTuple):
-    """What a loss returns. A loss is a pure function: it changes neither its minibatch nor the algorithm."""
+    """The result of a loss. A loss is a pure function: it changes neither its minibatch nor the algorithm."""
 
     loss: torch.Tensor | float
     """A scalar to differentiate."""
     metrics: Mapping[str, torch.Tensor | float]
     """Detached scalars to report; the mean over the updates of a learning step is logged."""
     outputs: Mapping[str, Any] = NO_OUTPUTS
-    """What else `Stage.after` needs, detached; not reported."""
+    """Other values that `Stage.after` needs, detached; not reported."""
 
 
 Batch = Mapping[str, Any]
@@ -69,14 +69,14 @@ class Stage:
     gradients: Callable[[Minibatch], LossResult] | None = None
     """Writes all of the group's gradients, and returns what `loss` returns, with a float as loss: a fast path."""
     after: Callable[[LossResult], None] | None = None
-    """Called with the loss's result after the group has been changed: to update slow copies, or to store outputs."""
+    """Called with the result of the loss after the group was updated: to update ema copies, or to store outputs."""
     every: int = 1
-    """The stage takes part in each so many-th update."""
+    """The stage is applied in every n-th update."""
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that one optimizer changes."""
+    """Parameters with their own optimizer."""
 
     parameters: FlatParameters
     max_grad_norm: float
@@ -88,16 +88,16 @@ class Algorithm(Protocol):
     """What to record and how to learn. The learner differentiates, clips and applies; an algorithm never
     calls an optimizer, never waits and never knows which runtime it is in.
 
-    What it learns from is said by two kinds, `OnPolicyAlgorithm` and `ReplayAlgorithm`. Both have a learning step
-    that begins with `start`, makes updates stage by stage, and ends with `finish` and `write_published`.
+    There are two kinds: `OnPolicyAlgorithm` learns from unrolls, `ReplayAlgorithm` from a replay. A learning step of
+    both starts with `start`, makes updates stage by stage, and ends with `finish` and `write_published`.
     """
 
     stages: tuple[Stage, ...]
     groups: Mapping[str, ParameterGroup]
     collective: Collective
-    """The learners that train it together: itself alone, unless a runtime says otherwise."""
+    """The learners that train the algorithm together; by default only this one."""
     threads: int
-    """Threads that it shares each update out to; 0 where it leaves that to torch and BLAS."""
+    """Number of threads among which it divides each update; 0: torch and BLAS use threads as they are configured."""
 
     def fields(self) -> list[Field]:
         """Fields recorded beyond the env's own rows."""
@@ -111,31 +111,31 @@ class Algorithm(Protocol):
         ...
 
     def write_published(self, vector: NDArray[np.float32]) -> None:
-        """Write what a policy acts with, as `published_layout` lays it out."""
+        """Write the arrays that a policy needs to act, in the layout of `published_layout`."""
         ...
 
     def weights(self) -> Tree:
-        """Return every trained array and statistic by name, as a checkpoint keeps them."""
+        """Return all trained arrays and statistics by name, for a checkpoint."""
         ...
 
     def load_weights(self, weights: Mapping[str, Array]) -> None:
-        """Take over the arrays of `weights()`."""
+        """Load the arrays of `weights()`."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return what else a resumed run needs: statistics in full, adapted rates."""
+        """Return the other state that a resumed run needs: complete statistics, adapted learning rates."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
+        """Restore the result of `state()`."""
         ...
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        """Take over only the statistics of `state()`: they belong to the weights, adapted rates to the run."""
+        """Restore only the statistics of `state()`: they belong to the weights, adapted learning rates to the run."""
         ...
 
     def close(self) -> None:
-        """End what was started for it; it is not used any more."""
+        """Stop threads that were started for the algorithm. It is not used afterwards."""
         ...
 
 
@@ -177,24 +177,22 @@ class ReplayAlgorithm(Algorithm, Protocol):
     """
 
     def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:
-        """Turn sampled transitions, name -> [M, ...], into what the stages see; `random` draws what is random in it.
+        """Convert sampled transitions, name -> [M, ...], to the minibatch for the stages.
 
         Args:
             sampled: each leaf of the observation, `next/` and its name for the one that follows, action, reward,
                 discount (of the value that follows; 0 after a termination) and, if prioritised, weight. With a core
                 sequences, as `SequenceReplay.sample` returns them.
-            random: the stream of this learning step.
+            random: the random stream of this learning step, for noise in the minibatch.
         """
         ...
 
     def priorities(self, minibatch: Minibatch) -> Array:
-        """Return the size of the error of each transition, or sequence, that was sampled, as the stages have left it:
-        how much it can still teach.
-        """
+        """Return the absolute error of each sampled transition, or sequence, after the stages of the update."""
         ...
 
     def finish(self, observations: Batch) -> dict[str, float]:
-        """After the last update of a learning step: take in the observations that came with it, [M, ...] by leaf.
+        """After the last update of a learning step: update normalisers with its new observations, [M, ...] by leaf.
 
         Returns metrics to report.
         """

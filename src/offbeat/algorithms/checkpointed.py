@@ -1,4 +1,4 @@
-"""What every algorithm does alike with all that it has learned: a checkpoint keeps it, and gives it back."""
+"""The part of all algorithms that saves their weights and state to a checkpoint and restores them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from offbeat.core.types import Array, Tree
 
 
 class Checkpointed:
-    """The half of `base.Algorithm` that has to do with checkpoints."""
+    """The methods of `base.Algorithm` for checkpoints."""
 
     _statistics: Statistics
 
     def arrays(self) -> dict[str, Tensor]:
-        """Return views of all that is learned, by the names of a checkpoint; the policy's as `PolicySpec` has them."""
+        """Return views of all trained tensors, by their names in a checkpoint; the policy's names are those of its
+        `PolicySpec`.
+        """
         raise NotImplementedError
 
     def weights(self) -> Tree:
@@ -39,4 +41,4 @@ class Checkpointed:
         self._statistics.restore(state)
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no threads were started."""

@@ -1,9 +1,9 @@
 """Deep Q-network (Mnih et al. 2015, doi:10.1038/nature14236), config and algorithm; double Q-learning arXiv:1509.06461.
 
-A network values all choices in a state. An update moves the value of the sampled action towards the reward and the
-value that follows, by the ema network, which comes after. It acts by the highest value, but with probability epsilon
-at random: always until the first update, and less and less over the first part of the run. Epsilon is published with
-the weights, so that who acts with a version explores as that version does.
+A network returns the values of all choices in a state. An update moves the value of the sampled action towards the
+reward plus the discounted value of the next state, by the ema network, which is a slow copy. The policy selects the
+choice with the highest value, and with probability epsilon a random one. Epsilon is 1 until the first update and then
+decreases over the first part of the run. It is published with the weights, so each version has its own epsilon.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ class DQNConfig(ReplayConfig):
     """The settings of DQN; the defaults are for small networks on vectors, as the paper's are for Atari."""
 
     double: bool = True
-    """Take the choice that follows from the network and its value from the ema network, not both from the latter."""
+    """Double Q-learning: select the next action with the network and take its value from the ema network. false: use
+    the ema network for both."""
     ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
-    """Share of the way that the ema network goes to the network; 1 copies it."""
+    """Step of the ema network towards the network, as a fraction of the difference; 1 copies the network."""
     ema_every: Count = 1
-    """Updates from one step of the ema network to the next."""
+    """Updates between two steps of the ema network."""
     final_epsilon: Share = 0.05
-    """Share of actions that are random in the end; it falls there from 1 on a line."""
+    """Fraction of random actions at the end; epsilon decreases linearly from 1 to this."""
     exploration_fraction: Share = 0.1
-    """Share of `steps` that epsilon takes to fall."""
+    """Fraction of `steps` over which epsilon decreases."""
     activation: Activation = "relu"
     """Between the hidden layers; encoders have ReLU."""
     normalize_observations: bool = False
@@ -139,11 +140,11 @@ class DQN(OffPolicy[DQNConfig]):
             minibatch: as `minibatch` returns it.
             name: 'observation' or 'next_observation'.
         """
-        return self.forward(network.moved_on, minibatch, name)
+        return self.forward(network.forward_with_state, minibatch, name)
 
     @torch.no_grad()
     def targets(self, minibatch: Minibatch) -> Tensor:
-        """Return what the values learn towards, [M], without gradients."""
+        """Return the targets of the values, [M], without gradients."""
         following = self.values(self.ema_network, minibatch, "next_observation")
         choosing = self.values(self.network, minibatch, "next_observation") if self.config.double else following
         if self.spec.mask:
@@ -151,7 +152,7 @@ class DQN(OffPolicy[DQNConfig]):
         return losses.q_targets(minibatch["reward"], minibatch["discount"], following, choosing)
 
     def _after_update(self, result: LossResult) -> None:
-        """Publish the new epsilon, and let the ema network follow."""
+        """Publish the new epsilon, and update the ema network."""
         self.store_errors(result)
         self.flags["epsilon"].fill_(self._epsilon)
         updates = int(self._updates) + 1

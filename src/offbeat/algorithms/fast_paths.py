@@ -1,7 +1,7 @@
-"""The registry of fast paths: code that computes the same as an algorithm, in less time.
+"""The registry of fast paths: faster code for the gradients of an algorithm, with the same results.
 
-A fast path is registered for one exact class, because it has the losses and the network of that class in its formulas.
-A subclass is trained with autograd, unless it is registered itself::
+A fast path is registered for one exact class, because its formulas depend on the losses and the network of that class.
+A subclass is trained with autograd unless it has its own registration::
 
     register(MyPPO, PPOFastPath, applies=PPOFastPath.applies)
 
@@ -35,24 +35,24 @@ def register(algorithm_class: type[Made], make: Callable[[Made], object], *, app
     """Register the fast path of one exact class; a later call replaces it.
 
     Args:
-        algorithm_class: subclasses of it have no fast path by this.
-        make: returns the fast path of an algorithm, whose networks are made. What methods it must have is said by the
-            algorithm that uses it: `network_passes.FastPath`, `sac.FastPath`.
-        applies: whether there is one for the settings, the policy and the device of this algorithm. May also be called
-            with an instance of a subclass.
+        algorithm_class: the exact class; its subclasses get no fast path.
+        make: returns the fast path of an algorithm whose networks exist. Its methods are those of the protocol of the
+            algorithm: `network_passes.FastPath` or `sac.FastPath`.
+        applies: whether the fast path supports the settings, the policy and the device of an algorithm. May also be
+            called with an instance of a subclass.
     """
     _ENTRIES[algorithm_class] = _Entry(make, applies)
 
 
 def fast_path_of(algorithm: object) -> Any:
-    """Return a new fast path of an algorithm; None where its exact class has none, or its settings allow none."""
+    """Return a new fast path of an algorithm; None if its exact class has none, or its settings are not supported."""
     _load()
     entry = _ENTRIES.get(type(algorithm))
     return entry.make(algorithm) if entry is not None and entry.applies(algorithm) else None
 
 
 def autograd_notice(algorithm: object) -> str:
-    """Return a line for the log if an algorithm has no fast path where the class that it extends would; else ''."""
+    """Return a line for the log if an algorithm has no fast path, but its base class would have one; else ''."""
     _load()
     registered = [base for base in type(algorithm).__mro__ if base in _ENTRIES]
     if not registered or registered[0] is type(algorithm) or not _ENTRIES[registered[0]].applies(algorithm):

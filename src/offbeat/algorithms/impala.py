@@ -6,7 +6,7 @@ gae_lambda = 1 ``losses.advantages.vtrace`` is exactly this. Two things differ f
 the batch's rows where the paper sums (so its max_grad_norm of 40 and weights are in other units), and the optimizer
 is Adam, as the learner's always is, where the paper's was RMSProp.
 
-One update a batch, as in the paper: after it the weights of V-trace are those of a policy that is gone. With
+One update per batch, as in the paper: after an update the weights of V-trace are those of an older policy. With
 max_lag = 0 all ratios are 1, and V-trace gives the n-step returns of A2C (section 4.1).
 """
 
@@ -44,8 +44,8 @@ class IMPALAConfig(OnPolicyConfig):
     """V-trace's bound on the weight of later errors: trades variance for speed."""
 
     not_lock_free: ClassVar[str] = (
-        "it corrects for weights that are known learning steps old, and without a lock nobody knows how old they are; "
-        "on workers that act and learn by turns it would be A2C"
+        "its correction needs the age of the acting weights, which is unknown without a lock; with workers that act "
+        "and learn in turn it would be the same as A2C"
     )
 
 
@@ -55,5 +55,5 @@ class IMPALA(OnPolicy[IMPALAConfig]):
     config_class = IMPALAConfig
 
     def estimate(self, batch: Batch, values: Tensor) -> Targets:
-        """Return the targets of V-trace, [T, B] each, also where the data does not lag."""
+        """Return the targets of V-trace, [T, B] each, also if the data has no lag."""
         return vtrace_targets(self.config, batch, values)

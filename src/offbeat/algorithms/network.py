@@ -1,4 +1,4 @@
-"""The settings of networks, which all algorithms have."""
+"""The settings of networks, which all algorithms share."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
 
 @dataclass(frozen=True)
 class NetworkConfig(AlgorithmSettings):
-    """From observations to what an algorithm's heads see."""
+    """The network from observations to the heads of an algorithm."""
 
     encoder: str = "auto"
-    """What images go through: nature_cnn, impala_resnet; flat: nothing, their bytes are numbers like any others; auto:
-    nature_cnn where they have 36 pixels a side, impala_resnet where they have 16. Or one of your own, for all that is
-    observed: its name, or where it is, my_module:MyEncoder."""
+    """Encoder of images: nature_cnn or impala_resnet. flat: images are flattened like other numbers. auto: nature_cnn
+    for images of 36 x 36 pixels or more, impala_resnet for smaller ones, 16 x 16 or more. Or your own encoder, for the
+    whole observation: its name, or its path, my_module:MyEncoder."""
     hidden_sizes: tuple[Count, ...] | None = None
-    """Units of each hidden layer; none: the algorithm's own, or no layer where there are images and nothing else."""
+    """Units of each hidden layer; none: the default of the algorithm, or no hidden layer if all inputs are images."""
     activation: Activation = "tanh"
-    """Between the hidden layers; encoders have ReLU."""
+    """Activation of the hidden layers; encoders use ReLU."""
     layer_norm: bool = False
-    """Normalise what each hidden layer gives, before its activation (arXiv:1607.06450)."""
+    """Layer normalisation of each hidden layer before its activation (arXiv:1607.06450)."""
     core: CoreName = "none"
-    """Recurrent core after the hidden layers, for envs that do not show all."""
+    """Recurrent core after the hidden layers, for partially observable envs."""
     core_size: Count = 128
-    """Units of the core. Only with one."""
+    """Units of the core. Only with a core."""
     precision: Precision = "fp32"
-    """What matrix products and convolutions are computed in; bf16: a third less time on images, to two digits."""
+    """Precision of matrix products and convolutions; with bf16 an update on images takes a third less time, with a
+    precision of about two digits."""
 
     def network(self, env: EnvSpec, hidden_sizes: tuple[int, ...]) -> dict[str, Any]:
-        """Return what these settings say of a `PolicySpec`; `hidden_sizes` are those of the algorithm.
+        """Return the fields of a `PolicySpec` from these settings; `hidden_sizes` is the default of the algorithm.
 
         Raises:
-            ConfigError: they do not suit the env, or one another.
+            ConfigError: the settings do not support the env, or contradict each other.
         """
         if self.core == "none" and self.core_size != NetworkConfig.core_size:
             raise ConfigError(

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
-from offbeat.algorithms.rows import encoded_of, padded, pieces, seen, valid_rows, valued_rows
+from offbeat.algorithms.rows import encoded_of, network_inputs, padded, pieces, valid_rows, valued_rows
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution
-from offbeat.models.policy_network import Remembered
+from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
 
 
@@ -73,7 +73,9 @@ class NetworkPasses:
         log_probs, values = [], []
         for rows in pieces(self._spec, batch):
             mask = None if masks is None else masks[rows]
-            distribution, of_rows = self._network.both(*seen(self._spec, batch, rows), mask=mask)
+            distribution, of_rows = self._network.distribution_and_values(
+                *network_inputs(self._spec, batch, rows), mask=mask
+            )
             log_probs.append(distribution.log_prob(actions[rows]))
             values.append(of_rows)
         return torch.cat(log_probs)[: shape.numel()].reshape(shape), _by_time(batch, values)
@@ -83,13 +85,15 @@ class NetworkPasses:
         if self._fast:
             return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
         rows = pieces(self._spec, batch)
-        return _by_time(batch, [self._network.value(*seen(self._spec, batch, some)) for some in rows])
+        return _by_time(batch, [self._network.value(*network_inputs(self._spec, batch, some)) for some in rows])
 
     def whole(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Return the outputs for all valid rows of a prepared batch, and from the same pass values, [T + 1, B]."""
         everything, valid = slice(0, batch["observation"].shape[:2].numel()), valid_rows(batch)
         mask = batch["mask"].flatten(0, 1)[valid] if self._spec.mask else None
-        distribution, values = self._network.both(*seen(self._spec, batch, everything), rows=valid, mask=mask)
+        distribution, values = self._network.distribution_and_values(
+            *network_inputs(self._spec, batch, everything), rows=valid, mask=mask
+        )
         return Outputs(distribution, values[valued_rows(batch, valid)]), _by_time(batch, [values.detach()])
 
     def outputs(self, minibatch: Minibatch) -> Outputs:
@@ -99,9 +103,13 @@ class NetworkPasses:
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
         mask = minibatch["mask"] if self._spec.mask else None
         if not self._spec.recurrent:
-            return Outputs(*self._network.both(minibatch["observation"], encoded, rows=rows, mask=mask))
-        remembered = Remembered(minibatch["initial_state"], minibatch["resets"])
-        distribution, values = self._network.both(minibatch["observation"], encoded, remembered, rows=rows, mask=mask)
+            return Outputs(
+                *self._network.distribution_and_values(minibatch["observation"], encoded, rows=rows, mask=mask)
+            )
+        core_state = CoreState(minibatch["initial_state"], minibatch["resets"])
+        distribution, values = self._network.distribution_and_values(
+            minibatch["observation"], encoded, core_state, rows=rows, mask=mask
+        )
         return Outputs(distribution, values[minibatch["valued"]])
 
 

@@ -1,4 +1,4 @@
-"""What all algorithms on a replay share: from sampled rows to minibatches, priorities, and what is published."""
+"""The base class of algorithms on a replay: minibatches from sampled rows, priorities, and published arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.replay_config import ReplayConfig
-from offbeat.algorithms.sequences import Network, sequence_errors, transitions_of, walk
+from offbeat.algorithms.sequences import Network, forward_sequences, sequence_errors, transitions_of
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.seeding import derive_seed
@@ -45,9 +45,9 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     policy: FlatParameters
     """The network that acts, with the names and the order of `published.parameter_shapes`; set by `build`."""
     flags: dict[str, Tensor]
-    """What else is published with it, by the names of `published.published_layout`; set by `build`."""
+    """Other published tensors, by their names in `published.published_layout`; set by `build`."""
     errors: Tensor
-    """[M]: how wrong the values of the last minibatch were, before they learned from it; see `store_errors`."""
+    """[M]: absolute errors of the values of the last minibatch, before its update; see `store_errors`."""
 
     def __init__(
         self, config: Settings, spec: PolicySpec, *, seed: int, device: str = "cpu", storage: Storage | None = None
@@ -73,7 +73,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
 
         Args:
             generator: of the initial weights.
-            storage: must hold all that learning changes: networks by `FlatParameters`, other tensors by `register`.
+            storage: must have all tensors that learning changes: networks by `FlatParameters`, others by `register`.
         """
         raise NotImplementedError
 
@@ -89,7 +89,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     # --- minibatches ----------------------------------------------------------------------------------------
 
     def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:  # noqa: ARG002
-        """Return the minibatch of an update: what `forward` and the losses are given.
+        """Return the minibatch of an update, the input of `forward` and the losses.
 
         Args:
             sampled: as `base.ReplayAlgorithm.minibatch` is given it.
@@ -132,19 +132,19 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         }
 
     def forward(self, network: Network, minibatch: Minibatch, name: str, *, stored: bool = True) -> Tensor:
-        """Return what a network gives for the 'observation' or 'next_observation' of each transition, [M, ...].
+        """Return the output of a network for the 'observation' or 'next_observation' of each transition, [M, ...].
 
         Args:
-            network: `Body.forward` or `PolicyNetwork.moved_on`.
+            network: `Body.forward` or `PolicyNetwork.forward_with_state`.
             minibatch: as `minibatch` returns it.
             name: which of the two.
-            stored: whether a core begins with the state that was stored, which is that of the policy; else with zero.
+            stored: whether a core starts with the stored state, which is that of the policy; else with zeros.
         """
         if not self.spec.recurrent:
             encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self.spec.encoded}
             return network(minibatch[name], encoded, None)[0]
         state = minibatch["state"] if stored else torch.zeros_like(minibatch["state"])
-        outputs = walk(network, minibatch, state, self.config.rows_before)
+        outputs = forward_sequences(network, minibatch, state, self.config.rows_before)
         return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
 
     def weight_of(self, minibatch: Minibatch) -> Tensor | None:

@@ -131,11 +131,11 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     def fields(self) -> list[Field]:
         """Return what is recorded beyond the env's rows: of what the acting policy reports, and its state."""
-        remembered = [
+        core_fields = [
             Field("initial_state", (self.spec.state_size,), "float32", per="unroll"),
             Field("no_decision", (), "bool"),
         ]
-        return [Field("behavior_log_prob", (), "float32"), *(remembered if self.spec.recurrent else [])]
+        return [Field("behavior_log_prob", (), "float32"), *(core_fields if self.spec.recurrent else [])]
 
     def start(self, progress: float) -> dict[str, float]:
         return {GROUP: self.learning_rate(progress)}

@@ -1,4 +1,4 @@
-"""Prepared batches, and what networks and losses are given of their rows: of all of them, or of a minibatch.
+"""Prepared batches, and the inputs of networks and losses that are selected from their rows.
 
 Rows are counted as in [T * B], or [(T + 1) * B], time by time. A minibatch of M rows with a decision, and m rows
 without one, of which the critic alone learns:
@@ -28,22 +28,22 @@ from offbeat.algorithms.base import Batch
 from offbeat.algorithms.statistics import Statistics
 from offbeat.core.types import FRAME_AGE, Leaf
 from offbeat.losses.advantages import no_decision_rows
-from offbeat.models.policy_network import Remembered
+from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
 
 ENCODED = "encoded/"
-"""What the name of a leaf that goes through an encoder begins with, in a prepared batch and its minibatches."""
+"""Prefix of the name of a leaf with an encoder, in a prepared batch and its minibatches."""
 ROWS_AT_ONCE = 1024
-"""Rows of images that are gathered, and looked at, together: all of a batch would take gigabytes."""
+"""Rows of images that are gathered and evaluated together: a whole batch would take gigabytes."""
 _DECIDED = ("action", "proximal_log_prob", "advantage")
-"""What the policy's loss sees of a row, beside the network's outputs; and `mask`, if the env has action masks."""
+"""Inputs of the policy's loss, in addition to network outputs; and `mask`, if the env has action masks."""
 _VALUED = ("value_target", "proximal_value")
-"""What the critic's loss sees of a row: also where there was no decision to make."""
+"""Inputs of the critic's loss, also for rows without a decision."""
 
 
 def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dict[str, Any]:
-    """Return what networks and estimators need of a batch of unrolls, before anything is computed by a network.
+    """Return the inputs of networks and estimators for a batch of unrolls.
 
     Returns:
         observation [T + 1, B, inputs], normalised, and raw_observation, as it was; what is in an unroll's rows, [T, B,
@@ -95,7 +95,7 @@ def _joined(decided: Tensor, critic_only: Tensor | None) -> Tensor:
 
 
 def pieces(spec: PolicySpec, batch: Batch) -> list[slice]:
-    """Return the rows, of [(T + 1) * B], that are looked at together."""
+    """Return the ranges of rows, of [(T + 1) * B], that are evaluated together."""
     rows = batch["observation"].shape[:2].numel()
     at_once = ROWS_AT_ONCE if spec.encoded and not spec.recurrent else rows
     return [slice(first, first + at_once) for first in range(0, rows, at_once)]
@@ -106,18 +106,18 @@ def padded(rows: Tensor) -> Tensor:
     return torch.cat((rows, torch.zeros_like(rows[:1]))).flatten(0, 1)
 
 
-# --- what is seen of them -----------------------------------------------------------------------------------
+# --- inputs of networks and losses --------------------------------------------------------------------------
 
 
-def seen(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor, dict[str, Tensor], Remembered | None]:
-    """Return what the network is given of rows of [(T + 1) * B]; of a core's, all."""
+def network_inputs(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor, dict[str, Tensor], CoreState | None]:
+    """Return the network's inputs for rows of [(T + 1) * B]; with a core the slice must have all rows."""
     encoded = {leaf.name: batch[ENCODED + leaf.name].at(rows) for leaf in spec.encoded}
-    remembered = Remembered(batch["initial_state"], batch["resets"]) if spec.recurrent else None
-    return batch["observation"].flatten(0, 1)[rows], encoded, remembered
+    core_state = CoreState(batch["initial_state"], batch["resets"]) if spec.recurrent else None
+    return batch["observation"].flatten(0, 1)[rows], encoded, core_state
 
 
 def targets_of(spec: PolicySpec, batch: Batch, decided: Tensor, valued: Tensor) -> dict[str, Any]:
-    """Return what the losses are given: the policy's of rows [M], the critic's of these and more, [M + m]."""
+    """Return the inputs of the losses: of the policy's for M rows, of the critic's for M + m rows."""
     rows = len(batch["reward"])
     taken = {name: batch[name][:rows].flatten(0, 1)[decided] for name in _decided(spec)}
     return taken | {name: batch[name][:rows].flatten(0, 1)[valued] for name in _VALUED}
@@ -146,7 +146,7 @@ def minibatch_of_rows(spec: PolicySpec, batch: Batch, decided: Tensor, critic_on
 
 
 def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Any]:
-    """Return whole columns, of which the losses see the valid rows, [M]; the network sees all, [T * b, ...]."""
+    """Return a minibatch of whole columns: the losses use the valid rows, [M], the network all rows, [T * b, ...]."""
     rows = len(batch["reward"])
     names = (*_decided(spec), *_VALUED, "reward", "valid", "no_decision")
     of_columns = {name: batch[name][:, columns] for name in names}
@@ -172,12 +172,12 @@ def encoded_leaves(spec: PolicySpec, batch: Batch) -> dict[str, Encoded]:
 
 
 def encoded_of(spec: PolicySpec, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what the encoders are given of a minibatch, leaf -> [M, *seen]."""
+    """Return the inputs of the encoders for a minibatch, leaf -> [M, *seen]."""
     return {leaf.name: rows[ENCODED + leaf.name] for leaf in spec.encoded}
 
 
 class Encoded:
-    """One leaf of a batch, by its rows of [(T + 1) * B]; of stacks each frame is gathered from where it lies once."""
+    """One leaf of a batch, indexed by rows of [(T + 1) * B]. Each frame is stored once; stacks are gathered."""
 
     def __init__(self, leaf: Leaf, batch: Batch) -> None:
         """Look at a leaf's frames in a batch, [history + T + 1, B, *shape]; of stacks with their ages, [T + 1, B]."""
@@ -200,14 +200,14 @@ class Encoded:
 
 
 def stacks_in(age: Tensor, stack: int) -> Tensor:
-    """Return which frames of a batch each row sees, [(T + 1) * B, stack], oldest first.
+    """Return the indices of the frames in the stack of each row, [(T + 1) * B, stack], oldest first.
 
-    Row t of column b is frame (stack - 1 + t) * B + b, as stack - 1 rows lead; those of an episode's start see its
-    first frame several times.
+    Row t of column b is frame (stack - 1 + t) * B + b, because stack - 1 history rows come first. At the start
+    of an episode its first frame is repeated.
 
     Args:
-        age: rows of its episode that a row's stack reaches back at most, [T + 1, B].
-        stack: frames that are seen.
+        age: number of earlier frames of the episode that a row's stack can contain, [T + 1, B].
+        stack: frames in a stack.
     """
     rows, columns = age.shape
     back = torch.arange(stack - 1, -1, -1, device=age.device).minimum(age.flatten().long()[:, None])

@@ -1,11 +1,10 @@
 """Soft actor-critic (arXiv:1801.01290, arXiv:1812.05905); for choices arXiv:1910.07207.
 
-An update has three stages, in the order of the data: the critics learn the soft value of the sampled transitions, the
-policy learns to please the critics and to keep its entropy, and the temperature learns to weigh the two such that the
-entropy meets its target. The value that follows a transition is that of the ema critics, which follow the critics
-after each of their steps.
+An update has three stages: the critics learn the soft values of the sampled transitions, the policy learns to maximise
+these values and its entropy, and the temperature, the weight of the entropy, learns to bring the entropy to its target.
+The values of next states are those of the ema critics, which are updated after each step of the critics.
 
-Until the first update of the policy, actions are uniform over all there are.
+Until the first update of the policy, actions are uniform.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CRITIC, POLICY, TEMPERATURE = "critic", "policy", "temperature"
 
 
 class FastPath(Protocol):
-    """What a fast path of SAC does (`fast_paths.register`): write all gradients of a loss, return what it does."""
+    """The fast path of SAC (`fast_paths.register`). Each method writes gradients and returns the result of the loss."""
 
     threads: int
     """Threads that share an update."""
@@ -108,7 +107,7 @@ class SAC(OffPolicy[SACConfig]):
         self.ema_critics = storage.register("ema_critics", self.critics.values.clone())
         """[size]: the slow copy of `critics.values`."""
         self.temperature = make_temperature(self.config, self.device, TEMPERATURE, storage)
-        self._target_entropy = self.config.entropy_sought(self.spec)
+        self._target_entropy = self.config.entropy_target_of(self.spec)
         self._heads = self._make_heads()
         flats = {CRITIC: self.critics, POLICY: self.policy}
         if self.temperature.parameters is not None:
@@ -187,13 +186,13 @@ class SAC(OffPolicy[SACConfig]):
         return self._heads.values(minibatch)
 
     def targets(self, minibatch: Minibatch) -> Tensor:
-        """Return what the critics learn towards, [M], without gradients."""
+        """Return the targets of the critics, [M], without gradients."""
         return self._heads.targets(minibatch, self.temperature())
 
     def critic_loss(self, minibatch: Minibatch) -> LossResult:
         """Return the critics' loss.
 
-        Its outputs have errors, [M]: the mean over the critics of how far their values miss the targets.
+        Its outputs have errors, [M]: the mean over the critics of |value - target|.
         """
         targets = self.targets(minibatch)
         values = self.values(minibatch)
@@ -222,10 +221,10 @@ class SAC(OffPolicy[SACConfig]):
         return LossResult(loss, {"temperature_loss": loss.detach(), "temperature": self.temperature()})
 
     def entropy_target(self, minibatch: Minibatch) -> float:
-        """Return the entropy that the temperature keeps the policy at, in nats, the mean over the minibatch.
+        """Return the target entropy in nats, the mean over the minibatch.
 
-        With masks the default is a share of what the choices allowed in each state can have: where few are, that of
-        all choices would be out of reach, and the temperature would grow for ever.
+        With masks the default is a fraction of the largest entropy over the allowed choices: the default without masks
+        may be unreachable, and the temperature would grow forever.
         """
         if not self.spec.mask or self.config.target_entropy is not None:
             return self._target_entropy
@@ -242,7 +241,7 @@ class SAC(OffPolicy[SACConfig]):
         self.entropy = result.outputs["entropy"]
         self._uniform.zero_()
 
-    # --- what is kept ---------------------------------------------------------------------------------------
+    # --- checkpoints ----------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, Tensor]:
         ema, temperature = self.critics.layout.views(self.ema_critics), self.temperature.parameters

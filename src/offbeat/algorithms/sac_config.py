@@ -1,4 +1,4 @@
-"""The settings of SAC, and the envs and targets that they refuse."""
+"""The settings of SAC, with the checks of the env's actions and of the target entropy."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class SACConfig(ReplayConfig):
     temperature_learning_rate: Positive | None = None
     """Adam's step size for the logarithm of the temperature; none: learning_rate."""
     ema_rate: Annotated[float, Bound(above=0, high=1)] = 0.005
-    """Share of the way that the ema critics go to the critics after each of their steps."""
+    """Step of the ema critics towards the critics after each update, as a fraction of the difference."""
     critics: Count = 2
-    """Critics in the ensemble, of which the least value counts."""
+    """Critics in the ensemble; the smallest of their values is used."""
     policy_delay: Count = 1
-    """Policy and temperature are changed in each so many-th update only."""
+    """Policy and temperature are updated only in every n-th update."""
     temperature: NonNegative | None = None
-    """Weight of the entropy, in units of reward; none: learned, such that the entropy meets its target."""
+    """Weight of the entropy, in units of reward; none: learned, so that the entropy reaches its target."""
     initial_temperature: Positive = 1.0
-    """What a learned temperature begins at."""
+    """Initial value of a learned temperature."""
     target_entropy: float | None = None
-    """In nats, of actions in [-1, 1]; none: -1 for each number in an action, or 0.7 of what the choices, those allowed
-    in a state if there are masks, have at most."""
+    """Target of the entropy in nats, for actions in [-1, 1]. None: -1 per number of a box; for choices, 0.7 of the
+    largest possible entropy, with masks over the allowed choices."""
     activation: Activation = "relu"
     """Between the hidden layers; encoders have ReLU."""
     normalize_observations: bool = False
@@ -86,7 +86,7 @@ class SACConfig(ReplayConfig):
                     f"{self.temperature:g}: leave it out, or pass --set temperature=none, so that it is learned"
                 )
 
-    def entropy_sought(self, spec: PolicySpec) -> float:
+    def entropy_target_of(self, spec: PolicySpec) -> float:
         """Return the entropy that a learned temperature keeps the policy at, in nats."""
         return self._default_target(spec) if self.target_entropy is None else self.target_entropy
 

@@ -35,7 +35,7 @@ class Networks(NamedTuple):
 
     def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
         """Return those of the action distributions at 'observation' or 'next_observation', [M, outputs]."""
-        return self.forward_of(self.policy.moved_on, minibatch, name)
+        return self.forward_of(self.policy.forward_with_state, minibatch, name)
 
     def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
         """Return what critics see there, [M, F]. Nobody acted with their own memory: it begins with nothing."""

@@ -1,4 +1,4 @@
-"""From sequences of a replay to what stages see: one row for each transition, whichever sequence it is in."""
+"""Converts sequences of a replay to minibatches with one row per transition."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, Minibatch
-from offbeat.models.policy_network import Remembered
+from offbeat.models.policy_network import CoreState
 
-Network = Callable[[Tensor, Mapping[str, Tensor], Remembered | None], tuple[Tensor, Tensor | None]]
-"""From rows to outputs, and with a core its state after them: `Body.forward`, `PolicyNetwork.moved_on`."""
+Network = Callable[[Tensor, Mapping[str, Tensor], CoreState | None], tuple[Tensor, Tensor | None]]
+"""From rows to outputs, and with a core its state after them: `Body.forward`, `PolicyNetwork.forward_with_state`."""
 
 SHARE_OF_WORST = 0.9
 """How much the largest error of a sequence counts for its priority, beside their mean: eta of R2D2, section 2.3."""
 
 
 def transitions_of(sampled: Batch, *, weighted: bool) -> dict[str, Tensor]:
-    """Return where the M transitions of sequences are, and what there is to know of them without a network.
+    """Return the positions of the M transitions in sequences, and their actions, rewards, discounts and weights.
 
     Args:
         sampled: as `SequenceReplay.sample` returns it, with sequences of T rows.
@@ -36,25 +36,25 @@ def transitions_of(sampled: Batch, *, weighted: bool) -> dict[str, Tensor]:
     return found | ({"weight": sampled["weight"][column]} if weighted else {})
 
 
-def walk(network: Network, minibatch: Minibatch, state: Tensor, burn_in: int) -> Tensor:
-    """Return what a network makes of all rows after the burn-in, which gets no gradient: [(T + 1) * B, ...].
+def forward_sequences(network: Network, minibatch: Minibatch, state: Tensor, burn_in: int) -> Tensor:
+    """Return the outputs of a network for all rows after the burn-in, [(T + 1) * B, ...]. The burn-in has no gradient.
 
     Args:
-        network: what is asked.
+        network: the network.
         minibatch: with observation [(L + 1) * B, inputs], encoded leaves under observation/, resets [L + 1, B].
         state: [B, state_size], before the first row.
-        burn_in: rows that only move the state on.
+        burn_in: rows that only update the state.
     """
     resets, encoded = minibatch["resets"], minibatch["encoded"]
     first = burn_in * resets.shape[1]
     if burn_in:
         with torch.no_grad():
             before = {name: leaf[:first] for name, leaf in encoded.items()}
-            _, after = network(minibatch["observation"][:first], before, Remembered(state, resets[:burn_in]))
+            _, after = network(minibatch["observation"][:first], before, CoreState(state, resets[:burn_in]))
         assert after is not None
         state = after
     rows = {name: leaf[first:] for name, leaf in encoded.items()}
-    return network(minibatch["observation"][first:], rows, Remembered(state, resets[burn_in:]))[0]
+    return network(minibatch["observation"][first:], rows, CoreState(state, resets[burn_in:]))[0]
 
 
 def sequence_errors(errors: Tensor, column: Tensor, columns: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Running statistics of observations and returns, as an algorithm learns and publishes with them.
 
-They are fixed during a learning step and change at its end: whoever acts and whoever learns with one version of the
-weights sees the same observations.
+They are constant during a learning step and change at its end: for one version of the weights, actors and learner
+normalise observations in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Statistics:
     """What the critic's values are multiplied with, to be in units of reward; 1 without normalisation."""
 
     def __init__(self, spec: PolicySpec, storage: Storage, *, returns: bool, device: str) -> None:
-        """Normalise what `spec` sees, if it says so, and returns, if they are to be."""
+        """Normalise observations if `spec.normalize`, and returns if `returns`."""
         self._of_observations, self._of_returns, self._device = spec.normalize, returns, device
         self._one_hot, inputs = one_hot_inputs(spec.vectors), spec.inputs
         self._observations, self._returns = storage.statistics("observations", inputs), storage.statistics("returns", 1)
@@ -41,12 +41,12 @@ class Statistics:
         return normalized(observation, self._mean, self._scale)
 
     def update(self, observations: Tensor, returns: Tensor, collective: Collective) -> None:
-        """Take in raw observations [M, inputs] and returns [M] in units of reward, and fix what comes next.
+        """Add raw observations [M, inputs] and returns [M] in units of reward.
 
         Args:
             observations: of this learner.
             returns: of this learner.
-            collective: all learners, whose rows are taken in too.
+            collective: the learners; the rows of all are added.
         """
         if self._of_observations:
             self._observations.update(observations.cpu().numpy(), collective)
@@ -55,7 +55,7 @@ class Statistics:
         self._fix()
 
     def _fix(self) -> None:
-        """Fix the statistics that the next learning step, and whoever acts with it, will use."""
+        """Compute the mean and the scale for the next learning step and its actors."""
         mean, scale = self._observations.published()
         mean[self._one_hot], scale[self._one_hot] = 0, 1  # they stay as they are, see models/inputs.py
         self.published: Tree = {"observation_mean": mean, "observation_scale": scale} if self._of_observations else {}
@@ -64,11 +64,11 @@ class Statistics:
         self.return_std = float(1.0 / self._returns.published()[1][0])
 
     def arrays(self) -> Tree:
-        """Return what a checkpoint keeps of them beside the weights: enough to act and to value."""
-        kept = dict(self.published)
+        """Return the arrays that a checkpoint saves with the weights."""
+        arrays = dict(self.published)
         if self._of_returns:
-            kept["return_std"] = np.array([self.return_std], np.float32)
-        return kept
+            arrays["return_std"] = np.array([self.return_std], np.float32)
+        return arrays
 
     def state(self) -> dict[str, Any]:
         """Return the statistics in full, as a resumed run needs them."""

@@ -1,4 +1,4 @@
-"""Whole episodes with a trained policy, as scores: what `offbeat eval` prints and `offbeat push` puts on the card."""
+"""Evaluates a trained policy on whole episodes: the scores of `offbeat eval` and of the model card."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.threads import limit_blas
 from offbeat.core.types import EnvSpec
-from offbeat.workers.evaluator import evaluate, evaluation_envs
+from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
 SCORE_STEPS = 10_000_000
-"""Env steps of all envs together after which it ends, if nothing else is asked for."""
+"""Default limit of the env steps of an evaluation, over all envs."""
 
 
 def score(
@@ -27,23 +27,24 @@ def score(
     max_steps: int = SCORE_STEPS,
     on_step: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Play `episodes` whole episodes on envs of their own, and return the scores by name.
-
-    `episodes` is how many the scores are of, `cut` how many of these a bound cut, and `not_begun` how many were asked
-    for beside them.
+    """Play whole episodes in new envs, and return the scores by name.
 
     Args:
         loaded: the policy.
-        episodes: how many.
-        seed: keys the envs and the sampling.
-        sampled: sample actions, instead of taking the most likely one.
-        max_episode_steps: env steps after which an episode is cut, which counts with what it has earned.
-        max_steps: env steps after which all ends, all envs together.
-        on_step: as for `evaluate`.
+        episodes: number of episodes.
+        seed: of the envs and of the action sampling.
+        sampled: sample the actions instead of taking the most likely ones.
+        max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
+        max_steps: env steps, over all envs, after which the evaluation ends.
+        on_step: called after each step of the envs with the number of ended episodes.
+
+    Returns:
+        The scores by name. `episodes` is the number of episodes in the scores, `cut` the number of those that were cut,
+        `not_begun` the number of requested episodes that were not started.
 
     Raises:
-        ConfigError: the env cannot be made here, is code that was not accepted, or is not what was trained on.
-        EnvFailed: it failed while it was stepped.
+        ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policy.
+        EnvFailed: the env failed during a step.
     """
     require(Code(env=loaded.trained.env), "the policy")
     limit_blas(1)
@@ -64,6 +65,12 @@ def score(
         )
     finally:
         envs.close()
+    return _scores(result, loaded)
+
+
+def _scores(result: Evaluation, loaded: LoadedPolicy) -> dict[str, Any]:
+    """Return the scores of an evaluation and the progress of the training run, by name."""
+    trained = loaded.trained
     return {
         "episodes": len(result.returns),
         "cut": result.cut,
@@ -80,16 +87,16 @@ def score(
 
 
 def _require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
-    """Refuse an env whose observations or actions are not those that the policy knows.
+    """Refuse an env whose observations or actions are not those of the policy.
 
     Raises:
-        ConfigError: with what differs.
+        ConfigError: with the difference.
     """
     spec, action = loaded.policy.spec, env.action
     known = (spec.action.kind, spec.action.shape, spec.action.nvec)
     different = "observations" if spec.observation != env.observation else "actions"
     if spec.observation != env.observation or known != (action.kind, action.shape, action.nvec):
         raise ConfigError(
-            f"the policy was trained on other {different} than {env.id} has here: use the version of the env that it "
-            "was trained with"
+            f"the policy was trained with other {different} than {env.id} has here: install the version of the env "
+            "that it was trained with"
         )

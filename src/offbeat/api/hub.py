@@ -1,10 +1,10 @@
-"""A trained policy on the Hugging Face hub: the folder that is pushed, its model card, and the pushing.
+"""Uploads a trained policy to the Hugging Face hub. The uploaded folder is `hub/` in the run directory:
 
-hub/weights.safetensors, policy.json, manifest.json   a checkpoint of the policy alone, which `offbeat.load` verifies
-    config.toml         the run's settings
-    evaluation.json     the scores on the card, of an evaluation made for it
-    return.png          the learning curve, as `offbeat plot` draws it
-    README.md           the model card
+weights.safetensors, policy.json, manifest.json   a checkpoint of the policy only; `offbeat.load` verifies it
+config.toml         the settings of the run
+evaluation.json     the scores on the model card
+return.png          the learning curve, as of `offbeat plot`
+README.md           the model card
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ EVALUATION, CURVE, CARD = "evaluation.json", "return.png", "README.md"
 
 
 def require_name(repo: str) -> None:
-    """Refuse what cannot be the name of a repository.
+    """Refuse an invalid name of a repository.
 
     Raises:
-        ConfigError: it is none, or huggingface_hub is missing.
+        ConfigError: the name is invalid, or huggingface_hub is not installed.
     """
     require_hub()
     from huggingface_hub.errors import HFValidationError
@@ -41,15 +41,15 @@ def require_name(repo: str) -> None:
 
     try:
         validate_repo_id(repo)
-        reason = "" if repo.count("/") == 1 else "it has no user, or organisation, before a slash"
+        reason = "" if repo.count("/") == 1 else "the user or organisation is missing"
     except HFValidationError as error:
         reason = str(error)
     if reason:
-        raise ConfigError(f"repo is {repo!r}, which is no name of a repository ({reason}): pass --repo USER/NAME")
+        raise ConfigError(f"repo is {repo!r}, which is not the name of a repository ({reason}): pass --repo USER/NAME")
 
 
 def require_token() -> None:
-    """Refuse to begin what could not be sent.
+    """Refuse to start without a token for the hub.
 
     Raises:
         ConfigError: there is no token.
@@ -58,25 +58,25 @@ def require_token() -> None:
 
     if get_token() is None:
         raise ConfigError(
-            "there is no token for the hub: run hf auth login, or set HF_TOKEN to one that may write; --dry-run needs "
-            "none"
+            "there is no token for the hub: run hf auth login, or set HF_TOKEN to a token with write access; --dry-run "
+            "needs no token"
         )
 
 
 def write_folder(
     directory: RunDirectory, saved: Checkpoint, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
 ) -> Path:
-    """Write what is pushed into the run directory, in place of what was there, and return the folder.
+    """Write the folder to upload into the run directory, replacing an older one, and return its path.
 
     Args:
-        directory: the run's.
-        saved: the checkpoint that is pushed.
-        loaded: the policy of it.
-        scores: see `score`.
+        directory: the run directory.
+        saved: the checkpoint to upload.
+        loaded: its policy.
+        scores: as returned by `score`.
         repo: USER/NAME.
 
     Raises:
-        ConfigError: there is no curve to draw yet.
+        ConfigError: the run has no metrics to plot yet.
     """
     folder = directory.path / "hub"
     shutil.rmtree(folder, ignore_errors=True)
@@ -91,11 +91,11 @@ def write_folder(
 
 
 def push(folder: Path, repo: str, *, private: bool) -> str:
-    """Send the folder in one commit, to a repository that is made if there is none; return its address.
+    """Upload the folder in one commit and return the URL of the repository, which is created if it does not exist.
 
     Raises:
-        ConfigError: the token may not write there.
-        RunFailed: the hub cannot be reached, or takes it not.
+        ConfigError: the token has no write access.
+        RunFailed: the hub cannot be reached, or refuses the upload.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -107,14 +107,14 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
         address = hub.create_repo(repo, private=private or None, exist_ok=True)
         hub.upload_folder(folder_path=folder, repo_id=repo, commit_message=f"Push with offbeat {__version__}")
     except Exception as error:
-        words = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
             raise ConfigError(
-                f"the hub does not let this token write to {repo} ({words}): run hf auth login with one that may, or "
-                "give another --repo"
+                f"this token has no write access to {repo} ({message}): run hf auth login with a token that has, or "
+                "pass another --repo"
             ) from error
         raise RunFailed(
-            f"{repo} could not be pushed ({type(error).__name__}: {words}): {folder} is written, type the command again"
+            f"{folder} could not be uploaded to {repo} ({type(error).__name__}: {message}): run the command again"
         ) from error
     return str(address)
 
@@ -123,7 +123,7 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
 
 
 def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
-    """Return the model card: the hub's metadata in YAML, and a page for people."""
+    """Return the model card: the hub's metadata in YAML, then a page in Markdown."""
     from huggingface_hub import EvalResult, ModelCardData
 
     trained = loaded.trained
@@ -149,33 +149,33 @@ def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
 
 
 def _notes(loaded: LoadedPolicy) -> str:
-    """Return what whoever calls the policy must know beside."""
+    """Return notes on how to call the policy."""
     notes = []
     if loaded.remembers:
-        notes.append("It remembers what it was called with: call `policy.reset()` where an episode begins.")
+        notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
     if family_of(loaded.trained.env):
         frame = " x ".join(map(str, loaded.policy.spec.observation[0].shape[-2:]))
         notes.append(
-            f"It takes single grey frames of {frame} bytes, not those of `gym.make`, and stacks them itself: "
-            "`policy.trained.env_config` says how the game was played."
+            f"The policy expects single grayscale frames of {frame} bytes, not those of `gym.make`, and stacks them "
+            "itself. `policy.trained.env_config` has the settings of the game."
         )
     return "".join(f"\n{note}\n" for note in notes)
 
 
 def _page(trained: Mapping[str, Any], scores: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
     algorithm, env = str(trained["algorithm"]).upper(), trained["env"]
-    least, most = f"{scores['return_min']:.2f}", f"{scores['return_max']:.2f}"
+    lowest, highest = f"{scores['return_min']:.2f}", f"{scores['return_max']:.2f}"
     return f"""
 # {algorithm} on {env}
 
 Trained with offbeat {__version__} over {trained["env_steps"]:,} env steps ({trained["updates"]:,} updates).
 
-| mean return | least | most | mean length | episodes |
+| mean return | lowest | highest | mean length | episodes |
 | ---: | ---: | ---: | ---: | ---: |
-| {score} | {least} | {most} | {scores["length_mean"]:.1f} | {scores["episodes"]} |
+| {score} | {lowest} | {highest} | {scores["length_mean"]:.1f} | {scores["episodes"]} |
 
-Returns are undiscounted, of whole episodes; actions are the most likely ones; +/- is the standard deviation over
-episodes. The evaluation was made when this was pushed, on envs and seeds that training did not see.
+Returns are undiscounted sums over whole episodes. Actions are the most likely ones. +/- is the standard deviation over
+episodes. The evaluation was run for this card, with envs and seeds that were not used in training.
 
 ![Return against env steps]({CURVE})
 
@@ -195,7 +195,7 @@ action = policy(observation)
 
 | file | what it is |
 | --- | --- |
-| `weights.safetensors`, `policy.json` | the policy, its normaliser included; `manifest.json` has their SHA-256 |
+| `weights.safetensors`, `policy.json` | the policy with its normalisation; `manifest.json` has their SHA-256 |
 | `config.toml` | all settings of the training run |
 | `{EVALUATION}`, `{CURVE}` | the scores above, and the learning curve |
 """

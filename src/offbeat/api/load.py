@@ -1,4 +1,4 @@
-"""A trained policy, from a run to a function: the normaliser is included, and no algorithm is needed."""
+"""Loads a trained policy from a run as a function. Normalisation is included; the algorithm is not needed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from offbeat.run_directory.checkpoint import load as read_checkpoint
 from offbeat.run_directory.directory import RunDirectory
 
 HUB = "hf://"
-"""What the name of a policy on the Hugging Face hub begins with."""
+"""Prefix of the name of a policy on the Hugging Face hub."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a policy was trained on, and how far."""
+    """The env and the algorithm that a policy was trained with, and the progress of the training."""
 
     env: Name
     algorithm: Name
@@ -41,16 +41,15 @@ class Trained:
     learning_step: Counter
     updates: Counter
     env_config: EnvConfig = UNSET
-    """How the env was played."""
+    """Settings of the env."""
     eval_return_mean: float | None = None
-    """Mean return of the evaluation for which it was saved as the best."""
+    """Mean return of the evaluation for which the policy was saved as the best."""
 
 
 class LoadedPolicy:
-    """Call it with an observation, or a batch of them, to get the action to hand to the env.
+    """A function from an observation, or a batch of observations, to the action for the env.
 
-    With a recurrent core, or stacks of frames, it remembers what it was called with: `reset` lets it forget, where an
-    episode begins.
+    With a recurrent core or frame stacks, it has a memory of its calls: call `reset` at the start of each episode.
     """
 
     def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
@@ -60,73 +59,74 @@ class LoadedPolicy:
         self.reset()
 
     def reset(self, ended: Any = None) -> None:
-        """Begin a new episode: in every env, or where `ended`, [N] bool, is true."""
+        """Start a new episode: in every env, or in those where `ended`, [N] bool, is true."""
         if ended is None:
             self._memory: _Memory | None = None
         elif self._memory is not None:
-            self._memory.forget(np.asarray(ended, bool))
+            self._memory.reset(np.asarray(ended, bool))
 
     @property
     def remembers(self) -> bool:
-        """Whether an action depends on earlier calls."""
+        """Whether an action depends on previous calls."""
         spec = self.policy.spec
         return spec.recurrent or any(leaf.stack > 1 for leaf in spec.observation)
 
     def __call__(self, observation: Any, *, action_mask: Any = None, random: np.random.Generator | None = None) -> Any:
-        """Choose an action.
+        """Select an action.
 
         Args:
-            observation: as the env gives it, for one env or for N: an array, or dicts and tuples of arrays.
-            action_mask: what the env's info has under this name, where the policy was trained with it.
+            observation: as returned by the env, for one env or for N: an array, or dicts and tuples of arrays.
+            action_mask: the value of this key in the env's info, if the policy was trained with it.
             random: sample with this generator; None takes the most likely action.
 
         Returns:
-            The action of one env as it accepts it (an int for Discrete), or that of N: [N, *shape], in the dicts and
-            tuples of the env.
+            The action for one env (an int for Discrete), or for N envs: [N, *shape], in the dicts and tuples of the
+            env.
 
         Raises:
-            ValueError: the observation or the mask is not of the shape that the policy was trained on.
+            ValueError: the observation or the mask does not have the shape of the training.
         """
         leaves, single = self.leaves(observation, action_mask)
-        memory = self._remembered(len(next(iter(leaves.values()))))
-        seen, state, policy = memory.seen(leaves), memory.state, self.policy
-        action = policy.greedy(seen, state) if random is None else policy.act(seen, random, state).action
+        memory = self._memory_of(len(next(iter(leaves.values()))))
+        stacked, state, policy = memory.stacked(leaves), memory.state, self.policy
+        action = policy.greedy(stacked, state) if random is None else policy.act(stacked, random, state).action
         spec = self.policy.spec.action
         chosen = self.encode(action)
         return _single(next(iter(split_columns(spec, chosen)))) if single else chosen
 
     def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
-        """Return the leaves that the policy is given, [N, *shape], and whether the observation was that of one env.
+        """Return the inputs of the policy, [N, *shape] by leaf, and whether the observation was that of one env.
 
-        Arguments and errors are those of a call.
+        Arguments and errors are as in `__call__`.
         """
-        return self._as_stored({**self._found(observation), INFO_MASK: action_mask})
+        return self._as_stored({**self._leaves_of(observation), INFO_MASK: action_mask})
 
     def encode(self, action: Array) -> Any:
-        """Return N actions as the env accepts them, for what the policy gave: [N, *shape], in its dicts and tuples."""
+        """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
         return self._encode(self.policy.to_env(action))
 
-    def _remembered(self, envs: int) -> _Memory:
-        """Return what is remembered of so many envs: as the last call left it, nothing in the first."""
+    def _memory_of(self, envs: int) -> _Memory:
+        """Return the memory of N envs: after the first call, that of the last call."""
         memory = self._memory
         if memory is None or not (self.remembers or len(memory.state) == envs):
             memory = self._memory = _Memory(self.policy.spec, envs)
         if len(memory.state) != envs:
             raise ValueError(
-                f"{envs} observations, but the policy remembers {len(memory.state)} envs: call begin() before others"
+                f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: call "
+                "reset() before a call with another number of envs"
             )
         return memory
 
-    def _found(self, observation: Any) -> Tree:
-        """Return the parts of an observation by the names of leaves."""
+    def _leaves_of(self, observation: Any) -> Tree:
+        """Return the parts of an observation by leaf."""
         return dict(named("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
 
     def _as_stored(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
-        """Return the leaves with a column axis, and whether that axis was added here."""
+        """Return the leaves with a column axis, and whether this method has added the axis."""
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
             if given.get(leaf.name) is None:
-                raise ValueError(_lacks(leaf, given))
+                raise ValueError(_missing(leaf, given))
             array = np.asarray(given[leaf.name])
             single = array.shape == leaf.shape
             if not single and array.shape[1:] != leaf.shape:
@@ -138,26 +138,26 @@ class LoadedPolicy:
 
 
 class _Memory:
-    """What a policy remembers of N envs between calls."""
+    """The recurrent states and frame stacks of N envs between calls."""
 
     def __init__(self, spec: PolicySpec, envs: int) -> None:
         self.state = np.zeros((envs, spec.state_size), np.float32)
-        self._stacks, self._begins = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
+        self._stacks, self._starts = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
 
-    def forget(self, ended: Array) -> None:
-        """Let other episodes begin with the next observations, where `ended`, [N]."""
+    def reset(self, ended: Array) -> None:
+        """Start new episodes with the next observations, where `ended`, [N]."""
         self.state[ended] = 0
-        self._begins[ended] = True
+        self._starts[ended] = True
 
-    def seen(self, leaves: Tree) -> Tree:
-        """Return the next observations as the policy sees them."""
-        self._stacks.push(leaves, self._begins)
-        self._begins[:] = False
+    def stacked(self, leaves: Tree) -> Tree:
+        """Add the next observations to the frame stacks; return the inputs of the policy."""
+        self._stacks.push(leaves, self._starts)
+        self._starts[:] = False
         return self._stacks.seen(leaves)
 
 
 def named(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """Yield what is found in dicts and tuples of any depth, by name; what is under the name of a leaf as it is."""
+    """Yield the parts of nested dicts and tuples by name. A part with the name of a leaf is not divided further."""
     if name in leaves or not isinstance(tree, Mapping | tuple | list):
         yield name, tree
         return
@@ -165,16 +165,17 @@ def named(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Itera
         yield from named(f"{name}/{key}", part, leaves)
 
 
-def _lacks(leaf: Leaf, given: Mapping[str, Any]) -> str:
+def _missing(leaf: Leaf, given: Mapping[str, Any]) -> str:
+    """Return the message for a leaf that is missing."""
     if leaf.name == INFO_MASK:
-        return "this policy chooses among allowed actions: pass action_mask=info['action_mask'], as the env gave it"
+        return "this policy was trained with action masks: pass action_mask=info['action_mask']"
     key = leaf.name.partition("/")[2]
-    there = (name.partition("/")[2] for name, part in given.items() if part is not None)
-    return f"the observation lacks {key!r}: it has {', '.join(map(repr, there))}"
+    present = (name.partition("/")[2] for name, part in given.items() if part is not None)
+    return f"the observation has no {key!r}: it has {', '.join(map(repr, present))}"
 
 
 def _as_stored(leaf: Leaf, values: Array) -> Array:
-    """Return values [N, *shape] as they are kept in training."""
+    """Return values [N, *shape] in the form in which training stores them."""
     if leaf.is_mask:
         allowed: Array = values != 0
         return allowed
@@ -183,24 +184,24 @@ def _as_stored(leaf: Leaf, values: Array) -> Array:
         return values.astype(leaf.dtype, copy=False)
     numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
     if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
-        raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices that the policy knows")
+        raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices of the env's space")
     return numbers.astype(leaf.dtype, copy=False)
 
 
 def _require_whole(leaf: Leaf, values: Array) -> None:
-    """Refuse what would become other numbers where whole ones are kept, such as pixels from 0 to 1."""
+    """Refuse values that a conversion to integers would change, such as pixels from 0 to 1."""
     if values.dtype == leaf.dtype or np.dtype(leaf.dtype).kind not in "iu":
         return
     limits = np.iinfo(leaf.dtype)
     if values.dtype.kind not in "iub" or (values < limits.min).any() or (values > limits.max).any():
         raise ValueError(
-            f"{leaf.name} has {values.dtype} numbers from {values.min()} to {values.max()}, but whole ones from "
-            f"{limits.min} to {limits.max} are expected, as the env gave them: pass them as {leaf.dtype}"
+            f"{leaf.name} has {values.dtype} values from {values.min()} to {values.max()}, but integers from "
+            f"{limits.min} to {limits.max} are expected, as the env returns them: pass them as {leaf.dtype}"
         )
 
 
 def _single(action: Any) -> Any:
-    """Return one env's action, with Python's own numbers for choices."""
+    """Return the action of one env, with Python numbers for choices."""
     if isinstance(action, dict):
         return {key: _single(part) for key, part in action.items()}
     if isinstance(action, tuple):
@@ -211,18 +212,19 @@ def _single(action: Any) -> Any:
 def load(
     run: Path | str, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
 ) -> LoadedPolicy:
-    """Load the policy of a run, or one that `offbeat push` put on the Hugging Face hub.
+    """Load the policy of a run, or one that `offbeat push` has uploaded to the Hugging Face hub.
 
-    No code runs but offbeat's own, and encoders that this process has registered or was given: see SECURITY.md.
+    The only code that runs is offbeat's own, and that of encoders that are registered or passed: see SECURITY.md.
 
     Args:
-        run: a run directory; or, as text, "hf://USER/NAME".
-        name: latest, best or step-<12 digits>. On the hub there is one alone.
-        encoder: what makes the policy's encoder, where it is one of your own: the class, or a function.
-        trust_code: import and call whatever the run names: for one's own runs. It is said on stderr before.
+        run: a run directory, or the string "hf://USER/NAME".
+        name: latest, best or step-<12 digits>. On the hub there is only one checkpoint.
+        encoder: the class or function that creates the policy's encoder, if the encoder is your own.
+        trust_code: import and call all code that the run names. Use it only for your own runs. The code is listed on
+            stderr first.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, it is damaged, or it names code that was refused.
+        ConfigError: the run or checkpoint does not exist, is damaged, or names code that was refused.
     """
     if isinstance(run, str) and run.startswith(HUB):
         return loaded_from(read_checkpoint(_downloaded(run.removeprefix(HUB))), run, Code(), encoder, trust_code)
@@ -232,10 +234,10 @@ def load(
 
 
 def load_to_play(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, LoadedPolicy]:
-    """Load a run's policy to play it: what its env is registered by is imported too. As `load`.
+    """Load the policy of a run as `load` does, and import the modules that register its env.
 
     Returns:
-        The checkpoint, and the policy of it.
+        The checkpoint and its policy.
 
     Raises:
         ConfigError: as `load`; or the env is code that was refused.
@@ -260,8 +262,8 @@ def loaded_from(
 
     Args:
         saved: the checkpoint.
-        where: it is from.
-        code: what else the run names.
+        where: the run, for messages.
+        code: other code that the run names.
         encoder: as for `load`.
         trust_code: as for `load`.
     """
@@ -276,33 +278,35 @@ def loaded_from(
 
 
 def _with_encoder(spec: PolicySpec, where: str, code: Code, encoder: EncoderFactory | None) -> PolicySpec:
-    """Return the spec with an encoder that may be made here.
+    """Return the spec with an accepted encoder.
 
     Raises:
-        ConfigError: it names code that was refused, or it has none of the caller's.
+        ConfigError: the encoder is code that was refused, or `encoder` is given for one that offbeat includes.
     """
     if encoder is not None:
         if spec.encoder in OUR_ENCODERS:
-            raise ConfigError(f"encoder is given, but the policy of {where} has {spec.encoder}: leave it out")
+            raise ConfigError(
+                f"encoder is given, but the policy of {where} has offbeat's encoder {spec.encoder}: leave it out"
+            )
         return replace(spec, encoder=name_encoder(spec.encoder, encoder))
     require(Code(encoder=spec.encoder), where)
     if ":" not in spec.encoder and spec.encoder not in (*OUR_ENCODERS, *ENCODERS):
-        require(Code(imports=code.imports), where)  # one of them may register it
+        require(Code(imports=code.imports), where)  # one of the modules may register the encoder
         import_modules(code.imports)
     return spec
 
 
 def require_hub() -> None:
-    """Raise ConfigError if huggingface_hub is missing."""
+    """Raise ConfigError if huggingface_hub is not installed."""
     if find_spec("huggingface_hub") is None:
         raise ConfigError('the hub needs huggingface_hub, which is not installed: run pip install "offbeat[hub]"')
 
 
 def _downloaded(repo: str) -> Path:
-    """Return the folder of a policy from the hub, in huggingface_hub's cache.
+    """Download a policy from the hub and return its folder, in huggingface_hub's cache.
 
     Raises:
-        ConfigError: there is no such policy, or the hub cannot be reached.
+        ConfigError: the policy does not exist, or the hub cannot be reached.
     """
     require_hub()
     from huggingface_hub import snapshot_download
@@ -310,33 +314,33 @@ def _downloaded(repo: str) -> Path:
     try:
         folder = Path(snapshot_download(repo, allow_patterns=[MANIFEST, WEIGHTS, POLICY]))
     except Exception as error:
-        words = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise ConfigError(
-            f"{HUB}{repo} cannot be loaded ({type(error).__name__}: {words}): give USER/NAME as `offbeat push` was "
-            "given it; a private one needs hf auth login"
+            f"{HUB}{repo} cannot be loaded ({type(error).__name__}: {message}): pass the USER/NAME of `offbeat push`; "
+            "for a private repository run hf auth login first"
         ) from error
     if not (folder / MANIFEST).is_file():
-        raise ConfigError(f"{HUB}{repo} has no {MANIFEST}: give a repository that `offbeat push` has made")
+        raise ConfigError(f"{HUB}{repo} has no {MANIFEST}: pass a repository that `offbeat push` has created")
     return folder
 
 
 def policy_of(spec: PolicySpec, weights: Tree, where: str = "weights") -> ActingPolicy:
-    """Return the policy with these weights, as a checkpoint keeps them: all else in them is left out.
+    """Return the policy with the weights of a checkpoint. Arrays that the policy does not need are ignored.
 
     Args:
-        spec: what the policy is.
-        weights: by name.
-        where: they are from.
+        spec: the policy.
+        weights: arrays by name.
+        where: the file of the weights, for messages.
 
     Raises:
-        ConfigError: they are not of the sizes that the spec says; no memory has been taken for those.
+        ConfigError: the shapes of the weights are not those of the spec. They are checked before memory is allocated.
     """
     for entry in published_layout(spec).entries:
         if entry.name not in weights or weights[entry.name].shape != entry.shape:
-            there = weights[entry.name].shape if entry.name in weights else "nothing"
+            found = f"the shape {weights[entry.name].shape}" if entry.name in weights else "no array"
             raise ConfigError(
-                f"{where} has {there} as {in_short(entry.name)}, where the policy has {entry.shape}: one of its "
-                "files was changed"
+                f"{where} has {found} for {in_short(entry.name)}, but the policy needs the shape {entry.shape}: one "
+                "of the files was changed"
             )
     policy = make_policy(spec)
     policy.load(published_vector(spec, weights))

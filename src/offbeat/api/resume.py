@@ -1,4 +1,4 @@
-"""Going on with a run: what is checked before anything is changed, and what is changed then."""
+"""Resumes a run: the checks that are made first, and the changes to the run directory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop
 
-# --- what is checked first ----------------------------------------------------------------------------------
+# --- checks before any change -------------------------------------------------------------------------------
 
 
-def resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[Checkpoint, dict[str, Any]]:
+def read_resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[Checkpoint, dict[str, Any]]:
     """Read the latest checkpoint of a run, and its state.
 
     Raises:
-        ConfigError: there is none, or it holds only weights.
+        ConfigError: there is no checkpoint, or it has only weights.
     """
     from offbeat.runtime.saved_state import require_state
 
@@ -36,46 +36,46 @@ def resumable(directory: RunDirectory, *, with_replay: bool = False) -> tuple[Ch
     if saved.state is None:
         full = ", ".join(directory.store().full()) or "none"
         raise ConfigError(
-            f"the latest checkpoint of {directory.path} holds only weights, for evaluation; of those in "
-            f"{directory.checkpoints}, these can be gone on from: {full}: let the link latest mean one of them"
+            f"the latest checkpoint of {directory.path} has only weights, for evaluation. Resumable checkpoints in "
+            f"{directory.checkpoints}: {full}. Point the symbolic link latest to one of them"
         )
     require_state(saved.state, directory.path)
     return saved, saved.state
 
 
-def extended(config: Config, run: Path, env_steps: int, steps: int | None) -> Config:
-    """Return the config to go on with: the stops of the last time no longer hold, `steps` may be more.
+def resumed_config(config: Config, run: Path, env_steps: int, steps: int | None) -> Config:
+    """Return the config of the resumed run: without `stop_at` and `time`, and with the new `steps` if given.
 
     Raises:
-        ConfigError: nothing is left to do.
+        ConfigError: the run has already learned from that many steps.
     """
-    wanted = config.run.steps if steps is None else steps
-    if wanted <= env_steps:
+    total = config.run.steps if steps is None else steps
+    if total <= env_steps:
         raise ConfigError(
-            f"{run} has learned from {env_steps} env steps, and steps is {wanted}, so nothing is left to do: "
+            f"{run} has learned from {env_steps} env steps, and steps is {total}, so nothing is left to do: "
             f"run offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
         )
-    return config.with_run(steps=wanted, stop_at=None, time=None)
+    return config.with_run(steps=total, stop_at=None, time=None)
 
 
 def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
-    """Refuse a checkpoint whose policy or other arrays are not those that these settings make.
+    """Refuse a checkpoint whose policy or arrays differ from those of the current settings.
 
     Raises:
-        ConfigError: with what differs.
+        ConfigError: with the differences.
     """
     from offbeat.models.spec import PolicySpec
 
-    theirs = PolicySpec.from_json(saved.policy.get("policy"))
+    saved_spec = PolicySpec.from_json(saved.policy.get("policy"))
     differences = [
-        f"{field.name} is {_brief(getattr(theirs, field.name))} there and "
+        f"{field.name} is {_brief(getattr(saved_spec, field.name))} in the checkpoint and "
         f"{_brief(getattr(parts.policy, field.name))} here"
         for field in fields(PolicySpec)
-        if getattr(theirs, field.name) != getattr(parts.policy, field.name)
+        if getattr(saved_spec, field.name) != getattr(parts.policy, field.name)
     ]
-    arrays, wanted = _shapes(saved.weights), _shapes(parts.algorithm.weights())
-    if not differences and arrays != wanted:
-        differences = [f"{name} is only in one of them, or of another shape" for name, _ in sorted(arrays ^ wanted)]
+    arrays, expected = _shapes(saved.weights), _shapes(parts.algorithm.weights())
+    if not differences and arrays != expected:
+        differences = [f"{name} is missing on one side, or has another shape" for name, _ in sorted(arrays ^ expected)]
     if differences:
         raise ConfigError(
             f"the checkpoint of {run}, trained on {saved.policy['env']}, does not fit {parts.config.run.env} with "
@@ -85,7 +85,7 @@ def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
 
 
 def _brief(value: object) -> str:
-    """Say in a few words what a field of a policy's spec is."""
+    """Return a short text for the value of a field of a policy's spec."""
     if isinstance(value, ActionSpec):
         return f"{value.kind} {list(value.nvec or value.shape)}"
     if isinstance(value, tuple) and value and isinstance(value[0], Leaf):
@@ -98,47 +98,47 @@ def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
 
 
 _MAY_DIFFER = {"runtime", *OPTIONAL_KEYS} - {"workers", "hogwild_moments"}
-"""Settings of the runtime that no part of a checkpoint belongs to."""
+"""Settings of the runtime that may change at a resume: no part of a checkpoint depends on them."""
 
 
-def require_same_kind(state: dict[str, Any], runtime: str) -> None:
-    """Refuse to go on lock-free with a run that was not, and the other way round.
+def require_same_runtime_kind(state: dict[str, Any], runtime: str) -> None:
+    """Refuse to resume a lock-free run in another kind of runtime, and the reverse.
 
     Raises:
-        ConfigError: each worker of a lock-free run has a part of it.
+        ConfigError: the state of a lock-free run is divided among its workers.
     """
     before = state["runtime"]["runtime"]
     if runtime_entry(before).workers_learn != runtime_entry(runtime).workers_learn:
         raise ConfigError(
-            f"the run was in the {before} runtime, and cannot go on in {runtime}: of a lock-free run, each worker has "
-            "a part. Begin a new run from this one's weights with --init-from"
+            f"the run used the {before} runtime and cannot be resumed in {runtime}: the state of a lock-free run is "
+            "divided among its workers. Start a new run from this run's weights with --init-from"
         )
 
 
 def require_topology(state: dict[str, Any], config: Config) -> None:
-    """Refuse to go on with another topology: envs, tickets and versions belong to the one that was saved.
+    """Refuse to resume with another topology: the saved envs, tickets and versions depend on it.
 
     Raises:
-        ConfigError: with what differs.
+        ConfigError: with the differences.
     """
     here = config.topology()
     differences = [
-        f"{key} is {value} there and {here.get(key)} here"
+        f"{key} is {value} in the checkpoint and {here.get(key)} here"
         for key, value in state["runtime"].items()
         if key not in _MAY_DIFFER and here.get(key) != value
     ]
     if differences:
         raise ConfigError(
-            f"the checkpoint was made with another topology than config.toml says: {'; '.join(differences)}. Put "
-            "these back as they were, or begin a new run from this one's weights with --init-from"
+            f"the checkpoint has another topology than config.toml: {'; '.join(differences)}. Restore these values in "
+            "config.toml, or start a new run from this run's weights with --init-from"
         )
 
 
-# --- what is changed then -----------------------------------------------------------------------------------
+# --- changes to the run directory ---------------------------------------------------------------------------
 
 
 class Changes:
-    """What a resume changes in a run directory: the config, the end of the metrics, checkpoints of another timeline."""
+    """The changes of a resume to a run directory: a new config, and no metrics or checkpoints after the resumed one."""
 
     def __init__(self, directory: RunDirectory, config: Config, state: dict[str, Any]) -> None:
         from offbeat.metrics.sinks import metrics_up_to
@@ -152,10 +152,10 @@ class Changes:
             self._after[directory.metrics] = metrics
 
     def commit(self) -> None:
-        """Make the changes: first all that can fail for want of room, then what replaces the old in one step each.
+        """Write all new files first, then replace each old file atomically.
 
         Raises:
-            OSError: there is no room; nothing was changed.
+            OSError: the disk is full; nothing was changed.
         """
         staged: dict[Path, Path] = {}
         try:
@@ -170,8 +170,8 @@ class Changes:
         sync(self._directory.path)
         self._directory.store().drop_beyond(self._env_steps)
 
-    def take_back(self) -> bool:
-        """Let the directory be as it was before the resume was tried, but for the log: nothing is kept of it."""
+    def roll_back(self) -> bool:
+        """Restore the directory as it was before the resume, except for the log; return True: nothing remains."""
         status = self._before.pop(self._directory.status)
         if status is not None:
             self._directory.put_status(status)
@@ -187,16 +187,16 @@ def _content(path: Path) -> bytes | None:
 
 @dataclass
 class Continuation:
-    """Where a resume goes on from. The replay is let go of as soon as it is restored: its file is not held on to."""
+    """The state from which a run is resumed. The replay is released as soon as it is restored, to close its file."""
 
     run: Path
     saved: Checkpoint
-    """Without its replay."""
+    """The checkpoint without its replay."""
     state: dict[str, Any]
     replay: Tree | None
 
     def start(self, parts: Parts, loop: TrainingLoop) -> str:
-        """Restore the parts, and let acting begin; return what there is to say of it."""
+        """Restore the parts and start acting; return a message about the resume."""
         from offbeat.runtime.saved_state import misfits_refused
 
         replay, self.replay = self.replay, None
@@ -208,17 +208,17 @@ class Continuation:
         if not loop.counters.learning_step:
             return f"resumed from the start: nothing had been learned{_kernels(self.state)}"
         episodes = (
-            "episodes under way go on where they were"
+            "unfinished episodes continue"
             if continued
-            else "episodes under way were not saved: new ones begin, at a marked cut"
+            else "unfinished episodes were not saved: they are cut, and new episodes start"
         )
-        restored = "weights, optimizer, normalisers, schedules and random streams restored"
-        dropped = "only the newest checkpoint keeps its replay" if self.saved.replay_dropped else ""
+        restored = "weights, optimizer, normalisation, schedules and random streams restored"
+        dropped = "only the newest checkpoint has its replay" if self.saved.replay_dropped else ""
         details = "; ".join(filter(None, (restored, memory, dropped, episodes)))
         return f"resumed at {loop.counters.env_steps} env steps: {details}{_kernels(self.state)}"
 
 
 def _kernels(state: dict[str, Any]) -> str:
-    """Say whether BLAS computes otherwise here than where the run was saved."""
+    """Return a note if BLAS has other kernels here than on the machine where the run was saved."""
     before, now = state.get("blas_kernels"), blas_kernels()
-    return f"; OpenBLAS computes with {now}, not {before}: equal to rounding, not bit for bit" * (before != now)
+    return f"; OpenBLAS uses the kernels {now}, not {before}: equal up to rounding, not bit for bit" * (before != now)

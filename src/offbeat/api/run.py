@@ -1,4 +1,4 @@
-"""Runs what has been prepared to its end, whatever that is, and leaves the run directory in order."""
+"""Runs prepared parts until the run finishes, is interrupted or fails, and updates the run directory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from offbeat.runtime.watchers import Ending
 
 WARN_EVERY_S = 60.0
-"""Seconds between warnings that something could not be written."""
+"""Smallest number of seconds between two warnings about failed writes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Run:
 
 @dataclass
 class RunContext:
-    """A run that is ready to go: its parts, where it is kept, who is told of it, and how it begins."""
+    """A run that is ready to start: its parts, its directory, its progress view, and how to start it."""
 
     parts: Parts
     directory: RunDirectory
@@ -57,35 +57,37 @@ class RunContext:
     callbacks: Sequence[Callback]
     signals: StopSignals
     start: Callable[[Parts, TrainingLoop], str]
-    """Puts the parts into the state that the run goes on from, and lets acting begin; returns a message."""
+    """Sets the initial or restored state of the parts and starts acting; returns a message."""
     commit: Callable[[], None]
-    """Changes what the run directory says of the run. Called once acting has begun, so that a refusal changes nothing.
+    """Changes the files of the run directory. Called after acting has started, so that a refusal changes nothing.
 
     Raises OSError, with nothing changed."""
-    take_back: Callable[[], bool]
-    """Called where the run fails before that: leaves the directory as it was, and returns whether nothing is kept."""
+    roll_back: Callable[[], bool]
+    """Called if the run fails before `commit`: restores the directory, and returns whether nothing of the run remains
+    in it."""
     learned: int = 0
-    """Learning steps that are finished."""
+    """Number of finished learning steps."""
     metrics_size: int = 0
-    """Bytes of metrics.jsonl once `commit` has been called."""
-    begun: bool = field(default=False, init=False)
+    """Bytes of metrics.jsonl after `commit`."""
+    started: bool = field(default=False, init=False)
+    """Whether `commit` has been called."""
 
     @property
     def config(self) -> Config:
         return self.parts.config
 
     def notify(self, text: str, details: str = "", /) -> None:
-        """Tell the user, and the log; `details` are for the log alone."""
+        """Show a message to the user and write it to the log; `details` are only written to the log."""
         self.directory.note("\n".join(filter(None, (text, details.rstrip()))))
         self.progress.message(text)
 
 
 def run_to_end(context: RunContext) -> Run:
-    """Run to the end, whatever it is, and leave the directory in order.
+    """Run until the run finishes or is interrupted, and write its final status.
 
     Raises:
-        ConfigError: the run could not begin; the directory is as it was.
-        RunFailed: it could not go on.
+        ConfigError: the run could not start; the directory is unchanged.
+        RunFailed: the run failed.
     """
     directory = context.directory
     directory.write_status("running")
@@ -93,49 +95,49 @@ def run_to_end(context: RunContext) -> Run:
     try:
         ending, line = _train(context)
     except TooLate:
-        ending, line = _stopped_early(context), {}
+        ending, line = _end_before_learning(context), {}
     except BaseException as error:
         context.signals.disarm()
-        _broken_off(context, error)
+        _record_failure(context, error)
         raise
-    if context.begun:
+    if context.started:
         directory.write_status(ending.state, ending.reason)
         directory.note("; ".join(filter(None, (f"{ending.state}: {ending.reason}", ending.bottleneck))))
     return Run(directory.path, ending.state, ending.reason, ending.exit_code, line)
 
 
-def _stopped_early(context: RunContext) -> Ending:
-    """End a run that was stopped before its actors had begun."""
+def _end_before_learning(context: RunContext) -> Ending:
+    """End a run that was stopped while it started."""
     from offbeat.runtime.watchers import Ending
 
     context.signals.disarm()
-    if context.begun:
+    if context.started:
         return Ending("interrupted", "stopped before its first learning step", 130)
-    reason = "stopped before its actors had begun"
-    if context.take_back():
-        return Ending("interrupted", f"{reason}: nothing was made or changed", 130)
-    context.begun = True
+    reason = "stopped before its actors had started"
+    if context.roll_back():
+        return Ending("interrupted", f"{reason}: nothing was written or changed", 130)
+    context.started = True
     return Ending("interrupted", reason, 130)
 
 
-def _broken_off(context: RunContext, error: BaseException) -> None:
-    """Keep what was learned, and why it ended; a run that could not even begin leaves the directory as it was."""
+def _record_failure(context: RunContext, error: BaseException) -> None:
+    """Write the error to the log and the status. If the run had not started yet, restore the directory."""
     directory = context.directory
     if isinstance(error, RunDirectoryGone):
         return
     text = "".join(traceback.format_exception(error))
-    directory.note(text if context.begun else f"could not begin: {text}")
-    if not context.begun and context.take_back():
+    directory.note(text if context.started else f"could not start: {text}")
+    if not context.started and context.roll_back():
         return
     error.add_note(
-        f"The run is kept in {directory.path}: log.txt has the traceback, and `offbeat resume {directory.path}` "
-        "goes on from what was learned"
+        f"The run is saved in {directory.path}: log.txt has the traceback, and `offbeat resume {directory.path}` "
+        "resumes from the latest checkpoint"
     )
     directory.write_status("failed", str(error) or type(error).__name__)
 
 
 def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
-    """Join the parts with what watches them, and run until the end; signals are disarmed from then on."""
+    """Connect the parts with the loggers and the training loop, and run. Signals are disarmed when this returns."""
     from offbeat.runtime.watchers import Ending
 
     with ExitStack() as closing:
@@ -144,13 +146,13 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         tracker = start_tracker(context.config, context.directory, context.notify, context.metrics_size)
         if tracker is not None:
             closing.callback(tracker.close)
-        warn = Seldom(context.notify)
+        warn = RateLimitedWarning(context.notify)
         sinks = _sinks(context, tracker, warn)
-        loop = _joined(closing, context, sinks, warn)
+        loop = _make_loop(closing, context, sinks, warn)
         _start(context, loop, sinks)
         try:
             loop.metrics.start_clock()
-            _place_learner(context)
+            _set_learner_affinity(context)
             loop.run()
             ending = loop.close()
             context.signals.disarm()
@@ -170,22 +172,22 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
 
 
 def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -> None:
-    """Let acting begin; only then change what is on the disk.
+    """Start acting, and only then change files.
 
     Raises:
-        ConfigError: the disk is full, or the directory cannot be written to.
-        RunDirectoryGone: the directory is not there any more.
+        ConfigError: the disk is full, or the directory is not writable.
+        RunDirectoryGone: the directory has been deleted.
     """
     try:
         message = context.start(context.parts, loop)
         with context.signals.patience():
             context.commit()
-            context.begun = True
+            context.started = True
     except OSError as error:
         loop.saving.presence.require(at_once=True)
         raise ConfigError(
             f"the run directory {context.directory.path} cannot be written to ({error.strerror or error}), so the run "
-            "does not begin: make room, or give another with --run-dir"
+            "does not start: free some disk space, or pass another directory with --run-dir"
         ) from error
     for sink in sinks:
         sink.open()
@@ -195,44 +197,44 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
 
 
 def _record_versions(directory: RunDirectory) -> None:
-    """Write down what this part of the run is made with; the log is told what differs from the part before."""
+    """Write the versions of packages and machine to versions.json; log what has changed since the last session."""
     try:
         changes = versions.record(directory.path)
     except OSError as error:
-        directory.note(f"versions.json could not be written ({error}): the run goes on")
+        directory.note(f"versions.json could not be written ({error}): the run continues")
         return
     if changes:
-        directory.note(f"made with other versions than the part before: {'; '.join(changes)}")
+        directory.note(f"versions have changed since the last session: {'; '.join(changes)}")
 
 
-def _place_learner(context: RunContext) -> None:
-    """Pin this thread, and make it nicer, as the settings say."""
+def _set_learner_affinity(context: RunContext) -> None:
+    """Set the CPU affinity and the niceness of this thread, as in the settings."""
     cores, nice = context.config.runtime.learner_cores, context.config.runtime.learner_nice
     if nice is not None and not may_raise_niceness():
         context.notify(
-            f"learner_nice is {nice}, but this system would not let it be put back when the run ends, so the learner "
-            "stays as it is: train with the command line, in a process of its own"
+            f"learner_nice is {nice}, but this system does not allow to restore the niceness at the end of the run, so "
+            "it is not changed: train with the command line, in a separate process"
         )
         nice = None
     set_affinity(cores, nice)
 
 
-# --- who is told --------------------------------------------------------------------------------------------
+# --- metrics and warnings -----------------------------------------------------------------------------------
 
 
 class LateSink:
-    """A sink that is made when the run has begun. What it cannot write costs the line, not the run."""
+    """A sink that is created after the run has started. If it cannot write, the line is lost; the run continues."""
 
     def __init__(self, make: Callable[[], Sink], warn: Callable[[str], None]) -> None:
         self._make, self._warn = make, warn
         self._sink: Sink | None = None
 
     def open(self) -> None:
-        """Make the sink; where there is no room for it, the next line tries again."""
+        """Create the sink. If this fails, the next line tries again."""
         try:
             self._sink = self._make()
         except OSError as error:
-            self._warn(f"metrics cannot be written ({error}): the run goes on")
+            self._warn(f"metrics cannot be written ({error}): the run continues")
 
     def write(self, line: Line) -> None:
         if self._sink is None:
@@ -241,25 +243,25 @@ class LateSink:
             try:
                 self._sink.write(line)
             except OSError as error:
-                self._warn(f"a metrics line could not be written ({error}): the run goes on")
+                self._warn(f"a metrics line could not be written ({error}): the run continues")
 
     def close(self) -> None:
         if self._sink is not None:
             self._sink.close()
 
 
-class Seldom:
-    """Passes on one warning a minute at most, and says how many there were meanwhile."""
+class RateLimitedWarning:
+    """Shows at most one warning per minute, with the number of warnings that were suppressed since the last one."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
-        self._notify, self._next, self._left_out = notify, 0.0, 0
+        self._notify, self._next, self._suppressed = notify, 0.0, 0
 
     def __call__(self, text: str) -> None:
         if monotonic() < self._next:
-            self._left_out += 1
+            self._suppressed += 1
             return
-        more = f"; {self._left_out} more since the last warning" if self._left_out else ""
-        self._next, self._left_out = monotonic() + WARN_EVERY_S, 0
+        more = f"; {self._suppressed} more since the last warning" if self._suppressed else ""
+        self._next, self._suppressed = monotonic() + WARN_EVERY_S, 0
         self._notify(f"{text}{more}")
 
 
@@ -268,18 +270,18 @@ def _sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None
 
     metrics, tensorboard = context.directory.metrics, context.directory.tensorboard
     makers: list[Callable[[], Sink]] = [partial(JsonLines, metrics), partial(TensorBoard, tensorboard)]
-    if tracker is not None:  # last: it is told when a line has been written
+    if tracker is not None:  # last: it gets a line only after the files have it
         makers.append(lambda: tracker)
     return [LateSink(make, warn) for make in makers]
 
 
-# --- joining the parts --------------------------------------------------------------------------------------
+# --- the training loop --------------------------------------------------------------------------------------
 
 
-def _joined(
+def _make_loop(
     closing: ExitStack, context: RunContext, sinks: Sequence[Sink], warn: Callable[[str], None]
 ) -> TrainingLoop:
-    """Make actors or workers, and the training loop; leave to `closing` what must be closed at last."""
+    """Create the training loop with its actors or workers; add to `closing` what must be closed at the end."""
     from offbeat.metrics.memory import Memory
     from offbeat.metrics.recorder import Recorder
     from offbeat.runtime.assembly import topology_of
@@ -340,7 +342,7 @@ def _about(context: RunContext) -> About:
 
 
 def _lag_label(config: Config) -> str:
-    """Say how far the sides may be apart."""
+    """Return the bound on the lag, or what lock-free workers share, as a short text."""
     if config.runtime.entry.workers_learn:
         return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
     return f"{config.settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"

@@ -1,4 +1,4 @@
-"""Train and resume: what the command line and Python users call."""
+"""Train and resume: the functions that the command line and Python users call."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from offbeat.api.resume import (
     Changes,
     Continuation,
-    extended,
+    read_resumable,
     require_fit,
-    require_same_kind,
+    require_same_runtime_kind,
     require_topology,
-    resumable,
+    resumed_config,
 )
 from offbeat.api.run import Run, RunContext, run_to_end
 from offbeat.config import resolve as configs
 from offbeat.config.config import Config
-from offbeat.config.registry import import_modules, place_of
+from offbeat.config.registry import import_modules, path_of
 from offbeat.core.allocator import keep_freed_memory
 from offbeat.core.caller_state import CallerState, caller_state
 from offbeat.core.errors import ConfigError
@@ -56,34 +56,34 @@ def train(
     """Train an agent and return the run.
 
     Args:
-        algorithm: name, such as 'ppo', or a class of your own at the top of a module.
-        env: Gymnasium id, or an id with an adapter's prefix; or a class of your own, or a function that makes one of
-            your envs, at the top of a module.
-        preset: name of a preset; None takes the one for this algorithm and env, if there is one.
-        run_dir: a directory that does not exist yet; None makes one under runs/.
-        callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that become
-            metrics of the next line.
-        progress: 'dashboard', 'lines' or 'none'; None chooses by the terminal.
+        algorithm: name, such as 'ppo', or your own class at the top level of a module.
+        env: Gymnasium id, or an id with an adapter's prefix; or your own env class, or a function that creates your
+            env, at the top level of a module.
+        preset: name of a preset; None selects the one for this algorithm and env if there is one.
+        run_dir: a directory that does not exist yet; None creates one under runs/.
+        callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that are added
+            to the next line.
+        progress: 'dashboard', 'lines' or 'none'; None selects 'dashboard' on a terminal, else 'lines'.
         settings: any config key: steps, seed, max_lag, learning_rate, ...
 
     Raises:
-        ConfigError: bad input; nothing has been begun.
-        RunFailed: the run could not go on.
+        ConfigError: the input is invalid; nothing was started.
+        RunFailed: the run failed.
     """
-    algorithm = _named("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", it)')
-    env = _named("env", env, 'offbeat.register_env("my_env/MyEnv-v0", it)')
+    algorithm = _name_of("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", it)')
+    env = _name_of("env", env, 'offbeat.register_env("my_env/MyEnv-v0", it)')
     with caller_state():
         config = configs.resolve(algorithm, env, preset=preset, flags=settings)
         return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 
 
-def _named(kind: str, given: object, remedy: str) -> str:
-    """Return the name of what is to be trained, or to be trained on: that of code of the user's says where it is."""
+def _name_of(kind: str, given: object, remedy: str) -> str:
+    """Return the name of an algorithm or env; of a class or function, its path."""
     if isinstance(given, str):
         return given
     if not callable(given):
-        raise ConfigError(f"{kind} is {given!r}, but its name, or the class or function that makes it, is expected")
-    return place_of(given, f"{remedy}, and train by that name")
+        raise ConfigError(f"{kind} is {given!r}, but its name, or a class or function that creates it, is expected")
+    return path_of(given, f"{remedy}, and train by that name")
 
 
 def start(
@@ -93,9 +93,9 @@ def start(
     progress: ProgressKind | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Run:
-    """Train with a config that has been put together. Raises as `train` does."""
+    """Train with a complete config. Raises as `train`."""
     if callable(callbacks):
-        raise ConfigError("callbacks is a function, but a list of functions is expected: pass callbacks=[it]")
+        raise ConfigError("callbacks is a function, but a list of functions is expected: pass callbacks=[my_function]")
     view = _view(progress)
     path = run_dir or default_path(config)
     RunDirectory(path).refuse_existing()
@@ -104,11 +104,11 @@ def start(
         config, reason = _with_measured_topology(config, view, caller)
         parts = _prepare(config, view, caller)
         try:
-            begin_run = partial(_start, initial=_initial(config, parts), reason=reason)
-            with StopSignals() as signals:  # from here on there is something to put in order
+            start_parts = partial(_start, initial=_initial(config, parts), reason=reason)
+            with StopSignals() as signals:  # from here on a signal must clean up
                 directory = RunDirectory.create(path, config)
-                take_back = partial(_discard_empty, directory)
-                context = RunContext(parts, directory, view, callbacks, signals, begin_run, lambda: None, take_back)
+                roll_back = partial(_discard_empty, directory)
+                context = RunContext(parts, directory, view, callbacks, signals, start_parts, lambda: None, roll_back)
                 with directory.lock():
                     return run_to_end(context)
         finally:
@@ -124,43 +124,39 @@ def resume(
     progress: ProgressKind | None = "none",
     trust_code: bool = False,
 ) -> Run:
-    """Continue a run from its latest checkpoint; the rest is as for `train`.
+    """Continue a run from its latest checkpoint.
 
     Args:
-        run: its directory.
-        steps: env steps to go on to; None: those that it was begun with.
-        runtime: serial, threads or processes; None: the one that it was in. With lag exact the bits are the same.
-            A run in hogwild goes on in hogwild, and no other does.
+        run: the run directory.
+        steps: env steps to train to, in total; None: the steps of the run's config.
+        runtime: serial, threads or processes; None: the runtime of the run. With lag exact the result has the same
+            bits in each. A hogwild run can only be resumed in hogwild, and no other run can.
         callbacks: as for `train`.
         progress: as for `train`.
-        trust_code: import whatever the run names: for one's own runs. Otherwise only what is installed as a package,
-            or what this process was given before.
+        trust_code: import all code that the run names. Use it only for your own runs. Without it, only installed
+            packages and code that this process has already accepted are imported.
 
     Raises:
-        ConfigError: there is nothing to resume, the checkpoint is damaged or of another env, or the run names code that
-            was refused.
-        RunFailed: the run could not go on.
+        ConfigError: the run cannot be resumed, its checkpoint is damaged, or it names code that was refused.
+        RunFailed: the run failed.
     """
     view = _view(progress)
     directory = RunDirectory.open(Path(run), trust_code=trust_code)
     crash = directory.crash()
     with caller_state() as caller, directory.lock():
         directory.require_code(trust_code=trust_code)
-        saved, state = resumable(directory, with_replay=True)
-        config = extended(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
-        require_same_kind(state, runtime or config.runtime.runtime)
-        config = config if runtime is None else config.in_runtime(runtime)
-        require_topology(state, config)
-        require_package(config.run.tracker)
+        saved, state = read_resumable(directory, with_replay=True)
+        config = _config_to_resume(directory, state, steps, runtime)
         parts = _prepare(config, view, caller)
         try:
             require_fit(saved, parts, directory.path)
-            going_on = Continuation(directory.path, replace(saved, replay=None), state, saved.replay)
-            del saved  # with the replay
+            continuation = Continuation(directory.path, replace(saved, replay=None), state, saved.replay)
+            del saved  # it refers to the replay
             with StopSignals() as signals:
                 changes = Changes(directory, config, state)
                 context = RunContext(
-                    *(parts, directory, view, callbacks, signals, going_on.start, changes.commit, changes.take_back),
+                    *(parts, directory, view, callbacks, signals),
+                    *(continuation.start, changes.commit, changes.roll_back),
                     learned=state["counters"]["learning_step"],
                     metrics_size=changes.metrics_size,
                 )
@@ -169,6 +165,20 @@ def resume(
                 return run_to_end(context)
         finally:
             parts.close()
+
+
+def _config_to_resume(directory: RunDirectory, state: dict[str, Any], steps: int | None, runtime: str | None) -> Config:
+    """Return the config of the resumed run.
+
+    Raises:
+        ConfigError: the state cannot be resumed with it.
+    """
+    config = resumed_config(directory.read_config(), directory.path, state["counters"]["env_steps"], steps)
+    require_same_runtime_kind(state, runtime or config.runtime.runtime)
+    config = config if runtime is None else config.in_runtime(runtime)
+    require_topology(state, config)
+    require_package(config.run.tracker)
+    return config
 
 
 def _view(kind: ProgressKind | None) -> Progress:
@@ -181,7 +191,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
     """Return the config with its topology, chosen by auto layout if `split` is measured, and the reason."""
     if config.runtime.split == "given":
         return config, ""
-    view.message("measuring what acting and learning cost here, to choose the number of actors")
+    view.message("measuring the cost of acting and learning, to choose the number of actors")
     import_modules(config.run.imports)
     caller.save_thread_counts()
     from offbeat.tuning.auto_layout import with_measured_topology
@@ -191,12 +201,12 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
 
 
 def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
-    """Check what can be checked before any work starts, and make the learner's side, or what workers share."""
+    """Make the checks that come before any work, and create the learner's parts, or those that workers share."""
     import_modules(config.run.imports)
     caller.save_thread_counts()
     limit(config.blas_threads)
     keep_freed_memory()
-    with notifying_if_slow(f"trying {config.run.env}", view.message):
+    with notifying_if_slow(f"testing {config.run.env}", view.message):
         from offbeat.runtime.runtimes import build
 
         parts: Parts = build(config, view.message)
@@ -204,17 +214,17 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
 
 
 def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """Return the checkpoint that `--init-from` names, if it was given."""
+    """Return the checkpoint of `--init-from` and its state; None without the flag."""
     if config.run.init_from is None:
         return None
     run = Path(config.run.init_from)
-    saved, state = resumable(RunDirectory.open(run))
+    saved, state = read_resumable(RunDirectory.open(run))
     require_fit(saved, parts, run)
     return saved, state
 
 
 def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
-    """Begin a new run: version 0 is the initial weights, and every actor begins new episodes."""
+    """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
     from offbeat.runtime.saved_state import misfits_refused
 
@@ -232,7 +242,7 @@ def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str
 
 
 def _discard_empty(directory: RunDirectory) -> bool:
-    """Delete the directory of a run that has saved nothing to go on from; return whether it did."""
+    """Delete the directory of a run without a checkpoint; return whether it was deleted."""
     if (directory.checkpoints / "latest").exists():
         return False
     directory.discard()

@@ -1,4 +1,4 @@
-"""One episode of a trained policy, in a window or as a video."""
+"""Shows one episode of a trained policy in a window, or writes it as a video."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ DEFAULT_FPS = 30
 
 
 class Watched(NamedTuple):
-    """An episode that was shown."""
+    """The result of an episode that was shown."""
 
-    total: float
-    """Its return."""
+    episode_return: float
+    """Undiscounted sum of rewards."""
     length: int
     """In env steps."""
     cut: bool
-    """Whether it was cut, as it had not ended by then."""
+    """Whether the episode was cut by `max_steps`."""
 
 
 def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int = EVALUATION_STEPS) -> Watched:
-    """Play one greedy episode, and cut it after `max_steps` env steps.
+    """Play one episode with the most likely actions, at most `max_steps` env steps.
 
     Raises:
-        ConfigError: the env cannot be drawn here, or the video cannot be written.
+        ConfigError: the env cannot be rendered here, or the video cannot be written.
     """
     if (
         video is None
         and sys.platform == "linux"
         and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     ):
-        raise ConfigError("there is no screen to open a window on (DISPLAY is not set): pass --video FILE.mp4")
+        raise ConfigError("no window can be opened (DISPLAY is not set): pass --video FILE.mp4")
     require(Code(env=policy.trained.env), "the policy")
     env = _make(policy.trained, "human" if video is None else "rgb_array")
     episode = _Episode(env, policy, seed, max_steps)
@@ -55,41 +55,41 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int
             write_video(episode.frames(), video, int(env.metadata.get("render_fps") or DEFAULT_FPS))
     finally:
         env.close()
-    return Watched(episode.total, episode.length, not episode.ended)
+    return Watched(episode.episode_return, episode.length, not episode.ended)
 
 
 class _Episode:
     def __init__(self, env: Any, policy: LoadedPolicy, seed: int, max_steps: int) -> None:
         self._env, self._policy, self._seed, self._max_steps = env, policy, seed, max_steps
-        self.total, self.length, self.ended = 0.0, 0, False
+        self.episode_return, self.length, self.ended = 0.0, 0, False
 
     def frames(self) -> Iterator[Any]:
-        """Play the episode, yielding what is drawn at each env step."""
+        """Play the episode and yield the rendered frame of each env step."""
         self._policy.reset()
-        observation, info = self._drawn(self._env.reset, seed=self._seed)
-        yield self._drawn(self._env.render)
+        observation, info = self._call(self._env.reset, seed=self._seed)
+        yield self._call(self._env.render)
         while not self.ended and self.length < self._max_steps:
-            action = self._chosen(observation, info)
-            observation, reward, terminated, truncated, info = self._drawn(self._env.step, action)
-            self.total += float(reward)
+            action = self._action(observation, info)
+            observation, reward, terminated, truncated, info = self._call(self._env.step, action)
+            self.episode_return += float(reward)
             self.length += 1
             self.ended = bool(terminated or truncated)
             if info.get(EPISODE_START):
                 self._policy.reset()
-            yield self._drawn(self._env.render)
+            yield self._call(self._env.render)
 
-    def _chosen(self, observation: Any, info: Any) -> Any:
+    def _action(self, observation: Any, info: Any) -> Any:
         try:
             return self._policy(observation, action_mask=info.get(INFO_MASK))
         except ValueError as error:
             raise ConfigError(f"the policy does not fit {self._policy.trained.env} as it is here: {error}") from error
 
-    def _drawn(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call the env: with a window open, each of its methods draws."""
+    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a method of the env. With a window open, each method may render, and so fail."""
         try:
-            return call(*arguments, **named)
+            return method(*arguments, **named)
         except Exception as error:
-            raise _cannot_draw(self._policy.trained.env, error) from error
+            raise _cannot_render(self._policy.trained.env, error) from error
 
 
 def _make(trained: Trained, render_mode: str) -> Any:
@@ -99,12 +99,12 @@ def _make(trained: Trained, render_mode: str) -> Any:
     except OffbeatError:
         raise
     except Exception as error:
-        raise _cannot_draw(env_id, error) from error
+        raise _cannot_render(env_id, error) from error
 
 
-def _cannot_draw(env_id: str, error: Exception) -> ConfigError:
+def _cannot_render(env_id: str, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{env_id} cannot be drawn here ({type(error).__name__}: {error}). An env of your own needs a render_mode "
-        'argument and render(); what else is missing may come with pip install "offbeat[video]"; and MuJoCo without a '
-        "screen needs MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+        f"{env_id} cannot be rendered here ({type(error).__name__}: {error}). An env of your own needs a render_mode "
+        'argument and render(). Missing packages may be in pip install "offbeat[video]". MuJoCo without a screen needs '
+        "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
     )

@@ -1,5 +1,5 @@
-"""The command line: one module a command; each parses its flags, calls the library and prints.
+"""The command line: one module per command. Each parses its flags, calls the library and prints the result.
 
-`entry` starts, `main` chooses the command and turns errors into messages and exit codes.
+`entry` is the entry point of the process. `main` selects the command and turns errors into messages and exit codes.
 Read `train` first.
 """

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from offbeat.cli.aside import stdout_aside
-from offbeat.cli.busy import busy
+from offbeat.cli.output import spinner, stdout_to_stderr
 from offbeat.cli.train import RunArguments
 from offbeat.core.errors import ConfigError
 
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench(RunArguments):
-    """Measure what acting and learning cost here, and how near a run comes: offbeat bench ppo CartPole-v1."""
+    """Measure the cost of acting and learning, and the speed of a run: offbeat bench ppo CartPole-v1."""
 
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
-    """How long the speed is measured for; the costs take about ten seconds more."""
+    """Seconds for which the speed is measured. Measuring the costs takes about ten seconds more."""
     act_only: bool = False
     """Only sample, without a learner."""
     json: bool = False
@@ -32,14 +31,17 @@ class Bench(RunArguments):
     def run(self) -> int:
         if self.seconds <= 0:
             raise ConfigError(f"seconds is {self.seconds:g}, but more than 0 is expected: pass --seconds 5")
-        with stdout_aside(), busy("starting"):
+        with stdout_to_stderr(), spinner("starting"):
             config = self.config()
             from offbeat.tuning.auto_layout import with_measured_topology
-        with stdout_aside(), busy("measuring what acting and learning cost"):
+        with stdout_to_stderr(), spinner("measuring the cost of acting and learning"):
             config, reason = with_measured_topology(config, _notify)
         if reason and not self.json:
             print(reason)
-        with stdout_aside(), busy(f"measuring, for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"):
+        with (
+            stdout_to_stderr(),
+            spinner(f"measuring for about {self.seconds + (0 if self.act_only else 10):.0f} seconds"),
+        ):
             result = self._measured(config)
         print(json.dumps(result) if self.json else _table(result, lock_free=config.runtime.entry.workers_learn))
         return 0
@@ -58,23 +60,23 @@ def _notify(text: str, _details: str = "") -> None:
 
 def _table(result: dict[str, Any], *, lock_free: bool) -> str:
     if "act_only_sps" in result:
-        return f"sampling alone: {result['act_only_sps']:,.0f} env steps/s"
+        return f"sampling only: {result['act_only_sps']:,.0f} env steps/s"
     share = {name: result[f"c_{name}_us"] for name in ("env", "act", "learn")}
     total = sum(share.values())
     costs = "\n".join(f"  {name:6} {cost:9.2f} us  {cost / total:4.0%}" for name, cost in share.items())
     return (
-        f"core-microseconds per env step, each measured alone:\n{costs}\n"
-        f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of what this topology "
-        f"can do ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of what {result['cores']} cores can do "
-        f"({result['limit_sps']:,.0f})\n"
+        f"core-microseconds per env step, each measured separately:\n{costs}\n"
+        f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of the limit of this "
+        f"topology ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of the limit of {result['cores']} "
+        f"cores ({result['limit_sps']:,.0f})\n"
         f"bound by the {result['bound_by']}: {_gain(result, lock_free=lock_free)}"
     )
 
 
 def _gain(result: dict[str, Any], *, lock_free: bool) -> str:
-    """Say what asynchrony wins, and at what distance."""
-    wins = f"wins {result['overlap_gain']:.2f}x here, and can win at most {result['overlap_gain_max']:.2f}x"
+    """Return the speed-up by asynchrony and the policy lag as text."""
+    gain = f"is {result['overlap_gain']:.2f}x as fast here; at most {result['overlap_gain_max']:.2f}x is possible"
     if lock_free:
-        return f"learning in several workers, lock-free, {wins} over one learner in serial"
+        return f"compared with one learner in serial, lock-free learning in several workers {gain}"
     lag = f"policy lag {result['policy_lag_mean']:.1f} (at most {result['policy_lag_max']:.0f}) learning steps"
-    return f"overlapping acting with learning {wins}\n{lag}"
+    return f"overlapping acting with learning {gain}\n{lag}"

@@ -1,4 +1,4 @@
-"""Where the `offbeat` command begins and ends: it can be interrupted before anything else is imported."""
+"""The entry point of the `offbeat` command. It installs its signal handler before it imports anything heavy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command that was typed and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
+    """Run the command and exit: 0 done, 1 the run failed, 2 bad arguments or config, 130 interrupted."""
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         from offbeat.cli.main import run
@@ -25,7 +25,7 @@ def main() -> NoReturn:
         _ignore_signals()
         sys.stderr.write("offbeat: interrupted\n")
         code = 130
-    _leave(code)
+    _exit(code)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -33,18 +33,19 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _ignore_signals() -> None:
-    """All is done: a signal could only bring a traceback, or another exit code."""
+    """Ignore signals from now on: during exit they could only cause a traceback or another exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _leave(code: int) -> NoReturn:
-    """Exit without taking the interpreter apart.
+def _exit(code: int) -> NoReturn:
+    """Exit without the interpreter's finalization.
 
-    That takes torch a second, and a thread that an env still hangs in would wake up in what is left of it.
+    With torch, finalization takes a second. A thread that still hangs in an env could resume during finalization and
+    crash.
     """
-    atexit._run_exitfuncs()  # noqa: SLF001 - what libraries want done at the end
+    atexit._run_exitfuncs()  # noqa: SLF001 - the exit handlers of libraries
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever read it has gone
+        with suppress(OSError, ValueError):  # the reader of the pipe has closed it
             stream.flush()
     os._exit(code)

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.aside import stdout_aside
-from offbeat.cli.busy import busy
-from offbeat.cli.trusting import RunImports, TrustCode
-from offbeat.core.errors import ConfigError
+from offbeat.cli.flags import RunImports, TrustCode, require_at_least
+from offbeat.cli.output import spinner, stdout_to_stderr
 
 if TYPE_CHECKING:
     from offbeat.api.load import LoadedPolicy
@@ -25,17 +23,17 @@ class Eval:
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
     episodes: int = 20
-    """Whole episodes, shared out beforehand so that short ones are not preferred."""
+    """Number of whole episodes. Each env gets a fixed share of them, so short episodes are not preferred."""
     seed: int = 0
-    """Keys the envs and the sampling."""
+    """Seed of the envs and of the action sampling."""
     sampled: bool = False
-    """Sample actions, instead of taking the most likely one."""
+    """Sample the actions instead of taking the most likely ones."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
     max_episode_steps: int = 27_000
-    """Env steps after which an episode is cut; it counts with what it has earned."""
+    """Env steps after which an episode is cut. Its return up to there counts."""
     max_steps: int = 10_000_000
-    """Env steps after which the evaluation ends, all its envs together."""
+    """Env steps, over all envs, after which the evaluation ends."""
     json: bool = False
     """Print one JSON object and nothing else."""
     imports: RunImports = ()
@@ -44,11 +42,11 @@ class Eval:
     def run(self) -> int:
         from offbeat.api.evaluate import score
 
-        at_least("episodes", self.episodes, 1)
-        at_least("seed", self.seed, 0)
-        at_least("max-episode-steps", self.max_episode_steps, 1)
-        at_least("max-steps", self.max_steps, 1)
-        with stdout_aside(), _bar(self.episodes, shown=not self.json) as on_step:
+        require_at_least("episodes", self.episodes, 1)
+        require_at_least("seed", self.seed, 0)
+        require_at_least("max-episode-steps", self.max_episode_steps, 1)
+        require_at_least("max-steps", self.max_steps, 1)
+        with stdout_to_stderr(), _bar(self.episodes, shown=not self.json) as on_step:
             loaded = _load(self)
             scores = score(
                 loaded,
@@ -59,10 +57,10 @@ class Eval:
                 max_steps=self.max_steps,
                 on_step=on_step,
             )
-        print(json.dumps(scores) if self.json else self._sentence(loaded.trained.env, scores))
+        print(json.dumps(scores) if self.json else self._summary(loaded.trained.env, scores))
         return 0
 
-    def _sentence(self, env: str, scores: dict[str, Any]) -> str:
+    def _summary(self, env: str, scores: dict[str, Any]) -> str:
         how = "sampled" if self.sampled else "greedy"
         return (
             f"{env}, {how}, {scores['episodes']} episodes: return {scores['return_mean']:.1f} "
@@ -72,19 +70,20 @@ class Eval:
         )
 
     def _cuts(self, scores: dict[str, Any]) -> str:
-        """Say what became of the episodes that did not end."""
+        """Return a note on the episodes that were cut or not started; empty if there are none."""
         cut, missing = scores["cut"], scores["not_begun"]
         if not cut and not missing:
             return ""
         ended = scores["episodes"] - cut
         return (
-            f"; of {scores['episodes'] + missing} episodes {ended} ended, {cut} were cut, with what they had earned, "
-            f"and {missing} not begun (--max-episode-steps {self.max_episode_steps}, --max-steps {self.max_steps})"
+            f"; of {scores['episodes'] + missing} episodes, {ended} ended, {cut} were cut (their return up to there "
+            f"counts) and {missing} were not started (--max-episode-steps {self.max_episode_steps}, "
+            f"--max-steps {self.max_steps})"
         )
 
 
 def _load(command: Eval | Watch) -> LoadedPolicy:
-    """Load a run's policy, and import the modules that its env comes from."""
+    """Import the modules of --import, and load the policy of a run."""
     from offbeat.api.load import load_to_play
     from offbeat.config.registry import import_modules
 
@@ -92,14 +91,8 @@ def _load(command: Eval | Watch) -> LoadedPolicy:
     return load_to_play(command.run_directory, command.checkpoint, trust_code=command.trust_code)[1]
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    """Refuse a flag's value that is too small."""
-    if value < least:
-        raise ConfigError(f"{name} is {value}, but at least {least} is expected: pass --{name} {least} or more")
-
-
 def _bar(episodes: int, *, shown: bool) -> Any:
-    """Return a context manager that gives `on_step`; it draws a bar if the work takes more than a moment."""
+    """Return a context manager that shows a progress bar and yields `on_step`, which updates it."""
     from contextlib import contextmanager
 
     from rich.console import Console
@@ -116,14 +109,14 @@ def _bar(episodes: int, *, shown: bool) -> Any:
 
 @dataclass(frozen=True)
 class Watch:
-    """Watch one episode, in a window or as a video: offbeat watch runs/NAME --video episode.mp4."""
+    """Show one episode in a window, or write it as a video: offbeat watch runs/NAME --video episode.mp4."""
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
     video: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write an .mp4 or .gif instead of opening a window."""
+    """Write an .mp4 or .gif file instead of opening a window."""
     seed: int = 0
-    """Keys the episode."""
+    """Seed of the episode."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
     max_steps: int = 27_000
@@ -134,11 +127,11 @@ class Watch:
     def run(self) -> int:
         from offbeat.api.watch import watch
 
-        at_least("max-steps", self.max_steps, 1)
+        require_at_least("max-steps", self.max_steps, 1)
         loaded = _load(self)
-        with busy("playing an episode", shown=self.video is not None):
+        with spinner("playing an episode", shown=self.video is not None):
             played = watch(loaded, seed=self.seed, video=self.video, max_steps=self.max_steps)
         cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""
         written = f", written to {self.video}" if self.video else ""
-        print(f"return {played.total:.1f} in {played.length} env steps{cut}{written}")
+        print(f"return {played.episode_return:.1f} in {played.length} env steps{cut}{written}")
         return 0

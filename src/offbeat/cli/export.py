@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.busy import busy
-from offbeat.cli.trusting import RunImports, TrustCode
+from offbeat.cli.flags import RunImports, TrustCode
+from offbeat.cli.output import spinner
 
 if TYPE_CHECKING:
     from offbeat.exporting.export import Exported
@@ -21,16 +21,16 @@ SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt"}
 
 @dataclass(frozen=True)
 class Export:
-    """Write a trained policy as one file that acts without offbeat: offbeat export runs/NAME."""
+    """Export a trained policy to one file that runs without offbeat: offbeat export runs/NAME."""
 
     run_directory: Annotated[Positional[str], arg(metavar="RUN")]
-    """Run directory; or hf://USER/NAME, of the Hugging Face hub."""
+    """Run directory, or hf://USER/NAME for a policy on the Hugging Face hub."""
     format: Literal["onnx", "torchscript"] = "onnx"
-    """onnx: for ONNX Runtime, in any language; torchscript: for torch, in Python and C++."""
+    """onnx: for ONNX Runtime, in any language. torchscript: for torch, in Python and C++."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
     out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Where to write. Default: policy.onnx or policy.pt in the run directory; of the hub, in the current folder."""
+    """File to write. Default: policy.onnx or policy.pt, in the run directory or, for the hub, in the current folder."""
     imports: RunImports = ()
     trust_code: TrustCode = False
 
@@ -41,7 +41,7 @@ class Export:
         import_modules(self.imports)
         folder = Path() if self.run_directory.startswith(HUB) else Path(self.run_directory)
         file = self.out or folder / f"policy{SUFFIXES[self.format]}"
-        with busy("exporting, and comparing the file with the policy"):
+        with spinner("exporting the policy and comparing the file with it"):
             from offbeat.exporting.export import export
 
             exported = export(
@@ -59,15 +59,15 @@ def _lines(exported: Exported) -> Iterator[str]:
     trained, agreement = exported.trained, exported.agreement
     size = exported.file.stat().st_size
     yield f"{exported.file}: {trained.algorithm} on {trained.env} after {trained.env_steps} env steps, {size:,} bytes"
-    for way, ports in (("in ", exported.inputs), ("out", exported.outputs)):
-        yield from (f"  {way}  {_port(port)}" for port in ports)
-    yield f"compared with the policy on {agreement.decisions} observations: {_alike(exported)}"
+    for direction, ports in (("in ", exported.inputs), ("out", exported.outputs)):
+        yield from (f"  {direction}  {_port(port)}" for port in ports)
+    yield f"compared with the policy on {agreement.decisions} observations: {_comparison(exported)}"
     yield "  run it:"
     yield from (f"    {line}" for line in _snippet(exported))
 
 
-def _alike(exported: Exported) -> str:
-    """Return what was found to be equal."""
+def _comparison(exported: Exported) -> str:
+    """Return the result of the comparison as text."""
     from offbeat.exporting.agreement import TOLERANCE
 
     numbers = f"numbers within {exported.agreement.error:.1e}, where {TOLERANCE:.0e} is allowed"
@@ -95,6 +95,6 @@ def _snippet(exported: Exported) -> Iterator[str]:
 
 
 def _variable(name: str) -> str:
-    """Return what an input or output may be called in Python."""
+    """Return a Python variable name for an input or output."""
     last = name.rpartition("/")[2]
     return last if last.isidentifier() else name.replace("/", "_")

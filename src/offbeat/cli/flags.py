@@ -1,4 +1,4 @@
-"""Flags of keys that have one: name, type and help are those of the table that the key is in."""
+"""Flags that commands share, and flags that are made from the keys of a config table."""
 
 from __future__ import annotations
 
@@ -6,11 +6,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
-from tyro.conf import arg
+from tyro.conf import UseAppendAction, arg
 
+from offbeat.core.errors import ConfigError
 from offbeat.core.fields import field_docstrings, flag_of, hints_of
 
 C = TypeVar("C", bound=type)
+
+Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")]
+RunImports = Annotated[
+    UseAppendAction[tuple[str, ...]],
+    arg(
+        name="import",
+        metavar="MODULE",
+        help="Python module to import first, for example one that registers the run's env. The current folder is "
+        "searched too.",
+    ),
+]
+TrustCode = Annotated[
+    bool,
+    arg(
+        help="Import and call all code that the run names. Use it only for your own runs, or after you have read the "
+        "code."
+    ),
+]
+
+
+def require_at_least(name: str, value: int, least: int) -> None:
+    """Refuse a flag's value that is too small."""
+    if value < least:
+        raise ConfigError(f"{name} is {value}, but at least {least} is expected: pass --{name} {least} or more")
 
 
 def flags_of(table: type) -> list[str]:
@@ -19,11 +44,11 @@ def flags_of(table: type) -> list[str]:
 
 
 def argument(table: type, key: str, text: str = "") -> Any:
-    """Return what tyro is to know of a key's flag.
+    """Return tyro's description of a key's flag.
 
     Args:
-        table: the key is in.
-        key: has a flag.
+        table: the class of the config table.
+        key: a key of the table that has a flag.
         text: the help; by default, the docstring of the key.
     """
     flag = flag_of(hints_of(table)[key])
@@ -33,13 +58,16 @@ def argument(table: type, key: str, text: str = "") -> Any:
 
 @dataclass_transform(frozen_default=True)
 def with_flags(*tables: type, after: str) -> Callable[[C], C]:
-    """Make a class a frozen dataclass, with a field behind `after` for each flag of the tables: text, or None."""
+    """Make a class a frozen dataclass and add a field, text or None, for each flag of the tables.
+
+    The fields are inserted after the field with the name `after`.
+    """
 
     def changed(cls: C) -> C:
         flags = {key: Annotated[str | None, argument(table, key)] for table in tables for key in flags_of(table)}
         own = cls.__annotations__
-        place = list(own).index(after) + 1
-        cls.__annotations__ = dict([*list(own.items())[:place], *flags.items(), *list(own.items())[place:]])
+        position = list(own).index(after) + 1
+        cls.__annotations__ = dict([*list(own.items())[:position], *flags.items(), *list(own.items())[position:]])
         for key in flags:
             setattr(cls, key, None)
         dataclass(frozen=True)(cls)

@@ -8,9 +8,10 @@ import platform
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import Positional, arg
 
-from offbeat.cli.busy import busy
+from offbeat.cli.flags import Imports
+from offbeat.cli.output import spinner
 from offbeat.cli.packages import EXTRAS, REQUIRED
 from offbeat.core.threads import usable_cores
 from offbeat.run_directory.versions import installed
@@ -18,11 +19,11 @@ from offbeat.run_directory.versions import installed
 
 @dataclass(frozen=True)
 class Check:
-    """Step an env and say in words what is wrong with it: offbeat check ENV."""
+    """Step an env and report its problems with a remedy for each: offbeat check ENV."""
 
     env: Annotated[Positional[str], arg(metavar="ENV")]
     """Gymnasium id, envpool:ID, or my_module:MyEnv."""
-    imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
+    imports: Imports = ()
     """Python module to import first; it may register envs."""
 
     def run(self) -> int:
@@ -30,24 +31,24 @@ class Check:
         from offbeat.envs.check import check_env
 
         import_modules(self.imports)
-        with busy(f"stepping {self.env}"):
+        with spinner(f"stepping {self.env}"):
             findings = check_env(self.env)
         for finding in findings:
             print(f"{finding.severity}: {finding.problem}\n  {finding.remedy}")
         errors = sum(finding.severity == "error" for finding in findings)
         warnings = len(findings) - errors
-        print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: good")
+        print(f"{self.env}: errors {errors}, warnings {warnings}" if findings else f"{self.env}: no problems found")
         return 1 if errors else 0
 
 
 @dataclass(frozen=True)
 class List:
-    """List what can be named: offbeat list envs."""
+    """List the known names: offbeat list envs."""
 
     what: Positional[Literal["envs", "algorithms", "runtimes", "presets"]]
-    """Which names."""
-    imports: Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="MODULE")] = ()
-    """Python module to import first; what it registers is listed too."""
+    """The kind of names."""
+    imports: Imports = ()
+    """Python module to import first. The names that it registers are listed too."""
 
     def run(self) -> int:
         from offbeat.config.registry import import_modules
@@ -74,7 +75,7 @@ class List:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what this machine and installation have."""
+    """Print the versions of the installed packages, the usable cores and the GPUs."""
 
     def run(self) -> int:
         print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
@@ -89,9 +90,9 @@ class Doctor:
 
 
 def _gpus() -> str:
-    """Return the names of the GPUs that torch can use, or why that is not known."""
+    """Return the names of the GPUs that torch can use, or the reason why they are unknown."""
     try:
         import torch
-    except (ImportError, OSError) as error:  # OSError: a library of the system's is missing
+    except (ImportError, OSError) as error:  # OSError: a system library is missing
         return f"unknown, as torch cannot be imported ({error}): pip install torch"
     return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none"

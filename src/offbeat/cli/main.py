@@ -1,6 +1,6 @@
-"""The command line: `offbeat COMMAND ...`. Each command is a dataclass with a `run` method, in a file of its own.
+"""The command line: `offbeat COMMAND ...`. Each command is a dataclass with a `run` method in its own file.
 
-Nothing heavy is imported here: a command imports what it needs when it runs.
+This module imports nothing heavy: a command imports what it needs in its `run` method.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from offbeat import __version__
 from offbeat.cli.bench import Bench
-from offbeat.cli.crashes import tell_crashes
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.export import Export
 from offbeat.cli.inspect import Check, Doctor, List
@@ -61,8 +61,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code: 0 done, 1 the run failed, 2 bad arguments or config, 130 stopped."""
     try:
         command = _parse(arguments)
-        if not isinstance(command, Resume):  # which says so itself, in the log too
-            tell_crashes(command)
+        if not isinstance(command, Resume):  # resume writes the warning itself, also to the log
+            _warn_of_crashes(command)
         return command.run()
     except OffbeatError as error:
         print(f"offbeat: {in_words(error)}", file=sys.stderr)
@@ -72,12 +72,12 @@ def run(arguments: Sequence[str]) -> int:
             raise
         print(
             f"offbeat: `offbeat {arguments[0]}` needs {package}, which is not installed here: run pip install "
-            f"{package}, or pip install offbeat once more; `offbeat doctor` lists what there is",
+            f"{package}, or install offbeat again; `offbeat doctor` lists the installed packages",
             file=sys.stderr,
         )
         return ConfigError.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe has closed it
         return 0
 
 
@@ -91,19 +91,38 @@ def _parse(arguments: Sequence[str]) -> Command:
     return tyro.cli(
         Command,
         prog="offbeat",
-        description="Asynchronous reinforcement learning under an explicit contract of how far "
-        "acting and learning may drift apart.",
+        description="Asynchronous reinforcement learning with an explicit bound on the lag between "
+        "acting and learning.",
         args=list(arguments) or ["--help"],
         config=(tyro.conf.OmitSubcommandPrefixes,),
     )
 
 
 def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
-    """Say what to type where a setting that has no flag was given as one."""
+    """Refuse a setting that has no flag but is given as one; the message names --set."""
     if not arguments or arguments[0] not in ("train", "bench"):
         return
     flags = {"import", "help", *(field.name for field in fields(COMMANDS[arguments[0]]))}
     names = [argument[2:].partition("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
     for name in names:
         if name not in flags and name in setting_names():
-            raise ConfigError(f"--{name.replace('_', '-')} is no flag, but a setting: pass --set {name}=VALUE")
+            raise ConfigError(f"--{name.replace('_', '-')} is not a flag, but a setting: pass --set {name}=VALUE")
+
+
+def _warn_of_crashes(command: Command) -> None:
+    """Print a warning to stderr for each run of the command that has crashed: its status.json still has "running"."""
+    named = getattr(command, "runs", None) or (getattr(command, "run_directory", None),)
+    paths = [path for name in named if name is not None for path in _runs_in(Path(name))]
+    if not paths:
+        return
+    from offbeat.run_directory.directory import RunDirectory
+
+    for path in paths:
+        if crash := RunDirectory(path).crash():
+            print(f"offbeat: {crash}", file=sys.stderr)
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """Return the directories with a status.json: the run itself, or the runs of a trial or an experiment."""
+    patterns = ("status.json", "seed-*/status.json", "trial-*/seed-*/status.json")
+    return sorted(status.parent for pattern in patterns for status in path.glob(pattern))

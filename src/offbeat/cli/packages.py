@@ -1,4 +1,4 @@
-"""The packages that offbeat is made of: what `offbeat doctor` lists, and what to type where one is missing."""
+"""The packages that offbeat depends on: `offbeat doctor` lists them, and messages name the missing ones."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ EXTRAS = {
     "dev": "pytest",
     "docs": "mkdocs",
 }
-"""Extra -> a module that comes with it."""
+"""Extra -> a module that the extra installs."""
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Return the package of ours that an import has not found; None where it is not one that offbeat requires."""
+    """Return the required package that an import did not find; None if offbeat does not require it."""
     return REQUIRED.get((error.name or "").partition(".")[0])

@@ -8,20 +8,21 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.busy import busy
+from offbeat.cli.output import spinner
 from offbeat.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw return against steps, frames or time: offbeat plot runs/A runs/B, or offbeat plot experiments/NAME."""
+    """Plot the return over steps, frames or time: offbeat plot runs/A runs/B, or offbeat plot experiments/NAME."""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
-    """Directories of runs, trials or experiments; seeds of one config become their IQM with a 95 % band."""
+    """Directories of runs, trials or experiments. Runs that differ only in the seed are drawn as their IQM with a 95 %
+    band."""
     x: Literal["steps", "frames", "time"] = "steps"
-    """What the horizontal axis shows."""
+    """The quantity on the horizontal axis."""
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
-    """Where to write. Default: return.png in the directory, or in the current folder for several."""
+    """File to write. Default: return.png in the directory, or in the current folder for several directories."""
     average: bool = False
     """Also draw the moving average of the training returns over 100 points."""
 
@@ -33,10 +34,10 @@ class Plot:
             raise ConfigError("no run was given: run offbeat plot RUN, a directory that `offbeat train` made")
         out = self.out or (self.runs[0] / "return.png" if len(self.runs) == 1 else Path("return.png"))
         if self.out is None and out.is_symlink():
-            raise ConfigError(f"{out} is a link, and what it leads to would be replaced: pass --out FILE.png")
-        with busy("drawing"):
-            drawn = plot_runs(
+            raise ConfigError(f"{out} is a symbolic link, and its target would be overwritten: pass --out FILE.png")
+        with spinner("drawing"):
+            summary = plot_runs(
                 [run for path in self.runs for run in runs_of(path)], x=self.x, out=out, average=self.average
             )
-        print(drawn)
+        print(summary)
         return 0

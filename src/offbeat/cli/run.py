@@ -10,35 +10,35 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.busy import busy
+from offbeat.cli.flags import Imports
+from offbeat.cli.output import spinner
 from offbeat.cli.train import PROGRESS, ProgressKind
-from offbeat.cli.trusting import Imports
 
 if TYPE_CHECKING:
     from offbeat.experiments.experiment import Experiment, ExperimentResult
 
 COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.session import main; main()")
-"""What is typed for `offbeat` to begin a session: it ends when this process does."""
+"""The command that starts a session (one `offbeat` process of an experiment). The session ends with this process."""
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Run an experiment, or go on with it: offbeat run experiment.toml."""
+    """Run an experiment, or resume it: offbeat run experiment.toml."""
 
     spec: Annotated[Positional[Path], arg(metavar="SPEC.toml")]
-    """What is tried, and with which seeds; docs/how-to/search.md describes it."""
+    """The spec: which settings to try, with which seeds. docs/how-to/search.md describes it."""
     dry_run: bool = False
-    """Print every run that would start, and start none."""
+    """Print each session that would start, but start none."""
     dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
-    """Where the experiment is kept. Default: experiments/ and the name of the spec."""
+    """Directory of the experiment. Default: experiments/ and the name of the spec."""
     jobs: Annotated[str | None, arg(metavar="N", help_behavior_hint="")] = None
-    """Sessions that run side by side. Default: as many as the cores suffice for."""
+    """Number of sessions that run at the same time. Default: as many as there are cores for."""
     progress: Annotated[ProgressKind, arg(metavar=PROGRESS, help_behavior_hint="")] = None
-    """Default: a line for each session that runs, redrawn in place on a terminal."""
+    """Default: one line per running session, redrawn in place on a terminal."""
     imports: Imports = ()
-    """Python module to import first, which may register what the spec names; of the current folder too."""
+    """Python module to import first, for example one that registers an env. The current folder is searched too."""
     trust_code: bool = False
-    """Import and call whatever code the spec names: only for specs of your own, or after reading them."""
+    """Import and call all code that the spec names. Use it only for your own specs, or after you have read the code."""
 
     def run(self) -> int:
         from offbeat.config.registry import import_modules
@@ -47,7 +47,7 @@ class RunSpec:
         import_modules(self.imports)
         jobs = None if self.jobs is None else read("jobs", self.jobs, Count)
         path = self.dir or Path("experiments") / self.spec.stem
-        with busy("reading the spec, and trying the envs", shown=self.progress != "none"):
+        with spinner("reading the spec and testing the envs", shown=self.progress != "none"):
             from offbeat.experiments.experiment import Experiment
             from offbeat.experiments.progress import make_view
 
@@ -56,47 +56,50 @@ class RunSpec:
         if self.dry_run:
             _print_plan(experiment, jobs or experiment.jobs)
             return 0
-        again = shlex.join(["offbeat", "run", str(self.spec), *self._flags()])
+        resume_command = shlex.join(["offbeat", "run", str(self.spec), *self._flags()])
         try:
-            ended = experiment.run(COMMAND, view, jobs)
+            result = experiment.run(COMMAND, view, jobs)
         except KeyboardInterrupt:
-            print(f"interrupted: what ran has been killed, and goes on from its last checkpoint\n  to go on: {again}")
+            print(
+                "interrupted: the running sessions were killed; they resume from their last checkpoints\n"
+                f"  to resume: {resume_command}"
+            )
             return 130
-        _report(ended, path, again)
-        return ended.exit_code
+        _report(result, path, resume_command)
+        return result.exit_code
 
     def _flags(self) -> list[str]:
-        """Return the flags that are needed to go on with it."""
+        """Return the flags that are needed to resume the experiment."""
         directory = ["--dir", str(self.dir)] if self.dir else []
         imports = [word for module in self.imports for word in ("--import", module)]
         return [*directory, *imports, *(["--trust-code"] if self.trust_code else [])]
 
 
 def _print_plan(experiment: Experiment, jobs: int) -> None:
-    """Print every session, how it stands, and what would be typed for it."""
-    words = {"new": "begin", "lost": "begin anew", "unfinished": "go on", "finished": "leave alone"}
+    """Print each session, what would happen to it, and its command."""
+    actions = {"new": "start", "lost": "start again", "unfinished": "resume", "finished": "skip"}
     for trial in experiment.trials:
         for session in experiment.sessions(trial):
             status = session.status_on_disk()
-            print(f"{session.name}: {words[status]}")
+            print(f"{session.name}: {actions[status]}")
             if status != "finished":
                 print(f"  offbeat {shlex.join(session.arguments())}")
     known = len(experiment.trials) * len(experiment.spec.seeds)
     if known < experiment.total:
-        print(f"{experiment.total - known} sessions more, of trials that Optuna will choose one after the other")
+        print(f"{experiment.total - known} more sessions, of trials that Optuna chooses one after the other")
     print(f"{experiment.total} sessions, {jobs} at a time, in {experiment.directory.path}")
 
 
-def _report(ended: ExperimentResult, path: Path, again: str) -> None:
-    """Say how an experiment ended and what to type next."""
-    from offbeat.metrics.text import figure
+def _report(result: ExperimentResult, path: Path, resume_command: str) -> None:
+    """Print the results of an experiment and the command to resume it."""
+    from offbeat.metrics.text import rounded
 
-    for row in ended.rows:
+    for row in result.rows:
         sessions = f"{row['finished']} of {row['sessions']} sessions finished"
-        print(f"{row['trial']}: final return {figure(row['final_return'])}, {sessions}")
-    for outcome in ended.failed:
+        print(f"{row['trial']}: final return {rounded(row['final_return'])}, {sessions}")
+    for outcome in result.failed:
         print(f"failed: {outcome.session.name}: {outcome.reason}\n  its log: {outcome.session.log}")
-    state = {0: "finished", 1: "failed", 130: "interrupted"}[ended.exit_code]
-    print(f"{state}: {ended.counts}; the table is {path / 'table.md'}")
-    if ended.exit_code:
-        print(f"  to go on: {again}")
+    state = {0: "finished", 1: "failed", 130: "interrupted"}[result.exit_code]
+    print(f"{state}: {result.counts}; the table is {path / 'table.md'}")
+    if result.exit_code:
+        print(f"  to resume: {resume_command}")

@@ -1,4 +1,4 @@
-"""`offbeat` as a child of `offbeat run`: it ends with the process that started it, however that one ends."""
+"""`offbeat` as a child process of `offbeat run`. It stops when its parent ends, even if the parent was killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offbeat.cli import entry
 
 
 def main() -> NoReturn:
-    """Be `offbeat`; once the standard input ends, which nothing is written to, stop as if by SIGTERM."""
+    """Run the `offbeat` command. Stop, as by SIGTERM, when standard input reaches its end: the parent has ended."""
     sys.argv[0] = "offbeat"
     threading.Thread(target=_stop_at_end_of_file, daemon=True).start()
     entry.main()

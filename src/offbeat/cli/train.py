@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from offbeat.cli.aside import stdout_aside
-from offbeat.cli.busy import busy
-from offbeat.cli.flags import argument, flags_of, with_flags
-from offbeat.cli.trusting import Imports, RunImports, TrustCode
+from offbeat.cli.flags import Imports, RunImports, TrustCode, argument, flags_of, with_flags
+from offbeat.cli.output import spinner, stdout_to_stderr
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 
@@ -21,9 +19,9 @@ if TYPE_CHECKING:
 
 Steps = Annotated[
     str | None,
-    argument(RunConfig, "steps", "Env steps to go on to; without it, those that the run was begun with."),
+    argument(RunConfig, "steps", "Env steps to train to, in total. Default: the steps of the run's config."),
 ]
-Runtime = Annotated[str | None, argument(RuntimeConfig, "runtime", "Go on in another runtime than it was begun in.")]
+Runtime = Annotated[str | None, argument(RuntimeConfig, "runtime", "Continue in another runtime.")]
 ProgressKind = Literal["dashboard", "lines", "none"] | None
 PROGRESS = "dashboard|lines|none"
 Progress = Annotated[
@@ -34,21 +32,21 @@ Progress = Annotated[
 
 @with_flags(RunConfig, RuntimeConfig, after="preset")
 class RunArguments:
-    """What `train` and `bench` share: everything that makes a config."""
+    """The flags that `train` and `bench` share: all that define a config."""
 
     algo: Annotated[Positional[str], arg(metavar="ALGO")]
-    """Algorithm; `offbeat list algorithms` shows them. One of your own: my_module:MyAlgorithm."""
+    """Algorithm; `offbeat list algorithms` shows the names. Your own: my_module:MyAlgorithm."""
     env: Annotated[Positional[str], arg(metavar="ENV")]
-    """Gymnasium id, or envpool:ID; `offbeat list envs` shows them. One of your own: my_module:MyEnv."""
+    """Gymnasium id, or envpool:ID; `offbeat list envs` shows the ids. Your own: my_module:MyEnv."""
     preset: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """Preset to begin from; without it, the one for ALGO and ENV, if there is one."""
+    """Preset to start from. Default: the preset for ALGO and ENV, if there is one."""
     imports: Imports = ()
-    """Python module to import first; it may register envs, algorithms, encoders and runtimes."""
+    """Python module to import first. It can register envs, algorithms, encoders and runtimes."""
     set: Annotated[UseAppendAction[tuple[tuple[str, ...], ...]], arg(metavar="KEY=VALUE ...")] = ()
-    """Any setting; docs/reference/options.md lists them."""
+    """Any settings; docs/reference/options.md lists all keys."""
 
     def config(self) -> Config:
-        """Put the config together and check it."""
+        """Build the config and check it."""
         from offbeat.config.resolve import parse_assignments, resolve
 
         assignments = parse_assignments([item for group in self.set for item in group])
@@ -56,8 +54,8 @@ class RunArguments:
 
     def _flags(self) -> dict[str, Any]:
         """Return the flags that were given, by config key."""
-        given = {name: getattr(self, name) for name in (*flags_of(RunConfig), *flags_of(RuntimeConfig))}
-        flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        values = {name: getattr(self, name) for name in (*flags_of(RunConfig), *flags_of(RuntimeConfig))}
+        flags: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
         return flags | ({"imports": self.imports} if self.imports else {})
 
 
@@ -66,15 +64,15 @@ class Train(RunArguments):
     """Train an agent: offbeat train ppo CartPole-v1."""
 
     run_dir: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
-    """Where the run is kept; must not exist yet. Default: a new directory under runs/."""
+    """Run directory; it must not exist yet. Default: a new directory under runs/."""
     progress: Progress = None
 
     def run(self) -> int:
-        with busy("starting", shown=self.progress != "none"):
+        with spinner("starting", shown=self.progress != "none"):
             config = self.config()
         from offbeat.api.train import start
 
-        with stdout_aside():
+        with stdout_to_stderr():
             run = start(config, self.run_dir, progress=self.progress)
         return _report(run)
 
@@ -98,7 +96,7 @@ class Resume:
 
         import_modules(self.imports)
         steps = None if self.steps is None else read("steps", self.steps, Count)
-        with stdout_aside():
+        with stdout_to_stderr():
             run = resume(
                 self.run_directory,
                 steps=steps,
@@ -110,7 +108,7 @@ class Resume:
 
 
 def _report(run: Run) -> int:
-    """Say how a run ended and what to type next."""
+    """Print how the run ended and the next commands."""
     from offbeat.config.trust import flag_for
     from offbeat.run_directory.directory import RunDirectory
 

@@ -1,7 +1,7 @@
-"""What a run is made of: frozen tables, [run], [env], [runtime] and the algorithm's own, in TOML and out.
+"""The config of a run: the frozen tables [run], [env], [runtime] and the algorithm's own, read from TOML and written.
 
-Values come from the defaults, then the preset, then flags and `--set`; each is read and checked by `fields.py`.
-`Config` checks what one table cannot know alone. Everything is decided here, before any work starts.
+Values come from the defaults, then the preset, then flags and `--set`. `fields.py` reads and checks each value.
+`Config` checks combinations of values from several tables. All checks are made before any work starts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=AlgorithmSettings)
 
 @dataclass(frozen=True)
 class Config:
-    """The whole of a run's settings. `settings` is the algorithm's own config."""
+    """All settings of a run. `settings` is the table of the algorithm."""
 
     run: RunConfig
     runtime: RuntimeConfig
@@ -38,7 +38,7 @@ class Config:
     def __post_init__(self) -> None:
         runtime = self.runtime
         require_supported(runtime)
-        self._require_use(runtime)
+        self._refuse_unsupported(runtime)
         self._require_lock_free()
         if runtime.envs_per_actor % runtime.env_groups:
             raise ConfigError(
@@ -48,7 +48,7 @@ class Config:
         self.settings.check(runtime)
 
     def _require_lock_free(self) -> None:
-        """Refuse a runtime whose workers learn where the algorithm cannot run in it."""
+        """Refuse a lock-free runtime if the algorithm cannot run in it."""
         entry = self.runtime.entry
         if entry.workers_learn and (reason := self.settings.not_lock_free):
             raise ConfigError(
@@ -56,46 +56,47 @@ class Config:
                 "--runtime, or another algorithm"
             )
 
-    def _require_use(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings of the runtime that the algorithm has no use for."""
-        unused = RuntimeConfig()
+    def _refuse_unsupported(self, runtime: RuntimeConfig) -> None:
+        """Refuse settings of the runtime that the algorithm does not support."""
+        defaults = RuntimeConfig()
         for key, instead in self.settings.unsupported_keys.items():
-            if getattr(runtime, key) != getattr(unused, key):
+            if getattr(runtime, key) != getattr(defaults, key):
                 raise ConfigError(
                     f"{key} is {getattr(runtime, key)}, which is not supported by {self.run.algorithm}: {instead}"
                 )
 
     @property
     def memory(self) -> MemoryShape:
-        """The shape of what the run remembers, and the pace on it; of a run whose workers learn, that of each."""
+        """The shape of the unroll memory or replay, and its pace; in a lock-free run, those of each worker."""
         if self.runtime.entry.workers_learn:
             return self.of_worker(0).memory
         return self.settings.memory(self.runtime, (self.env.frame_stack or 1) - 1)
 
     @property
     def workers(self) -> int:
-        """Workers that learn; 1 where there is one learner."""
+        """Number of workers that learn; 1 if there is one learner."""
         if not self.runtime.entry.workers_learn:
             return 1
         return self.runtime.workers or usable_cores()
 
     @property
     def actors(self) -> int:
-        """Those who act: actors, or workers that learn too."""
+        """Number of actors; in a lock-free run, of workers."""
         return self.workers if self.runtime.entry.workers_learn else self.runtime.actors
 
     @property
     def columns(self) -> int:
-        """Envs of the whole run."""
+        """Number of envs of the whole run."""
         return self.actors * self.runtime.envs_per_actor
 
     def of_worker(self, index: int) -> Config:
-        """Return what one worker of a lock-free run does: a serial run with its share of what is counted in total.
+        """Return the config of one worker of a lock-free run: a serial run with its share of the total settings.
 
-        Its seed keys its envs and its samples; the first worker has that of the run, so that one worker alone gives
-        the bits of the serial runtime. The initial weights are everybody's, and keyed by the seed of the run.
+        The worker's seed is used for its envs and samples. The first worker has the seed of the run, so a run with one
+        worker gives the same bits as the serial runtime. All workers share the initial weights, which the seed of the
+        run determines.
         """
-        from offbeat.core.seeding import derive_seed  # here, as it loads NumPy
+        from offbeat.core.seeding import derive_seed  # not at the top: it loads NumPy
 
         serial = self.in_runtime("serial").runtime
         seed = self.run.seed if index == 0 else derive_seed(self.run.seed, "worker", index)
@@ -108,28 +109,28 @@ class Config:
 
     @property
     def threads(self) -> int:
-        """Threads of the learner, or of each worker."""
+        """Number of threads of the learner, or of each worker."""
         splits = self.settings.splits_updates and not self.runtime.entry.workers_learn
         return self.runtime.learner_threads or (min(2, usable_cores()) if splits else 1)
 
     @property
     def blas_threads(self) -> int:
-        """Threads that torch and BLAS may use in the learner: 1 where the algorithm shares its work out itself."""
+        """Threads that torch and BLAS may use in the learner: 1 if the algorithm divides an update among threads."""
         return 1 if self.settings.splits_updates else self.threads
 
     @property
     def actor_threads(self) -> int:
-        """Threads that BLAS may use in an actor process: in exact as in serial, where acting shares the learner's."""
+        """Threads that BLAS may use in an actor process; with lag exact the same as in the learner, as in serial."""
         return self.blas_threads if self.runtime.lag == "exact" else self.runtime.actor_threads or 1
 
     def topology(self) -> dict[str, object]:
-        """Return the settings that a checkpoint's state belongs to, by key."""
+        """Return, by key, the settings that must not change when a run is resumed."""
         tables = self.tables()
         own = tables[self.run.algorithm]
         return {**tables["runtime"], **{key: own[key] for key in self.settings.topology_keys}}
 
     def tables(self) -> dict[str, dict[str, object]]:
-        """Return the tables as they stand in config.toml."""
+        """Return the tables as config.toml has them."""
         tables = {
             "run": asdict(self.run),
             "env": asdict(self.env),
@@ -139,7 +140,7 @@ class Config:
         return {name: {key: _in_toml(value) for key, value in table.items()} for name, table in tables.items()}
 
     def save(self, path: Path) -> None:
-        """Write config.toml; a file that is there is replaced in one step."""
+        """Write config.toml; an existing file is replaced atomically."""
         replace_file(path, self.as_toml())
 
     def as_toml(self) -> bytes:
@@ -153,22 +154,22 @@ class Config:
         return replace(self, run=replace(self.run, **changes))
 
     def in_runtime(self, runtime: str) -> Config:
-        """Return a copy for another runtime, without the settings that are not supported there.
+        """Return a copy for another runtime. Settings that it does not support are set to None.
 
         Raises:
-            ConfigError: there is no such runtime.
+            ConfigError: the runtime is not registered.
         """
         entry = runtime_entry(runtime)
-        kept: dict[str, Any] = {
+        optional: dict[str, Any] = {
             key: getattr(self.runtime, key) if key in entry.supports else None for key in OPTIONAL_KEYS
         }
-        return replace(self, runtime=replace(self.runtime, runtime=entry.name, **kept))
+        return replace(self, runtime=replace(self.runtime, runtime=entry.name, **optional))
 
     def settings_as(self, kind: type[S]) -> S:
-        """Return the algorithm's settings as those of a class.
+        """Return the algorithm's settings, typed as an instance of `kind`.
 
         Raises:
-            ConfigError: they are of another.
+            ConfigError: the settings are of another class.
         """
         if not isinstance(self.settings, kind):
             raise ConfigError(
@@ -179,7 +180,7 @@ class Config:
 
 
 def _in_toml(value: object) -> object:
-    """Return a value as config.toml has it: there is no null in TOML, and no fraction."""
+    """Return a value as config.toml has it. TOML has neither null nor fractions."""
     if value is None:
         return "none"
     return str(value) if isinstance(value, Fraction) else value

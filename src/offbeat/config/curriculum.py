@@ -1,7 +1,7 @@
-"""A curriculum: parameters of an env that follow the training's progress, from 0 to 1 over `steps`.
+"""A curriculum: parameters of an env that change with the training progress, which goes from 0 to 1 over `steps`.
 
-One parameter is written in one text, its name and then points, `progress:value`: "gravity 0:9.8 0.5:20" goes from 9.8
-to 20 in the first half, and stays there. Two points at one moment make a step.
+Each parameter is one string: its name, then points `progress:value`. "gravity 0:9.8 0.5:20" increases gravity from 9.8
+to 20 during the first half of the training and leaves it at 20. Two points with the same progress make a step.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from offbeat.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter's course."""
+    """The schedule of one parameter."""
 
     name: str
     points: tuple[tuple[float, float], ...]
-    """(progress, value), in the order of progress: linear between, and constant before and after."""
+    """(progress, value), sorted by progress. The value is linear between points and constant before and after them."""
 
     def at(self, progress: float) -> float:
-        """Return the value; where two points share a moment, the later one's from there on."""
+        """Return the value at `progress`; if two points have this progress, the value of the second one."""
         before = [point for point in self.points if point[0] <= progress]
         after = [point for point in self.points if point[0] > progress]
         if not before or not after:
@@ -34,13 +34,13 @@ def parameters(texts: Sequence[str]) -> tuple[Parameter, ...]:
     """Return the parameters of a curriculum.
 
     Raises:
-        ConfigError: a text says no such thing, or a name stands twice.
+        ConfigError: a string cannot be read, or a name is used twice.
     """
     found = tuple(map(_parameter, texts))
     names = [parameter.name for parameter in found]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"curriculum has {name} twice: write all of its points behind one name")
+            raise ConfigError(f"curriculum has {name} twice: write all of its points after one name")
     return found
 
 
@@ -50,15 +50,15 @@ def _parameter(text: str) -> Parameter:
         points = tuple(_point(point) for point in written)
     except ValueError:
         points = ()
-    moments = [moment for moment, _ in points]
-    if not name.isidentifier() or not points or moments != sorted(moments) or not 0 <= moments[0] <= moments[-1] <= 1:
+    times = [progress for progress, _ in points]
+    if not name.isidentifier() or not points or times != sorted(times) or not 0 <= times[0] <= times[-1] <= 1:
         raise ConfigError(
-            f"curriculum has {text!r}, but a name and its points, progress:value with progress from 0 to 1 in order, "
+            f"curriculum has {text!r}, but a name and its points, progress:value with ascending progress from 0 to 1, "
             'are expected: pass --set curriculum="gravity 0:9.8 0.5:20"'
         )
     return Parameter(name, points)
 
 
 def _point(text: str) -> tuple[float, float]:
-    moment, _, value = text.partition(":")
-    return float(moment), float(value)
+    progress, _, value = text.partition(":")
+    return float(progress), float(value)

@@ -1,6 +1,7 @@
-"""What belongs to the world and not to the algorithm: the table [env], and what Atari's two protocols say.
+"""The table [env]: settings of the environment, and their defaults in the two evaluation protocols of Atari.
 
-Settings are given by name, or follow from the env's id; those that the env does not support are refused.
+A setting that is not given has the default that the env's id implies. Settings that the env does not support are
+refused.
 """
 
 from __future__ import annotations
@@ -16,37 +17,38 @@ from offbeat.core.fields import Bound, Count, Natural, Positive, Share
 
 @dataclass(frozen=True)
 class EnvConfig:
-    """How the env is played, and what is learned from of what it pays. Returns are always reported as the env pays."""
+    """Settings of the env, and of the rewards that are learned from. Reported returns are always those of the env."""
 
     frame_skip: Count | None = None
-    """Frames of a decision, through which its action is held; none: as the env has it. Only for Atari."""
+    """Frames per env step; the action is repeated in each. None: as the env's id implies. Only for Atari."""
     repeat_action_probability: Share | None = None
-    """Sticky actions: how likely a frame repeats the last action instead; none: as the env's id says. Only for
+    """Sticky actions: probability that a frame repeats the previous action. None: as the env's id implies. Only for
     Atari."""
     noop_max: Natural | None = None
-    """Games begin after a random number of frames without an action, up to this; none: as the env's id says. Only for
+    """Each game starts with a random number of no-op frames, at most this many. None: as the env's id implies. Only for
     Atari."""
     fire_reset: bool | None = None
-    """Press FIRE where an episode begins, in games that have it; none: as the env's id says. Only for Atari."""
+    """Press FIRE at the start of an episode, in games that have this action. None: as the env's id implies. Only for
+    Atari."""
     episodic_life: bool | None = None
-    """A lost life ends the episode that is learned from, and the game goes on; returns are still those of whole games;
-    none: as the env's id says. Only for Atari."""
+    """The loss of a life ends the episode for learning, but the game continues. Returns are still those of whole games.
+    None: as the env's id implies. Only for Atari."""
     max_frames: Count | None = None
-    """Frames after which a game is truncated; none: as the env's id says. Only for Atari."""
+    """Frames after which a game is truncated. None: as the env's id implies. Only for Atari."""
     max_episode_steps: Count | None = None
-    """Env steps after which an episode is truncated, a game where a lost life ends an episode; a shorter limit of the
-    env's own stays. None: as the env has it."""
+    """Env steps after which an episode is truncated; with `episodic_life`, a game. A shorter limit of the env still
+    applies. None: the limit of the env."""
     frame_stack: Annotated[int, Bound(1, 255)] | None = None
-    """Successive images that a policy sees at once, the last ones of its episode; none: 4 for ale-py's
-    Atari, else 1."""
+    """Number of successive images in an observation, the last ones of the episode. None: 4 for ale-py's Atari games,
+    else 1."""
     clip_rewards: bool | None = None
-    """Learn from rewards cut off at -1 and 1; none: yes for ale-py's Atari, else no."""
+    """Clip the rewards that are learned from to [-1, 1]. None: yes for ale-py's Atari games, else no."""
     reward_scale: Positive = 1.0
-    """Learn from rewards times this, after they were clipped."""
+    """Factor of the rewards that are learned from, after clipping."""
     info_metrics: tuple[str, ...] = ()
-    """Numbers in the infos of steps that become metrics, `info/<name>_mean`; a/b is the key b of a dict a."""
+    """Numbers in the infos of steps that are logged as metrics `info/<name>_mean`; a/b is the key b of a dict a."""
     curriculum: tuple[str, ...] = ()
-    """Parameters of the env that follow the progress of training, each as "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
+    """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 
     def __post_init__(self) -> None:
         if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_is_key, self.info_metrics)):
@@ -54,36 +56,36 @@ class EnvConfig:
                 f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: pass "
                 "--set info_metrics=success,distance"
             )
-        parameters(self.curriculum)  # refuses what cannot be read
+        parameters(self.curriculum)  # raises ConfigError if a parameter cannot be read
 
     def completed(self, env_id: str) -> EnvConfig:
-        """Return all settings of an env, those that its id implies included.
+        """Return a copy in which the settings that are not given have the defaults that the env's id implies.
 
         Raises:
-            ConfigError: a setting is given that is not supported by the env.
+            ConfigError: a given setting is not supported by the env.
         """
         implied = protocol_of(env_id)
-        self._require_meaning(env_id, implied)
+        self._refuse_unsupported(env_id, implied)
         missing = {f.name: getattr(implied, f.name) for f in fields(self) if getattr(self, f.name) is None}
         return replace(self, **missing)
 
-    def _require_meaning(self, env_id: str, implied: EnvConfig) -> None:
-        if implied is not ANY or adapter_prefix(env_id):  # the adapter itself refuses what it does not support
+    def _refuse_unsupported(self, env_id: str, implied: EnvConfig) -> None:
+        if implied is not ANY or adapter_prefix(env_id):  # the adapter itself refuses unsupported settings
             return
         for key in ATARI_ONLY:
             if (given := getattr(self, key)) is not None:
                 raise ConfigError(unsupported(key, given, env_id))
 
     def learned(self, rewards: Any) -> Any:
-        """Return what is learned from of an array of rewards."""
+        """Return the rewards that are learned from: clipped and scaled, of the same shape."""
         clipped = rewards.clip(-1, 1) if self.clip_rewards else rewards
         return clipped if self.reward_scale == 1 else clipped * self.reward_scale
 
     def evaluation_limit(self, max_episode_steps: int) -> int:
-        """Return the env steps after which an evaluation during training cuts an episode: of a game, five minutes.
+        """Return the env steps after which an evaluation during training cuts an episode; for Atari, five minutes.
 
         Args:
-            max_episode_steps: the most that are asked for.
+            max_episode_steps: the upper limit.
         """
         if self.max_frames is None:
             return max_episode_steps
@@ -91,7 +93,7 @@ class EnvConfig:
 
 
 def _is_key(name: str) -> bool:
-    """Whether it can be the key of a number in an info."""
+    """Whether a name can be the key of a number in an info."""
     return all(name.split("/"))
 
 
@@ -101,20 +103,20 @@ ADAPTERS = {
 }
 """Prefix of an env's id -> module with the adapter of that library (see `offbeat.envs.contract.Adapter`)."""
 EVALUATION_STEPS = 27_000
-"""Env steps after which an evaluation cuts an episode, if nothing else is asked for: the limit of Atari's games. A
-policy whose episode never ends would be evaluated for ever."""
+"""Default for the env steps after which an evaluation cuts an episode: the limit of Atari games. Without a limit, an
+episode that never ends would be evaluated forever."""
 EVALUATION_FRAMES = 18_000
-"""Frames of a game that an evaluation during training plays at most: five minutes, as in Mnih et al. 2015. A policy
-that does not know how to go on would else stand still until `max_frames`."""
+"""Limit of the frames of a game in an evaluation during training: five minutes, as in Mnih et al. 2015. Without it, a
+policy that does nothing would play until `max_frames`."""
 USUAL_FRAME_SKIP = 4
-"""Of Atari's games, where nothing else is said."""
+"""Frame skip of Atari games if none is given."""
 ATARI_ONLY = ("frame_skip", "repeat_action_probability", "noop_max", "fire_reset", "episodic_life", "max_frames")
-"""Settings that mean something only to games of the Arcade Learning Environment."""
+"""Settings that only games of the Arcade Learning Environment support."""
 
 UNSET = EnvConfig()
-"""Nothing is given: what the env's id implies holds."""
+"""No setting is given."""
 ANY = EnvConfig(frame_stack=1, clip_rewards=False)
-"""What is implied where nothing more is known."""
+"""The defaults of envs that belong to no family."""
 CLASSIC = EnvConfig(
     frame_skip=4,
     repeat_action_probability=0.0,
@@ -125,7 +127,7 @@ CLASSIC = EnvConfig(
     frame_stack=4,
     clip_rewards=True,
 )
-"""Of Mnih et al. 2015 and the wrappers of OpenAI Baselines: ids such as PongNoFrameskip-v4."""
+"""The protocol of Mnih et al. 2015 and the wrappers of OpenAI Baselines: ids such as PongNoFrameskip-v4."""
 STICKY = EnvConfig(
     frame_skip=4,
     repeat_action_probability=0.25,
@@ -136,21 +138,21 @@ STICKY = EnvConfig(
     frame_stack=4,
     clip_rewards=True,
 )
-"""Of Machado et al. 2018, as Gymnasium registers it: ids such as ALE/Pong-v5."""
+"""The protocol of Machado et al. 2018, as Gymnasium registers it: ids such as ALE/Pong-v5."""
 FAMILIES = {
     "atari": (r"(\w+:)?\w+NoFrameskip-v4", CLASSIC),
     "atari-sticky": (r"(\w+:)?ALE/\w+-v5", STICKY),
 }
-"""Families of envs: name -> the ids that belong to it, and what they imply."""
+"""Families of envs: name -> (regular expression of the ids, their defaults)."""
 
 
 def adapter_prefix(env_id: str) -> str:
-    """Return the prefix of an env's id that names its adapter; '' for an id of Gymnasium."""
+    """Return the prefix of an env's id that selects the adapter; '' for a Gymnasium id."""
     return next((prefix for prefix in ADAPTERS if prefix and env_id.startswith(prefix)), "")
 
 
 def family_of(env_id: str) -> str | None:
-    """Return the name of the family that an env belongs to; None for none."""
+    """Return the name of the family that an env belongs to, or None."""
     return next((name for name, (ids, _) in FAMILIES.items() if re.fullmatch(ids, env_id)), None)
 
 
@@ -161,7 +163,7 @@ def protocol_of(env_id: str) -> EnvConfig:
 
 
 def unsupported(key: str, given: object, env_id: str) -> str:
-    """Say that a setting was given which is not supported by the env."""
+    """Return the message for a setting that the env does not support."""
     value = str(given).lower() if isinstance(given, bool) else given
     return (
         f"{key} is {value}, which is not supported by {env_id}: only Atari games have it, such as "

@@ -1,4 +1,4 @@
-"""The presets that come with offbeat: the files in presets/, and which of them applies."""
+"""The presets that offbeat includes: the files in presets/, and the selection of one for an algorithm and an env."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offbeat.core.errors import ConfigError, unknown
 
 
 def preset_names() -> list[str]:
-    """Return the names of the presets that come with offbeat."""
+    """Return the names of the presets that offbeat includes."""
     return sorted(p.name.removesuffix(".toml") for p in _presets().iterdir() if p.name.endswith(".toml"))
 
 
@@ -22,10 +22,10 @@ def _presets() -> Traversable:
 
 
 def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dict[str, Any]]:
-    """Return the tables of a preset: of the one that is named, or of that for the algorithm and the env, if any.
+    """Return the tables of the named preset, or else of the preset for the algorithm and the env if there is one.
 
     Raises:
-        ConfigError: there is none of that name, or it is for another algorithm.
+        ConfigError: the preset does not exist, or is for another algorithm.
     """
     name = preset or _preset_for(algorithm, env)
     if name is None:
@@ -41,7 +41,7 @@ def preset_tables(algorithm: str, env: str, preset: str | None) -> dict[str, dic
 
 
 def _preset_for(algorithm: str, env: str) -> str | None:
-    """Return the name of the preset for an algorithm and an env, or for the family of the env; None for none."""
+    """Return the name of the preset for an algorithm and an env, or for the env's family; None if there is none."""
     own, family = env.lower().replace("/", "-").replace(":", "-"), family_of(env)
     names = (f"{algorithm}-{which}" for which in (own, family) if which)
     return next((name for name in names if name in preset_names()), None)

@@ -1,6 +1,6 @@
-"""Names that users may type, and the code that they stand for.
+"""The registries of algorithms, runtimes and encoders: from names to code.
 
-A name is one of a registry's, or says where the code is: 'my_module:MyClass'.
+A name is registered, or it is the path of the code: 'my_module:MyClass'.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from offbeat.core.errors import ConfigError, suggestion, unknown, with_traceback
 from offbeat.core.threads import forbid_spinning
 
 TABLES = ("run", "env", "runtime")
-"""The tables of a config.toml beside that of the algorithm, which is called as the algorithm is."""
+"""The tables of a config.toml, except the one of the algorithm, which has the algorithm's name."""
 
 
 # --- algorithms ---------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ TABLES = ("run", "env", "runtime")
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """An algorithm, or where it is: its module is imported only when it is used, as it imports torch."""
+    """An algorithm or its path. The module is imported only when the algorithm is used, because it imports torch."""
 
     algorithm: type[Any] | str
     """The class, or 'module:Class'."""
@@ -43,10 +43,10 @@ class AlgorithmEntry:
         """Return the class.
 
         Raises:
-            ConfigError: it is not there, or is no class.
+            ConfigError: it does not exist, or is not a class.
         """
-        forbid_spinning()  # here, as this is where torch is loaded first
-        with _stops_held():
+        forbid_spinning()  # before torch is loaded for the first time
+        with _defer_signals():
             algorithm = find(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         if not isinstance(algorithm, type):
             raise ConfigError(f"{self.algorithm} is {algorithm!r}, but a class is expected, such as offbeat's DQN")
@@ -56,7 +56,7 @@ class AlgorithmEntry:
         """Return the class of its settings.
 
         Raises:
-            ConfigError: it names none.
+            ConfigError: the algorithm has no valid `config_class`.
         """
         algorithm = self.algorithm_class()
         config = getattr(algorithm, "config_class", None)
@@ -69,21 +69,21 @@ class AlgorithmEntry:
 
 
 @contextmanager
-def _stops_held() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait: an exception raised inside torch, while it starts, would abort the process."""
+def _defer_signals() -> Iterator[None]:
+    """Defer SIGINT and SIGTERM to the end of the block: an exception during torch's import would abort the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
+    handlers = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -96,39 +96,39 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 
 
 def register_algorithm(name: str, algorithm: type[Any] | str, summary: str = "") -> None:
-    """Give an algorithm of your own a name, by which it is trained and as which its table of settings stands.
+    """Register an algorithm under a name. The name is also that of its table of settings.
 
     Args:
-        name: of small letters, digits and _.
+        name: lower-case letters, digits and _.
         algorithm: a class with the methods of `ReplayAlgorithm` or `OnPolicyAlgorithm` (algorithms/base.py), `for_run`,
-            and the class of its settings as `config_class`; or where it is, 'my_module:MyAlgorithm', so that it is
-            imported only when it is used.
-        summary: a line for `offbeat list algorithms`.
+            and the class of its settings as `config_class`; or its path, 'my_module:MyAlgorithm', which is imported
+            only when the algorithm is used.
+        summary: one line for `offbeat list algorithms`.
 
     Raises:
-        ConfigError: there is one of that name, or what was given is no algorithm.
+        ConfigError: the name is taken or invalid, or `algorithm` is not an algorithm.
     """
     taken = ALGORITHMS[name].algorithm if name in ALGORITHMS else None
     _require_free("algorithm", name, algorithm, "a table of the config" if name in TABLES else taken)
     entry = AlgorithmEntry(algorithm, summary)
     if isinstance(algorithm, str):
-        _require_place("algorithm", algorithm)
+        _require_path("algorithm", algorithm)
     else:
         entry.config_class()
     ALGORITHMS[name] = entry
 
 
 def algorithm_entry(name: str) -> AlgorithmEntry:
-    """Return the entry of an algorithm, by its name or by where it is.
+    """Return the entry of an algorithm by its name or its path.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the name is not registered.
     """
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     if ":" in name:
         return AlgorithmEntry(name)
-    own = "for one of your own pass --import my_module, which registers it, or my_module:MyAlgorithm"
+    own = "for your own algorithm pass my_module:MyAlgorithm, or --import my_module if that module registers it"
     raise unknown("algorithm", name, ALGORITHMS, f"`offbeat list algorithms` shows them; {own}.")
 
 
@@ -136,14 +136,14 @@ def algorithm_entry(name: str) -> AlgorithmEntry:
 
 
 def register_runtime(name: str, entry: RuntimeEntry) -> None:
-    """Give a runtime of your own a name, by which `--runtime` chooses it.
+    """Register a runtime under a name for `--runtime`.
 
     Args:
-        name: of small letters, digits and _.
-        entry: where it is built, which keys of [runtime] it supports, and what it does at the same time.
+        name: lower-case letters, digits and _.
+        entry: the module that builds it, the keys of [runtime] that it supports, and its properties.
 
     Raises:
-        ConfigError: there is one of that name, or the entry names keys that are none of [runtime].
+        ConfigError: the name is taken or invalid, or the entry names keys that [runtime] does not have.
     """
     if not isinstance(entry, RuntimeEntry):
         raise ConfigError(f"the runtime {name} is {entry!r}, but a RuntimeEntry is expected: see config/runtimes.py")
@@ -162,57 +162,57 @@ def register_runtime(name: str, entry: RuntimeEntry) -> None:
 # --- encoders -----------------------------------------------------------------------------------------------
 
 EncoderFactory = Callable[[Any], Any]
-"""From what is observed to a torch module whose forward(observations) returns features."""
+"""Called with the leaves of the observation; returns a torch module whose forward(observations) returns features."""
 
 ENCODERS: dict[str, EncoderFactory | str] = {}
 GIVEN_ENCODERS: dict[str, EncoderFactory] = {}
-"""Those that the caller gave for a policy that is loaded, by the name that the policy has for its own."""
+"""Encoders that the caller passed to `offbeat.load`, by the encoder's name in the policy."""
 OUR_ENCODERS = ("auto", "flat", "nature_cnn", "impala_resnet")
-"""Names that stand for what is in models/encoders.py."""
+"""Names of the encoders in models/encoders.py."""
 
 
 def register_encoder(name: str, encoder: EncoderFactory | str) -> None:
-    """Give an encoder of your own a name.
+    """Register an encoder under a name.
 
     Args:
-        name: of small letters, digits and _.
-        encoder: a function, or a class, that is called with what is observed and returns a new torch module; or where
-            it is, 'my_module:MyEncoder'.
+        name: lower-case letters, digits and _.
+        encoder: a function or class that is called with the leaves of the observation and returns a new torch module;
+            or its path, 'my_module:MyEncoder'.
 
     Raises:
-        ConfigError: there is one of that name, or what was given makes no modules.
+        ConfigError: the name is taken or invalid, or `encoder` cannot create modules.
     """
     if name in OUR_ENCODERS:
         raise ConfigError(
-            f"{name!r} is the name of an encoder of offbeat's, and cannot be that of another: give another"
+            f"{name!r} is the name of an encoder that offbeat includes: register yours under another name"
         )
     _require_free("encoder", name, encoder, ENCODERS.get(name))
     if isinstance(encoder, str):
-        _require_place("encoder", encoder)
+        _require_path("encoder", encoder)
     else:
         _require_factory(name, encoder)
     ENCODERS[name] = encoder
 
 
 def _require_factory(name: str, encoder: object) -> None:
-    """Refuse what makes no encoders."""
+    """Refuse an object that cannot create encoders."""
     if not callable(encoder) or (hasattr(encoder, "forward") and not isinstance(encoder, type)):
         raise ConfigError(
-            f"the encoder {name} is {type(encoder).__name__} {encoder!r}, but what makes encoders is expected, as each "
-            "network has its own: give the class, or a function that returns a new module"
+            f"the encoder {name} is {type(encoder).__name__} {encoder!r}, but a class or a function is expected, as "
+            "each network needs its own module: pass the class, or a function that returns a new module"
         )
 
 
 def encoder_factory(name: str) -> EncoderFactory:
-    """Return what makes an encoder, by its name or by where it is.
+    """Return the function or class that creates an encoder, by its name or its path.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the name is not registered.
     """
     if name in GIVEN_ENCODERS:
         return GIVEN_ENCODERS[name]
     if name not in ENCODERS and ":" not in name:
-        own = "for one of your own pass --import my_module, which registers it, or my_module:MyEncoder"
+        own = "for your own encoder pass my_module:MyEncoder, or --import my_module if that module registers it"
         raise unknown("encoder", name, (*OUR_ENCODERS, *ENCODERS), f"{own[0].upper()}{own[1:]}.")
     encoder = ENCODERS.get(name, name)
     factory: EncoderFactory = find(encoder) if isinstance(encoder, str) else encoder
@@ -220,10 +220,10 @@ def encoder_factory(name: str) -> EncoderFactory:
 
 
 def name_encoder(name: str, encoder: EncoderFactory) -> str:
-    """Let a name stand for an encoder that the caller gave for a policy; return the name, or the next free one.
+    """Store an encoder that the caller passed for a policy under the name, or the next free one; return that name.
 
     Raises:
-        ConfigError: what was given makes no modules.
+        ConfigError: `encoder` cannot create modules.
     """
     _require_factory(name, encoder)
     free = next(each for each in _numbered(name) if GIVEN_ENCODERS.get(each, encoder) is encoder)
@@ -236,19 +236,19 @@ def _numbered(name: str) -> Iterator[str]:
     yield from (f"{name}#{number}" for number in count(2))
 
 
-# --- what this process was given ----------------------------------------------------------------------------
+# --- accepted code ------------------------------------------------------------------------------------------
 
 _ACCEPTED: set[str] = set()
-"""Modules, and places 'module:Name', that the caller has named or accepted. What a file names is held against it."""
+"""Modules, and paths 'module:Name', that the caller has named or accepted. Files may name only these (`trust.py`)."""
 
 
 def accept(*names: str) -> None:
-    """Note that the caller has named these modules and places, or has accepted them."""
+    """Add modules and paths to those that the caller has named or accepted."""
     _ACCEPTED.update(names)
 
 
 def is_accepted(name: str) -> bool:
-    """Whether the caller has named this module or place, or has accepted it."""
+    """Whether the caller has named or accepted this module or path."""
     return name in _ACCEPTED
 
 
@@ -256,71 +256,75 @@ def is_accepted(name: str) -> bool:
 
 
 def _require_free(kind: str, name: str, code: object, taken: object) -> None:
-    """Refuse a name that is none, or that stands for other code; the same may come again, as in a notebook."""
+    """Refuse an invalid name, and one that is registered for other code. The same code may be registered again."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ConfigError(f"{name!r} names no {kind}: give a name of small letters, digits and _, such as 'my_{kind}'")
-    if taken is not None and _place(taken) != _place(code):
-        of = _place(taken)
-        raise ConfigError(f"{name!r} is the name of {of}, and cannot be that of {_place(code)}: give another")
+        raise ConfigError(
+            f"{name!r} cannot be the name of the {kind}: pass a name of lower-case letters, digits and _, such as "
+            f"'my_{kind}'"
+        )
+    if taken is not None and _path_of(taken) != _path_of(code):
+        raise ConfigError(
+            f"{name!r} is already the name of {_path_of(taken)}: register {_path_of(code)} under another name"
+        )
 
 
-def _place(code: object) -> str:
-    """Say where code is."""
+def _path_of(code: object) -> str:
+    """Return the path of code, 'module:Name'."""
     if isinstance(code, str):
         return code
     return f"{getattr(code, '__module__', None)}:{getattr(code, '__qualname__', None)}"
 
 
-def _require_place(kind: str, place: str) -> None:
-    module, _, name = place.partition(":")
+def _require_path(kind: str, path: str) -> None:
+    module, _, name = path.partition(":")
     if not (module and name):
-        raise ConfigError(f"{place!r} does not say where the {kind} is: write 'my_module:MyClass', or give it itself")
+        raise ConfigError(f"{path!r} is not the path of the {kind}: pass 'my_module:MyClass', or the class itself")
 
 
-def find(place: str) -> Any:
-    """Return what 'module:Name' says.
+def find(path: str) -> Any:
+    """Return the object at a path, 'module:Name'.
 
     Raises:
-        ConfigError: the module cannot be imported, or has nothing of that name.
+        ConfigError: the module cannot be imported, or has no object of that name.
     """
-    module, _, name = place.partition(":")
-    accept(place)
+    module, _, name = path.partition(":")
+    accept(path)
     if module.partition(".")[0] != "offbeat":
         import_modules((module,))
     home = import_module(module)
     try:
         return reduce(getattr, name.split("."), home)
     except AttributeError:
-        where = "the program that was started" if module == "__main__" else module
+        where = "the main program" if module == "__main__" else module
         near = suggestion(name, vars(home))
-        raise ConfigError(f"{place} is not there: {where} has no {name}.{near}") from None
+        raise ConfigError(f"{path} does not exist: {where} has no {name}.{near}") from None
 
 
-def place_of(code: object, remedy: str) -> str:
-    """Return where a class or a function is, as 'module:Name', for others to find it there.
+def path_of(code: object, remedy: str) -> str:
+    """Return the path of a class or a function, 'module:Name', by which other processes can import it.
 
     Args:
         code: the class or function.
-        remedy: what to write where that is not possible.
+        remedy: the code to write instead if `code` has no such path.
 
     Raises:
-        ConfigError: it is nothing that is found under a name.
+        ConfigError: `code` cannot be imported by its name.
     """
-    place = _place(code)
+    path = _path_of(code)
     try:
-        found = find(place)
+        found = find(path)
     except ConfigError:
         found = None
     if found is not code:
         raise ConfigError(
-            f"{code!r} is no class or function at the top of a module, where it would be found again: put it there, or "
-            f"write {remedy}"
+            f"{code!r} cannot be imported by its name, as it is not a class or function at the top level of a module: "
+            f"define it there, or write {remedy}"
         )
-    return place
+    return path
 
 
 def import_modules(names: tuple[str, ...]) -> None:
-    """Import modules that the caller has named, which may register what they bring; the current folder is searched too.
+    """Import modules that the caller has named, for example to register algorithms. The current folder is searched too.
 
     Raises:
         ConfigError: one cannot be imported.
@@ -333,12 +337,12 @@ def import_modules(names: tuple[str, ...]) -> None:
 
 
 def import_found(name: str) -> None:
-    """Import a module from where Python searches by itself.
+    """Import a module from `sys.path`.
 
     Raises:
         ConfigError: it cannot be imported.
     """
-    forbid_spinning()  # it may load torch
+    forbid_spinning()  # the module may load torch
     try:
         import_module(name)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Puts a config together: from a config.toml, or from defaults, the preset, flags and `--set`."""
+"""Builds a config: from a config.toml, or from the defaults, the preset, flags and `--set`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from offbeat.core.fields import build, hints_of, read
 from offbeat.core.threads import usable_cores
 
 OPTIONS = "docs/reference/options.md"
-"""Where all keys are listed."""
+"""The page that lists all keys."""
 
 
 def load(path: Path) -> Config:
-    """Read a config.toml, and import what it names.
+    """Read a config.toml, and import the modules that it names.
 
     Raises:
-        ConfigError: it is missing, no TOML, has a key or value that is not accepted, or names code that is neither
+        ConfigError: the file is missing, is not TOML, has an invalid key or value, or names code that is neither
             installed nor named by the caller (see ``trust.py``).
     """
     tables = read_tables(path)
@@ -38,7 +38,7 @@ def load(path: Path) -> Config:
 
 
 def load_run(path: Path) -> RunConfig:
-    """Read only the table [run] of a config.toml: no algorithm is needed for it, and so no torch.
+    """Read only the table [run] of a config.toml. No algorithm is imported, and so no torch.
 
     Raises:
         ConfigError: as `load`.
@@ -47,20 +47,20 @@ def load_run(path: Path) -> RunConfig:
 
 
 def read_tables(path: Path) -> dict[str, Any]:
-    """Return the tables of a config.toml, as they stand there.
+    """Return the tables of a config.toml, unchecked.
 
     Raises:
-        ConfigError: it is missing, or no TOML.
+        ConfigError: the file is missing, or is not TOML.
     """
     if path.exists() and not path.is_file():
-        raise ConfigError(f"{path} is no file: give a run directory, as `offbeat train` makes one")
+        raise ConfigError(f"{path} is not a file: pass a run directory that `offbeat train` has created")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise ConfigError(f"{path} {what}: give a run directory, as `offbeat train` makes one") from None
-    except (ValueError, RecursionError) as error:  # of numbers with thousands of digits, ValueError itself
-        raise ConfigError(f"{path} is not TOML ({error}): restore it from the run that wrote it") from None
+        raise ConfigError(f"{path} {what}: pass a run directory that `offbeat train` has created") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also for numbers with thousands of digits
+        raise ConfigError(f"{path} is not TOML ({error}): restore the file as the run wrote it") from None
 
 
 def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
@@ -91,50 +91,74 @@ def resolve(
     flags: Mapping[str, object] | None = None,
     assignments: Mapping[str, object] | None = None,
 ) -> Config:
-    """Put a config together: defaults, then the preset, then flags and `--set` assignments.
+    """Build a config: the defaults, then the preset, then flags and `--set` assignments.
 
-    Without `preset`, the one for this algorithm and env applies, if there is one.
+    Without `preset`, the one for this algorithm and env applies if there is one.
 
     Raises:
-        ConfigError: a name or value is not accepted, or one key is given twice.
+        ConfigError: a name or value is invalid, or a key is given twice.
     """
     if not isinstance(env, str):
-        raise ConfigError(f"env is {env!r}, but the id of an env is expected, such as 'CartPole-v1': register yours")
-    _check_run_flags(flags or {})
-    typed = {**(assignments or {}), **(flags or {})}
-    import_modules(read("imports", typed.get("imports", ()), hints_of(RunConfig)["imports"]))
-    algorithm_entry(algorithm)
-    runtime_entry(read("runtime", typed.get("runtime", RuntimeConfig.runtime), hints_of(RuntimeConfig)["runtime"]))
+        raise ConfigError(f"env is {env!r}, but an env id such as 'CartPole-v1' is expected: register your env")
+    flags, assignments = flags or {}, assignments or {}
+    _check_run_flags(flags)
+    _check_names(algorithm, {**assignments, **flags})
     tables = preset_tables(algorithm, env, preset)
     settings_class = _settings_class(algorithm)
-    homes = {
-        **dict.fromkeys(hints_of(settings_class), algorithm),
+    given = _set_given(tables, _table_of_keys(algorithm, settings_class), flags, assignments)
+    tables["run"].update(algorithm=algorithm, env=env)
+    runtime, settings = tables.setdefault("runtime", {}), tables.setdefault(algorithm, {})
+    _refuse_unsupported(settings_class, algorithm, given)
+    _suit_runtime(runtime, settings_class, given)
+    runtime_config = build(RuntimeConfig, runtime, f"{OPTIONS}, table [runtime]")
+    tables[algorithm] = settings_class.suited(settings, given, runtime_config)
+    return _from_tables(tables, OPTIONS)
+
+
+def _check_names(algorithm: str, given: Mapping[str, object]) -> None:
+    """Import the given modules, and refuse an unknown algorithm or runtime before torch is loaded."""
+    import_modules(read("imports", given.get("imports", ()), hints_of(RunConfig)["imports"]))
+    algorithm_entry(algorithm)
+    runtime_entry(read("runtime", given.get("runtime", RuntimeConfig.runtime), hints_of(RuntimeConfig)["runtime"]))
+
+
+def _table_of_keys(algorithm: str, settings: type[AlgorithmSettings]) -> dict[str, str]:
+    """Return key -> name of its table, for all keys that can be given."""
+    table_of = {
+        **dict.fromkeys(hints_of(settings), algorithm),
         **dict.fromkeys(hints_of(RuntimeConfig), "runtime"),
         **dict.fromkeys(hints_of(EnvConfig), "env"),
         **dict.fromkeys(hints_of(RunConfig), "run"),
     }
     for name in ("algorithm", "env", "preset"):
-        del homes[name]
+        del table_of[name]
+    return table_of
+
+
+def _set_given(
+    tables: dict[str, dict[str, Any]], table_of: Mapping[str, str], *sources: Mapping[str, object]
+) -> set[str]:
+    """Write the given values into the tables and return their keys.
+
+    Raises:
+        ConfigError: a key is unknown, or is given twice.
+    """
     given: set[str] = set()
-    for source in (flags or {}, assignments or {}):
+    for source in sources:
         for key, value in source.items():
-            if key not in homes:
-                raise unknown("key", key, homes, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
+            if key not in table_of:
+                raise unknown("key", key, table_of, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
             if key in given:
-                raise ConfigError(f"{key} is given twice, by a flag and by --set: keep one of them")
+                raise ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")
             given.add(key)
-            tables.setdefault(homes[key], {})[key] = value
-    tables["run"].update(algorithm=algorithm, env=env)
-    runtime, settings = tables.setdefault("runtime", {}), tables.setdefault(algorithm, {})
-    _refuse_unsupported(settings_class, algorithm, given)
-    _suit_runtime(runtime, settings_class, given)
-    laid_out = build(RuntimeConfig, runtime, f"{OPTIONS}, table [runtime]")
-    tables[algorithm] = settings_class.suited(settings, given, laid_out)
-    return _from_tables(tables, OPTIONS)
+            tables.setdefault(table_of[key], {})[key] = value
+    return given
 
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:
-    """Check the flags that need no algorithm first: a mistyped number should not wait for torch to load."""
+    """Check the flags of [run] and [runtime] first: they need no algorithm, so a wrong value is refused before torch
+    is loaded.
+    """
     hints = {**hints_of(RunConfig), **hints_of(RuntimeConfig)}
     for key, value in flags.items():
         if key in hints:
@@ -142,7 +166,7 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
 
 
 def setting_names() -> set[str]:
-    """Return every key that `--set` knows, of all algorithms."""
+    """Return all keys that `--set` accepts, over all algorithms."""
     tables = [RunConfig, EnvConfig, RuntimeConfig, *map(_settings_class, ALGORITHMS)]
     return {name for table in tables for name in hints_of(table)}
 
@@ -151,32 +175,32 @@ def _settings_class(algorithm: str) -> type[AlgorithmSettings]:
     """Return the class of an algorithm's settings.
 
     Raises:
-        ConfigError: there is no such algorithm, or a key of its settings has another meaning already.
+        ConfigError: the algorithm is not registered, or one of its keys is already a key of another table.
     """
     settings = algorithm_entry(algorithm).config_class()
     taken = hints_of(RunConfig).keys() | hints_of(EnvConfig).keys() | hints_of(RuntimeConfig).keys()
     for key in hints_of(settings):
         if key in taken:
             raise ConfigError(
-                f"{algorithm} has a setting {key}, which every run has: give the one of yours another name"
+                f"{algorithm} has a setting {key}, which is already a setting of every run: rename the algorithm's"
             )
     return settings
 
 
 def _refuse_unsupported(settings: type[AlgorithmSettings], algorithm: str, given: set[str]) -> None:
-    """Refuse keys that the algorithm does not support, though they say what is the default anyway."""
+    """Refuse given keys that the algorithm does not support, even if their values are the defaults."""
     for key, instead in settings.unsupported_keys.items():
         if key in given:
             raise ConfigError(f"{key} is given, which is not supported by {algorithm}: {instead}")
 
 
 def _suit_runtime(table: dict[str, Any], settings: type[AlgorithmSettings], given: set[str]) -> None:
-    """Leave out of a preset what the chosen runtime does not support, and fill in the defaults that depend on it.
+    """Remove the preset's keys that the runtime does not support, and set the defaults that depend on the runtime.
 
-    The number of workers stands in the config: elsewhere there may be more cores.
+    The number of workers is written to the config, because another machine may have more cores.
 
     Raises:
-        ConfigError: the runtime refuses a key that is given, or a split is to be measured and is given.
+        ConfigError: the runtime refuses a given key, or `actors` is given together with split = "measured".
     """
     entry = runtime_entry(table.get("runtime", RuntimeConfig.runtime))
     for key in OPTIONAL_KEYS:
@@ -196,10 +220,10 @@ def _suit_runtime(table: dict[str, Any], settings: type[AlgorithmSettings], give
 
 
 def _suit_split(table: dict[str, Any], given: set[str]) -> None:
-    """Let the split be measured where the user has not laid it out."""
+    """Set split = "measured" if the user has given no part of the layout."""
     if given >= {"actors", "split"} and table["split"] == "measured":
         raise ConfigError(
-            "split is measured, which chooses the number of actors, but actors is given too: leave out one or the other"
+            "split is measured, which chooses the number of actors, but actors is given too: leave one of them out"
         )
     if not given & {"actors", "envs_per_actor", "unrolls_per_batch"} and table.get("lag", "bounded") != "exact":
         table.setdefault("split", "measured")
@@ -209,14 +233,14 @@ def parse_assignments(items: list[str]) -> dict[str, str]:
     """Turn ['key=value', ...] into a dict.
 
     Raises:
-        ConfigError: an item has no '=', or a key stands twice.
+        ConfigError: an item has no '=', or a key is given twice.
     """
     assignments: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key:
-            raise ConfigError(f"--set {item!r} is no key=value: pass, for example, --set learning_rate=0.001")
+            raise ConfigError(f"--set {item!r} is not key=value: pass, for example, --set learning_rate=0.001")
         if key in assignments:
-            raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): keep one of them")
+            raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): pass only one of them")
         assignments[key] = value
     return assignments

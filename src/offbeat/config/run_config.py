@@ -1,4 +1,4 @@
-"""The table [run]: what is trained, for how long, and what is kept of it."""
+"""The table [run]: the algorithm and the env, the length of the run, evaluation, checkpoints and logging."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from offbeat.config.env import EVALUATION_STEPS
 from offbeat.core.fields import Count, Flag, Name, Natural, NonNegative, Positive, Share
 
 LINES_PER_RUN = 200
-"""Metrics lines over `steps`, at least, unless `log_every` says otherwise."""
+"""Metrics lines over `steps`, at least, if `log_every` is not given."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What is trained, for how long, and what is kept of it."""
+    """The algorithm and the env, the length of the run, evaluation, checkpoints and logging."""
 
     algorithm: Name
-    """Name of the algorithm, as `offbeat list algorithms` shows it, or where it is: my_module:MyAlgorithm."""
+    """Name of the algorithm, as `offbeat list algorithms` shows it, or its path: my_module:MyAlgorithm."""
     env: Name
-    """Gymnasium id, an id with an adapter's prefix (envpool:), or where the env is: my_module:MyEnv."""
+    """Gymnasium id, an id with an adapter's prefix (envpool:), or the path of the env: my_module:MyEnv."""
     steps: Annotated[Count, Flag()] = 1_000_000
     """Env steps to learn from; schedules run over them."""
     stop_at: Annotated[Count | None, Flag()] = None
@@ -27,42 +27,43 @@ class RunConfig:
     time: Annotated[Positive | None, Flag("SECONDS")] = None
     """Seconds after which to stop, with a checkpoint."""
     seed: Annotated[Natural, Flag()] = 0
-    """Keys every random stream."""
+    """Seed of every random stream."""
     eval_every: Annotated[Natural | None, Flag("STEPS")] = None
     """Env steps between evaluations; none: a tenth of `steps`; 0: never."""
     eval_episodes: Count = 20
     """Episodes of an evaluation during training; the mean return defines the best checkpoint."""
     eval_time_share: Share = 0.1
-    """Fraction of the time that evaluations during training may take: some are left out where they would take more, but
-    not that of the end, and none with lag exact. 1: none is left out."""
+    """Largest fraction of the time that evaluations during training may take. Evaluations that would exceed it are
+    skipped, except the last one. With 1, and with lag exact, none is skipped."""
     evaluator: Literal["process", "inline"] = "process"
-    """Who evaluates during training. process: a supervised process, beside the learner where cores allow; inline: the
-    process of the learner, to debug."""
+    """Where evaluations during training run. process: in a supervised process, at the same time as the learner if there
+    are cores for it; inline: in the process of the learner, for debugging."""
     eval_max_episode_steps: Count = EVALUATION_STEPS
-    """Env steps after which an evaluation during training cuts an episode; it counts with what it has earned."""
+    """Env steps after which an evaluation during training cuts an episode. Its return up to there counts."""
     eval_max_steps: Count = 1_000_000
-    """Env steps after which an evaluation during training ends, all its envs together."""
+    """Env steps, over all envs, after which an evaluation during training ends."""
     checkpoint_every: Natural | None = None
-    """Env steps between checkpoints; none: a tenth of `steps`; 0: only the first, the last, and those by the clock."""
+    """Env steps between checkpoints; none: a tenth of `steps`; 0: only the first, the last, and those of
+    `checkpoint_every_s`."""
     checkpoint_every_s: NonNegative = 600.0
-    """Seconds between checkpoints, at most, as far as the run pauses that often; 0: none by the clock."""
+    """Longest time between checkpoints in seconds, if the run can pause that often; 0: no limit."""
     checkpoints_kept: Count = 3
-    """Newest checkpoints to resume from that are kept, the latest included; the best is kept besides."""
+    """Number of newest resumable checkpoints that are stored, the latest included. The best one is stored too."""
     log_every: Count | None = None
     """Env steps between metrics lines; none: a 200th of `steps`."""
     log_every_s: Positive | None = None
-    """Seconds after which a metrics line is written in any case, once a learning step ends; none: 10, and never with
-    `lag = "exact"`, so that the lines of equal runs are at the same env steps."""
+    """Seconds after which a metrics line is written at the end of the learning step, whatever `log_every` is. None: 10,
+    and with `lag = "exact"` never, so that equal runs have their lines at the same env steps."""
     episodes_window: Count = 100
-    """Training episodes, the last ones, that returns and lengths of metrics lines are of."""
+    """Number of last training episodes over which the returns and lengths in metrics lines are computed."""
     imports: tuple[str, ...] = ()
-    """Python modules to import first: they may register envs, algorithms and encoders."""
+    """Python modules to import first. They can register envs, algorithms and encoders."""
     tracker: Literal["wandb", "trackio"] | None = None
-    """Also send each metrics line, and the config, to Weights & Biases or Trackio; none: to neither."""
+    """Also send each metrics line, and the config, to Weights & Biases or Trackio. None: to neither."""
     preset: str | None = None
-    """Name of the preset that the values began from."""
+    """Name of the preset that the values are based on."""
     init_from: Annotated[str | None, Flag("RUN")] = None
-    """Run directory whose weights the run begins with."""
+    """Run directory whose weights are the initial weights of the run."""
 
     @property
     def evaluation_interval(self) -> int:

@@ -1,4 +1,4 @@
-"""The table [runtime]: how acting and learning are laid out; and which of its keys can be used together."""
+"""The table [runtime]: the runtime and its layout; and the checks which of its keys can be used together."""
 
 from __future__ import annotations
 
@@ -14,72 +14,76 @@ from offbeat.core.threads import usable_core_numbers
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """How acting and learning are laid out. With `lag = "exact"` the result's bits follow from the config alone."""
+    """The runtime and its layout. With `lag = "exact"` the config alone determines the result, bit for bit."""
 
     runtime: Annotated[Name, Flag("|".join(RUNTIMES))] = "serial"
-    """serial: one thread acts and learns in the pace's order; threads, processes: actors act while the learner learns;
-    hogwild: workers act and learn, lock-free on shared parameters. Or one that a module of yours registers."""
+    """serial: one thread acts and learns in the order of the pace; threads, processes: actors act while the learner
+    learns; hogwild: workers act and learn, lock-free on shared parameters. Or a runtime that your module registers."""
     actors: Annotated[Count, Flag()] = 1
-    """Workers that step envs; each has its own envs and random streams."""
+    """Actors, which step envs; each has its own envs and random streams."""
     workers: Annotated[Count | None, Flag("W")] = None
-    """Processes that act and learn, each on envs_per_actor envs; by default one a core. Only for hogwild."""
+    """Processes that act and learn, each with envs_per_actor envs; none: one per core. Only for hogwild."""
     hogwild: Literal["shared", "synced"] | None = None
-    """shared: workers act and differentiate on the shared parameters themselves; synced: on a copy, which is renewed at
-    each learning step's, or update's, start; none: shared. Only for hogwild."""
+    """shared: workers compute actions and gradients with the shared parameters; synced: with a copy, which is updated
+    at the start of each learning step or update; none: shared. Only for hogwild."""
     hogwild_moments: Literal["shared", "per_worker"] | None = None
-    """Whose Adam's moments are; none: shared. Only for hogwild."""
+    """Whether the workers share Adam's moments or each has its own; none: shared. Only for hogwild."""
     envs_per_actor: Annotated[Count, Flag()] = 8
     """Envs of an actor: its columns, N."""
     env_groups: Count = 1
-    """Groups that an actor's columns are stepped in by turns; envs that step in the background overlap so."""
+    """Groups of an actor's columns, which are stepped in turn, so that envs that step in the background overlap."""
     unroll_length: Count = 32
     """Env steps of one column in an unroll, T."""
     unrolls_per_batch: Count | None = None
     """Unrolls in a batch, S; none: one per actor."""
     max_lag: Annotated[Natural, Flag("D")] = 0
-    """Learning steps that the weights which act may be behind those which learn, D; outside of serial 1 by default."""
+    """Largest number of learning steps that the acting weights may be behind the learner's weights, D. Default: 0 in
+    serial, else 1."""
     lag: Annotated[Literal["bounded", "exact"], Flag("bounded|exact")] = "bounded"
-    """bounded: act with the newest weights; exact: with those of exactly max_lag steps ago. Serial is both."""
+    """bounded: act with the newest weights; exact: with the weights of exactly max_lag learning steps ago. Serial is
+    always exact."""
     split: Literal["given", "measured"] = "given"
-    """measured: actors, envs_per_actor and learner_threads are chosen at start for the same columns of a batch."""
+    """measured: actors, envs_per_actor and learner_threads are chosen at the start of the run by a measurement; the
+    number of columns of a batch does not change."""
     decorrelate: bool = False
-    """Begin each env at another moment of its first episode, after up to unroll_length random env steps."""
+    """Start each env at another step of its first episode, after up to unroll_length random env steps."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Flag("auto|cpu|cuda")] = "auto"
-    """Where the learner's tensors live; auto: cpu, as small networks are quicker there."""
+    """Device of the learner's tensors; auto: cpu, because small networks are faster there."""
     learner_threads: Count | None = None
-    """Threads of the learner; none: 1, or what auto layout chooses; on a replay 2, whose bits are those of 1. In
-    hogwild of each worker; none: 1."""
+    """Threads of the learner; none: 1, or the number that auto layout chooses; with a replay 2, with the same bits
+    as 1. In hogwild: threads of each worker; none: 1."""
     learner_cores: tuple[Natural, ...] | None = None
     """Cores that the learner may run on; none: any. Not for serial."""
     learner_nice: Nice | None = None
-    """Niceness of the learner, from 0 to 19 (the lowest priority); none: as it is. One that is nicer already stays so.
-    Not for serial."""
+    """Niceness of the learner, from 0 to 19 (the lowest priority); none: unchanged. A higher niceness of the process is
+    not lowered. Not for serial."""
     actor_threads: Count | None = None
-    """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Processes, bounded lag."""
+    """Threads that BLAS and OpenMP may use in an actor process, its envs included; none: 1. Only for processes with
+    bounded lag."""
     actor_cores: tuple[Natural, ...] | None = None
-    """Cores that actors are pinned to, one each by turns; none: any. Not for serial."""
+    """Cores that actors are pinned to, one core per actor, in turn; none: any. Not for serial."""
     actor_nice: Nice | None = None
-    """Niceness of the actors, likewise; none: as it is; of actor processes learner_nice, or 10 more than the learner
-    where they can fill all cores. Not for serial."""
+    """Niceness of the actors, as learner_nice. None: unchanged for threads; for processes learner_nice, or 10 more than
+    the learner if the actors can use all cores. Not for serial."""
     step_timeout_s: Positive | None = None
-    """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial only of evaluations."""
+    """Seconds after which a call of a worker's envs counts as hung; none: 60. In serial only for evaluations."""
     reset_timeout_s: Positive | None = None
-    """The same for a call in which an episode begins; none: 300. In serial only of evaluations."""
+    """The same for a call in which an episode starts; none: 300. In serial only for evaluations."""
     stall_timeout_s: Positive | None = None
-    """Seconds after which a worker counts as hung that makes no progress outside of its envs; none: 120. In serial only
-    of evaluations."""
+    """Seconds without progress outside of its envs after which a worker counts as hung; none: 120. In serial only for
+    evaluations."""
     start_together: Count | None = None
-    """Processes that are started at the same time, for slow envs; none: all. For processes and hogwild."""
+    """Processes that are started at the same time, for envs that start slowly; none: all. For processes and hogwild."""
     restart_budget: Natural | None = None
-    """Restarts of one process within 10 minutes before the run is given up, or, of an evaluator, the evaluation; none:
-    5. In serial and threads only of evaluations."""
+    """Restarts of one process within 10 minutes, after which the run fails; for an evaluator, the evaluation fails.
+    None: 5. In serial and threads only for evaluations."""
 
     def __post_init__(self) -> None:
         runtime_entry(self.runtime)
 
     @property
     def entry(self) -> RuntimeEntry:
-        """The record of the runtime: what differs between it and the others."""
+        """The record of the runtime in the registry: its properties and the keys that it supports."""
         return runtime_entry(self.runtime)
 
     @property
@@ -94,7 +98,7 @@ class RuntimeConfig:
 
 
 def require_supported(runtime: RuntimeConfig) -> None:
-    """Refuse settings that the runtime does not support or that contradict each other, and cores that are not there.
+    """Refuse settings that the runtime does not support or that contradict each other, and cores that do not exist.
 
     Raises:
         ConfigError: with the remedy.
@@ -107,18 +111,19 @@ def require_supported(runtime: RuntimeConfig) -> None:
                 f"{key} is {getattr(runtime, key)}, which is not supported by the {entry.name} runtime: leave it out, "
                 f"or pass --runtime {others}"
             )
-    unused = RuntimeConfig()
+    defaults = RuntimeConfig()
     for key in entry.refuses:
-        if getattr(runtime, key) != getattr(unused, key):
+        if getattr(runtime, key) != getattr(defaults, key):
             raise refused_key(key, getattr(runtime, key), entry)
     if runtime.split == "measured" and (not entry.overlaps or runtime.lag == "exact"):
         raise ConfigError(
-            f"split is measured, but with runtime {entry.name} and lag {runtime.lag} nothing is measured, so that "
-            "the result follows from the config: leave it out"
+            f"split is measured, which is not supported with runtime {entry.name} and lag {runtime.lag}, because there "
+            "the config alone determines the result: leave it out"
         )
     if runtime.actor_threads is not None and runtime.lag == "exact":
         raise ConfigError(
-            "actor_threads is given, but with lag exact actors use learner_threads, as in serial: leave it out"
+            "actor_threads is given, which is not supported with lag exact, because actors then have learner_threads "
+            "threads: leave it out"
         )
     _require_cores(runtime)
 
@@ -131,7 +136,7 @@ def refused_key(key: str, value: object, entry: RuntimeEntry) -> ConfigError:
 
 
 def _require_cores(runtime: RuntimeConfig) -> None:
-    """Refuse cores that this process may not run on."""
+    """Refuse cores that this process cannot run on."""
     for key in ("learner_cores", "actor_cores"):
         if getattr(runtime, key) is not None and not hasattr(os, "sched_setaffinity"):
             raise ConfigError(f"{key} is given, but this system cannot pin processes to cores: leave it out")
@@ -139,5 +144,5 @@ def _require_cores(runtime: RuntimeConfig) -> None:
         if missing:
             raise ConfigError(
                 f"{key} names {', '.join(map(str, sorted(missing)))}, but this process may run on the cores "
-                f"{', '.join(map(str, sorted(usable_core_numbers())))}: pass some of these"
+                f"{', '.join(map(str, sorted(usable_core_numbers())))}: pass only these"
             )

@@ -1,6 +1,6 @@
-"""The runtimes: a record of each says what differs between it and the others.
+"""The registry of runtimes. The record of each has the properties in which runtimes differ.
 
-Outside of offbeat/runtime no code compares a runtime's name. What differs is a field or a method of the record.
+Outside of offbeat/runtime no code compares a runtime's name: it uses a field or a method of the record.
 """
 
 from __future__ import annotations
@@ -19,62 +19,62 @@ OPTIONAL_KEYS = (
 
 @dataclass(frozen=True)
 class RuntimeEntry:
-    """A runtime: where it is built, which keys it supports, and what it does at the same time."""
+    """A runtime: its module, the keys that it supports, and its properties."""
 
     module: str
-    """Where it is built; imported only when it is used."""
+    """The module that builds it; imported only when the runtime is used."""
     summary: str = ""
-    """A line for `offbeat list runtimes`."""
+    """One line for `offbeat list runtimes`."""
     overlaps: bool = False
     """Whether actors act while the learner learns."""
     workers_learn: bool = False
-    """Whether those who act also learn, lock-free on shared parameters; then there is no other learner."""
+    """Whether workers both act and learn, lock-free on shared parameters. There is no other learner then."""
     in_processes: bool = False
-    """Whether actors are processes of their own, so that what they share must lie on shared memory."""
+    """Whether actors are separate processes, so that data must be in shared memory."""
     default_max_lag: int = 0
     """The default of `max_lag`."""
     supports: tuple[str, ...] = ()
-    """Which of OPTIONAL_KEYS it supports."""
+    """The keys of OPTIONAL_KEYS that it supports."""
     refuses: Mapping[str, str] = field(default_factory=dict)
-    """Other keys of [runtime] that it does not support -> why, or what to pass."""
+    """Other keys of [runtime] that it does not support -> the reason, or what to pass instead."""
     name: str = ""
-    """As it is typed; set where it is registered."""
+    """The name for `--runtime`; the registry sets it."""
 
     @property
     def role(self) -> str:
-        """What those who act are called."""
+        """The role of the children that act: "actor" or "worker"."""
         return "worker" if self.workers_learn else "actor"
 
     @property
     def runs_in_order(self) -> bool:
-        """Whether one thing is done after another, as the pace orders it: nobody waits for anybody."""
+        """Whether acting and learning take place one after the other, in the order of the pace, without waits."""
         return not (self.overlaps or self.workers_learn)
 
     def busy_cores(self, actors: int, learning: int) -> int:
         """Return how many cores a run can keep busy.
 
         Args:
-            actors: of the run.
-            learning: threads that learn, over all processes.
+            actors: number of actors.
+            learning: number of threads that learn, over all processes.
         """
         return learning + (actors if self.overlaps else 0)
 
 
-_TAKE_TURNS = "each worker acts and learns by turns"
+_TAKE_TURNS = "each worker acts and learns in turn"
 RUNTIMES: dict[str, RuntimeEntry] = {
     name: replace(entry, name=name)
     for name, entry in {
-        "serial": RuntimeEntry("offbeat.runtime.serial", "one thread acts and learns in the pace's order"),
+        "serial": RuntimeEntry("offbeat.runtime.serial", "one thread acts and learns in the order of the pace"),
         "threads": RuntimeEntry(
             "offbeat.runtime.threads",
-            "actors in threads beside the learner",
+            "actors in threads, concurrent with the learner",
             overlaps=True,
             default_max_lag=1,
             supports=("learner_cores", "learner_nice", "actor_cores", "actor_nice"),
         ),
         "processes": RuntimeEntry(
             "offbeat.runtime.processes",
-            "actors in processes beside the learner",
+            "actors in processes, concurrent with the learner",
             overlaps=True,
             in_processes=True,
             default_max_lag=1,
@@ -90,8 +90,8 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             supports=("actor_cores", "actor_nice", "start_together", "workers", "hogwild", "hogwild_moments"),
             refuses={
                 "actors": f"pass --workers N: {_TAKE_TURNS}",
-                "max_lag": f"{_TAKE_TURNS}; what others change meanwhile is reported as gradient_staleness",
-                "lag": "what workers do to one another depends on the clock",
+                "max_lag": f"{_TAKE_TURNS}; updates by other workers in between are reported as gradient_staleness",
+                "lag": "the order of the workers' updates depends on timing",
                 "split": "pass --workers N",
             },
         ),
@@ -104,11 +104,11 @@ def runtime_entry(name: str) -> RuntimeEntry:
     """Return the record of a runtime.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the name is not registered.
     """
     if name in RUNTIMES:
         return RUNTIMES[name]
-    own = "for one of your own pass --import my_module, which registers it"
+    own = "for your own runtime pass --import my_module if that module registers it"
     raise unknown("runtime", name, RUNTIMES, f"There are {', '.join(RUNTIMES)}; {own}.")
 
 

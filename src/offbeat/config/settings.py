@@ -1,4 +1,4 @@
-"""What a run asks of an algorithm's settings, whatever the algorithm: the base of every class of settings."""
+"""The base class of all algorithms' settings: the properties and methods that a run needs from any of them."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ if TYPE_CHECKING:  # they load NumPy
 
 @dataclass(frozen=True)
 class AlgorithmSettings:
-    """The base of an algorithm's table. A class of settings is a frozen dataclass that extends it."""
+    """The base class of an algorithm's table. Subclasses are frozen dataclasses."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]]
     splits_updates: ClassVar[bool] = False
-    """Whether an update is shared out between threads by the algorithm itself; BLAS then has one thread."""
+    """Whether the algorithm itself divides an update among threads; BLAS then has one thread."""
     lag_flag: ClassVar[str] = "--max-lag"
-    """What is typed to let actors be further ahead."""
+    """The flag or key that allows actors to be further ahead."""
     topology_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of this table that a resume may not change."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys of [runtime] that it does not support -> what to pass in their place."""
+    """Keys of [runtime] that the algorithm does not support -> what to pass instead."""
     not_lock_free: ClassVar[str] = ""
-    """Why it cannot learn in lock-free workers; '' where it can."""
+    """The reason why the algorithm cannot learn in lock-free workers; '' if it can."""
 
     @classmethod
     def suited(cls, table: Mapping[str, object], given: Collection[str], runtime: RuntimeConfig) -> dict[str, object]:  # noqa: ARG003
-        """Return the values that suit what the user has given and the runtime; by default all of them.
+        """Return the table with the defaults that depend on the given keys and on the runtime; unchanged by default.
 
         Args:
-            table: the algorithm's table: what the preset says, and over it what the user has given.
+            table: the algorithm's table: the preset's values, overridden by the given ones.
             given: the keys that the user has given, of all tables.
-            runtime: how acting and learning are laid out.
+            runtime: the runtime and its layout.
         """
         return dict(table)
 
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> MemoryShape:
-        """Return the shape of what a run remembers, and the pace on it.
+        """Return the shape of the unroll memory or the replay, with its pace.
 
         Args:
-            runtime: how acting is laid out.
-            history: rows before a sampled one that its stack of frames may reach back to.
+            runtime: the runtime and its layout.
+            history: rows before a sampled row that its frame stack can reach back to.
 
         Raises:
-            ConfigError: the settings cannot work together.
+            ConfigError: the settings contradict each other.
         """
         raise NotImplementedError
 
     def policy_spec(self, env: EnvSpec) -> object:
-        """Return the policy that these settings make for an env: a `PolicySpec`.
+        """Return the policy for an env with these settings: a `PolicySpec`.
 
         Raises:
-            ConfigError: the env's actions do not suit these settings.
+            ConfigError: the settings do not support the env's actions.
         """
         raise NotImplementedError
 
     def check(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings that cannot work together.
+        """Refuse settings that contradict each other.
 
         Raises:
-            ConfigError: with the arithmetic and the remedy.
+            ConfigError: with the numbers and the remedy.
         """
 
     def of_worker(self, index: int, workers: int) -> Self:  # noqa: ARG002
-        """Return the settings of one worker of a lock-free run: by default nothing in them is shared out."""
+        """Return the settings of one worker of a lock-free run: by default, the same as those of the run."""
         return self
 
     def warnings(self, steps: int) -> str:  # noqa: ARG002
-        """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
+        """Return a warning if a run of `steps` env steps will not do what one expects; '' if there is none."""
         return ""

@@ -1,8 +1,8 @@
-"""Which code a run directory, a policy or a spec file may name: a stranger's copy must not run any that is his choice.
+"""Checks the code that a run directory, a policy or a spec file names: a file from somebody else must not run its code.
 
-Accepted is what the caller has named (in Python, on the command line, by `--import`) or what is installed as a package,
-and of that only what can be nothing else: an env's class, an algorithm's, an encoder's that the caller has named. The
-rest is refused, before anything is imported, unless the caller says `trust_code`.
+Accepted is code that the caller has named (in Python, on the command line, by `--import`), and code of installed
+packages: modules, env classes and algorithm classes. An encoder must be named by the caller. All other code is refused
+before anything is imported, unless the caller passes `trust_code`.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ FLAG = "--trust-code"
 
 @dataclass(frozen=True)
 class Code:
-    """What a file names that would be imported, or called."""
+    """The code that a file names: loading the run would import and call it."""
 
     imports: tuple[str, ...] = ()
     """Modules."""
     env: str = ""
-    """An env's id, or its place, 'module:MyEnv'; the same for the next two."""
+    """An env's id, or its path, 'module:MyEnv'; likewise `algorithm` and `encoder`."""
     algorithm: str = ""
     encoder: str = ""
 
     @property
-    def places(self) -> dict[str, str]:
-        """What is named by its place, by what it is to be."""
+    def paths(self) -> dict[str, str]:
+        """Kind ("env", "algorithm", "encoder") -> path, for what is named by a path."""
         named = {"env": self.env, "algorithm": self.algorithm, "encoder": self.encoder}
-        return {kind: place for kind, place in named.items() if ":" in place and not adapter_prefix(place)}
+        return {kind: path for kind, path in named.items() if ":" in path and not adapter_prefix(path)}
 
     def __str__(self) -> str:
         modules = [f"import {module}" for module in self.imports]
-        return ", ".join([*modules, *(f"import and call {place} as its {kind}" for kind, place in self.places.items())])
+        return ", ".join([*modules, *(f"import and call {path} as its {kind}" for kind, path in self.paths.items())])
 
     def without_accepted(self) -> Code:
-        """Return what of it the caller has not named."""
-        places = {kind: "" for kind, place in self.places.items() if is_accepted(place)}
-        return replace(self, imports=tuple(each for each in self.imports if not is_accepted(each)), **places)
+        """Return the part that the caller has not accepted."""
+        paths = {kind: "" for kind, path in self.paths.items() if is_accepted(path)}
+        return replace(self, imports=tuple(each for each in self.imports if not is_accepted(each)), **paths)
 
 
 def code_of(tables: Mapping[str, Any]) -> Code:
@@ -67,12 +67,12 @@ def code_of(tables: Mapping[str, Any]) -> Code:
 
 
 def modules_in(value: object) -> tuple[str, ...]:
-    """Return the modules that a value of `imports` names, as it is read: a list, or text with commas between."""
+    """Return the modules of a value of `imports`: a list, or a string with commas."""
     return tuple(texts(value.split(",") if isinstance(value, str) else value))
 
 
 def texts(value: object) -> Iterator[str]:
-    """Yield what is text of a value of a TOML file: the value itself, or its items."""
+    """Yield the strings of a value of a TOML file: the value itself, or its items."""
     parts = value if isinstance(value, list | tuple) else (value,)
     return (part for part in parts if isinstance(part, str) and part)
 
@@ -87,19 +87,19 @@ def _text(table: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-# --- what is decided ----------------------------------------------------------------------------------------
+# --- decisions ----------------------------------------------------------------------------------------------
 
 
 def require(code: Code, where: str, *, trust_code: bool = False) -> None:
-    """Refuse code that the caller has not named and that is not installed; import what is installed and was named.
+    """Refuse code that is neither named by the caller nor installed. Import the accepted modules.
 
     Args:
-        code: what is named.
-        where: it is named.
-        trust_code: accept all of it, and say on stderr what it is.
+        code: the code that is named.
+        where: the file or run that names it.
+        trust_code: accept all code, and list it on stderr.
 
     Raises:
-        ConfigError: with what was refused, and how to allow it; nothing of it was imported.
+        ConfigError: with the refused code and the flag that allows it. Nothing of it was imported.
     """
     code = code.without_accepted()
     if trust_code:
@@ -109,70 +109,70 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
         raise _refused(foreign, where)
     for module in code.imports:
         import_found(module)
-    for kind, place in code.places.items():
-        _require_class(kind, place, where)
-    accept(*code.imports, *code.places.values())
+    for kind, path in code.paths.items():
+        _require_class(kind, path, where)
+    accept(*code.imports, *code.paths.values())
 
 
 def flag_for(code: Code) -> str:
-    """Return ' --trust-code' where another process, which was given nothing, would ask for it; else ''."""
-    functions = (place for kind, place in code.places.items() if kind == "env" and not _is_class(kind, place))
+    """Return ' --trust-code' if a new process, in which the caller has named nothing, needs the flag; else ''."""
+    functions = (path for kind, path in code.paths.items() if kind == "env" and not _is_class(kind, path))
     return f" {FLAG}" if _foreign(code, modules_accepted=False) or any(functions) else ""
 
 
 def _trust(code: Code, where: str) -> None:
-    """Accept all code; say before what it is."""
+    """Accept all code, after a message on stderr that lists it."""
     if str(code):
         sys.stderr.write(f"offbeat: trusting {where}, which will {code}\n")
-    accept(*code.imports, *code.places.values())
+    accept(*code.imports, *code.paths.values())
 
 
 def _foreign(code: Code, *, modules_accepted: bool) -> list[str]:
-    """Return what of the code is neither installed nor, if that counts, in a module that the caller has named."""
+    """Return the code that is neither installed nor, if `modules_accepted`, in a module that the caller has named."""
 
     def is_open(module: str, *, installed: bool = True) -> bool:
         return (modules_accepted and is_accepted(module)) or (installed and is_installed(module))
 
     foreign = [f"import {module}" for module in code.imports if not is_open(module)]
-    for kind, place in code.places.items():
-        module = module_of(kind, place)
+    for kind, path in code.paths.items():
+        module = module_of(kind, path)
         if not is_open(module, installed=kind != "encoder"):
-            foreign.append(f"import {module}, and call {place} as its {kind}")
+            foreign.append(f"import {module}, and call {path} as its {kind}")
     return foreign
 
 
-def module_of(kind: str, place: str) -> str:
-    """Return the module of a place; an env's id may have colons of its own before the last."""
-    return place.rpartition(":")[0] if kind == "env" else place.partition(":")[0]
+def module_of(kind: str, path: str) -> str:
+    """Return the module of a path. The path of an env may contain more colons; the last one counts."""
+    return path.rpartition(":")[0] if kind == "env" else path.partition(":")[0]
 
 
 def _refused(foreign: list[str], where: str) -> ConfigError:
     encoder = " For an encoder, offbeat.load takes encoder=MyEncoder." if "encoder" in "".join(foreign) else ""
     return ConfigError(
-        f"{where} would {'; '.join(foreign)}: code that is not installed as a package here, and that you have not "
-        f"named. Nothing was imported. If the run is your own, or you have read that code, {HOW}, or name the modules "
-        f"yourself with --import.{encoder} SECURITY.md says more"
+        f"{where} would {'; '.join(foreign)}: code that is neither part of an installed package nor named by you. "
+        f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or name the modules "
+        f"yourself with --import.{encoder} See SECURITY.md"
     )
 
 
-# --- what may be called -------------------------------------------------------------------------------------
+# --- callable code ------------------------------------------------------------------------------------------
 
 _BASES = {"env": ("gymnasium", "Env", "envs"), "encoder": ("torch.nn", "Module", "torch modules")}
 
 
-def _require_class(kind: str, place: str, where: str) -> None:
-    """Refuse a place in an accepted module where there is no class of what is to be there: a call could do anything."""
-    if kind != "algorithm" and not _is_class(kind, place):
+def _require_class(kind: str, path: str, where: str) -> None:
+    """Refuse a path in an accepted module that is not a class of the right kind: a call of it could do anything."""
+    if kind != "algorithm" and not _is_class(kind, path):
         raise ConfigError(
-            f"{where} would call {place} as its {kind}, which is not a class of {_BASES[kind][2]}. It was not called. "
-            f"If the run is your own, or you have read that code, {HOW}. SECURITY.md says more"
+            f"{where} would call {path} as its {kind}, which is not a class of {_BASES[kind][2]}. It was not called. "
+            f"If the run is your own, or you have read the code, {HOW}. See SECURITY.md"
         )
 
 
-def _is_class(kind: str, place: str) -> bool:
-    """Whether there is, at a place in a module that may be imported, such a class, or an env of that id."""
-    module = module_of(kind, place)
-    name = place[len(module) + 1 :]
+def _is_class(kind: str, path: str) -> bool:
+    """Whether a path in an accepted module is a class of the right kind, or a registered env id."""
+    module = module_of(kind, path)
+    name = path[len(module) + 1 :]
     import_found(module)
     library, base, _ = _BASES[kind]
     import_found(library)
@@ -181,18 +181,18 @@ def _is_class(kind: str, place: str) -> bool:
     try:
         found: Any = reduce(getattr, name.split("."), sys.modules[module])
     except AttributeError:
-        return True  # nothing can be called: whoever looks for it says so
+        return True  # nothing can be called; the error is raised when it is looked up
     return isinstance(found, type) and issubclass(found, getattr(sys.modules[library], base))
 
 
-# --- what is installed --------------------------------------------------------------------------------------
+# --- installed packages -------------------------------------------------------------------------------------
 
 
 @cache
 def is_installed(module: str) -> bool:
-    """Whether a module belongs to a package that is installed here; nothing is imported to find out.
+    """Whether a module belongs to an installed package. Nothing is imported for this check.
 
-    Python's own modules do not count, nor do programs, `__main__`: importing one may run it.
+    Modules of the standard library do not count, nor does `__main__`: its import may run a program.
     """
     names = module.split(".")
     if not all(name.isidentifier() for name in names) or "__main__" in names:
@@ -204,7 +204,7 @@ def is_installed(module: str) -> bool:
 
 
 def _file_of(names: list[str]) -> Path | None:
-    """Return the file that a module would be loaded from; None where there is none, or a folder without __init__.py."""
+    """Return the file that a module would be loaded from; None if there is none, as in a namespace package."""
     try:
         spec: ModuleSpec | None = find_spec(names[0])
     except (ValueError, ImportError):
@@ -226,17 +226,17 @@ def _is_in_site_packages(file: Path) -> bool:
 
 
 def _is_editable(package: str, file: Path) -> bool:
-    """Whether a file is in the folder of a distribution that was installed from there to be edited, under its name."""
+    """Whether a file belongs to a distribution of that name in an editable installation."""
     return any(
         file.is_relative_to(folder)
-        for distribution in distributions(path=_site_packages())  # not of the current folder
+        for distribution in distributions(path=_site_packages())  # not those of the current folder
         if package in _packages(distribution)
         for folder in _edited_folders(distribution)
     )
 
 
 def _packages(distribution: Distribution) -> set[str]:
-    """Return the packages that a distribution says to bring, and its own name as a package is written."""
+    """Return the top-level packages of a distribution, and its own name in the form of a package name."""
     listed = (distribution.read_text("top_level.txt") or "").split()
     return {*listed, re.sub(r"[-.]+", "_", distribution.metadata["Name"] or "").lower()}
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.dashboard import ControlEcho
-from offbeat.metrics.text import compact, duration, figure
+from offbeat.metrics.text import compact, duration, rounded
 
 Kind = Literal["dashboard", "lines", "none"]
 
@@ -50,8 +50,8 @@ class Row:
         return [
             f"{self.fraction:4.0%}",
             f"{compact(self.env_steps)}/{compact(self.steps)} env steps",
-            f"return {figure(line.get('episode_return_mean'))}",
-            f"eval {figure(line.get('eval_return_mean'))} (best {figure(line.get('best_eval_return_mean'))})",
+            f"return {rounded(line.get('episode_return_mean'))}",
+            f"eval {rounded(line.get('eval_return_mean'))} (best {rounded(line.get('best_eval_return_mean'))})",
             f"SPS {compact(sps)}",
             f"ETA {duration(max(0, self.steps - self.env_steps) / sps if sps else None)}",
             self.phase,

@@ -13,7 +13,7 @@ from offbeat.core.files import replace_file
 from offbeat.experiments.results import Row, result_of, summary
 from offbeat.experiments.sessions import Session
 from offbeat.experiments.trials import spelled
-from offbeat.metrics.text import compact, figure
+from offbeat.metrics.text import compact, rounded
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.runs import XAxis, runs_of
 
@@ -69,7 +69,7 @@ def _rounded(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return compact(value) if name in _COMPACT else figure(value)
+        return compact(value) if name in _COMPACT else rounded(value)
     return str(value)
 
 

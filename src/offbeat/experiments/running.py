@@ -17,7 +17,7 @@ from typing import Literal, Self
 from offbeat.core.errors import ConfigError
 from offbeat.experiments.progress import Row, SessionCounts, View
 from offbeat.experiments.sessions import Session
-from offbeat.metrics.text import compact, duration, figure
+from offbeat.metrics.text import compact, duration, rounded
 
 _TICK_S = 0.1
 _PATIENCE_S = 15.0
@@ -129,7 +129,7 @@ def _summary(row: Row) -> str:
     name, key = "evaluation", "eval_return_mean"
     if row.line.get(key) is None:
         name, key = "return", "episode_return_mean"
-    return f"{name} {figure(row.line.get(key))} at {compact(row.env_steps)} env steps"
+    return f"{name} {rounded(row.line.get(key))} at {compact(row.env_steps)} env steps"
 
 
 class Pool:

@@ -1,4 +1,4 @@
-"""Whether a file acts like the policy that it was made of."""
+"""Compares an exported file with its policy."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, quiet
 from offbeat.exporting.observations import draw_observations
 from offbeat.models import actions
-from offbeat.models.encoders import as_env_has_it
+from offbeat.models.encoders import env_structure
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, action_parts
 
 TOLERANCE = 1e-5
-"""How far numbers of a file may be from those of the policy: absolutely, or of the largest one where that is above 1.
-Of choices whose values are nearer to each other than this, either may be taken."""
+"""Largest allowed difference between the numbers of a file and those of the policy: absolute, or relative to the
+largest number if that is above 1. If the values of two choices differ by less, either choice is correct."""
 BATCHES = (1, 3, 64)
-"""Columns in each of the batches that are compared."""
+"""Columns of each batch that is compared."""
 STEPS = 5
-"""Rows of time that a policy with a core goes through in each; others see one."""
+"""Env steps of each batch for a recurrent policy; other policies get one."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a file was compared with its policy."""
+    """The result of a comparison."""
 
     decisions: int
-    """Actions that were compared."""
+    """Number of actions that were compared."""
     error: float
-    """The largest difference of a number, as `TOLERANCE` has it; 0 where there are only choices."""
+    """The largest difference of a number, measured as for `TOLERANCE`; 0 if there are only choices."""
 
 
 def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
-    """Let a file and its policy act on the same observations, each with a memory of its own.
+    """Run a file and its policy on the same observations, each with its own recurrent state.
 
     Raises:
-        RunFailed: they do not act alike.
+        RunFailed: their actions differ.
     """
     random, spec = stream(0, "export"), policy.policy.spec
     decisions, wrong, error = 0, 0, 0.0
     for rows in BATCHES:
-        state, memory = np.zeros((rows, spec.state_size), np.float32), begin(spec, rows)
+        state, memory = np.zeros((rows, spec.state_size), np.float32), initial_state(spec, rows)
         for _ in range(STEPS if spec.recurrent else 1):
             given = draw_observations(policy.policy, rows, random)
             values, expected = _expected(policy, given, state)
@@ -60,22 +60,22 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
             error = float(np.max([error, *(_difference(found[name], expected[name]) for name in expected)]))
     if wrong or not error <= TOLERANCE:
         raise RunFailed(
-            f"the file does not act like the policy, and is not kept: of {decisions} actions {wrong} have other "
-            f"choices, and numbers differ by up to {error:.1e}, where {TOLERANCE:.0e} is allowed"
+            f"the file does not act like the policy, and is not saved: {wrong} of {decisions} actions have other "
+            f"choices, and numbers differ by up to {error:.1e}, but at most {TOLERANCE:.0e} is allowed"
         )
     return Agreement(decisions, error)
 
 
-def begin(spec: PolicySpec, rows: int) -> Tree:
-    """Return the state that episodes begin with, as an input of a file; nothing without a core."""
+def initial_state(spec: PolicySpec, rows: int) -> Tree:
+    """Return the recurrent state at the start of an episode, as an input of a file; empty without a core."""
     return {STATE: np.zeros((rows, spec.state_size), np.float32)} if spec.recurrent else {}
 
 
 def _expected(policy: LoadedPolicy, given: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
-    """Return what the policy decides by, [N, outputs], and the parts of its actions; `state` is moved on."""
+    """Return the policy's network outputs, [N, outputs], and the parts of its actions; `state` is updated in place."""
     stacks = {leaf.name: given[leaf.name] for leaf in policy.policy.spec.observation if leaf.stack > 1}
     newest = {**given, **{name: frames[:, -1] for name, frames in stacks.items()}}
-    observation = as_env_has_it({name: part for name, part in newest.items() if name != INFO_MASK})
+    observation = env_structure({name: part for name, part in newest.items() if name != INFO_MASK})
     leaves, _ = policy.leaves(observation, given.get(INFO_MASK))
     values = policy.policy.parameters({**leaves, **stacks}, state).copy()
     return values, dict(named("action", policy.encode(actions.greedy(policy.policy.spec, values))))
@@ -88,21 +88,21 @@ def _found(run: Runner, inputs: Tree) -> Tree:
     except Exception as error:
         rows = len(next(iter(inputs.values())))
         raise RunFailed(
-            f"the file does not run on {rows} observations, and is not kept ({type(error).__name__}: "
-            f"{in_short(error)}): an encoder of your own may ask how many there are by x.shape[0] alone, not by len(x)"
+            f"the file does not run on {rows} observations, and is not saved ({type(error).__name__}: "
+            f"{short_text(error)}): in your own encoder, use x.shape[0] as the batch size, not len(x)"
         ) from error
 
 
-def in_short(error: Exception) -> str:
-    """Return the beginning of a message in one line: those of torch and ONNX Runtime may take pages."""
+def short_text(error: Exception) -> str:
+    """Return the first 500 characters of an error's message in one line: torch's messages can be pages long."""
     return " ".join(str(error).split())[:500]
 
 
 def _require_alike(found: Tree, expected: Tree) -> None:
-    """Refuse outputs of other shapes and dtypes."""
+    """Refuse outputs with other shapes or dtypes."""
     there, wanted = ({name: (part.shape, str(part.dtype)) for name, part in tree.items()} for tree in (found, expected))
     if there != wanted:
-        raise RunFailed(f"the file does not act like the policy, and is not kept: it gives {there}, not {wanted}")
+        raise RunFailed(f"the file does not act like the policy, and is not saved: it returns {there}, not {wanted}")
 
 
 # --- numbers ------------------------------------------------------------------------------------------------
@@ -119,14 +119,16 @@ def _difference(found: Array, expected: Array) -> float:
 
 
 def _wrong_choices(spec: PolicySpec, values: Array, found: Tree, expected: Tree) -> int:
-    """Return how many actions have choices that are not the policy's, nor as good as these."""
+    """Return the number of actions with choices that are neither the policy's nor equally good."""
     if not spec.logits:
         return 0
-    theirs, ours = (_choices(spec, actions) for actions in (found, expected))
-    known = (theirs >= 0) & (theirs < spec.action.nvec)
-    of_theirs, of_ours = (_at(spec, values, choices) for choices in (np.where(known, theirs, ours), ours))
-    as_good = of_ours - of_theirs <= TOLERANCE * np.maximum(1, np.abs(of_ours))
-    return int((~(known & as_good)).any(axis=1).sum())
+    of_file, of_policy = (_choices(spec, actions) for actions in (found, expected))
+    valid = (of_file >= 0) & (of_file < spec.action.nvec)
+    file_values, policy_values = (
+        _values_of(spec, values, choices) for choices in (np.where(valid, of_file, of_policy), of_policy)
+    )
+    equally_good = policy_values - file_values <= TOLERANCE * np.maximum(1, np.abs(policy_values))
+    return int((~(valid & equally_good)).any(axis=1).sum())
 
 
 def _choices(spec: PolicySpec, actions: Tree) -> NDArray[np.int64]:
@@ -139,6 +141,6 @@ def _choices(spec: PolicySpec, actions: Tree) -> NDArray[np.int64]:
     return np.concatenate(parts, axis=1)
 
 
-def _at(spec: PolicySpec, values: Array, choices: NDArray[np.int64]) -> Array:
+def _values_of(spec: PolicySpec, values: Array, choices: NDArray[np.int64]) -> Array:
     """Return the values of choices, [N, components]."""
     return np.take_along_axis(values, choices + firsts(spec.action.nvec), axis=1)

@@ -1,4 +1,4 @@
-"""A trained policy as one file that acts without offbeat: made, compared with the policy, and only then written."""
+"""Exports a trained policy to one file that runs without offbeat. The file is compared with the policy first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offbeat.api.load import LoadedPolicy, Trained, load, policy_of
 from offbeat.config.registry import EncoderFactory
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.seeding import stream
-from offbeat.exporting.agreement import Agreement, begin, compare, in_short
+from offbeat.exporting.agreement import Agreement, compare, initial_state, short_text
 from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
 from offbeat.exporting.observations import draw_observations
 from offbeat.models.published import published_layout
@@ -23,7 +23,7 @@ from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, action_p
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """The exported file."""
 
     file: Path
     format: FormatName
@@ -44,21 +44,21 @@ def export(
     encoder: EncoderFactory | None = None,
     trust_code: bool = False,
 ) -> Exported:
-    """Write the policy of a run as one file that acts as `offbeat.load(run)` does, with the likeliest action.
+    """Export the policy of a run to one file. The file selects the most likely actions, as `offbeat.load(run)` does.
 
-    The file is run on observations drawn at random, and written only if it acts like the policy: equal choices,
-    numbers within 1e-5. A network that computes in bf16 is exported, and compared, in fp32.
+    The file is tested on random observations, and is written only if it acts like the policy: equal choices, numbers
+    within 1e-5. A network that computes in bf16 is exported and compared in fp32.
 
     Args:
-        run: a run directory; or, as text, "hf://USER/NAME".
-        file: which must not be there yet.
+        run: a run directory, or the string "hf://USER/NAME".
+        file: the file to write; it must not exist yet.
         format: onnx, which needs `pip install "offbeat[export]"`, or torchscript.
         checkpoint: latest, best or step-<12 digits>.
-        encoder: as for `offbeat.load`, and so is trust_code.
-        trust_code: import and call whatever the run names.
+        encoder: as for `offbeat.load`.
+        trust_code: as for `offbeat.load`.
 
     Raises:
-        ConfigError: there is no such run, checkpoint or format, the file exists or cannot be written, or a package is
+        ConfigError: the run, checkpoint or format does not exist, the file exists or cannot be written, or a package is
             missing.
         RunFailed: the network cannot be exported, or the file does not act like the policy.
     """
@@ -66,15 +66,15 @@ def export(
 
 
 def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:
-    """Do the same with a policy that is loaded already."""
-    made_as = format_of(format_name)
+    """Export a loaded policy. Raises as `export`."""
+    file_format = format_of(format_name)
     if file.is_dir():
         raise ConfigError(f"{file} is a folder: pass --out {file}/policy")
     if file.exists() or file.is_symlink():
-        raise ConfigError(f"{file} exists: give another with --out, or delete it")
+        raise ConfigError(f"{file} exists: pass another file with --out, or delete it")
     policy = _in_fp32(loaded)
     ports = _ports(policy.policy.spec)
-    content, runner = _made(made_as, policy, ports)
+    content, runner = _convert(file_format, policy, ports)
     agreement = compare(policy, runner)
     _write(file, content)
     was_bf16 = loaded.policy.spec.precision == "bf16"
@@ -96,25 +96,25 @@ def _ports(spec: PolicySpec) -> Ports:
     return Ports(tuple(inputs), tuple(outputs))
 
 
-def _made(made_as: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
-    """Return a file's bytes, and what runs them."""
-    example = draw_observations(policy.policy, 2, stream(0, "example")) | begin(policy.policy.spec, 2)
+def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
+    """Return the content of the file, and a function that runs it."""
+    example = draw_observations(policy.policy, 2, stream(0, "example")) | initial_state(policy.policy.spec, 2)
     tensors = tuple(torch.from_numpy(part) for part in example.values())
     trained = {"version": __version__, **asdict(policy.trained)}
     notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}
     try:
         with quiet():
-            content = made_as.content(WholePolicy(policy.policy).eval(), tensors, ports, notes)
-            return content, made_as.open(content, ports)
+            content = file_format.content(WholePolicy(policy.policy).eval(), tensors, ports, notes)
+            return content, file_format.open(content, ports)
     except Exception as error:
         raise RunFailed(
-            f"the network cannot be exported ({type(error).__name__}: {in_short(error)}): an encoder of your own must "
-            "not look at values to decide what to do; the other --format may take it"
+            f"the network cannot be exported ({type(error).__name__}: {short_text(error)}): your own encoder must not "
+            "have control flow that depends on the values of tensors; the other --format may support it"
         ) from error
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     temporary = file.with_name(f".{file.name}.writing")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -127,4 +127,4 @@ def _write(file: Path, content: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"{file} cannot be written ({error.strerror}): give another with --out") from None
+        raise ConfigError(f"{file} cannot be written ({error.strerror}): pass another file with --out") from None

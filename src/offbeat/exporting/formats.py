@@ -1,4 +1,4 @@
-"""The formats of files: from a network in torch to bytes, and from these to what runs them."""
+"""The file formats: each converts a torch module to bytes, and opens such bytes to run them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from offbeat.core.types import Tree
 
 FormatName = Literal["onnx", "torchscript"]
 Runner = Callable[[Tree], Tree]
-"""A file that was opened: inputs to outputs, by name and in the file's order."""
+"""Runs an opened file: from inputs to outputs, by name, in the file's order."""
 
 
 @dataclass(frozen=True)
@@ -29,46 +29,46 @@ class Port:
 
     name: str
     shape: tuple[int, ...]
-    """Without the column axis, which comes first and is as long as one likes."""
+    """Without the batch axis, which comes first and has any length."""
     dtype: str
 
 
 class Ports(NamedTuple):
-    """What goes into a file and what comes out of it, in order."""
+    """The inputs and outputs of a file, in order."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
 
 class Format(NamedTuple):
-    """A kind of file."""
+    """A file format."""
 
     packages: tuple[str, ...]
-    """That it needs beside torch."""
+    """Required packages in addition to torch."""
     content: Callable[[nn.Module, tuple[Tensor, ...], Ports, Mapping[str, str]], bytes]
-    """From a network, an example of its inputs, what they are called, and what to note in the file."""
+    """Returns the content of a file for a network, example inputs, their names, and the metadata."""
     open: Callable[[bytes, Ports], Runner]
 
 
 def format_of(name: str) -> Format:
-    """Return a format that can be written here.
+    """Return a format whose packages are installed.
 
     Raises:
-        ConfigError: there is none of that name, or a package that it needs is missing.
+        ConfigError: the format is unknown, or a package that it needs is missing.
     """
     if name not in FORMATS:
         raise unknown("format", name, FORMATS, f"There are {' and '.join(FORMATS)}.")
     if missing := [package for package in FORMATS[name].packages if find_spec(package) is None]:
         raise ConfigError(
-            f'{name} needs {" and ".join(missing)}, not installed here: run pip install "offbeat[export]", or '
-            "--format torchscript, which needs nothing more"
+            f'{name} needs {" and ".join(missing)}, which is not installed here: run pip install "offbeat[export]", or '
+            "pass --format torchscript, which needs only torch"
         )
     return FORMATS[name]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep back what torch tells of its own affairs: packages that it would use, ways that it will give up."""
+    """Suppress torch's log messages and warnings, for example on deprecations and optional packages."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -96,7 +96,7 @@ def _onnx(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: 
     )
     assert program is not None
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # where in whose source code each comes from: half of a small file
+        node.metadata_props.clear()  # the source locations of the nodes: half of a small file
     program.model.metadata_props.update(notes)
     content: bytes = program.model_proto.SerializeToString()
     return content
@@ -115,7 +115,7 @@ def _open_onnx(content: bytes, ports: Ports) -> Runner:
 # --- TorchScript --------------------------------------------------------------------------------------------
 
 NOTES = "offbeat.json"
-"""What the notes in a TorchScript file are called; name, shape and dtype of inputs and outputs are among them."""
+"""Name of the metadata in a TorchScript file; it includes name, shape and dtype of the inputs and outputs."""
 
 
 def _torchscript(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: Mapping[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Observations drawn at random, as an env might give them, to see what a policy makes of them; stacks are whole."""
+"""Random observations, similar to those of the env, to compare a policy with its file. They include whole stacks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from offbeat.models.published import published_layout
 from offbeat.models.whole_policy import input_dtype
 
 SPREAD = 4.0
-"""In standard deviations: of numbers that are normalised, some lie where they are clipped."""
+"""Standard deviation of the random values, in units of the normalisation: some values are outside of the clip range."""
 
 
 class Scale(NamedTuple):
-    """What the numbers of a leaf are like, [size] each."""
+    """Mean and standard deviation of the numbers of a leaf, [size] each."""
 
     mean: Array
     deviation: Array
@@ -48,15 +48,15 @@ def _draw(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[st
 
 
 def _draw_mask(nvec: tuple[int, ...], rows: int, random: np.random.Generator) -> Array:
-    """Return masks that forbid about half of the choices, and leave one at least of each component."""
-    kept = np.empty((rows, sum(nvec)), np.float32)
-    write_one_hot(draw_choices(nvec, rows, random), nvec, kept)
-    allowed: Array = (kept > 0) | (random.random(kept.shape) < 0.5)
+    """Return masks that allow about half of the choices, and at least one of each component."""
+    always = np.empty((rows, sum(nvec)), np.float32)
+    write_one_hot(draw_choices(nvec, rows, random), nvec, always)
+    allowed: Array = (always > 0) | (random.random(always.shape) < 0.5)
     return allowed
 
 
 def _scales(policy: ActingPolicy) -> dict[str, Scale]:
-    """Return those of the leaves that are normalised."""
+    """Return the scales of the normalised leaves, by name."""
     spec, scales, start = policy.spec, {}, 0
     if not spec.normalize:
         return {}

@@ -11,13 +11,13 @@ sigma noise, a = tanh(u), and d f the derivative of the mean loss by f:
                  d u = d a (1 - a^2) + alpha / M 2 a   as d log pi / d u = 2 a: the noise stays
                  d mean = d u                          d log sigma = d u sigma noise - alpha / M, 0 where clipped
 
-**What is shared out, and how.** The critics are dealt out to the two threads, s' and s are sent through the policy by
-one thread each, and the way back through the policy is cut by halves of the rows, whose gradients are added at the end.
-A critic's weight gradients are sums over all rows, and all products are cheaper whole than in halves. A row of the
-policy's loss goes back through its least critic only, and only to the action: that spares half of those products.
+**Division of the work.** Each thread has half of the critics. One thread computes the policy for s', the other for s.
+The backward pass of the policy is divided into two halves of the rows, whose gradients are added at the end. The
+critics are not divided by rows, because products are cheaper whole than in halves. The gradient of a row of the
+policy's loss passes only through its smallest critic, and only to the action: that saves half of these products.
 
-Threads take turns at Python's lock between two operators, and who finds it taken sleeps, for longer than most
-operators take. So what counts is to have few of them, and large.
+Between two operators a thread needs Python's lock. If the other thread holds it, the thread sleeps for longer than most
+operators take. So few large operators are faster than many small ones.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class SACGradients:
         self._sent = None  # what was sent before is overwritten
         self._executor.run(
             (partial(work.draw_next, rows), partial(work.prepare, rows, ahead=self._ahead)),
-            _dealt(work.value_next),
-            _dealt(work.learn_critics, rows, weight, alpha, self._critic_gradients),
+            _on_both_threads(work.value_next),
+            _on_both_threads(work.learn_critics, rows, weight, alpha, self._critic_gradients),
         )
         self._sent = minibatch if self._ahead else None
         loss = sum(work.losses)
@@ -144,9 +144,9 @@ class SACGradients:
         work.draw(rows, ahead=self._sent is minibatch)
         self._sent = None  # the policy is changed now
         self._executor.run(
-            _dealt(work.value),
-            _dealt(work.differentiate_values),
-            _dealt(work.learn_policy, alpha, self._policy_gradients),
+            _on_both_threads(work.value),
+            _on_both_threads(work.differentiate_values),
+            _on_both_threads(work.learn_policy, alpha, self._policy_gradients),
         )
         whole, second = self._flat_gradients
         np.add(whole, second, out=whole)
@@ -164,14 +164,14 @@ class SACGradients:
         return rows
 
 
-def _dealt(part: Callable[..., None], *arguments: Any) -> Step:
-    """Return the step in which each thread does its part, by its number."""
+def _on_both_threads(part: Callable[..., None], *arguments: Any) -> Step:
+    """Return the step in which both threads call `part`, with 0 or 1 as the first argument."""
     return partial(part, 0, *arguments), partial(part, 1, *arguments)
 
 
 class Work:
-    """The parts of the work on M rows, and what they leave for one another. Buffers are made once: large ones cost
-    page faults whenever they are new.
+    """The parts of the work on M rows, and their intermediate results. Buffers are allocated once, because each new
+    large buffer causes page faults.
     """
 
     def __init__(self, networks: Networks, size: int) -> None:
@@ -192,15 +192,15 @@ class Work:
     def _mlp(self, layers: Layers) -> MLP:
         return MLP(layers.sizes, self._networks.spec.activation, self._networks.kernels, rows=self.size)
 
-    def _turn(self, thread: int) -> range:
-        """Return the critics that are this thread's."""
+    def _critics_of(self, thread: int) -> range:
+        """Return the indices of this thread's critics."""
         return range(thread, len(self._networks.critics), THREADS)
 
     # --- critics --------------------------------------------------------------------------------------------
 
     def draw_next(self, rows: Rows) -> None:
         """Draw a' for s'."""
-        with _unheeding():
+        with _ignore_overflow():
             output = self._next_policy.forward(self._networks.policy, rows["next_observation"])
             self._drawn_next = Draw(output, rows["next_noise"])
         _join(rows["next_observation"], self._drawn_next.action, out=self._joined_next)
@@ -212,31 +212,31 @@ class Work:
             self._send(rows)
 
     def _send(self, rows: Rows) -> None:
-        with _unheeding():
+        with _ignore_overflow():
             self._output = self._policy.forward(self._networks.policy, rows["observation"])
 
     def draw(self, rows: Rows, *, ahead: bool) -> None:
         """Draw a for s; `ahead` as it was in `prepare`."""
         if not ahead:
             self._send(rows)
-        with _unheeding():
+        with _ignore_overflow():
             self.drawn = Draw(self._output, rows["noise"])
         _join(rows["observation"], self.drawn.action, out=self._joined_drawn)
 
     def value_next(self, thread: int) -> None:
         """Value (s', a') by the slow copies."""
-        with _unheeding():
-            for e in self._turn(thread):
+        with _ignore_overflow():
+            for e in self._critics_of(thread):
                 self._next_values[e] = self._critics[e].forward(self._networks.ema[e], self._joined_next)[:, 0]
 
     def learn_critics(self, thread: int, rows: Rows, weight: F32, alpha: np.float32, gradients: list[Layers]) -> None:
         """Write the gradients of this thread's critics."""
-        with _unheeding():
+        with _ignore_overflow():
             # y is cheaper to compute in each thread than to wait for.
             soft = self._next_values.min(axis=0) - alpha * self._drawn_next.log_prob
             targets = rows["reward"] + rows["discount"] * soft
             weight = weight * np.float32(1 / self.size)
-            for e in self._turn(thread):
+            for e in self._critics_of(thread):
                 layers, errors = self._networks.critics[e], self.errors[e]
                 self.values[e] = self._critics[e].forward(layers, self._joined)[:, 0]
                 np.subtract(self.values[e], targets, out=errors)
@@ -248,16 +248,16 @@ class Work:
 
     def value(self, thread: int) -> None:
         """Value (s, a) as drawn."""
-        with _unheeding():
-            for e in self._turn(thread):
+        with _ignore_overflow():
+            for e in self._critics_of(thread):
                 self.values[e] = self._critics[e].forward(self._networks.critics[e], self._joined_drawn)[:, 0]
 
     def differentiate_values(self, thread: int) -> None:
         """Write the derivative by a of -min_e Q_e / M, in the rows in which this thread's critics are the least."""
         least = self.values.argmin(axis=0)
         actions = slice(self._networks.spec.inputs, None)
-        with _unheeding():
-            for e in self._turn(thread):
+        with _ignore_overflow():
+            for e in self._critics_of(thread):
                 rows = np.flatnonzero(least == e)
                 d = np.full((len(rows), 1), -1 / self.size, np.float32)
                 layers = self._networks.critics[e]
@@ -266,7 +266,7 @@ class Work:
     def learn_policy(self, thread: int, alpha: np.float32, gradients: list[Layers]) -> None:
         """Write the policy's gradients from this thread's half of the rows."""
         half = self._halves[thread]
-        with _unheeding():
+        with _ignore_overflow():
             d = self.drawn.gradient(self._d_action, alpha * np.float32(1 / self.size), half)
             self._policy.backward(self._networks.policy, d, gradients[thread], half)
 
@@ -318,8 +318,8 @@ def _join(observation: F32, action: F32, out: F32) -> None:
     out[:, inputs:] = action
 
 
-def _unheeding() -> np.errstate:
-    """Let numbers overflow: the learner refuses what is not finite. NumPy asks each thread anew."""
+def _ignore_overflow() -> np.errstate:
+    """Ignore overflow: the learner refuses values that are not finite. NumPy has this setting per thread."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

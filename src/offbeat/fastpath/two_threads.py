@@ -1,11 +1,11 @@
-"""Two threads that share the work of one update: the calling one, and a helper that sleeps in between.
+"""Two threads that divide the work of one update: the calling thread, and a helper that sleeps between updates.
 
-NumPy's and torch's products let go of Python's lock, so two threads that each compute with one thread of BLAS use two
-cores. The work is cut in two parts in any case, also for one thread, and each part's sums have one order: the result
-does not depend, bit by bit, on how many threads there are.
+Products in NumPy and torch release Python's lock, so two threads with one BLAS thread each use two cores. The work is
+always divided into two parts, also for one thread, and the sums in each part have one order. So the result is the same,
+bit for bit, with one thread and with two.
 
-A sleeping thread takes some 30 us to wake on another core. So a piece of work is worth handing over from a few hundred
-microseconds on, and steps should be few.
+A sleeping thread takes about 30 us to wake up on another core. So a part should take a few hundred microseconds, and
+there should be few steps.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TwoThreadExecutor:
             raise error
 
     def close(self) -> None:
-        """End the helper, once it has done what it is at."""
+        """Stop the helper after its current part."""
         self._closed = True
         if self._thread is not None:
             self._post.to_helper.put(Left())
@@ -75,11 +75,11 @@ class TwoThreadExecutor:
 
 
 class Left(Exception):
-    """The other side has gone."""
+    """The other thread has left the exchange."""
 
 
 class _Post:
-    """The ways between the two. A queue in place of a lock: it can be interrupted, and carries what went wrong."""
+    """The queues between the two threads. Unlike a lock, a queue can be interrupted and can pass on exceptions."""
 
     def __init__(self) -> None:
         self.work: SimpleQueue[list[Part] | None] = SimpleQueue()
@@ -98,7 +98,7 @@ def _help(post: _Post) -> None:
 def _take_part(
     parts: Sequence[Part], outbox: SimpleQueue[BaseException | None], inbox: SimpleQueue[BaseException | None]
 ) -> BaseException | None:
-    """Do one side's parts and meet the other side after each; return what went wrong, own errors first."""
+    """Run the parts of one thread and wait for the other thread after each; return the first error, own ones first."""
     for part in parts:
         error: BaseException | None = None
         try:

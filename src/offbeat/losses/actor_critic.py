@@ -50,8 +50,8 @@ def normalized(advantages: Tensor) -> Tensor:
 def effective_sample_size(log_ratio: Tensor) -> Tensor:
     """Return Kish's ``(sum w)^2 / (M sum w^2)`` of the ratios w, a scalar in [1 / M, 1].
 
-    It is the fraction of the rows that still speak for the policy being learned: 1 on-policy, 1 / M when one
-    row outweighs all others.
+    It is the fraction of the rows that are effectively used after weighting: 1 on-policy, 1 / M if one row has all
+    the weight.
 
     Raises:
         ValueError: not [M].
@@ -65,7 +65,7 @@ def effective_sample_size(log_ratio: Tensor) -> Tensor:
 def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     """Return ``1 - Var(targets - values) / Var(targets)``, a scalar; 1 is perfect, 0 a constant.
 
-    NaN when the targets do not vary: there is nothing to explain.
+    NaN if the targets do not vary.
 
     Raises:
         ValueError: shapes do not agree.

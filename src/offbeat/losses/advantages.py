@@ -1,19 +1,19 @@
 """Advantages and value targets over rows in NEXT_STEP order: GAE, V-trace and one-step targets.
 
-The rows of a column, and what each may look at (``envs/contract.py``):
+The kinds of rows in a column, and which values each uses (``envs/contract.py``):
 
-* A *decision* (a valid row) is the only row with an error. It looks to the column's next decision.
-* After *terminated* there is nothing to look to (rows without a reset row there are welcome too). After
-  *truncated* there is the reset row, whose observation is the true final one: its value is bootstrapped
-  from. So what stops the bootstrap is one mask, and what stops the trace another: the trace also ends at a
-  reset row, because the correction there is zero.
-* A *reset row* is an invalid row right after an episode's end, or an invalid first row. Its target is its
+* A *decision* is a valid row. Only decisions have an error. A decision bootstraps from the column's next decision.
+* After *terminated* there is no bootstrap (a reset row is not required there). After *truncated* comes the reset row,
+  whose observation is the true final one: the bootstrap uses its value. So the bootstrap and the trace have different
+  masks: the trace also ends at a reset row, because the correction there is zero.
+* A *reset row* is an invalid row directly after the end of an episode, or an invalid first row. Its target is its
   value.
-* A *row without a decision* is any other invalid row: the agent had no decision to make. It hands on the next
-  decision's value and correction without a discount, and adds its reward. Its target is what
-  it earns and hands on: its value is learned too, as an unroll that ends there bootstraps from it.
+* A *row without a decision* is any other invalid row: the agent had no decision to make. It passes on the next
+  decision's value and correction without a discount, plus its reward. Its target is the sum that it passes on: its
+  value is learned too, because an unroll that ends there bootstraps from it.
 
-So there is one discount a decision, whose error is r + gamma (what was earned until the next one + V of that) - V.
+So there is one discount per decision. Its error is r + gamma (sum of the rewards until the next decision + V of that
+decision) - V.
 
 Shapes: T rows, B columns; ``values`` has one row more, for the observation that follows the last row. No
 gradient flows through these functions, and all tensors of a call are on one device.
@@ -28,7 +28,7 @@ from torch import Tensor
 
 
 class Targets(NamedTuple):
-    """What the policy and the value function learn towards, [T, B] each."""
+    """The targets of the policy and the value function, [T, B] each."""
 
     advantages: Tensor
     """0 in rows that are not valid."""
@@ -143,17 +143,17 @@ def no_decision_rows(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Te
 
 
 def _trusted(corrections: Tensor, no_decision: Tensor, gae_lambda: float) -> Tensor:
-    """Return what is added to what rows are worth, [T, B]; a row without a decision too uses lambda."""
+    """Return the corrections of the value targets, [T, B]; for rows without a decision, times lambda."""
     return torch.where(no_decision, gae_lambda * corrections, corrections)
 
 
 def _following_values(
     rewards: Tensor, values: Tensor, terminated: Tensor, no_decision: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return what each row is worth, [T, B], and what it bootstraps from: the next one's worth, 0 after a termination.
+    """Return the value of each row, [T, B], and the value of the next row for its bootstrap, 0 after a termination.
 
-    A decision's worth is its value; that of a row without a decision is what is earned until the next decision, and
-    that one's value.
+    The value of a row without a decision is the sum of the rewards until the next decision, plus the value of that
+    decision.
     """
     following, worth = values[1:].masked_fill(terminated, 0.0), values[:-1]
     if bool(no_decision.any()):
@@ -167,7 +167,7 @@ def _following_values(
 def _accumulate(rows: Tensor, passed_on: Tensor) -> Tensor:
     """Return x, [T, B], with ``x_t = rows_t + passed_on_t x_{t+1}``; the last row stays as it is.
 
-    Each round doubles how far a row sees, so that log2(T) operators do what a loop does in T: with T in the
+    Each round doubles the range of rows that are summed, so log2(T) operators replace a loop of T: with T in the
     thousands and few columns, or on a GPU, the loop would cost as much as several updates.
     """
     x, weights, reach = rows, passed_on, 1

@@ -1,4 +1,4 @@
-"""The dashboard: when the screen is drawn, how the terminal is left, and the choice among the three views."""
+"""The dashboard: redraws the screen and restores the terminal. `make_progress` selects one of the three views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["About", "Dashboard", "Lines", "Progress", "Silent", "Status", "make_
 
 
 def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: TextIO) -> Progress:
-    """Return the view of ``kind``; None chooses the dashboard on a terminal, and lines elsewhere."""
+    """Return the view of ``kind``; None selects the dashboard on a terminal, else lines."""
     if kind is None:
         redraws = stream.isatty() and os.environ.get("TERM") != "dumb"
         kind = "dashboard" if redraws else "lines"
@@ -34,9 +34,9 @@ def make_progress(kind: Literal["dashboard", "lines", "none"] | None, stream: Te
 
 
 class Dashboard:
-    """A screen that is redrawn in place, at most four times a second, and only from within `update`.
+    """A screen that is redrawn in place by `update`, at most four times per second.
 
-    It has no thread of its own: whoever calls `update` pays a few milliseconds for each redraw.
+    It has no thread: a call of `update` that redraws takes a few milliseconds.
     """
 
     def __init__(self, console: Console, *, every_s: float = 0.25, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,14 +50,14 @@ class Dashboard:
         self._echo = ControlEcho()
 
     def start(self, about: About) -> None:
-        """Take over the lower end of the terminal. What is printed meanwhile appears above."""
+        """Start to draw at the bottom of the terminal. Other output appears above the dashboard."""
         self._about = about
         self._echo.off()
         self._live.start()
-        atexit.register(self._give_back)  # a run that dies without `close` must give the cursor back
+        atexit.register(self._restore_terminal)  # also if the run ends without `close`
 
     def update(self, status: Status) -> None:
-        """Redraw, or return at once if the last time was a moment ago."""
+        """Redraw, or return at once if the last redraw was less than `every_s` ago."""
         self._status = status
         now = self._clock()
         if now >= self._next_s:
@@ -65,19 +65,19 @@ class Dashboard:
             self._draw(status, now)
 
     def message(self, text: str) -> None:
-        """Print ``text`` above the dashboard, where it stays."""
+        """Print ``text`` permanently above the dashboard."""
         self._live.console.print(Text(text))
 
     def close(self, summary: str) -> None:
-        """Draw the last status, give the terminal back and print the summary."""
+        """Draw the last status, restore the terminal and print the summary."""
         if self._status is not None and self._live.is_started:
             self._draw(self._status, self._clock())
-        self._give_back()
-        atexit.unregister(self._give_back)
+        self._restore_terminal()
+        atexit.unregister(self._restore_terminal)
         if summary:
             self.message(summary)
 
-    def _give_back(self) -> None:
+    def _restore_terminal(self) -> None:
         self._live.stop()
         self._echo.restore()
 
@@ -88,13 +88,13 @@ class Dashboard:
 
 
 class ControlEcho:
-    """The terminal's habit of printing ^C where the cursor is: in the middle of the dashboard."""
+    """Switches off the terminal's echo of control characters: ^C would appear in the middle of the dashboard."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
 
     def off(self) -> None:
-        """Stop it, if there is a terminal."""
+        """Switch the echo off, if standard input is a terminal."""
         if sys.stdin is not None and sys.stdin.isatty():
             self._before = termios.tcgetattr(sys.stdin)
             changed = termios.tcgetattr(sys.stdin)
@@ -102,7 +102,7 @@ class ControlEcho:
             termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
 
     def restore(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the setting of the terminal."""
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
             self._before = None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PREFIX = "memory/"
-"""What the metrics of single children begin with: memory/actor-0_mb."""
+"""Prefix of the metrics of single children, such as memory/actor-0_mb."""
 
 
 class Memory:
@@ -19,11 +19,11 @@ class Memory:
         self._children: dict[str, Sequence[int]] = {}
 
     def watch(self, role: str, pids: Sequence[int]) -> None:
-        """Let these be the processes in a role, by index, from now on."""
+        """Set the process ids of a role, by index."""
         self._children[role] = pids
 
     def read(self) -> dict[str, float | None]:
-        """Return the memory of this process, that of its children in sum and at most, and that of each of them."""
+        """Return the memory of this process, the sum and the maximum over its children, and that of each child."""
         each = {
             f"{PREFIX}{role}-{index}_mb": resident_mb(pid)
             for role, pids in self._children.items()
@@ -39,9 +39,9 @@ class Memory:
 
 
 def resident_mb(pid: int) -> float | None:
-    """Return the resident memory of a process; None where it has ended, or the system does not show it.
+    """Return the resident memory of a process; None if it has ended, or if the system does not provide it.
 
-    Where there is no /proc, that of this process alone is known, as the most that it has had so far.
+    Without /proc, only the peak memory of this process is available.
     """
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])

@@ -110,7 +110,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "grad_norm_temperature": "size of the temperature's gradient",
     },
 }
-"""group -> name -> what it is. TensorBoard shows each group as a section."""
+"""group -> name -> description. TensorBoard shows each group as a section."""
 
 METRICS: dict[str, str] = {name: what for group in GROUPS.values() for name, what in group.items()}
-"""name -> what it is: the keys of a line, in order."""
+"""name -> description: the keys of a line, in order."""

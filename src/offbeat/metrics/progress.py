@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: the protocol, and its two plain forms."""
+"""Views of a running training: the protocol, and the views `Lines` and `Silent`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
 from offbeat.config.runtimes import RuntimeEntry
-from offbeat.metrics.text import compact, duration, figure, share
+from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Timings
 
 Phase = Literal["training", "evaluating", "saving", "stopping"]
@@ -18,7 +18,7 @@ Phase = Literal["training", "evaluating", "saving", "stopping"]
 
 @dataclass(frozen=True)
 class About:
-    """What does not change during a run."""
+    """The properties of a run that do not change."""
 
     algorithm: str
     env: str
@@ -26,8 +26,8 @@ class About:
     actors: int
     envs_per_actor: int
     lag_label: str
-    """How far actors may be ahead, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets); of workers that
-    learn lock-free, what they share."""
+    """The bound on the lag, such as 'max_lag 1' (learning steps) or 'max_ahead 4' (tickets); in lock-free runs, what
+    the workers share."""
     device: str
     run_dir: Path
     lag: Literal["bounded", "exact"] = "bounded"
@@ -35,7 +35,7 @@ class About:
 
 @dataclass(frozen=True)
 class Status:
-    """How a run stands. None where nothing is known yet."""
+    """The current state of a run. None: not known yet."""
 
     env_steps: int
     steps: int
@@ -53,7 +53,7 @@ class Status:
     policy_lag_mean: float | None = None
     policy_lag_max: float | None = None
     utd_ratio: float | None = None
-    """Updates per env step so far; None without a replay, and in its warm-up."""
+    """Updates per env step so far; None without a replay, and during its warm-up."""
     sample_age_min: float | None = None
     sample_age_mean: float | None = None
     """In updates, like the other two; None without a replay."""
@@ -64,29 +64,29 @@ class Status:
     gradient_staleness_max: float | None = None
     updates_refused: int = 0
     actor_wait_fraction: float | None = None
-    """Fraction of the actors' time that they waited; None in serial too."""
+    """Fraction of time that the actors waited; None also in serial."""
     learner_wait_fraction: float | None = None
     slots_filled: float | None = None
     env_stall_max_s: float = 0.0
     memory_main_mb: float | None = None
     memory_children_mb: float | None = None
-    """In MB, like that of the main process; None where there are no children."""
+    """In MB, like that of the main process; None if there are no children."""
     actor_restarts: int = 0
     bottleneck: str = ""
-    """The sentence that says who waits for whom; empty where that is not known."""
+    """The sentence of the bottleneck report; empty if it is not known yet."""
     timings: Timings = field(default_factory=Timings)
 
     @property
     def fraction(self) -> float:
-        """How much of the run is done, in [0, 1]."""
+        """Fraction of the run that is finished, in [0, 1]."""
         return min(1.0, self.env_steps / self.steps) if self.steps > 0 else 0.0
 
 
 class Progress(Protocol):
-    """A view of a run. `start` comes first, `close` last, also after a failure; `update` may come often."""
+    """A view of a run. `start` is called first, `close` last, also after a failure; `update` may be called often."""
 
     def start(self, about: About) -> None:
-        """Say what trains."""
+        """Show the properties of the run."""
         ...
 
     def update(self, status: Status) -> None:
@@ -94,11 +94,11 @@ class Progress(Protocol):
         ...
 
     def message(self, text: str) -> None:
-        """Tell something that should stay to be read."""
+        """Show a message permanently."""
         ...
 
     def close(self, summary: str) -> None:
-        """Show the last status and the summary, and leave the terminal as it was."""
+        """Show the last status and the summary, and restore the terminal."""
         ...
 
 
@@ -111,7 +111,7 @@ class Rates:
         self._now = (0.0, 0, 0)
 
     def add(self, now: float, env_steps: int, updates: int) -> None:
-        """Take a sample; the two counters may begin anywhere, as those of a resumed run do."""
+        """Add a sample. The two counters need not start at 0: those of a resumed run do not."""
         self._now = (now, env_steps, updates)
         if not self._samples or now - self._samples[-1][0] >= 0.5:
             self._samples.append(self._now)
@@ -120,11 +120,11 @@ class Rates:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds that the samples reach back."""
+        """Seconds between the oldest and the newest sample."""
         return self._now[0] - self._samples[0][0] if self._samples else 0.0
 
     def over(self, window_s: float) -> tuple[float | None, float | None]:
-        """(SPS, UPS) over the last ``window_s`` seconds, or over the run so far if it is younger."""
+        """(SPS, UPS) over the last ``window_s`` seconds, or over the whole run if it is shorter."""
         if not self._samples:
             return None, None
         now, env_steps, updates = self._now
@@ -157,7 +157,7 @@ class Silent:
 
 
 class Lines:
-    """Prints a compact line every few seconds: for logs, and for terminals that are none."""
+    """Prints a compact line every few seconds: for log files and simple terminals."""
 
     def __init__(self, stream: TextIO, *, every_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -169,7 +169,7 @@ class Lines:
         self._bottleneck = ""
 
     def start(self, about: About) -> None:
-        """Print what trains."""
+        """Print the properties of the run."""
         self.message(f"{title_of(about)}: {topology_of(about)}, {about.run_dir}")
 
     def update(self, status: Status) -> None:
@@ -186,7 +186,7 @@ class Lines:
         self._stream.flush()
 
     def close(self, summary: str) -> None:
-        """Print the last status, unless it is already there, who waits for whom, and the summary."""
+        """Print the last status unless it is already shown, the bottleneck, and the summary."""
         if self._unshown is not None:
             self._show(self._unshown, self._clock())
         for text in filter(None, (self._bottleneck, summary)):
@@ -202,14 +202,16 @@ def _line(status: Status, rates: Rates) -> str:
     sps, ups = rates.over(rates.windows_s[0])
     parts = [
         f"{status.fraction:4.0%} {compact(status.env_steps)}/{compact(status.steps)} env steps",
-        f"return {figure(status.episode_return_mean)}",
-        f"eval {figure(status.eval_return_mean)} (best {figure(status.best_eval_return_mean)})",
+        f"return {rounded(status.episode_return_mean)}",
+        f"eval {rounded(status.eval_return_mean)} (best {rounded(status.best_eval_return_mean)})",
         f"SPS {compact(sps)} UPS {compact(ups)}",
-        *_distances(status),
+        *_lags(status),
         f"ETA {duration(rates.eta_s(status.steps))}",
     ]
     if status.actor_wait_fraction is not None:
-        parts.append(f"waits actors {share(status.actor_wait_fraction)} learner {share(status.learner_wait_fraction)}")
+        parts.append(
+            f"waits actors {percentage(status.actor_wait_fraction)} learner {percentage(status.learner_wait_fraction)}"
+        )
     if status.actor_restarts:
         parts.append(f"{status.actor_restarts} restarts")
     if status.updates_refused:
@@ -219,8 +221,8 @@ def _line(status: Status, rates: Rates) -> str:
     return "  ".join(parts)
 
 
-def _distances(status: Status) -> list[str]:
-    """Say how far acting and learning, and workers, lie apart."""
+def _lags(status: Status) -> list[str]:
+    """Return the lag, or the update ratio and the sample age, and the gradient staleness, as text."""
     drift = [] if status.gradient_staleness_mean is None else [f"gradient staleness {drift_of(status)}"]
     if status.utd_ratio is not None:
         return [*ratio_of(status), *drift]
@@ -228,12 +230,12 @@ def _distances(status: Status) -> list[str]:
 
 
 def title_of(about: About) -> str:
-    """What trains, in a few words."""
+    """Return the algorithm and the env as text."""
     return f"{about.algorithm} on {about.env}"
 
 
 def topology_of(about: About) -> str:
-    """How it trains, in a few words."""
+    """Return the runtime and its layout as text."""
     actors = f"{about.actors} {about.runtime.role}{'s' if about.actors != 1 else ''} x {about.envs_per_actor} envs"
     lag = about.lag_label + (" (exact)" if about.lag == "exact" else "")
     return f"{about.runtime.name}, {actors}, {lag}, {about.device}"
@@ -250,13 +252,13 @@ def drift_of(status: Status) -> str:
 
 
 def age_of(status: Status) -> str:
-    """Age of what is sampled from the replay as min/mean/max, in updates."""
+    """Age of the transitions sampled from the replay as min/mean/max, in updates."""
     return _three(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
 
 
 def ratio_of(status: Status) -> list[str]:
-    """What there is to say of a replay: the ratio that has been reached, and the age of what is sampled."""
-    return [f"ratio {figure(status.utd_ratio)}", f"age {age_of(status)}"]
+    """Return the update ratio and the sample age as text."""
+    return [f"ratio {rounded(status.utd_ratio)}", f"age {age_of(status)}"]
 
 
 def _three(*values: float | None) -> str:

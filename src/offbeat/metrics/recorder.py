@@ -1,4 +1,4 @@
-"""The recorder turns what happened since the last line into one line of metrics.
+"""The recorder collects metrics and writes them as lines.
 
 Every key of a line is named and described in `METRICS`, and explained in docs/reference/metrics.md.
 """
@@ -37,7 +37,7 @@ _REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "slots_filled_max": max,
 }
 _TOTALS_S = {"actor_wait_s": "wait/actor", "learner_wait_s": "wait/learner", "publish_s": "learn/publish"}
-"""Seconds told in total: metric -> name in `Timings`."""
+"""Total seconds: metric -> name in `Timings`."""
 _STEP_MS = {
     "load_ms": "learn/load",
     "prepare_ms": "learn/prepare",
@@ -46,14 +46,14 @@ _STEP_MS = {
 }
 """Milliseconds of a learning step: metric -> name in `Timings`."""
 _RESERVED = ("info/", MEMORY)
-"""What no name of the user's may begin with."""
+"""Prefixes that names of the user's metrics must not have."""
 EPISODES_TO_REPORT = 20
-"""Episodes after which it is strange that nothing has been reported."""
+"""Number of episodes after which a name of `info_metrics` without any value causes a warning."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """How far a run has come. All count from the beginning of the run, through every resume."""
+    """The progress of a run. All counters start at the start of the run and continue through every resume."""
 
     env_steps: Counter = 0
     frames: Counter = 0
@@ -72,18 +72,19 @@ class Counters:
 
 
 class Recorder:
-    """Collects what happened and writes it, one line at a time, to all sinks.
+    """Collects metrics and writes them, one line at a time, to all sinks.
 
     Args:
-        sinks: where the lines go.
-        topology: who works; without it nothing is said about who waits for whom.
-        episodes_window: training episodes that returns and lengths are averaged over.
-        info: names of what infos report; `info/<name>_mean` is the mean of what they did since the last line.
+        sinks: receive the lines.
+        topology: the layout of the run; without it there is no bottleneck report.
+        notify: shows a warning to the user.
+        episodes_window: number of last training episodes over which returns and lengths are averaged.
+        info: names of `info_metrics`; `info/<name>_mean` is the mean of the values since the last line.
         memory: returns the memory of the processes, by metric.
 
-    Rates, shares of time and the metrics of learning are those since the last line. When no learning step
-    was finished since then, the line repeats them and the period goes on, so that the last line of a run
-    tells its state at the end.
+    Rates, shares of time and the metrics of learning are those since the last line. If no learning step
+    was finished since then, the line repeats them and the period continues, so that the last line of a run
+    has its state at the end.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Recorder:
         self._sinks, self._notify, self._memory = tuple(sinks), notify, memory
         self._topology = topology
         self.bottleneck: BottleneckReport | None = None
-        """Who waited for whom in the period that the last line tells of; None before the first one."""
+        """The bottleneck report of the period of the last line; None before the first one."""
         self._returns: deque[float] = deque(maxlen=episodes_window)
         self._lengths: deque[int] = deque(maxlen=episodes_window)
         self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0, "evaluations_failed": 0}
@@ -108,16 +109,16 @@ class Recorder:
         self._info = dict.fromkeys(info, (0.0, 0.0))
         """name -> sum and count since the last line."""
         self._silent = set(info)
-        """Names that no info has had so far, and nothing was said of."""
+        """Names without a value so far, and without a warning."""
         self._given: dict[str, float] = {}
-        """What callbacks have returned for the next line."""
+        """The numbers that callbacks have returned for the next line."""
         self._period: dict[str, float | None] = {}
         self._counted = Counters()
         self._timed: dict[str, float] = {}
         self._seconds = dict.fromkeys(_TOTALS_S, 0.0)
 
     def episodes(self, returns: Array, lengths: Array) -> None:
-        """Count the episodes that ended in the learned batch: [n] returns and [n] lengths in env steps."""
+        """Add the episodes that ended in the learned batch: [n] returns and [n] lengths in env steps."""
         self._returns.extend(returns.tolist())
         self._lengths.extend(lengths.tolist())
         self._totals["episodes"] += len(returns)
@@ -128,12 +129,12 @@ class Recorder:
         return fmean(self._lengths) if self._lengths else 0.0
 
     def learned(self, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of one learning step. Names beyond `METRICS` are written too."""
+        """Add the metrics of one learning step. Names that are not in `METRICS` are written too."""
         for name, value in metrics.items():
             self._metrics[name].append(float(value))
 
     def reported(self, info: Array) -> None:
-        """Take what infos reported: sums and counts of each name, [2, K]."""
+        """Add the values of infos: the sum and the count of each name, [2, K]."""
         for name, total, count in zip(self._info, *info.tolist(), strict=True):
             before = self._info[name]
             self._info[name] = (before[0] + total, before[1] + count)
@@ -141,18 +142,18 @@ class Recorder:
                 self._silent.discard(name)
 
     def give(self, numbers: Mapping[str, float]) -> None:
-        """Take numbers of the user's for the next line, by names that no other metric has.
+        """Add the user's numbers to the next line.
 
         Raises:
-            RunFailed: a name is taken.
+            RunFailed: a name is already the name of another metric.
         """
         for name in numbers:
             if name in METRICS or name in self._period or name in self._given or name.startswith(_RESERVED):
-                raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: give it your own")
+                raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
         self._given |= numbers
 
     def evaluated(self, results: Mapping[str, float]) -> None:
-        """Take the results of an evaluation, by metric: eval_return_mean and those beside it."""
+        """Add the results of an evaluation, by metric: eval_return_mean and the other eval_ metrics."""
         mean, best = results["eval_return_mean"], self._evaluation.get("best_eval_return_mean")
         self._evaluation = {**results, "best_eval_return_mean": mean if best is None else max(best, mean)}
         self._totals["evaluations"] += 1
@@ -162,11 +163,11 @@ class Recorder:
         self._totals["evaluations_failed"] += 1
 
     def line(self, counters: Counters, timings: Timings) -> Line:
-        """Build the line of this moment, write it to all sinks and return it."""
+        """Build the current line, write it to all sinks and return it."""
         if counters.learning_step > self._counted.learning_step:
             self._end_period(counters, timings)
         if self._totals["episodes"] >= EPISODES_TO_REPORT:
-            self._say_what_is_silent()
+            self._warn_of_silent()
         given, self._given = self._given, {}
         values = {
             **self._period,
@@ -187,19 +188,19 @@ class Recorder:
         return line
 
     def conclude(self, timings: Timings, seconds: float) -> None:
-        """Let the bottleneck report be that of the whole run, which took `seconds` up to here."""
-        self._say_what_is_silent()
+        """Set the bottleneck report to that of the whole run, which took `seconds`."""
+        self._warn_of_silent()
         if self._topology:
             self.bottleneck = bottleneck_report(timings.totals(), seconds, self._topology)
 
     def close(self) -> None:
         """Close all sinks."""
         for sink in self._sinks:
-            with suppress(OSError):  # a full disk: it has been told
+            with suppress(OSError):  # the disk is full: a warning has been shown
                 sink.close()
 
     def state(self, timings: Timings) -> dict[str, Any]:
-        """What a checkpoint keeps: plain lists, dicts and numbers."""
+        """Return the state for a checkpoint: plain lists, dicts and numbers."""
         return {
             "returns": list(self._returns),
             "lengths": list(self._lengths),
@@ -217,7 +218,7 @@ class Recorder:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned; timings start again from zero, but the period under way goes on."""
+        """Restore what `state` returned. Timings start again from zero, but the unfinished period continues."""
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._totals |= state["totals"]
@@ -252,12 +253,12 @@ class Recorder:
         self._counted, self._timed = counters, timings.totals()
         self._metrics.clear()
 
-    def _say_what_is_silent(self) -> None:
-        """Say once of each name that no info has had it: it may be mistyped."""
+    def _warn_of_silent(self) -> None:
+        """Warn once about each name of `info_metrics` that no info has had: it may be misspelled."""
         for name in sorted(self._silent):
             self._notify(
                 f"info_metrics names {name}, which no info of a step has had in {self._totals['episodes']} episodes: "
-                "see what the env's step() returns"
+                "check the infos that the env's step() returns"
             )
         self._silent.clear()
 
@@ -280,9 +281,9 @@ def _rate(amount: float, seconds: float) -> float | None:
 
 
 def _reduce(name: str, metrics: Sequence[float]) -> float | None:
-    """One number of many; what is not finite (a refused update's loss) tells nothing and is left out."""
-    known = [value for value in metrics if math.isfinite(value)]
-    return _REDUCTIONS.get(name, fmean)(known) if known else None
+    """Reduce values to one number. Values that are not finite (the loss of a refused update) are left out."""
+    finite = [value for value in metrics if math.isfinite(value)]
+    return _REDUCTIONS.get(name, fmean)(finite) if finite else None
 
 
 def _finite(value: float | None) -> float | None:

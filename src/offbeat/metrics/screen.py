@@ -1,4 +1,4 @@
-"""The screen: one picture that shows the whole run."""
+"""The content of the dashboard: one screen for the whole run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from offbeat.metrics.progress import About, Rates, Status, age_of, drift_of, lag_of, title_of, topology_of
-from offbeat.metrics.text import compact, duration, figure, share
+from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
 _WIDE = 76
-"""Columns from which the two halves stand side by side."""
+"""Width, in columns, from which the two halves are shown side by side."""
 _ROOMY = 96
-"""Columns from which the shares of waiting have room for their full names."""
+"""Width, in columns, from which the wait metrics have their full names."""
 _LEFT_WIDTH = 40
 _NAME_WIDTH = 12
 _SHARE_WIDTH = 6
@@ -32,28 +32,28 @@ _COLORS = {
 
 
 class History:
-    """A metric over the run so far, thinned out evenly to at most ``most`` points."""
+    """A metric over the whole run, evenly subsampled to at most ``max_points`` points."""
 
-    def __init__(self, most: int = 64) -> None:
-        self._most = most
+    def __init__(self, max_points: int = 64) -> None:
+        self._max_points = max_points
         self._stride = 1
-        self._seen = 0
+        self._count = 0
         self.points: list[float] = []
 
     def add(self, value: float | None) -> None:
-        """Take the value of this moment; None is left out."""
+        """Add the current value; None is ignored."""
         if value is None:
             return
-        if self._seen % self._stride == 0:
+        if self._count % self._stride == 0:
             self.points.append(value)
-        self._seen += 1
-        if len(self.points) == self._most:
+        self._count += 1
+        if len(self.points) == self._max_points:
             self.points = self.points[::2]
             self._stride *= 2
 
 
 class Screen:
-    """One picture of the run, laid out for the width that it is given."""
+    """The whole screen, laid out for the width of the console."""
 
     def __init__(self, about: About, status: Status, rates: Rates, returns: History) -> None:
         self._about, self._status, self._rates, self._returns = about, status, rates, returns
@@ -65,7 +65,7 @@ class Screen:
         yield Panel(
             Group(
                 *(self._head(), Text(), self._bar(), Text(), _side_by_side(left, right, options.max_width)),
-                *who_waits(self._about, self._status, options.max_width),
+                *wait_lines(self._about, self._status, options.max_width),
             ),
             title=Text(f"offbeat: {title_of(self._about)}", style="bold cyan"),
             title_align="left",
@@ -105,19 +105,19 @@ class Screen:
         rows = [
             (
                 "return",
-                figure(status.episode_return_mean),
+                rounded(status.episode_return_mean),
                 sparkline(self._returns.points, ascii_only),
                 "cyan",
             ),
             ("  min and max", _between(status.episode_return_min, status.episode_return_max), "", ""),
-            ("episode length", figure(status.episode_length_mean), "", ""),
+            ("episode length", rounded(status.episode_length_mean), "", ""),
             (
                 "evaluation",
-                figure(status.eval_return_mean),
-                f"best {figure(best)}" if best is not None else "",
+                rounded(status.eval_return_mean),
+                f"best {rounded(best)}" if best is not None else "",
                 "green",
             ),
-            *_distance(status),
+            *_lag_rows(status),
             ("learning steps", compact(status.learning_step), "", ""),
             ("updates", compact(status.updates), refused, "bold red"),
             ("memory", *_memory(status), "bright_black"),
@@ -138,16 +138,16 @@ class Screen:
 
 
 def _between(least: float | None, most: float | None) -> str:
-    return "-" if least is None else f"{figure(least)} to {figure(most)}"
+    return "-" if least is None else f"{rounded(least)} to {rounded(most)}"
 
 
 def _memory(status: Status) -> tuple[str, str]:
-    """Return the memory of the main process and of its children, in bytes, and a word on which is which."""
+    """Return the memory of the main process and of its children, in bytes, and a label."""
     each = [1e6 * value for value in (status.memory_main_mb, status.memory_children_mb) if value is not None]
     return " + ".join(map(compact, each)) or "-", "main + others" if len(each) > 1 else ""
 
 
-def _distance(status: Status) -> list[tuple[str, str, str, str]]:
+def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
     """How far acting and learning lie apart: by the lag of the weights that act, or by the ratio and a replay's age."""
     drift = [("staleness", drift_of(status), "others' updates", "bright_black")]
     if status.utd_ratio is None:
@@ -158,19 +158,19 @@ def _distance(status: Status) -> list[tuple[str, str, str, str]]:
         )
     return [
         *(drift if status.gradient_staleness_mean is not None else []),
-        ("update ratio", figure(status.utd_ratio), "per env step", "bright_black"),
+        ("update ratio", rounded(status.utd_ratio), "per env step", "bright_black"),
         ("sample age", age_of(status), "in updates", "bright_black"),
     ]
 
 
 class TimeTree:
-    """The tree of timings, a line each: name, a bar as long as its share of all workers' time, and the share."""
+    """The tree of timings. Each line has a name, a bar for its share of the time of all workers, and the share."""
 
     def __init__(self, branches: tuple[Branch, ...]) -> None:
         self._branches = branches
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw for the width that is given; a narrow one has no room for bars."""
+        """Draw for the width of the console; a narrow one has no bars."""
         glyph = "=" if options.ascii_only else "■"
         room = max(0, options.max_width - _NAME_WIDTH - _SHARE_WIDTH)
         yield Text("where all workers' time goes", style="bold")
@@ -188,8 +188,8 @@ class TimeTree:
             )
 
 
-def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
-    """Say who waits for whom: the shares, which serial does not have, and the sentence below."""
+def wait_lines(about: About, status: Status, width: int) -> Iterator[Text]:
+    """Yield the wait metrics, which serial does not have, and the sentence of the bottleneck report."""
     if about.runtime.workers_learn:
         yield Text()
         yield _restarts(status)
@@ -205,13 +205,13 @@ def who_waits(about: About, status: Status, width: int) -> Iterator[Text]:
 
 
 def _restarts(status: Status) -> Text:
-    """Say what there is to say of workers that wait for nobody."""
+    """Return the line for lock-free workers, which do not wait."""
     return Text.assemble(
         ("workers", "bold"),
         ("   restarts ", "bright_black"),
         (str(status.actor_restarts), "bold red" if status.actor_restarts else ""),
         ("   longest env stall ", "bright_black"),
-        f"{figure(status.env_stall_max_s)} s",
+        f"{rounded(status.env_stall_max_s)} s",
     )
 
 
@@ -220,10 +220,10 @@ def _waits(status: Status, *, roomy: bool) -> Text:
     gap = "   " if roomy else "  "
     restarts = (str(status.actor_restarts), "bold red" if status.actor_restarts else "")
     metrics = [
-        ("actors", (share(status.actor_wait_fraction), "")),
-        ("learner", (share(status.learner_wait_fraction), "")),
-        (slots, (share(status.slots_filled), "")),
-        (stall, (f"{figure(status.env_stall_max_s)} s", "")),
+        ("actors", (percentage(status.actor_wait_fraction), "")),
+        ("learner", (percentage(status.learner_wait_fraction), "")),
+        (slots, (percentage(status.slots_filled), "")),
+        (stall, (f"{rounded(status.env_stall_max_s)} s", "")),
         ("restarts", restarts),
     ]
     title = Text("who waits", style="bold")
@@ -231,7 +231,7 @@ def _waits(status: Status, *, roomy: bool) -> Text:
 
 
 def sparkline(points: list[float], ascii_only: bool, width: int = 12) -> str:
-    """Draw the points as a line of text, from the least (lowest mark) to the most (highest mark)."""
+    """Draw the points as one line of text, from the smallest value (lowest mark) to the largest (highest mark)."""
     if len(points) < 2:
         return ""
     marks = ".:-=+*#" if ascii_only else "▁▂▃▄▅▆▇█"
@@ -258,7 +258,7 @@ def _lines(lines: Iterable[Text]) -> Text:
 
 
 def _filled(rates: Rates) -> list[tuple[str, float]]:
-    """The windows that the run has filled, and one for the run so far if it has not filled them all."""
+    """Return the windows that the run has filled, and one for the whole run if it has not filled all of them."""
     filled = [(f"{window:g} s", window) for window in rates.windows_s if window <= rates.elapsed_s]
     return filled if len(filled) == len(rates.windows_s) else [*filled, ("so far", rates.windows_s[-1])]
 

@@ -1,4 +1,4 @@
-"""Where the lines of metrics go: a JSON Lines file, TensorBoard, or a sink of your own (trackers: tracking/)."""
+"""Sinks receive the lines of metrics: a JSON Lines file, TensorBoard, or your own sink (trackers: tracking/)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from offbeat.core.errors import ConfigError
 from offbeat.metrics.names import GROUPS
 
 Line = dict[str, float | None]
-"""One line of metrics: name -> value; None where nothing is known yet."""
+"""One line of metrics: name -> value; None if the value is not known yet."""
 
 
 class Sink(Protocol):
-    """Something that lines are written to."""
+    """Receives the lines of metrics."""
 
     def write(self, line: Line) -> None:
-        """Take one line."""
+        """Write one line."""
         ...
 
     def close(self) -> None:
-        """Write what is still held back, and let go of the file."""
+        """Write buffered lines, and release all resources."""
         ...
 
 
 class JsonLines:
-    """Appends one JSON object a line to a file; each is flushed, so that another program can follow."""
+    """Appends one JSON object per line to a file. Each line is flushed, so that another program can read it."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, line: Line) -> None:
-        """Append ``line``; what is not known is null, as strict JSON has no NaN."""
+        """Append ``line``; unknown values are null, as strict JSON has no NaN."""
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
 
@@ -45,9 +45,9 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Writes an event file for TensorBoard, over env steps, each group of metrics in a section of its own.
+    """Writes an event file for TensorBoard, over env steps, with one section for each group of metrics.
 
-    Without TensorBoard's own writer: that writes in a thread, where a full disk is told by a traceback.
+    It does not use TensorBoard's writer, which writes in a thread: there a full disk causes a traceback.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -80,17 +80,17 @@ class TensorBoard:
 
 
 def tag_of(name: str) -> str:
-    """Return a metric's name with its group before it, by which viewers make sections: 'speed/sps'."""
-    if "/" in name:  # what infos report, the memory of a child, or a number of a callback's with a section of its own
+    """Return a metric's name with its group as a prefix, which viewers use as sections: 'speed/sps'."""
+    if "/" in name:  # an info metric, the memory of a child, or a callback's number with its own section
         return name
     return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), f"learning/{name}")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON Lines file; a last line that was cut, by a kill or by reading too early, is left out.
+    """Read a JSON Lines file. An incomplete last line (the writer was killed, or is still writing) is left out.
 
     Raises:
-        ConfigError: another line is no JSON object.
+        ConfigError: another line is not a JSON object.
     """
     lines = path.read_text(encoding="utf-8").splitlines()
     records = []
@@ -98,13 +98,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         try:
             record = json.loads(line, parse_constant=_refuse)
             if not isinstance(record, dict):
-                raise TypeError  # noqa: TRY301 - told as the others
+                raise TypeError  # noqa: TRY301 - handled as the others
             records.append(record)
         except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines):
                 break
             raise ConfigError(
-                f"line {number} of {path} is no JSON object: {line[:60]!r}. "
+                f"line {number} of {path} is not a JSON object: {line[:60]!r}. "
                 "The file was changed by another program: remove that line, or restore the file"
             ) from error
     return records
@@ -116,10 +116,10 @@ def _refuse(constant: str) -> None:
 
 
 def metrics_up_to(path: Path, learning_step: int) -> bytes:
-    """Return what is kept of a JSON Lines file where a run goes on from ``learning_step``: no line is written twice.
+    """Return the lines of a JSON Lines file up to ``learning_step``, from which a run is resumed.
 
     Raises:
-        ConfigError: it is not what a run wrote.
+        ConfigError: the file was changed by another program.
     """
     lines = read_metrics(path) if path.exists() else []
     if not all(isinstance(line.get("learning_step"), int) for line in lines):

@@ -6,7 +6,7 @@ import math
 
 
 def compact(value: float | None) -> str:
-    """Three significant digits and a unit: 950, 12.3k, 1.5M; '-' where nothing is known."""
+    """Three significant digits and a unit: 950, 12.3k, 1.5M; '-' if the value is not known."""
     if value is None or not math.isfinite(value):
         return "-"
     rounded = float(f"{value:.3g}")  # round first, so that 999,999 becomes 1M and not 1000k
@@ -16,8 +16,8 @@ def compact(value: float | None) -> str:
     return f"{rounded:.3g}"
 
 
-def figure(value: float | None) -> str:
-    """A return or a length, to a precision that can be read at a glance."""
+def rounded(value: float | None) -> str:
+    """A return or a length with at most two decimals, fewer for larger values; '-' if the value is not known."""
     if value is None or not math.isfinite(value):
         return "-"
     if abs(value) >= 1000:
@@ -25,7 +25,7 @@ def figure(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def share(value: float | None) -> str:
+def percentage(value: float | None) -> str:
     """A fraction as a percentage: 71%."""
     return "-" if value is None else f"{value:.0%}"
 

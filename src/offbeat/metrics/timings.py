@@ -1,4 +1,4 @@
-"""Where the time goes: seconds per named piece of work, nested by slashes."""
+"""Timings: seconds per kind of work, nested by slashes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 KINDS = ("act", "env", "learn", "evaluate", "checkpoint", "wait")
-"""What a worker does, at the top level, in the order in which it is shown."""
+"""The kinds of work at the top level, in the order in which they are shown."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Timings:
         self.seconds[name] += seconds
 
     def merge(self, seconds: Mapping[str, float]) -> None:
-        """Add what another worker has collected."""
+        """Add the seconds of another worker."""
         for name, value in seconds.items():
             self.seconds[name] += value
 
@@ -60,7 +60,7 @@ class Timings:
         return {name: totals.get(name, 0.0) - previous.get(name, 0.0) for name in {**previous, **totals}}
 
     def tree(self) -> tuple[Branch, ...]:
-        """The names as a tree, with their shares of the whole; the known kinds first."""
+        """The names as a tree, with their shares of the total time; the known kinds first."""
         totals = self.totals()
         whole = sum(value for name, value in totals.items() if "/" not in name)
         return _branches(totals, "", whole)

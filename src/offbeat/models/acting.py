@@ -1,6 +1,6 @@
-"""Policies that act: on a plain MLP in NumPy, for small networks several times faster than torch; else in torch.
+"""Policies that act. Plain MLPs run in NumPy, which for small networks is several times faster than torch.
 
-The NumPy network is a fast path (`offbeat.fastpath.acting`). Where that folder is missing, all policies act in torch.
+The NumPy network is a fast path (`offbeat.fastpath.acting`). Without that module all policies act in torch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def make_policy(spec: PolicySpec) -> ActingPolicy:
 
 @cache
 def _numpy_network() -> MakeNetwork | None:
-    """Return what makes the network of plain MLPs in NumPy; None without the folder of fast paths."""
+    """Return the class of the NumPy network; None if the fast paths are not installed."""
     try:
         module: Any = import_module(FAST_PATH)
     except ModuleNotFoundError as error:
@@ -68,7 +68,7 @@ def _numpy_network() -> MakeNetwork | None:
 
 
 class ActingPolicy:
-    """A network, and all that is done around it: inputs, sampling, masks and bounds.
+    """A network with its input normalisation, action sampling, masks and bounds.
 
     Loading new weights is one copy, as the network reads the published vector through views.
     """
@@ -79,7 +79,7 @@ class ActingPolicy:
         self._vectors, self._mask = spec.vectors, spec.mask
         layout = published_layout(spec)
         self.vector = np.zeros(layout.size, np.float32)
-        """What `load` writes."""
+        """[size]: the published weights; `load` writes them."""
         self._arrays: dict[str, F32] = layout.views(self.vector)
         self._uniform = self._arrays.get("uniform")
         self.network = make_network(spec, self.vector)
@@ -95,7 +95,7 @@ class ActingPolicy:
         """Sample an action for each column and record its log-probability, where the spec says so."""
         if self._uniform is not None and self._uniform[0]:
             if self.state_size:
-                self.forward(observation, state)  # what is seen now is remembered when it chooses
+                self.forward(observation, state)  # the recurrent state must include this observation
             columns = len(observation[self.spec.observation[0].name])
             return Acted(sampling.uniform(self.spec, columns, random, self._allowed(observation)), {})
         parameters = self.parameters(observation, state)
@@ -112,7 +112,7 @@ class ActingPolicy:
         return actions.greedy(self.spec, self.parameters(observation, state))
 
     def parameters(self, observation: Tree, state: F32 | None = None) -> F32:
-        """Return what `forward` does, with the logits of what is not allowed put down, if there is a mask."""
+        """Return the result of `forward`; with a mask, the logits of choices that are not allowed are very low."""
         parameters, allowed = self.forward(observation, state), self._allowed(observation)
         return parameters if allowed is None else sampling.masked(parameters, allowed)
 
@@ -120,7 +120,7 @@ class ActingPolicy:
         return None if self._mask is None else observation[self._mask]
 
     def _vector_of(self, observation: Mapping[str, Array]) -> F32:
-        """Return the leaves that no encoder sees, normalised and joined, [N, inputs]."""
+        """Return the leaves without an encoder, normalised and joined, [N, inputs]."""
         if not self._vectors:
             return np.zeros((len(observation[self.spec.observation[0].name]), 0), np.float32)
         x = flatten(self._vectors, observation)
@@ -130,7 +130,7 @@ class ActingPolicy:
 
 
 class LivePolicy:
-    """A policy that takes the newest weights for each decision, which others change while it acts."""
+    """A policy that loads the newest weights before each action; other workers change them at the same time."""
 
     def __init__(self, policy: ActingPolicy, renew: Renew) -> None:
         self._policy, self._renew = policy, renew

@@ -1,6 +1,6 @@
-"""From what a network gives to the most likely actions, and from recorded actions to those that the env accepts.
+"""Converts network outputs to the most likely actions, and recorded actions to the env's actions.
 
-The formulas are the same for NumPy arrays, in which policies act, and for torch tensors, in which they are exported.
+The formulas work for NumPy arrays (acting) and for torch tensors (export).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from offbeat.models.spec import PolicySpec
 
 F32 = NDArray[np.float32]
 Values = Any
-"""A NumPy array or a torch tensor; what is returned is of the kind that was given."""
+"""A NumPy array or a torch tensor; the result has the same type."""
 
 
 def best_choices(spec: PolicySpec, logits: Values) -> list[Values]:
@@ -52,7 +52,7 @@ def greedy(spec: PolicySpec, parameters: F32) -> Array:
 
 
 def recorded(spec: PolicySpec, choices: list[Array]) -> Array:
-    """Return choices [N] of each component as an action is recorded, where there is nothing else in it."""
+    """Return the recorded actions for the choices [N] of each component, if actions have no boxes."""
     if spec.action.kind == "discrete":
         return choices[0]
     joined = np.stack(choices, axis=1)
@@ -60,7 +60,7 @@ def recorded(spec: PolicySpec, choices: list[Array]) -> Array:
 
 
 class Bounds(Protocol):
-    """What maps the recorded numbers of boxes to those that the env accepts, as NumPy arrays or torch tensors.
+    """The parameters of the map from the recorded numbers of boxes to the env's, as NumPy arrays or torch tensors.
 
     Policies act in [-1, 1] where the env's box is bounded on both sides: squashed or clipped there, then scaled to the
     box, so that one initial standard deviation suits all envs.
@@ -71,15 +71,15 @@ class Bounds(Protocol):
     scales: bool
     """Whether any number is scaled or moved."""
     low: Any
-    """The env's own bounds, and so is high."""
+    """The env's bounds; likewise high."""
     high: Any
     inner_low: Any
-    """The bounds in which the policy acts, and so is inner_high."""
+    """The bounds of the policy's own range; likewise inner_high."""
     inner_high: Any
     center: Any
-    """Where 0 is in the env's box; 0 without bounds."""
+    """The env's value for the policy's 0; 0 without bounds."""
     half_width: Any
-    """The length of 1 in the env's box; 1 without bounds."""
+    """The env's length of the policy's 1; 1 without bounds."""
 
 
 BOUND_ARRAYS = ("low", "high", "inner_low", "inner_high", "center", "half_width")

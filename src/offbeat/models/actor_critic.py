@@ -9,14 +9,14 @@ from torch import Tensor
 
 from offbeat.models.dense import Dense
 from offbeat.models.distributions import ActionDistribution, make_distribution
-from offbeat.models.policy_network import NONE_ENCODED, Body, Orthogonal, PolicyNetwork, Remembered
+from offbeat.models.policy_network import NONE_ENCODED, Body, CoreState, Orthogonal, PolicyNetwork
 from offbeat.models.spec import PolicySpec
 
 
 class ActorCritic(PolicyNetwork):
-    """Policy and critic, with bodies of their own or one that both share.
+    """Policy and critic, each with its own body or with a shared one.
 
-    The policy's parameters come first, so that in the flat buffer they are one range. Arguments are those of
+    The policy's parameters come first, so that they are one range of the flat buffer. Arguments are as in
     `PolicyNetwork.forward`.
     """
 
@@ -27,11 +27,11 @@ class ActorCritic(PolicyNetwork):
         self.critic_body = None if shared else Body(spec, init)
         self.critic_head = Dense(self.policy_body.features, 1, init, 1.0)
 
-    def both(
+    def distribution_and_values(
         self,
         vector: Tensor,
         encoded: Mapping[str, Tensor] = NONE_ENCODED,
-        remembered: Remembered | None = None,
+        core_state: CoreState | None = None,
         *,
         rows: Tensor | None = None,
         mask: Tensor | None = None,
@@ -39,26 +39,26 @@ class ActorCritic(PolicyNetwork):
         """Return the action distribution and the values [M].
 
         Args:
-            vector: as all here that is not below, see `PolicyNetwork.forward`.
-            encoded: likewise.
-            remembered: likewise.
-            rows: of which the distribution is; None: of all.
-            mask: what is allowed in these rows, [.., logits].
+            vector: see `PolicyNetwork.forward`.
+            encoded: see `PolicyNetwork.forward`.
+            core_state: see `PolicyNetwork.forward`.
+            rows: indices of the rows for which the distribution is returned; None: all rows.
+            mask: the allowed choices in these rows, [.., logits].
         """
         with self.precision():
-            features, _ = self.policy_body(vector, encoded, remembered)
-            critical = features if self.critic_body is None else self.critic_body(vector, encoded, remembered)[0]
+            features, _ = self.policy_body(vector, encoded, core_state)
+            critical = features if self.critic_body is None else self.critic_body(vector, encoded, core_state)[0]
         features = features.float()
         parameters = self.policy_head(features if rows is None else features[rows])
         values = self.critic_head(critical.float()).squeeze(-1)
         return make_distribution(self.spec, parameters, self.log_std, mask), values
 
     def value(
-        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, remembered: Remembered | None = None
+        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, core_state: CoreState | None = None
     ) -> Tensor:
-        """Return the critic's values alone, [M]."""
+        """Return only the critic's values, [M]."""
         body = self.policy_body if self.critic_body is None else self.critic_body
         with self.precision():
-            features, _ = body(vector, encoded, remembered)
+            features, _ = body(vector, encoded, core_state)
         values: Tensor = self.critic_head(features.float()).squeeze(-1)
         return values

@@ -1,4 +1,4 @@
-"""Where each named array lies in one flat float32 buffer. NumPy and torch read the same layout."""
+"""The layout of named arrays in one flat float32 buffer, for NumPy and torch."""
 
 from __future__ import annotations
 

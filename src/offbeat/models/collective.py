@@ -1,8 +1,7 @@
-"""The collective: the learners that train one algorithm together, each on data of its own.
+"""The collective: communication among the learners that train one algorithm together, each with its own data.
 
-Whatever they decide together goes through it: sums of gradients, running statistics, whether an update is finite,
-whether the policy has drifted too far, and how many updates are due. So all of them decide alike. A learner is alone by
-default; then nothing is communicated.
+All shared decisions use it: sums of gradients, running statistics, the finite check, the KL stop, and the number of
+updates that are due. So all learners make the same decisions. By default there is one learner and no communication.
 """
 
 from __future__ import annotations

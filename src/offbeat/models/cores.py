@@ -1,8 +1,8 @@
-"""Recurrent cores: what a policy remembers of an episode.
+"""Recurrent cores: the memory of a policy within an episode.
 
-A state is one vector a column, [B, state_size], which moves on row by row and is zero at the first row of an episode.
-Acting goes through one row at a time, learning through all rows of an unroll: the products with the inputs, most of the
-work, are then made for all rows at once.
+The state is one vector per column, [B, state_size]. It is updated at each row and is zero at the first row of an
+episode. Acting processes one row per call, learning all rows of an unroll: then the products with the inputs, which are
+most of the work, are computed for all rows at once.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from offbeat.models.spec import Activation
 
 
 class Critics(nn.Module):
-    """E multi-layer perceptrons of one shape, each with parameters of its own, on features that they share.
+    """E multi-layer perceptrons of one shape, each with its own parameters, on shared features.
 
-    Layer i has `weights.{i}` [E, outputs_i, inputs_i] and `biases.{i}` [E, outputs_i]; each critic begins as torch's
-    own layers do.
+    Layer i has `weights.{i}` [E, outputs_i, inputs_i] and `biases.{i}` [E, outputs_i]. They are initialised like
+    torch.nn.Linear.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class Critics(nn.Module):
         """Make a new ensemble.
 
         Args:
-            body: from observations to the features that all critics see.
+            body: from observations to the features that all critics share.
             hidden_sizes: units of each hidden layer.
             activation: between the layers.
             critics: E.
-            choices: how many actions there are, if the critics value them all; None: they value the one given.
-            action_size: numbers in that one.
+            choices: number of actions, if the critics return the values of all; None: the action is an input.
+            action_size: numbers in an action that is an input.
             generator: for the initial parameters.
         """
         super().__init__()
@@ -58,8 +58,8 @@ class Critics(nn.Module):
         """Return the values [E, M] of the actions [M, action_size], or those of all choices, [E, M, choices].
 
         Args:
-            features: [M, F], what `body` has made of the observations.
-            action: where critics are given one.
+            features: [M, F], the output of `body`.
+            action: if the action is an input of the critics.
         """
         x = features if action is None else torch.cat((features, action), dim=1)
         x = x.expand(len(self.biases[0]), *x.shape)

@@ -1,7 +1,7 @@
-"""Linear layers in torch: by oneDNN where they are wide, which on AMD's processors takes half the time of torch's own.
+"""Linear layers in torch. Wide ones use oneDNN, which on AMD processors takes half the time of torch's operator.
 
-Its operator is private to torch, and used only where it does what it should (onednn.py). Otherwise, and wherever a
-network is exported, the layer is torch's own.
+The oneDNN operator is private to torch and is used only if it passes a test (onednn.py). Otherwise, and in an export,
+the layer uses torch's operator.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from offbeat.models import onednn
 
 
 class Initializer(Protocol):
-    """Gives layers their first weights."""
+    """Initialises the weights of layers."""
 
     def fill(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:
-        """Fill weight [outputs, ...] and bias [outputs] of a layer of so many inputs."""
+        """Fill weight [outputs, ...] and bias [outputs] of a layer with `fan_in` inputs."""
 
     def seed(self) -> int:
-        """Return a seed for what draws its own."""
+        """Return a seed for modules that initialise their own weights."""
         ...
 
 
 class Unfilled:
-    """Leaves weights as they are, for networks whose weights come from elsewhere."""
+    """Does not initialise weights, for networks whose weights are loaded."""
 
     def fill(self, weight: Tensor, bias: Tensor, fan_in: int, gain: float) -> None:
         """Do nothing."""
@@ -57,17 +57,17 @@ class Dense(nn.Module):
 
 
 def is_exported() -> bool:
-    """Whether a file is being made of the network: then its operators must be those that any runtime knows."""
+    """Whether the network is being exported: then only standard operators may be used."""
     return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
 
 
 ONEDNN_PAYS = 2_000_000
-"""Multiplications in a product from which on oneDNN, which takes 15 us to prepare itself, is quicker."""
+"""Smallest number of multiplications in a product for which oneDNN, with 15 us of overhead, is faster."""
 
 
 def _suits(x: Tensor, rows: int) -> bool:
-    """Whether oneDNN is quicker, as there are so many rows at least, and as good."""
-    if is_exported():  # first of all: a question about the number of rows would fix it in the file
+    """Whether oneDNN supports the product and is faster, as there are at least `rows` rows."""
+    if is_exported():  # first: a check of the number of rows would make it a constant of the exported file
         return False
     plain = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= rows
     return plain and not torch.is_autocast_enabled("cpu") and onednn.works()

@@ -29,7 +29,7 @@ class Categorical:
     """Independent categorical components; logits [M, sum(nvec)]."""
 
     def __init__(self, logits: Tensor, nvec: tuple[int, ...], mask: Tensor | None = None) -> None:
-        """Take the logits of all components side by side, and which of the choices are allowed, of the same shape."""
+        """Take the joined logits of all components, and the mask of the allowed choices, of the same shape."""
         if mask is not None:
             logits = masked(logits, mask)
         self._masks = None if mask is None else torch.split(mask, list(nvec), dim=-1)
@@ -50,7 +50,7 @@ class Categorical:
 
 
 def masked(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return logits [..., n] such that what the mask [..., n] does not allow has probability 0, and no gradient."""
+    """Return logits [..., n] with probability 0 and no gradient for choices that the mask [..., n] does not allow."""
     return torch.where(mask, logits, MASKED_LOGIT)
 
 
@@ -101,9 +101,9 @@ class SquashedGaussian(Gaussian):
 
 
 class TanhGaussian:
-    """tanh of a diagonal Gaussian whose deviations come from the network too; actions are those after the tanh.
+    """tanh of a diagonal Gaussian whose standard deviations are network outputs too; actions are recorded after tanh.
 
-    There is no log-probability of a given action: near the bounds, what was before the tanh cannot be told any more.
+    There is no log-probability of a given action: near the bounds, the value before the tanh cannot be recovered.
     """
 
     def __init__(self, parameters: Tensor) -> None:

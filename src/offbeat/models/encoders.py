@@ -1,7 +1,7 @@
-"""Encoders: from an image, or from whatever a user's own module takes, to a vector of features.
+"""Encoders: from an image, or from the inputs of a user's own module, to a vector of features.
 
-Convolutions keep their weights as [outputs, height, width, inputs], so that weights and images are both laid out
-channels last without a copy: on a CPU a third less time an update (benchmarks/results/images.md).
+Convolutions store their weights as [outputs, height, width, inputs], so that weights and images are both in
+channels-last layout without a copy: on a CPU, an update takes a third less time (benchmarks/results/images.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from offbeat.models.spec import PolicySpec
 
 
 class Images(nn.Module):
-    """Brings bytes of any layout, [M, (stack,) ...], into floats of 0 to 1, [M, channels, height, width]."""
+    """Converts uint8 images of any layout, [M, (stack,) ...], to floats in [0, 1], [M, channels, height, width]."""
 
     def __init__(self, leaf: Leaf) -> None:
         super().__init__()
@@ -38,14 +38,14 @@ class Images(nn.Module):
         return pixels.reshape(images.shape[0], *self.size, self.channels).permute(0, 3, 1, 2)
 
     def _channels_last(self, images: Tensor) -> Tensor:
-        """Return the bytes of each pixel side by side; as bytes, they are moved in a third of the time."""
+        """Return the images in channels-last layout. Moving bytes takes a third of the time of moving floats."""
         if self._to_front:
             return images if images.ndim == 4 else images.movedim(1, 3)
         return torch.stack(images.reshape(images.shape[0], self.channels, -1).unbind(1), dim=-1)
 
 
 class Convolution(nn.Module):
-    """A 2-D convolution whose weights lie channels last, as its images do."""
+    """A 2-D convolution with weights in channels-last layout, as its images."""
 
     def __init__(
         self, inputs: int, outputs: int, size: int, init: Initializer, *, stride: int = 1, padding: int = 0
@@ -62,7 +62,7 @@ class Convolution(nn.Module):
 
 
 def _flat(x: Tensor) -> Tensor:
-    """Return [M, height * width * channels] of [M, channels, height, width]: a view, as channels lie last."""
+    """Return [M, height * width * channels] for [M, channels, height, width]: a view, as memory is channels-last."""
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
@@ -72,10 +72,10 @@ class NatureCNN(nn.Module):
     features = 512
 
     def __init__(self, leaf: Leaf, init: Initializer) -> None:
-        """Make it for one leaf of images.
+        """Create the encoder for one leaf of images.
 
         Raises:
-            ConfigError: they are too small.
+            ConfigError: the images are too small.
         """
         super().__init__()
         self._images = Images(leaf)
@@ -100,7 +100,7 @@ class NatureCNN(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two convolutions, each after a ReLU, and what went in is added to what comes out."""
+    """Two convolutions, each after a ReLU, with a residual connection."""
 
     def __init__(self, channels: int, init: Initializer) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class ImpalaResNet(nn.Module):
 
 
 class _Halve(nn.Module):
-    """Max-pooling of 3 x 3 pixels, at each second one."""
+    """Max-pooling of 3 x 3 pixels with stride 2."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.max_pool2d(x, 3, stride=2, padding=1)
@@ -153,7 +153,7 @@ IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], NatureCNN | ImpalaRes
 
 
 class Encoders(nn.Module):
-    """An encoder for each leaf that needs one, their features side by side."""
+    """One encoder for each leaf that needs one; their features are joined."""
 
     def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
         super().__init__()
@@ -169,19 +169,19 @@ class Encoders(nn.Module):
 
 
 class OwnEncoder(nn.Module):
-    """A module of the user's, which all of an observation goes through."""
+    """The user's own encoder, whose input is the whole observation."""
 
     def __init__(self, leaves: tuple[Leaf, ...], name: str, init: Initializer) -> None:
-        """Make it, and try it on two observations of zeros.
+        """Create the module, and test it on two observations of zeros.
 
         Raises:
-            ConfigError: it is no module, has buffers, or does not return features [M, F].
+            ConfigError: it is not a torch module, has buffers, or does not return features [M, F].
         """
         super().__init__()
         make = encoder_factory(name)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(init.seed())
-            module = make(as_env_has_it({leaf.name: leaf for leaf in leaves}))
+            module = make(env_structure({leaf.name: leaf for leaf in leaves}))
         if not isinstance(module, nn.Module):
             raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
         self.module = module
@@ -209,19 +209,19 @@ class OwnEncoder(nn.Module):
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
         """Return [M, features] for leaf -> [M, *seen]."""
-        features: Tensor = self.module(as_env_has_it(encoded))
+        features: Tensor = self.module(env_structure(encoded))
         return features
 
 
-def as_env_has_it(leaves: Mapping[str, Any]) -> Any:
-    """Return what belongs to the leaves under the keys of the env's own Dict; of one leaf alone, without a key."""
+def env_structure(leaves: Mapping[str, Any]) -> Any:
+    """Return the values of leaves as a dict with the keys of the env's Dict space; for a single leaf, its value."""
     if list(leaves) == ["observation"]:
         return leaves["observation"]
     return {name.removeprefix("observation/"): part for name, part in leaves.items()}
 
 
 def encoders_of(spec: PolicySpec, init: Initializer) -> Encoders | OwnEncoder | None:
-    """Return what a policy's observations are encoded by; None where nothing is."""
+    """Return the encoders of a policy; None if no leaf needs one."""
     if not spec.encoded:
         return None
     return (Encoders if spec.encoder in IMAGE_ENCODERS else OwnEncoder)(spec.encoded, spec.encoder, init)

@@ -1,7 +1,7 @@
-"""A module's parameters, their gradients and Adam's moments, each in one contiguous buffer.
+"""The parameters of a module, their gradients and Adam's moments, each in one contiguous buffer.
 
-Publishing is then one memcpy, clipping one norm, Adam one fused kernel, an all-reduce one call. The module's
-parameters become views of the buffer; nothing else about it changes.
+Publishing weights is then one memcpy, gradient clipping one norm, Adam one fused kernel, and an all-reduce one call.
+The module's parameters become views of the buffer; nothing else changes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.storage import PrivateStorage, Storage
 
 LARGEST_STEP = 10.0
-"""In learning rates: how far Adam may change an element in one step, where others change its moments too.
+"""Limit of the change of a parameter in one Adam step, in units of the learning rate, when moments are shared.
 
-By itself it never gets there. With m and v sums of the same gradients, |m| / sqrt(v) is at most (1 - beta1) /
-sqrt((1 - beta2) (1 - beta1^2 / beta2)) = 7.3, by Cauchy and Schwarz, and bias correction makes it no larger. But who
-reads m with another's gradient in it, and v still without, may find any number: 0.1 g / sqrt(0) at an element's first.
+Without other workers the limit is never reached: if m and v are sums of the same gradients, |m| / sqrt(v) is at most
+(1 - beta1) / sqrt((1 - beta2) (1 - beta1^2 / beta2)) = 7.3 by the Cauchy-Schwarz inequality, and bias correction does
+not increase it. But if another worker updates one of the two moments between our two reads, the step can divide by a
+value close to zero.
 """
 
 
@@ -33,21 +34,21 @@ class FlatParameters:
         """Move a module's parameters to a flat buffer.
 
         Args:
-            module: which keeps working as it did.
-            name: of the group, under which the storage knows it.
-            storage: where the buffer lies; None: in this process.
+            module: the module; it can be used as before.
+            name: of the parameter group, for the storage.
+            storage: allocates the buffer; None: in this process.
         """
         named = list(module.named_parameters())
         self.layout = BufferLayout.of((name, tuple(parameter.shape)) for name, parameter in named)
         self.name, self._storage = name, storage or PrivateStorage()
         self.shared = self._storage.shared
-        """Whether others change the parameters too."""
+        """Whether other workers change the parameters too."""
         self.master = self._storage.register(f"{name}/values", self._joined(named))
         """[size]: the parameters as the optimizer changes them."""
         self.values = self.master.clone() if self._storage.separate else self.master
-        """[size]: the parameters as the module sees them: the same ones, or a copy that `pull` renews."""
+        """[size]: the parameters of the module: the same tensor as `master`, or a copy that `pull` updates."""
         self.gradients = torch.zeros_like(self.values)
-        """[size]: what backward adds to."""
+        """[size]: the gradients; backward adds to them."""
         values, gradients = self.layout.views(self.values), self.layout.views(self.gradients)
         for key, parameter in named:
             parameter.data = values[key]
@@ -61,12 +62,12 @@ class FlatParameters:
         return joined
 
     def pull(self) -> None:
-        """Renew the values, where they are a copy."""
+        """Copy the master parameters to the values, if these are a copy."""
         if self.values is not self.master:
             self.values.copy_(self.master)
 
     def moments(self, name: str, initial: Tensor) -> Tensor:
-        """Return where an optimizer keeps what it knows of this group."""
+        """Return the tensor of an optimizer's moment of this group."""
         return self._storage.register_moments(f"{self.name}/{name}", initial)
 
     def arrays(self) -> dict[str, Tensor]:
@@ -78,7 +79,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def frozen(module: Module, values: Mapping[str, Tensor]) -> Module:
-    """Return a module like this one that lives on other values, by parameter, and gathers no gradients."""
+    """Return a copy of a module that uses other tensors as parameters, by name, without gradients."""
     copy = deepcopy(module).requires_grad_(False)
     for name, parameter in copy.named_parameters():
         parameter.data = values[name]
@@ -97,11 +98,11 @@ class FlatAdam:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Change the parameters by their gradients, and renew what is a copy of them."""
+        """Apply the gradients to the parameters."""
         if self._change is None:
             self._apply(self._parameters.master, learning_rate)
             return
-        # The same to the last bit, as 0 - x is exact; others' changes to an element are lost only while it is added.
+        # Bit for bit the same result, as 0 - x is exact. Changes by other workers are lost only during the addition.
         self._apply(self._change.zero_(), learning_rate)
         most = LARGEST_STEP * learning_rate
         self._parameters.master.add_(self._change.clamp_(-most, most))

@@ -1,9 +1,9 @@
-"""From the leaves of observations to what a network on vectors sees, in NumPy: joined, choices one-hot, normalised.
+"""Converts the leaves of observations to network inputs in NumPy: flattened, one-hot for choices, joined, normalised.
 
-The same in torch is in ``tensor_inputs.py``.
+``tensor_inputs.py`` does the same in torch.
 
-One-hot inputs are never normalised. They have one scale already; divided by their deviation, a choice that comes once
-in a thousand rows would weigh thirty times as much as the numbers beside it, and shrink as it is met more often.
+One-hot inputs are never normalised, because they already have one scale. Divided by its standard deviation, a choice
+that occurs once in a thousand rows would be thirty times as large as other inputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Running mean and variance in float64: of observations (per number) and of returns (one number).
 
-Statistics change only between learning steps, from the valid rows of the batch in ticket order, so that every
-runtime sees the same ones. Only a mean and a scale in float32 are published.
+Statistics change only between learning steps, with the valid rows of the batch in ticket order, so they are the same
+in every runtime. Only a mean and a scale in float32 are published.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EPSILON = 1e-8
 
 
 class RunningStatistics:
-    """Count, mean and variance of all rows seen, merged batch by batch (Chan et al., 1979)."""
+    """Count, mean and variance of all rows so far, merged batch by batch (Chan et al., 1979)."""
 
     def __init__(self, size: int) -> None:
         self.count = 0.0
@@ -27,11 +27,11 @@ class RunningStatistics:
         """Sum of squared deviations from the mean."""
 
     def update(self, rows: NDArray[Any], collective: Collective = ALONE) -> None:
-        """Take in rows [M, size] of all learners: all of them, or none if one is not finite, which would stay for ever.
+        """Add the rows [M, size] of all learners. If any number is not finite, no row is added.
 
         Args:
-            rows: of this learner; there may be none.
-            collective: all learners, each of which takes in the rows of all.
+            rows: of this learner; may be empty.
+            collective: the learners; each adds the rows of all.
         """
         count = total(collective, len(rows))
         if not collective.all_(bool(np.isfinite(rows).all())) or not count:
@@ -43,7 +43,7 @@ class RunningStatistics:
         self.merge(count, mean, squares)
 
     def merge(self, count: float, mean: NDArray[np.float64], squares: NDArray[np.float64]) -> None:
-        """Take in `count` rows, more than none, of which the mean and the squares are known, [size] each."""
+        """Add `count` > 0 rows with this mean and this sum of squared deviations, [size] each."""
         total = self.count + count
         shift = mean - self.mean
         self.squares = self.squares + (squares + shift**2 * (self.count * count / total))
@@ -52,7 +52,7 @@ class RunningStatistics:
 
     @property
     def variance(self) -> NDArray[np.float64]:
-        """[size]; 1 before any row was seen."""
+        """[size]; 1 before the first row."""
         return self.squares / self.count if self.count else np.ones_like(self.squares)
 
     def published(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

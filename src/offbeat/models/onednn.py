@@ -1,4 +1,4 @@
-"""oneDNN's linear layer, which torch has as a private operator: used only where a trial shows that it is right."""
+"""oneDNN's linear layer, a private operator of torch. It is used only if a test shows that its results are correct."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 WIDE = 48
-"""Rows, inputs or outputs of a product below which oneDNN does not pay, as each call costs it some 15 us. Few inputs do
-not matter on the way forward, as it adds bias and ReLU there."""
+"""Smallest number of rows, inputs or outputs for which oneDNN is faster, as each call has about 15 us of overhead. In
+the forward pass, fewer inputs are also fine, because oneDNN adds the bias and the ReLU in the same call."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
@@ -25,7 +25,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
 
 @cache
 def works() -> bool:
-    """Whether torch has the operator, and it gives what torch's own layer gives in a trial."""
+    """Whether torch has the operator, and its results agree with torch's own layer in a test."""
     try:
         return all(_agree(relu=relu) for relu in (False, True))
     except (AttributeError, RuntimeError, TypeError, NotImplementedError):  # absent, or another one by that name
@@ -33,7 +33,7 @@ def works() -> bool:
 
 
 def _agree(*, relu: bool) -> bool:
-    """Whether both give the same but for rounding, with and without a bias, of transposed arrays too."""
+    """Whether both results agree up to rounding, with and without a bias, also for transposed arrays."""
     random = torch.Generator().manual_seed(0)
     rows, inputs, outputs = WIDE, WIDE + 1, WIDE + 2
     x, d, weight = (

@@ -1,4 +1,4 @@
-"""A policy's network in torch: encoders, hidden layers, a core and a head, as a `PolicySpec` says."""
+"""The network of a policy in torch: encoders, hidden layers, a core and a head, as described by a `PolicySpec`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from offbeat.models.spec import ENCODERS, PolicySpec
 NONE_ENCODED: Mapping[str, Tensor] = MappingProxyType({})
 
 
-class Remembered(NamedTuple):
-    """What a core needs beside its inputs."""
+class CoreState(NamedTuple):
+    """The recurrent state and the episode ends for a core, in addition to its inputs."""
 
     state: Tensor
     """[B, state_size], before the first row."""
@@ -32,7 +32,7 @@ class Remembered(NamedTuple):
 class Body(nn.Module):
     """From observations to features: encoders, then the joined vector through hidden layers, then the core.
 
-    Hidden layer i is `{i}`, so that a plain multi-layer perceptron has the names that it has in NumPy.
+    Hidden layer i has the name `{i}`, as in the NumPy network.
     """
 
     def __init__(self, spec: PolicySpec, init: Initializer) -> None:
@@ -49,7 +49,7 @@ class Body(nn.Module):
         self._activation: Callable[[Tensor], Tensor] = torch.tanh if spec.activation == "tanh" else functional.relu
 
     def forward(
-        self, vector: Tensor, encoded: Mapping[str, Tensor], remembered: Remembered | None
+        self, vector: Tensor, encoded: Mapping[str, Tensor], core_state: CoreState | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return features [M, F], and with a core its state after the last row; arguments as in `PolicyNetwork`."""
         x = vector
@@ -60,14 +60,14 @@ class Body(nn.Module):
             x = self._activation(self.norms[i](x) if self.norms is not None else x)
         if self.core is None:
             return x, None
-        assert remembered is not None
-        rows = remembered.resets.shape
-        outputs, state = self.core(x.reshape(*rows, -1), remembered.state, remembered.resets)
+        assert core_state is not None
+        rows = core_state.resets.shape
+        outputs, state = self.core(x.reshape(*rows, -1), core_state.state, core_state.resets)
         return outputs.flatten(0, 1), state
 
 
 class PolicyNetwork(nn.Module):
-    """The policy alone. Its parameters have the names and order of `published.parameter_shapes`."""
+    """The network of the policy only. Its parameters have the names and order of `published.parameter_shapes`."""
 
     def __init__(self, spec: PolicySpec, init: Initializer, *, head_gain: float, log_std_init: float = 0.0) -> None:
         super().__init__()
@@ -85,41 +85,41 @@ class PolicyNetwork(nn.Module):
         yield from by_name.items()
 
     def forward(
-        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, remembered: Remembered | None = None
+        self, vector: Tensor, encoded: Mapping[str, Tensor] = NONE_ENCODED, core_state: CoreState | None = None
     ) -> Tensor:
         """Return the parameters of the action distribution, [M, outputs].
 
         Args:
             vector: [M, inputs], the leaves without an encoder, normalised and joined.
             encoded: leaf -> [M, *seen], as the env gave it.
-            remembered: for a core: M is then T * B rows in the order of time.
+            core_state: for a core: M is then T * B rows in the order of time.
         """
-        return self.moved_on(vector, encoded, remembered)[0]
+        return self.forward_with_state(vector, encoded, core_state)[0]
 
-    def moved_on(
-        self, vector: Tensor, encoded: Mapping[str, Tensor], remembered: Remembered | None
+    def forward_with_state(
+        self, vector: Tensor, encoded: Mapping[str, Tensor], core_state: CoreState | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the same, and with a core its state after the last row, [B, state_size]."""
+        """Return the result of `forward`, and with a core its state after the last row, [B, state_size]."""
         with self.precision():
-            features, state = self.policy_body(vector, encoded, remembered)
+            features, state = self.policy_body(vector, encoded, core_state)
         head: Tensor = self.policy_head(features.float())
         return head, None if state is None else state.float()
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Let the body's matrix products and convolutions be computed as the spec says.
+        """Return the context in which the body computes: bf16 autocast if the spec has bf16.
 
-        The heads are left out: they cost next to nothing, and ratios of probabilities need all digits.
+        The heads always compute in fp32: their cost is small, and probability ratios need the precision.
         """
         if self.spec.precision == "fp32":
             return nullcontext()
         return torch.autocast(self.policy_head.weight.device.type, dtype=torch.bfloat16)
 
 
-# --- first weights ------------------------------------------------------------------------------------------
+# --- initialisation -----------------------------------------------------------------------------------------
 
 
 class Orthogonal:
-    """Orthogonal weights (arXiv:1312.6120), as long as the gain, and no bias."""
+    """Orthogonal weights scaled by the gain (arXiv:1312.6120), and zero biases."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
@@ -133,7 +133,7 @@ class Orthogonal:
 
 
 class Uniform:
-    """What torch's own layers begin with: uniform within 1 / sqrt(inputs), whatever the gain."""
+    """The initialisation of torch.nn.Linear: uniform in +- 1 / sqrt(inputs); the gain is not used."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
@@ -147,19 +147,19 @@ class Uniform:
 
 
 def seed_of(generator: torch.Generator) -> int:
-    """Draw a seed."""
+    """Return a random seed from a generator."""
     return int(torch.randint(2**62, (), generator=generator))
 
 
 def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tensor:
-    """Fill a parameter of a layer of so many inputs with what torch's own layers begin with; return it."""
+    """Initialise a parameter of a layer with so many inputs like torch.nn.Linear; return it."""
     bound = 1 / math.sqrt(inputs)
     return nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
 
 def shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each of a policy's parameters: those of the body, of the head, then log_std."""
-    own = bool(spec.encoded) and spec.encoder not in ENCODERS  # made, and tried, by code that may look at values
-    with nullcontext() if own else torch.device("meta"):  # no memory is taken: the sizes may be a stranger's
+    own = bool(spec.encoded) and spec.encoder not in ENCODERS  # a user's encoder may not support the meta device
+    with nullcontext() if own else torch.device("meta"):  # allocates no memory: the sizes may come from any file
         network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
     return tuple((name, tuple(parameter.shape)) for name, parameter in network.named_parameters())

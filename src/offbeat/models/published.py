@@ -1,4 +1,4 @@
-"""What is published of a policy, and where it lies in one flat buffer: the same to who learns and to who acts."""
+"""The published arrays of a policy and their layout in one flat buffer, which learner and actors share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parameter_shapes(spec: PolicySpec) -> Shapes:
 
 
 def published_layout(spec: PolicySpec) -> BufferLayout:
-    """Return the layout of what is published: the policy's parameters, the observation statistics, the flags."""
+    """Return the layout of the published vector: the policy's parameters, the observation statistics, the flags."""
     shapes = list(parameter_shapes(spec))
     if spec.normalize:
         shapes += [("observation_mean", (spec.inputs,)), ("observation_scale", (spec.inputs,))]
@@ -42,7 +42,7 @@ def published_layout(spec: PolicySpec) -> BufferLayout:
 
 
 def published_vector(spec: PolicySpec, weights: Tree) -> NDArray[np.float32]:
-    """Return what is published of weights that a checkpoint keeps: all else in them is left out."""
+    """Return the published vector for the weights of a checkpoint. Other arrays in the weights are ignored."""
     layout = published_layout(spec)
     vector = np.zeros(layout.size, np.float32)
     for name, view in layout.views(vector).items():

@@ -1,9 +1,9 @@
-"""From the parameters of an action distribution to actions, in NumPy: the same for every policy network.
+"""Samples actions from the parameters of an action distribution, in NumPy.
 
-Parameters are [N, P] float32: logits of all components side by side (categorical), values of all choices
+Parameters are [N, P] float32: the joined logits of all components (categorical), values of all choices
 (epsilon_greedy), means (gaussian, squashed), logits and then means (mixed actions), or means and then log standard
 deviations (tanh_gaussian). A squashed action is recorded before its tanh, where its density is well conditioned; a
-tanh_gaussian's after it, as what is recorded is what a critic is given.
+tanh_gaussian action after the tanh, because it is an input of the critics.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 
 
 def masked(parameters: F32, mask: NDArray[np.bool_]) -> F32:
-    """Return a copy of [N, P] in which the logits, which come first, of what a mask [N, logits] forbids are put down.
+    """Return a copy of [N, P] in which choices that a mask [N, logits] does not allow have very low logits.
 
-    No such choice is ever drawn or the most likely one, and log-probabilities are those among what is allowed.
+    Such a choice is never sampled and never the most likely one. Log-probabilities are those among the allowed choices.
+    The logits are the first columns.
     """
     result = parameters.copy()
     logits = result[:, : mask.shape[1]]
@@ -34,7 +35,7 @@ def masked(parameters: F32, mask: NDArray[np.bool_]) -> F32:
 
 
 def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.random.Generator) -> tuple[Array, F32]:
-    """Draw an action for each column; return the actions as recorded and their log-probabilities [N]."""
+    """Sample an action for each column; return the actions as recorded and their log-probabilities [N]."""
     logits = spec.logits
     if log_std is None:
         return _sample_categorical(spec, parameters, random)
@@ -47,7 +48,7 @@ def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.ra
 
 
 def sample_unrecorded(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
-    """Draw an action for each column of a policy whose log-probabilities nobody asks for, as recorded."""
+    """Sample an action for each column of a policy that does not record log-probabilities."""
     if spec.distribution == "tanh_gaussian":
         return _sample_tanh_gaussian(spec, parameters, random)
     return _sample_categorical(spec, parameters, random)[0]
@@ -56,21 +57,21 @@ def sample_unrecorded(spec: PolicySpec, parameters: F32, random: np.random.Gener
 def uniform(
     spec: PolicySpec, columns: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> Array:
-    """Draw evenly among all choices, or those that a mask [N, logits] allows, or in [-1, 1], which is all of a bounded
-    box; as recorded, [N, *shape].
+    """Sample uniform actions, as recorded, [N, *shape]: among the choices, or those that a mask [N, logits] allows; for
+    a bounded box in [-1, 1].
     """
     if spec.action.kind == "box":
-        drawn: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
-        return drawn
+        action: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
+        return action
     return draw_choices(spec.action.nvec, columns, random, mask).reshape(columns, *spec.action.shape)
 
 
 def sample_epsilon_greedy(
     spec: PolicySpec, values: F32, epsilon: np.float32, random: np.random.Generator, mask: NDArray[np.bool_] | None
 ) -> Array:
-    """Take the choice of the highest value, or any with probability epsilon, for each column.
+    """Select the choice with the highest value, or with probability epsilon a random one, for each column.
 
-    As many numbers are drawn whatever becomes of them, so that the stream goes on alike.
+    The number of random numbers does not depend on the result, so the stream continues in the same way.
     """
     explores = random.random(len(values), dtype=np.float32) < epsilon
     return np.where(explores, uniform(spec, len(values), random, mask), greedy(spec, values))
@@ -82,7 +83,7 @@ def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generat
 
 
 def _sample_choices(nvec: tuple[int, ...], logits: F32, random: np.random.Generator) -> tuple[list[Array], F32]:
-    """Draw a choice [N] of each component; return the log-probabilities of all of them, [N]."""
+    """Sample a choice [N] of each component; return the sum of their log-probabilities, [N]."""
     actions, log_probs, start = [], [], 0
     for choices in nvec:
         action, log_prob = _sample_component(logits[:, start : start + choices], random)
@@ -104,7 +105,7 @@ def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, 
 
 
 def _sample_gaussian(spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator) -> tuple[F32, F32]:
-    """Draw numbers [N, D]; return their log-probabilities [N] too."""
+    """Sample numbers [N, D]; return their log-probabilities [N] too."""
     noise = random.standard_normal(mean.shape, dtype=np.float32)
     action = np.asarray(mean + np.exp(log_std, dtype=np.float32) * noise, np.float32)
     log_prob = -(0.5 * noise * noise + (log_std + _HALF_LOG_TAU)).sum(axis=1)

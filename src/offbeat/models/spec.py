@@ -1,4 +1,4 @@
-"""What a policy is, in plain data: enough to build it again from a checkpoint, without an algorithm or torch."""
+"""The description of a policy as plain data: enough to rebuild it from a checkpoint, without an algorithm or torch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CoreName = Literal["none", "gru", "lstm"]
 Precision = Literal["fp32", "bf16"]
 ENCODERS = ("flat", "nature_cnn", "impala_resnet")
 LOG_STD_RANGE = (-20.0, 2.0)
-"""What a tanh_gaussian's log standard deviations are clipped to: else exp would overflow, or the density vanish."""
+"""Clip range of a tanh_gaussian's log standard deviations; outside of it exp overflows or the density vanishes."""
 MASKED_LOGIT = -1e9
-"""What stands for the logit of a choice that is not allowed: its probability is exactly 0, and times its logarithm too,
-where minus infinity would give NaN."""
+"""The logit of a choice that is not allowed. Its probability p is exactly 0, and so is p log p, where minus infinity
+would give NaN."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class PolicySpec:
     hidden_sizes: tuple[Annotated[int, Bound(1, 2**31 - 1)], ...]
     activation: Activation
     distribution: Distribution
-    """Of boxes, as choices are categorical. squashed: a Gaussian through tanh, so that actions keep within bounds
-    smoothly, and recorded before it; tanh_gaussian: one whose deviations are outputs of the network as its means are,
-    and recorded after it. epsilon_greedy: the choice of the highest value, but with the published probability epsilon
-    any choice."""
+    """The distribution of boxes (choices are categorical). squashed: tanh of a Gaussian, recorded before the tanh;
+    tanh_gaussian: tanh of a Gaussian whose standard deviations are network outputs, recorded after the tanh.
+    epsilon_greedy: the choice with the highest value, or with the published probability epsilon a random choice."""
     normalize: bool
     """Whether observations are normalised by published statistics."""
     uniform_start: bool = False
-    """Whether a flag is published with the weights: while it is 1, sampled actions are uniform over all there are."""
+    """Whether a flag is published with the weights: while it is 1, sampled actions are uniform."""
 
     encoder: Name = "flat"
-    """Of images, one of ENCODERS; flat: their bytes are numbers like any others. Or the user's own, of all leaves."""
+    """The encoder of images, one of ENCODERS; flat: images are flattened like other numbers. Or the user's own, for all
+    leaves."""
     layer_norm: bool = False
     """Whether each hidden layer's outputs are normalised before the activation."""
     core: CoreName = "none"
     core_size: Size = 0
     """Units of the recurrent core."""
     precision: Precision = "fp32"
-    """What matrix products and convolutions are computed in; parameters are float32."""
+    """The precision of matrix products and convolutions; parameters are float32."""
 
     @property
     def plain(self) -> bool:
@@ -63,7 +63,7 @@ class PolicySpec:
 
     @property
     def state_size(self) -> int:
-        """Numbers that the core remembers of a column; an LSTM its output and its cell."""
+        """Size of the recurrent state of a column; an LSTM has its output and its cell."""
         return {"none": 0, "gru": 1, "lstm": 2}[self.core] * self.core_size
 
     @cached_property
@@ -80,12 +80,12 @@ class PolicySpec:
 
     @property
     def inputs(self) -> int:
-        """Numbers in one observation that no encoder sees: all these leaves flattened and joined."""
+        """Numbers in the joined vector of the leaves without an encoder."""
         return sum(leaf.inputs for leaf in self.vectors)
 
     @property
     def mask(self) -> str | None:
-        """The leaf that says which choices are allowed, [N, sum(nvec)] bool; None where all always are."""
+        """The leaf with the mask of the allowed choices, [N, sum(nvec)] bool; None without masks."""
         return mask_of(self.observation)
 
     @property
@@ -95,8 +95,8 @@ class PolicySpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the last layer gives: logits or values of all choices, then means of boxes' numbers
-        (tanh_gaussian: and as many log deviations after).
+        """Size of the last layer: logits or values of all choices, then the means of boxes (tanh_gaussian: and their
+        log standard deviations).
         """
         means = self.box_size
         return self.logits + (2 * means if self.distribution == "tanh_gaussian" else means)
@@ -118,12 +118,12 @@ class PolicySpec:
 
     @property
     def records_log_prob(self) -> bool:
-        """Whether log-probabilities are recorded: not of actions after a tanh, nor of what may be uniform."""
+        """Whether log-probabilities are recorded: not after a tanh, nor if actions may be uniform."""
         return not self.uniform_start and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
 
     @property
     def has_log_std(self) -> bool:
-        """Whether the log standard deviations of boxes are parameters, whatever is observed."""
+        """Whether the log standard deviations of boxes are parameters that do not depend on the observation."""
         return self.distribution in ("gaussian", "squashed")
 
     def layer_names(self) -> list[str]:
@@ -140,22 +140,22 @@ class PolicySpec:
 
     @classmethod
     def from_json(cls, data: object) -> PolicySpec:
-        """Take what `to_json` returned; older checkpoints have fewer keys, whose defaults they mean.
+        """Return the spec for the result of `to_json`. Keys that older checkpoints do not have get their defaults.
 
         Raises:
-            ConfigError: a value is not what it should be, or parts of it do not fit one another.
+            ConfigError: a value is invalid, or values contradict each other.
         """
         spec = build(cls, data, "the checkpoint's policy", _CHANGED)
         for wrong in (*_wrong_leaves(spec), *_wrong_action(spec.action), *_wrong_head(spec)):
-            raise ConfigError(f"the checkpoint's policy cannot be: {wrong}. {_CHANGED[0].upper()}{_CHANGED[1:]}")
+            raise ConfigError(f"the checkpoint's policy is invalid: {wrong}. {_CHANGED[0].upper()}{_CHANGED[1:]}")
         return spec
 
 
-# --- what a file says -----------------------------------------------------------------------------------------
+# --- checks of a spec from a file -----------------------------------------------------------------------------
 
 _CHANGED = "its policy.json was changed, or is of another version of offbeat"
 MOST_NUMBERS = 2**26
-"""In one observation's leaf, a stack included: more than twice those of a 4K picture in colour."""
+"""Limit of the numbers in a leaf, its stack included: more than twice the numbers of a 4K colour image."""
 
 
 def _wrong_leaves(spec: PolicySpec) -> Iterator[str]:
@@ -211,4 +211,4 @@ def _wrong_head(spec: PolicySpec) -> Iterator[str]:
     if spec.recurrent != bool(spec.core_size):
         yield f"its core is {spec.core}, of {spec.core_size} units"
     if not (spec.inputs or spec.encoded):
-        yield "it observes nothing that a network could look at"
+        yield "its observation has no input for the network"

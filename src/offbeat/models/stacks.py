@@ -1,4 +1,4 @@
-"""Frame stacks: what a policy sees of successive frames, while they come one by one."""
+"""Frame stacks: the last frames of each episode, added one at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from offbeat.core.types import Array, Leaf, Tree
 
 
 class Stacks:
-    """The last frames of each column's episode, oldest first; the episode's first stands for those before it.
+    """The last frames of each column's episode, oldest first. The first frame of an episode is repeated as needed.
 
-    Leaves that are not stacked are left alone: without any, nothing is kept and nothing is done.
+    Leaves without a stack are not stored.
     """
 
     def __init__(self, leaves: Sequence[Leaf], columns: int) -> None:
@@ -23,14 +23,14 @@ class Stacks:
         self._frames = {leaf.name: np.zeros((columns, *leaf.seen), leaf.dtype) for leaf in stacked}
         self._longest = max((leaf.stack for leaf in stacked), default=1) - 1
         self.age: NDArray[np.uint8] = np.zeros(columns, np.uint8)
-        """Frames of its episode that came before each column's newest, [N]; at most as many as a stack reaches back."""
+        """Number of frames before the newest in the episode of each column, [N]; at most the stack size - 1."""
 
     def reset(self, observation: Mapping[str, Array]) -> None:
-        """Take in the first observation of new episodes in all columns, [N, *shape] by leaf."""
+        """Start new episodes in all columns with their first observations, [N, *shape] by leaf."""
         self.push(observation, np.ones(len(self.age), np.bool_))
 
     def push(self, observation: Mapping[str, Array], begins: NDArray[np.bool_], columns: slice = slice(None)) -> None:
-        """Take in the next observation of some columns, [n, *shape] by leaf, which may begin episodes, [n]."""
+        """Add the next observations of some columns, [n, *shape] by leaf; `begins`, [n]: an episode starts with it."""
         if not self.names:
             return
         for name in self.names:
@@ -44,7 +44,7 @@ class Stacks:
         age[begins] = 0
 
     def seen(self, observation: Mapping[str, Array], columns: slice = slice(None)) -> Tree:
-        """Return the columns' newest observation as a policy sees it: stacks [n, stack, *shape] in place of frames."""
+        """Return an observation with stacks [n, stack, *shape] in place of the frames."""
         return {**observation, **{name: frames[columns] for name, frames in self._frames.items()}}
 
     def older(self, name: str) -> Array:

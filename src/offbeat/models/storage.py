@@ -1,7 +1,7 @@
-"""Where that lies which learning changes: in this process alone, or where several learners share it (Hogwild).
+"""Storage of the tensors that learning changes: private to this process, or shared by several learners (Hogwild).
 
-An algorithm is made the same way in both cases. It hands each tensor that learning changes to its storage, works on
-the one that it gets back, and so never knows whether others do too.
+An algorithm is created in the same way in both cases. It registers each tensor that learning changes with its storage
+and uses the tensor that `register` returns.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ class Storage(Protocol):
     """See the module's docstring."""
 
     shared: bool
-    """Whether others change what is kept here too."""
+    """Whether other learners change the tensors too."""
     separate: bool
-    """Whether a learner differentiates on a copy of the parameters, which others do not change meanwhile."""
+    """Whether a learner computes gradients with its own copy of the parameters."""
 
     def register(self, name: str, initial: Tensor) -> Tensor:
-        """Return the tensor of this name, as large as `initial`, whose values it has until somebody changes it."""
+        """Return the tensor of this name, with the shape and the initial values of `initial`."""
         ...
 
     def register_moments(self, name: str, initial: Tensor) -> Tensor:
-        """Return the same for an optimizer's moments, which each learner may have for itself."""
+        """Return the same for an optimizer's moments, which may be private to each learner."""
         ...
 
     def statistics(self, name: str, size: int) -> RunningStatistics:
@@ -35,7 +35,7 @@ class Storage(Protocol):
 
 
 class PrivateStorage:
-    """Keeps everything in this process, and remembers what it is."""
+    """Stores everything in this process, and lists it by name."""
 
     shared = separate = False
 

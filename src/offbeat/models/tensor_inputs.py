@@ -1,4 +1,4 @@
-"""From the leaves of observations to what a network on vectors sees, in torch: as ``inputs.py`` does in NumPy."""
+"""Converts the leaves of observations to network inputs in torch, as ``inputs.py`` does in NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from offbeat.models.inputs import OBSERVATION_CLIP
 def flatten_tensors(leaves: Sequence[Leaf], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
     """Join the leaves, [..., *shape] each under its name after `prefix`, into [..., inputs] float32.
 
-    Where there is none, it is as long as the rewards are.
+    Without leaves, the result has the leading shape of `rows["reward"]`.
     """
     if not leaves:
         return torch.empty(*rows["reward"].shape, 0, device=rows["reward"].device)

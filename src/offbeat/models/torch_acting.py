@@ -1,4 +1,4 @@
-"""The network of a policy that acts in torch, whatever its spec."""
+"""The network of a policy that acts in torch, for any spec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offbeat.core.types import Array
 from offbeat.models.buffer_layout import BufferLayout
 from offbeat.models.dense import Unfilled
-from offbeat.models.policy_network import PolicyNetwork, Remembered
+from offbeat.models.policy_network import CoreState, PolicyNetwork
 from offbeat.models.published import parameter_shapes
 from offbeat.models.spec import PolicySpec
 
@@ -31,15 +31,15 @@ class TorchNetwork:
     @torch.inference_mode()
     def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
         encoded = {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in self._spec.encoded}
-        parameters, after = self.module.moved_on(torch.from_numpy(vector), encoded, self._remembered(state))
+        parameters, after = self.module.forward_with_state(torch.from_numpy(vector), encoded, self._core_state(state))
         if state is not None and after is not None:
             state[...] = after.numpy()
         return parameters.numpy()
 
-    def _remembered(self, state: F32 | None) -> Remembered | None:
-        """Return what the core goes on from: one row, which ends nothing."""
+    def _core_state(self, state: F32 | None) -> CoreState | None:
+        """Return the input state of the core for one row without an episode end."""
         if not self._spec.recurrent:
             return None
         if state is None:
             raise ValueError("a policy with a recurrent core needs the state of each column: pass zeros at first")
-        return Remembered(torch.from_numpy(state), torch.zeros(1, len(state), dtype=torch.bool))
+        return CoreState(torch.from_numpy(state), torch.zeros(1, len(state), dtype=torch.bool))

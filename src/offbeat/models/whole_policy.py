@@ -1,7 +1,7 @@
-"""All that a policy does, as one module in torch, of which files are made: observations in, the likeliest actions out.
+"""A whole policy as one torch module for export: from observations to the most likely actions.
 
-The network is the one with which a policy acts in torch, the formulas of actions are those of ``actions.py``, and those
-of inputs are in ``tensor_inputs.py``. What ``envs/encoding.py`` does in NumPy is here in operators of every runtime.
+The network is the one that acts in torch. The formulas of actions are in ``actions.py``, those of inputs in
+``tensor_inputs.py``. The conversions of ``envs/encoding.py`` are repeated here with standard operators.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.actions import BOUND_ARRAYS, ToEnv, best_choices, best_numbers, within
 from offbeat.models.distributions import masked
-from offbeat.models.policy_network import Remembered
+from offbeat.models.policy_network import CoreState
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors, normalized
 from offbeat.models.torch_acting import TorchNetwork
 
 STATE, NEXT_STATE = "state", "next_state"
-"""What a core's memory is called, as it goes in and as it comes out."""
+"""Names of the recurrent state as an input and as an output."""
 
 
 def input_dtype(leaf: Leaf) -> str:
-    """Return what a leaf is given as: choices as whole numbers, the env's own; a mask as flags; all else as it is."""
+    """Return the dtype of a leaf as an input: int64 for choices, bool for a mask, else the leaf's own."""
     return "bool" if leaf.is_mask else "int64" if leaf.choices else leaf.dtype
 
 
 def output_dtype(part: ActionSpec) -> str:
-    """Return what a part of an action comes as: the env's own dtype."""
+    """Return the dtype of a part of an action as an output: that of the env."""
     return part.env_dtype or part.dtype
 
 
 def action_parts(spec: ActionSpec, name: str = "action") -> Iterator[tuple[str, ActionSpec]]:
-    """Yield the parts of an action by name, those of Dicts and Tuples as leaves of observations are called."""
+    """Yield the parts of an action by name; parts of Dicts and Tuples are named like leaves of observations."""
     if spec.kind != "mixed":
         yield name, spec
         return
@@ -47,16 +47,16 @@ def action_parts(spec: ActionSpec, name: str = "action") -> Iterator[tuple[str, 
 
 
 class WholePolicy(nn.Module):
-    """Takes the leaves of N observations in their order, [N, *shape] each, and a core's state [N, state_size].
+    """Takes the leaves of N observations in order, [N, *shape] each, and with a core its state [N, state_size].
 
-    It returns the parts of N actions in their order, [N, *shape] each, and the state to go on from.
+    Returns the parts of N actions in order, [N, *shape] each, and with a core its next state.
     """
 
     def __init__(self, policy: ActingPolicy) -> None:
-        """Make a copy of a policy; it computes in float32 whatever the policy does."""
+        """Copy a policy; the copy computes in float32 whatever the precision of the policy."""
         super().__init__()
         self._spec = spec = replace(policy.spec, precision="fp32")
-        self.network = deepcopy(TorchNetwork(spec, policy.vector).module)  # with parameters of its own
+        self.network = deepcopy(TorchNetwork(spec, policy.vector).module)  # with its own parameters
         self.normalizer = None
         if spec.normalize:
             arrays = published_layout(spec).views(torch.from_numpy(policy.vector.copy()))
@@ -69,10 +69,10 @@ class WholePolicy(nn.Module):
             leaf.name: _from_zero(leaf, given) for leaf, given in zip(self._spec.observation, inputs, strict=False)
         }
         encoded = {leaf.name: _as_stored(leaf, leaves[leaf.name]) for leaf in self._spec.encoded}
-        remembered = None
-        if self._spec.recurrent:  # one row of time, which ends nothing
-            remembered = Remembered(inputs[-1], torch.zeros(1, rows, dtype=torch.bool))
-        parameters, state = self.network.moved_on(self._vector(leaves, rows), encoded, remembered)
+        core_state = None
+        if self._spec.recurrent:  # one row without an episode end
+            core_state = CoreState(inputs[-1], torch.zeros(1, rows, dtype=torch.bool))
+        parameters, state = self.network.forward_with_state(self._vector(leaves, rows), encoded, core_state)
         actions = self.action(parameters, leaves.get(self._spec.mask or ""))
         return actions if state is None else (*actions, state)
 
@@ -84,17 +84,17 @@ class WholePolicy(nn.Module):
 
 
 def _from_zero(leaf: Leaf, given: Tensor) -> Tensor:
-    """Return choices counted from 0, and all else as it is."""
+    """Return choices counted from 0; other leaves unchanged."""
     return given - torch.tensor(leaf.start).reshape(leaf.shape) if leaf.start else given
 
 
 def _as_stored(leaf: Leaf, values: Tensor) -> Tensor:
-    """Return values in the dtype that training stores, and that an encoder is made for."""
+    """Return values in the dtype that training stores and that encoders expect."""
     return values.to(getattr(torch, leaf.dtype))
 
 
 class _Normalizer(nn.Module):
-    """Observations by the published statistics, clipped."""
+    """Normalises observations by the published statistics, and clips them."""
 
     mean: Tensor
     scale: Tensor
@@ -109,7 +109,7 @@ class _Normalizer(nn.Module):
 
 
 class _GreedyAction(nn.Module):
-    """From the parameters of an action distribution to the likeliest action, as the env accepts it."""
+    """From the parameters of an action distribution to the env's action that is most likely."""
 
     def __init__(self, spec: PolicySpec, to_env: ToEnv) -> None:
         super().__init__()
@@ -133,13 +133,13 @@ class _GreedyAction(nn.Module):
 
 
 def _join(part: ActionSpec, components: Iterator[Tensor]) -> Tensor:
-    """Return the choices of a part, which are taken from those to come, [N] each."""
+    """Return the choices of a part; `components` yields the choices, [N] each, in order."""
     chosen = torch.stack([next(components) for _ in part.nvec], dim=1)
     return _put(part, chosen + torch.tensor(part.start) if part.start else chosen)
 
 
 def _put(part: ActionSpec, flat: Tensor) -> Tensor:
-    """Return numbers [N, size] in the shape and dtype of the env's."""
+    """Return numbers [N, size] in the shape and dtype of the env."""
     return flat.reshape(flat.shape[0], *part.shape).to(getattr(torch, output_dtype(part)))
 
 

@@ -213,7 +213,7 @@ def test_workers_stopped_in_the_middle_are_saved_as_they_pause_and_go_on_with_th
     before = [worker["done"]["env_steps"] for worker in workers_of(path)]
     resumed = resume(path, steps=stopped.metrics["env_steps"] + 100)
     assert resumed.state == "finished"
-    assert "the replays of 2 workers restored; episodes under way go on where they were" in log_of(resumed)
+    assert "the replays of 2 workers restored; unfinished episodes continue" in log_of(resumed)
     assert_whole(path)
     assert_ratio_of_each(path, Fraction(1))
     assert sum(worker["done"]["env_steps"] for worker in workers_of(path)) == resumed.metrics["env_steps"]
@@ -239,7 +239,7 @@ def test_no_transition_leads_into_another_episode_though_workers_are_stopped_wit
     layout: dict[str, Any] = {**LINKS, "runtime": "hogwild", "workers": 2, "capacity": 3000, "chunk_length": 4}
     stopped = small_sac(path, "links/Linked-v0", **layout, stop_at=200)
     resumed = resume(path)
-    assert "new ones begin, at a marked cut" in log_of(resumed)
+    assert "they are cut, and new episodes start" in log_of(resumed)
     assert linked_rows(path) == resumed.metrics["env_steps"] > stopped.metrics["env_steps"] >= 200
 
 
@@ -285,12 +285,12 @@ def prepared(tmp_path_factory) -> Path:
     ("arguments", "says"),
     [
         *(
-            (f"free --runtime {other}", ["was in the hogwild runtime", f"cannot go on in {other}", "--init-from"])
+            (f"free --runtime {other}", ["used the hogwild runtime", f"cannot be resumed in {other}", "--init-from"])
             for other in ("serial", "threads", "processes")
         ),
-        ("bound --runtime hogwild", ["was in the serial runtime", "cannot go on in hogwild", "--init-from"]),
-        ("more", ["workers is 1 there and 2 here", "--init-from"]),
-        ("alone", ["hogwild_moments is none there and per_worker here", "--init-from"]),
+        ("bound --runtime hogwild", ["used the serial runtime", "cannot be resumed in hogwild", "--init-from"]),
+        ("more", ["workers is 1 in the checkpoint and 2 here", "--init-from"]),
+        ("alone", ["hogwild_moments is none in the checkpoint and per_worker here", "--init-from"]),
     ],
 )
 def test_a_run_cannot_leave_or_enter_the_runtime_nor_change_its_workers(prepared, monkeypatch, arguments, says):
