@@ -170,7 +170,7 @@ def test_an_env_that_hangs_before_a_run_begins_is_told(monkeypatch, measured):
     layout = {"runtime": "processes", "split": "measured"} if measured else {}
     said = train("still/SlowToBegin-v0", imports=ENVS, steps=64, envs_per_actor=2, unrolls_per_batch=1, **layout)
     assert said.code == 0, said.err
-    assert f"still {'measuring' if measured else 'trying'} still/SlowToBegin-v0 after" in said.err
+    assert f"still {'measuring' if measured else 'testing'} still/SlowToBegin-v0 after" in said.err
 
 
 # --- states of envs -----------------------------------------------------------------------------------------

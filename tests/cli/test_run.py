@@ -202,7 +202,7 @@ def test_a_session_that_was_killed_after_its_last_checkpoint_is_finished(folder)
     assert "trial-000/seed-1: skip" in offbeat("run", "spec.toml", "--dry-run").out
     policy = folder / "experiments/spec/trial-000/seed-1/checkpoints/latest/policy.json"
     policy.write_text(json.dumps(json.loads(policy.read_text()) | {"env_steps": 128}))
-    assert "trial-000/seed-1: go on" in offbeat("run", "spec.toml", "--dry-run").out
+    assert "trial-000/seed-1: resume" in offbeat("run", "spec.toml", "--dry-run").out
     policy.unlink()
     assert "trial-000/seed-1: start again" in offbeat("run", "spec.toml", "--dry-run").out
 

@@ -136,7 +136,7 @@ def test_a_session_may_have_measured_its_own_layout_but_has_no_other_setting(tmp
     there.save(session.run.config)
     session.require_same()
     replace(there, runtime=replace(chosen, max_lag=3)).save(session.run.config)
-    with pytest.raises(ConfigError, match="max_lag is 3 in the checkpoint and 1 here"):
+    with pytest.raises(ConfigError, match="max_lag is 3 there and 1 here"):
         session.require_same()
 
 

@@ -226,10 +226,10 @@ def own_encoders():
 @pytest.mark.parametrize(
     ("encoder", "made_as", "words"),
     [
-        ("deciding", "torchscript", r"does not act like the policy.* of 68 actions \d+ have other choices"),
+        ("deciding", "torchscript", r"does not act like the policy.* \d+ of 68 actions have other choices"),
         ("deciding", "onnx", "the network cannot be exported .*must not have control flow"),
-        ("counting", "torchscript", r"does not run on 1 observations.*x.shape\[0\] alone"),
-        ("counting", "onnx", r"does not run on 1 observations.*x.shape\[0\] alone"),
+        ("counting", "torchscript", r"does not run on 1 observations.*x.shape\[0\] as the batch size"),
+        ("counting", "onnx", r"does not run on 1 observations.*x.shape\[0\] as the batch size"),
     ],
 )
 @pytest.mark.usefixtures("own_encoders")
@@ -301,7 +301,7 @@ def test_from_python_it_is_one_call(runs, tmp_path):
     assert exported.file.is_file()
     assert exported.agreement.decisions == 68
     assert 0 < exported.agreement.error <= 1e-5
-    with pytest.raises(package.ConfigError, match=r"policy.onnx exists: give another"):
+    with pytest.raises(package.ConfigError, match=r"policy.onnx exists: pass another"):
         package.export(runs["sac"], exported.file)
     with pytest.raises(package.ConfigError, match=r"a/b is a folder: pass --out .*a/b/policy"):
         package.export(runs["sac"], tmp_path / "a/b")
@@ -313,7 +313,7 @@ def test_without_its_packages_onnx_is_refused_and_torchscript_is_not(runs, tmp_p
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     said = offbeat("export", runs["ppo"], "--out", tmp_path / "policy.onnx")
     assert said.code == 2
-    assert 'onnx needs onnxscript, not installed here: run pip install "offbeat[export]"' in said.err
+    assert 'onnx needs onnxscript, which is not installed here: run pip install "offbeat[export]"' in said.err
     assert not any(tmp_path.iterdir())
     assert offbeat("export", runs["ppo"], "--out", tmp_path / "policy.pt", "--format", "torchscript").code == 0
 

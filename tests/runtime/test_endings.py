@@ -255,7 +255,7 @@ def test_weights_are_those_of_the_last_finished_learning_step_after_a_failure(tm
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"callbacks": print}, r"pass callbacks=\[it\]"), ({"progress": "fancy"}, "dashboard, lines or none")],
+    [({"callbacks": print}, r"pass callbacks=\[my_function\]"), ({"progress": "fancy"}, "dashboard, lines or none")],
 )
 def test_wrong_arguments_from_python_are_told_before_anything_is_made(tmp_path, wrong, message):
     with pytest.raises(ConfigError, match=message):
@@ -264,7 +264,7 @@ def test_wrong_arguments_from_python_are_told_before_anything_is_made(tmp_path, 
 
 
 def test_an_env_object_in_place_of_an_id_is_told(tmp_path):
-    with pytest.raises(ConfigError, match="its name, or the class or function that makes it, is expected"):
+    with pytest.raises(ConfigError, match="its name, or a class or function that creates it, is expected"):
         train("ppo", object(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
 
 

@@ -33,7 +33,7 @@ from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, map_arrays, read_arr
 from offbeat.core.strict_json import Unreadable, read_json, require_regular
 from offbeat.core.types import Array, Tree
 
-FORMAT = 2
+FORMAT = 3
 """Version of the format. It changes when older checkpoints can no longer be read."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
