@@ -1,10 +1,8 @@
 """The gate: the pace, enforced. It is all that stands between actors and learner, in threads and in processes.
 
-Both sides read a board of counters, each of which has one writer, and sleep on a bell of their own when the pace
-says no. No lock is shared, so nobody can die holding one. A counter is set before the bell is rung, and the bell is
-emptied before the counters are read again, so no ring is lost.
+Both sides read a board of counters, and sleep on a bell of their own when the pace says no (board.py).
 
-    actor:    version = gate.wait(ticket); act; gate.commit(ticket)
+    actor:    version = gate.start(ticket); act; gate.commit(ticket)
     learner:  gate.wait(tickets); learn; gate.finish(step)
 
 An actor checks the pace itself. It never runs ahead of what the learner allows, and the learner never waits for it

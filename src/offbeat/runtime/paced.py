@@ -214,12 +214,10 @@ class PacedRuntime:
     acting: Callable[[PacedParts, int, Reporting], Acting]
     """Makes the actors' side of a run, which acts from the first ticket on that learning step `learned` takes in.
     Raises ConfigError where the env cannot be made, or cannot be sent to another process."""
-    shared: bool = False
-    """Whether actors are in other processes."""
 
     def build(self, config: Config, notify: Callable[[str], None]) -> PacedParts:
         """Make the learner's side of a run. Raises as `build_paced` does."""
-        return build_paced(config, notify, shared=self.shared)
+        return build_paced(config, notify, shared=config.runtime.entry.in_processes)
 
     def loop(
         self, parts: PacedParts, learned: int, watchers: Watchers, reporting: Reporting, closing: ExitStack

@@ -39,8 +39,6 @@ class PolicyPlan:
     """What is recorded of each row."""
     memory: MemoryShape
     """Slots, and the pace on them."""
-    trained: bool = True
-    """Whether it is learned; else it acts, and never changes."""
 
     @property
     def prefix(self) -> str:

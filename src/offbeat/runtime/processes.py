@@ -76,4 +76,4 @@ class ProcessActing(GatedActing):
         self.gate.discard()
 
 
-RUNTIME = PacedRuntime(ProcessActing, shared=True)
+RUNTIME = PacedRuntime(ProcessActing)

@@ -39,7 +39,7 @@ class RunMetrics:
         self.recorder, self._progress = watchers.recorder, watchers.progress
         self._signals, self._callbacks = watchers.signals, watchers.callbacks
         self._time_limit = TimeLimitWarning(parts.env, parts.config.columns, watchers.notify)
-        self._exact = parts.config.runtime.lag == "exact" and not parts.config.runtime.entry.workers_learn
+        self._exact = parts.config.runtime.lag == "exact"
         self._wall_time_before = 0.0
         self._env_steps_before = 0
         self._begun = monotonic()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from offbeat.config.config import Config
 from offbeat.runtime.acting import Acting
+from offbeat.runtime.paced import PacedRuntime
 from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
@@ -61,5 +62,4 @@ def build(config: Config, notify: Callable[[str], None] = lambda _news: None) ->
 
 def acting_of(parts: PacedParts, learned: int, reporting: Reporting) -> Acting:
     """Make only the actors' side of a run with one learner: see `PacedRuntime.acting`."""
-    acting: Acting = import_module(parts.config.runtime.entry.module).RUNTIME.acting(parts, learned, reporting)
-    return acting
+    return cast(PacedRuntime, runtime_of(parts.config)).acting(parts, learned, reporting)
