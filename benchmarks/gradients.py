@@ -47,11 +47,11 @@ def make(work: Settings, *, analytic: bool) -> PacedParts:
     """Return parts with one batch acted, whose learner takes the wanted path."""
     settings = {key: value for key, value in work.items() if key != "env"}
     parts: PacedParts = build(resolve("ppo", work["env"], flags=settings))
-    algorithm: Any = parts.algorithm
+    algorithm: Any = parts.policy.algorithm
     if not analytic:
         algorithm._fast = None  # noqa: SLF001  (users have no switch: the fast path is used where there is one)
         algorithm.stages = (replace(algorithm.stages[0], gradients=None),)
-    parts.learner.publish(0)
+    parts.policy.learner.publish(0)
     with closing(acting_of(parts, 0, Reporting(print, lambda _processes: None))) as acting:
         acting.start([None])
         acting.wait(parts.pace.acted_before_learn(0))
@@ -61,7 +61,7 @@ def make(work: Settings, *, analytic: bool) -> PacedParts:
 def update_us(parts: PacedParts) -> float:
     """Return the CPU microseconds per update of one learning step, its preparation included."""
     begun = process_time()
-    learned = parts.learner.learn(0, 0.0)
+    learned = parts.policy.learner.learn(0, 0.0)
     return 1e6 * (process_time() - begun) / learned.updates
 
 

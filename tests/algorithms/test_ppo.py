@@ -180,13 +180,13 @@ def test_weights_and_state_carry_a_run_to_another_model(action):
 def test_without_lag_the_first_ratio_is_1(env):
     assignments = {"normalize_observations": "true", "minibatch_size": "64", "learning_rate": "0.01"}
     parts = build(resolve("ppo", env, flags={"envs_per_actor": 4, "unroll_length": 32}, assignments=assignments))
-    parts.learner.publish(0)
+    parts.policy.learner.publish(0)
     acting = SerialActing(parts, 0)
     acting.start([None])
     for step in range(4):
         acting.finish(step)
         acting.wait(step + 1)
-        metrics = parts.learner.learn(step, 0.0).metrics
+        metrics = parts.policy.learner.learn(step, 0.0).metrics
         assert metrics["ratio_max_deviation_first"] < 1e-5
         assert metrics["approx_kl"] > 1e-6, "the policy has not moved: nothing was put to the test"
         assert metrics["effective_sample_size"] == pytest.approx(1)

@@ -16,7 +16,7 @@ FOR_EVER = "import sys; from tests.reference.endless_saves import save_for_ever;
 def numbered(number: int) -> Checkpoint:
     """A checkpoint whose parts all tell its number."""
     values = np.full(20_000, number)
-    return Checkpoint({"w": values}, {"env": "E", "number": number}, {"number": number, "adam": values})
+    return Checkpoint.of_one({"w": values}, {"env": "E", "number": number}, {"number": number, "adam": values})
 
 
 def save_for_ever(folder: str, first: str) -> None:

@@ -77,15 +77,15 @@ def begun(env: str, **settings: Any) -> tuple[PacedParts, SerialActing]:
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
     acting = acting_of(parts, 0, Reporting(notify=print, show=print))
     assert isinstance(acting, SerialActing)
-    parts.learner.publish(0)
+    parts.policy.learner.publish(0)
     acting.start([None] * parts.config.runtime.actors)
     return parts, acting
 
 
 def unrolls_of(parts: PacedParts) -> Unrolls:
     """Return the memory of a run that is on-policy."""
-    assert isinstance(parts.slots, Unrolls)
-    return parts.slots
+    assert isinstance(parts.policy.slots, Unrolls)
+    return parts.policy.slots
 
 
 def _text(value: object) -> str:

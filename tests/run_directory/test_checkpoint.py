@@ -52,7 +52,7 @@ def same(a: Any, b: Any) -> bool:
 @given(st.dictionaries(keys, states, max_size=4), st.dictionaries(keys, arrays, max_size=3))
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path_factory, state, weights):
     store = store_in(tmp_path_factory.mktemp("run"))
-    saved = Checkpoint(weights, {"env": "E"}, state)
+    saved = Checkpoint.of_one(weights, {"env": "E"}, state)
     loaded = load(store.save(5, saved, ["latest"]))
     assert same(state, loaded.state)
     assert same(dict(sorted(weights.items())), dict(sorted(loaded.weights.items())))
@@ -63,7 +63,7 @@ def test_random_generators_and_large_numbers_survive(tmp_path):
     random = np.random.default_rng(3)
     random.random(5)
     state = {"random": random.bit_generator.state, "big": 2**127 + 1, "tiny": 5e-324}
-    loaded = load(store_in(tmp_path).save(1, Checkpoint({}, {}, state), []))
+    loaded = load(store_in(tmp_path).save(1, Checkpoint.of_one({}, {}, state), []))
     assert loaded.state == state
     again = np.random.default_rng()
     again.bit_generator.state = loaded.state["random"]
@@ -72,8 +72,8 @@ def test_random_generators_and_large_numbers_survive(tmp_path):
 
 def test_the_weights_file_has_no_metadata_so_equal_weights_are_equal_files(tmp_path):
     weights = {"b": np.arange(3.0), "a": np.ones((2, 2), np.float32)}
-    first = store_in(tmp_path / "1").save(1, Checkpoint(weights, {}, {"counters": 1}), ["latest"])
-    other = store_in(tmp_path / "2").save(2, Checkpoint(dict(reversed(weights.items())), {}, None), ["best"])
+    first = store_in(tmp_path / "1").save(1, Checkpoint.of_one(weights, {}, {"counters": 1}), ["latest"])
+    other = store_in(tmp_path / "2").save(2, Checkpoint.of_one(dict(reversed(weights.items())), {}, None), ["best"])
     files = [path / "weights.safetensors" for path in (first, other)]
     assert files[0].read_bytes() == files[1].read_bytes()
     with safe_open(files[0], "numpy") as file:
@@ -89,11 +89,11 @@ def store_in(run: Path, max_full: int = 3) -> CheckpointStore:
 
 
 def full(number: int) -> Checkpoint:
-    return Checkpoint({"w": np.full(4, number, np.float32)}, {"env": "E"}, {"number": number})
+    return Checkpoint.of_one({"w": np.full(4, number, np.float32)}, {"env": "E"}, {"number": number})
 
 
 def weights_alone() -> Checkpoint:
-    return Checkpoint({"w": np.zeros(4, np.float32)}, {"env": "E"}, None)
+    return Checkpoint.of_one({"w": np.zeros(4, np.float32)}, {"env": "E"}, None)
 
 
 def names(store: CheckpointStore) -> list[str]:
@@ -151,7 +151,7 @@ def test_a_second_save_at_one_env_step_has_a_directory_of_its_own(tmp_path):
 
 def test_weights_of_an_earlier_process_are_not_taken_for_those_of_this_one(tmp_path):
     store_in(tmp_path).save(7, weights_alone(), ["best"])
-    other = Checkpoint({"w": np.ones(4, np.float32)}, {"env": "E"}, None)
+    other = Checkpoint.of_one({"w": np.ones(4, np.float32)}, {"env": "E"}, None)
     store = store_in(tmp_path)
     store.save(7, other, ["best", "latest"])
     assert same(load(store.path("best")).weights, other.weights)
@@ -302,7 +302,7 @@ def rings(number: int, rows: int = 50) -> dict[str, np.ndarray]:
 
 
 def replayed(number: int, rows: int = 50) -> Checkpoint:
-    return Checkpoint({"w": np.full(4, number)}, {"env": "E"}, {"number": number}, rings(number, rows))
+    return Checkpoint.of_one({"w": np.full(4, number)}, {"env": "E"}, {"number": number}, rings(number, rows))
 
 
 @settings(deadline=None, max_examples=60)
@@ -312,7 +312,7 @@ def test_a_replay_is_loaded_bit_for_bit_whatever_the_chunks_and_gaps(tmp_path_fa
     given_ = {name: with_gaps(array) for name, array in replay.items()} if gaps else replay
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "CHUNK_BYTES", chunk_bytes)
-        path = store.save(5, Checkpoint({}, {}, {}, given_), ["latest"])
+        path = store.save(5, Checkpoint.of_one({}, {}, {}, given_), ["latest"])
     loaded = load(path, with_replay=True)
     assert loaded.replay is not None
     assert same(dict(sorted(replay.items())), dict(sorted(loaded.replay.items())))
@@ -342,7 +342,7 @@ def test_what_is_hashed_is_what_is_written_though_somebody_writes_to_the_array_m
     real = hashlib.sha256
     with monkeypatch.context() as patched:
         patched.setattr(hashlib, "sha256", Meddled)
-        saved = Checkpoint({}, {}, {}, {"row": row})
+        saved = Checkpoint.of_one({}, {}, {}, {"row": row})
         path = store_in(tmp_path).save(1, saved, ["latest"])
     assert row[0] > 0
     assert load(path, with_replay=True).replay is not None
@@ -419,7 +419,7 @@ def test_neither_saving_nor_loading_makes_a_copy(tmp_path):
     }
     store = store_in(tmp_path)
     tracemalloc.start()
-    path = store.save(1, Checkpoint({}, {}, {}, replay), ["latest"])
+    path = store.save(1, Checkpoint.of_one({}, {}, {}, replay), ["latest"])
     loaded = load(path, with_replay=True).replay
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

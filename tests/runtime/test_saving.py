@@ -59,8 +59,8 @@ def test_a_resume_keeps_the_score_of_a_best_that_was_saved_after_a_full_checkpoi
     store = CheckpointStore(tmp_path / "checkpoints", 3)
     weights = {"w": np.zeros(2, np.float32)}
     full = {"env_steps": 100}
-    store.save(100, Checkpoint(weights, full, {"counters": {}}), ("latest",))
-    store.save(100, Checkpoint(weights, {**full, SCORE: 400.0}, None), ("best",))
+    store.save(100, Checkpoint.of_one(weights, full, {"counters": {}}), ("latest",))
+    store.save(100, Checkpoint.of_one(weights, {**full, SCORE: 400.0}, None), ("best",))
     assert load(store.path("best")).policy[SCORE] == 400.0
     assert load(store.path("latest")).state is not None
 

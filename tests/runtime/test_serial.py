@@ -34,8 +34,8 @@ def test_every_row_was_acted_with_the_version_that_the_pace_names():
     for step in range(4):
         for ticket in range(parts.pace.tickets_of(step).start, acting.acted):
             version = parts.pace.learned_before_act(ticket)
-            assert (parts.slots.open(ticket)["behavior_version"] == version).all()
-        parts.learner.learn(step, 0.0)
+            assert (parts.policy.slots.open(ticket)["behavior_version"] == version).all()
+        parts.policy.learner.learn(step, 0.0)
         acting.finish(step + 1)
         acting.wait(parts.pace.acted_before_learn(step + 1))
         assert acting.acted == 2 * (step + 4)
@@ -133,7 +133,7 @@ def _first_unroll(env_groups: int):
     parts, acting = begun("Pendulum-v1", env_groups=env_groups)
     acting.wait(1)
     acting.close()
-    return parts.slots.open(0)
+    return parts.policy.slots.open(0)
 
 
 @pytest.mark.parametrize("actors", [2, 3])

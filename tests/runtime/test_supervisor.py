@@ -48,15 +48,15 @@ class Scene:
         self.pids = [actor.process.pid for actor in actors]
 
     def begin(self) -> None:
-        self.parts.learner.publish(0)
+        self.parts.policy.learner.publish(0)
         self.acting.start([None] * self.parts.config.runtime.actors)
 
     def next_batch(self, step: int) -> list[Tree]:
         """Return copies of the unrolls of a batch, and let it count as learned from."""
         self.acting.wait(self.parts.pace.acted_before_learn(step))
         tickets = self.parts.pace.tickets_of(step)
-        unrolls = [{name: part.copy() for name, part in self.parts.slots.open(k).items()} for k in tickets]
-        self.parts.learner.publish(step + 1)
+        unrolls = [{name: part.copy() for name, part in self.parts.policy.slots.open(k).items()} for k in tickets]
+        self.parts.policy.learner.publish(step + 1)
         self.acting.finish(step + 1)
         return unrolls
 

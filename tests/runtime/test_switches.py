@@ -168,7 +168,7 @@ def _ends_of_wave(decorrelate: bool) -> list[int]:
     layout: dict[str, Any] = {"envs_per_actor": 8, "unroll_length": 21, "decorrelate": decorrelate}
     parts, acting = begun("runs/Wave-v0", **layout)
     acting.wait(1)
-    slot = parts.slots.open(0)
+    slot = parts.policy.slots.open(0)
     acting.close()
     assert set(slot["episode_length"][slot["terminated"]].tolist()) == {20}
     return np.argmax(slot["terminated"], axis=0).tolist()

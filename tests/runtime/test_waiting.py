@@ -87,16 +87,16 @@ def values_at(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     parts = build(load_config(run / "config.toml"))
     saved = load(run / "checkpoints" / "latest")
     assert saved.state is not None
-    parts.algorithm.load_weights(saved.weights)
-    parts.algorithm.restore(saved.state["learner"]["algorithm"])
+    parts.policy.algorithm.load_weights(saved.weights)
+    parts.policy.algorithm.restore(saved.state["learner"]["algorithm"])
     slot = {
         name: torch.zeros(array.shape, dtype=torch.from_numpy(array).dtype) for name, array in batch_of(parts).items()
     }
     slot["observation"][: len(ages), :, 0] = torch.from_numpy(ages.astype(np.float32))[:, None]
     slot["observation"][..., 1] = 0.5
     slot["valid"][:] = True
-    prepared = parts.algorithm.prepare(slot)
-    normalized = parts.algorithm.passes.values(prepared)
+    prepared = parts.policy.algorithm.prepare(slot)
+    normalized = parts.policy.algorithm.passes.values(prepared)
     values = normalized * float(saved.weights["return_std"][0])
     return np.asarray(values.detach().numpy()[: len(ages), 0])
 
@@ -117,7 +117,7 @@ def test_recomputed_probabilities_are_those_that_acted():
     parts, acting = begun(CUE, core="lstm", core_size=8, unroll_length=11, imports=CURIOUS["imports"])
     for step in range(4):
         acting.wait(parts.pace.acted_before_learn(step))
-        learned = parts.learner.learn(step, 0.0)
+        learned = parts.policy.learner.learn(step, 0.0)
         acting.finish(step + 1)
         assert learned.metrics["ratio_max_deviation_first"] < 1e-4
     acting.close()

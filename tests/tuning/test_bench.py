@@ -89,9 +89,9 @@ def test_sampling_alone_learns_nothing(name):
     assert bench.sampling_sps(config, 0.1, print) > 0
     parts = build(config)
     try:
-        before = {name: array.copy() for name, array in parts.algorithm.weights().items()}
+        before = {name: array.copy() for name, array in parts.policy.algorithm.weights().items()}
         bench._speed(parts, 0.1, print, learns=False)
-        assert all((parts.algorithm.weights()[name] == array).all() for name, array in before.items())
+        assert all((parts.policy.algorithm.weights()[name] == array).all() for name, array in before.items())
     finally:
         parts.close()
 

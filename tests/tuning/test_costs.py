@@ -44,8 +44,8 @@ def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative(
 
 def test_envs_are_stepped_in_all_their_groups():
     parts, _ = begun("CartPole-v1", envs_per_actor=4, env_groups=2)
-    policy = make_policy(parts.policy)
-    policy.load(parts.weights.read(0))
+    policy = make_policy(parts.policy.spec)
+    policy.load(parts.policy.weights.read(0))
     with closing(make_envs("CartPole-v1", 4, seed=0, groups=2, role="measure")) as envs:
         stepper = EnvStepper(envs, policy, seed=0)
         before = stepper._observation["observation"].copy()
@@ -56,7 +56,7 @@ def test_envs_are_stepped_in_all_their_groups():
 def test_recorded_envs_return_the_rows_of_an_unroll_again_and_again():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
-    slot = {name: array.copy() for name, array in parts.slots.open(0).items()}
+    slot = {name: array.copy() for name, array in parts.policy.slots.open(0).items()}
     envs = RecordedEnvs(parts.env, slot)
     assert (envs.reset()["observation"] == slot["observation"][0]).all()
     length = len(slot["reward"]) - 1
@@ -70,16 +70,16 @@ def test_recorded_envs_return_the_rows_of_an_unroll_again_and_again():
 def test_measuring_acting_leaves_the_recorded_unroll_as_it_was():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
-    slot = parts.slots.open(0)
+    slot = parts.policy.slots.open(0)
     before = {name: array.copy() for name, array in slot.items()}
-    assert act_cost(parts.policy, parts.env, slot, parts.weights.read(0) + 1, 0.01).cpu > 0
+    assert act_cost(parts.policy.spec, parts.env, slot, parts.policy.weights.read(0) + 1, 0.01).cpu > 0
     assert all((slot[name] == array).all() for name, array in before.items())
 
 
 def test_learning_is_measured_from_the_same_weights_each_time():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
-    before = {name: array.copy() for name, array in parts.algorithm.weights().items()}
+    before = {name: array.copy() for name, array in parts.policy.algorithm.weights().items()}
     assert learn_cost(parts, 0, 0.05).cpu > 0
-    after = parts.algorithm.weights()
+    after = parts.policy.algorithm.weights()
     assert all(np.array_equal(after[name], array) for name, array in before.items())

@@ -82,7 +82,7 @@ def write_folder(
     shutil.rmtree(folder, ignore_errors=True)
     names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
-    checkpoint.write(folder, Checkpoint(weights, saved.policy, None))
+    checkpoint.write(folder, Checkpoint.of_one(weights, saved.policy, None))
     shutil.copyfile(directory.config, folder / directory.config.name)
     (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n")
     plot_runs([directory.path], out=folder / CURVE)

@@ -17,8 +17,8 @@ from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
     from offbeat.core.types import Tree
-    from offbeat.run_directory.checkpoint import Checkpoint
-    from offbeat.runtime.parts import Parts
+    from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
+    from offbeat.runtime.parts import Parts, PolicyParts
     from offbeat.runtime.training_loop import TrainingLoop
 
 # --- checks before any change -------------------------------------------------------------------------------
@@ -59,29 +59,42 @@ def resumed_config(config: Config, run: Path, env_steps: int, steps: int | None)
 
 
 def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
-    """Refuse a checkpoint whose policy or arrays differ from those of the current settings.
+    """Refuse a checkpoint whose policies or arrays differ from those of the current settings.
 
     Raises:
         ConfigError: with the differences.
     """
+    names = [policy.name for policy in parts.policies]
+    if list(saved.policies) != names:
+        raise ConfigError(
+            f"the checkpoint of {run} has the policies {', '.join(saved.policies)}, but these settings have "
+            f"{', '.join(names)}: use the policies that it was trained with"
+        )
+    for policy in parts.policies:
+        about = saved.policies[policy.name].about
+        if differences := _differences(saved.policies[policy.name], policy):
+            raise ConfigError(
+                f"the checkpoint of {run}, trained on {about['env']}, does not fit {parts.config.run.env} with these "
+                f"settings: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
+                "trained with"
+            )
+
+
+def _differences(saved: SavedPolicy, policy: PolicyParts) -> list[str]:
+    """Return in what a saved policy differs from one of a run, as phrases."""
     from offbeat.models.spec import PolicySpec
 
-    saved_spec = PolicySpec.from_json(saved.policy.get("policy"))
+    spec, here = PolicySpec.from_json(saved.about.get("policy")), policy.spec
     differences = [
-        f"{field.name} is {_brief(getattr(saved_spec, field.name))} in the checkpoint and "
-        f"{_brief(getattr(parts.policy, field.name))} here"
+        f"{field.name} is {_brief(getattr(spec, field.name))} in the checkpoint and "
+        f"{_brief(getattr(here, field.name))} here"
         for field in fields(PolicySpec)
-        if getattr(saved_spec, field.name) != getattr(parts.policy, field.name)
+        if getattr(spec, field.name) != getattr(here, field.name)
     ]
-    arrays, expected = _shapes(saved.weights), _shapes(parts.algorithm.weights())
+    arrays, expected = _shapes(saved.weights), _shapes(policy.algorithm.weights())
     if not differences and arrays != expected:
         differences = [f"{name} is missing on one side, or has another shape" for name, _ in sorted(arrays ^ expected)]
-    if differences:
-        raise ConfigError(
-            f"the checkpoint of {run}, trained on {saved.policy['env']}, does not fit {parts.config.run.env} with "
-            f"these settings: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
-            "trained with"
-        )
+    return differences
 
 
 def _brief(value: object) -> str:
@@ -202,7 +215,7 @@ class Continuation:
         replay, self.replay = self.replay, None
         with misfits_refused(self.run):
             parts.require_like(self.state)
-            parts.algorithm.load_weights(self.saved.weights)
+            parts.load_weights(self.saved.weights_by_policy)
             continued, memory = loop.restore(self.state, replay)
         del replay
         if not loop.counters.learning_step:

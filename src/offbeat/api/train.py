@@ -226,19 +226,20 @@ def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] 
 def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
+    from offbeat.runtime.parts import state_of
     from offbeat.runtime.saved_state import misfits_refused
 
-    statistics = None
+    statistics = {}
     if initial is not None:
         saved, state = initial
-        parts.algorithm.load_weights(saved.weights)
-        statistics = state["learner"]["algorithm"]
+        parts.load_weights(saved.weights_by_policy)
+        statistics = {policy: state_of(policy, state)["learner"]["algorithm"] for policy in saved.policies}
     with misfits_refused(Path(parts.config.run.init_from or "")) if initial else nullcontext():
         loop.start(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
     warnings = parts.config.settings.warnings(parts.config.run.steps)
-    notice = fast_paths.autograd_notice(parts.algorithm)
-    return "; ".join(filter(None, (origin, reason, warnings, notice)))
+    notices = dict.fromkeys(fast_paths.autograd_notice(policy.algorithm) for policy in parts.policies)
+    return "; ".join(filter(None, (origin, reason, warnings, *notices)))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

@@ -24,3 +24,8 @@ def stream(seed: int, role: str, *indices: int) -> np.random.Generator:
 def derive_seed(seed: int, role: str, *indices: int) -> int:
     """Return a seed in [0, 2**31) for a library that accepts an integer seed."""
     return int(_sequence(seed, role, indices).generate_state(1)[0] >> 1)
+
+
+def key_of(place: int) -> tuple[int, ...]:
+    """Return the indices that a policy adds to the keys of its streams: none, for the first policy of a run."""
+    return (place,) if place else ()

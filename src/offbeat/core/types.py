@@ -33,6 +33,15 @@ SMALLEST_IMAGE = 16
 """Minimum height and width, in pixels, of observations that are encoded as images."""
 
 
+DEFAULT_POLICY = "default"
+"""Name of the policy of a run that has only one."""
+
+
+def policy_key(policy: str, name: str = "") -> str:
+    """Return how an array, a metric or a file of a policy is named: by itself in a run with one policy."""
+    return name if policy == DEFAULT_POLICY else f"policies/{policy}/{name}"
+
+
 NO_DECISION = "no_decision"
 """Key in an env's info for rows without a decision."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from offbeat.core.errors import RunFailed
 from offbeat.core.fields import Counter, NonNegative
-from offbeat.core.types import Array
+from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
 from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
@@ -71,8 +71,52 @@ class Counters:
     """Seconds that evaluations have taken."""
 
 
+class EpisodeWindow:
+    """The last training episodes, of a run or of one of its policies."""
+
+    def __init__(self, size: int) -> None:
+        self._returns: deque[float] = deque(maxlen=size)
+        self._lengths: deque[int] = deque(maxlen=size)
+        self.count = 0
+        """All episodes that have ended so far."""
+
+    def add(self, returns: Array, lengths: Array) -> None:
+        """Add episodes: [n] returns and [n] lengths in env steps."""
+        self._returns.extend(returns.tolist())
+        self._lengths.extend(lengths.tolist())
+        self.count += len(returns)
+
+    @property
+    def length_mean(self) -> float | None:
+        """Mean length in env steps; None before an episode has ended."""
+        return fmean(self._lengths) if self._lengths else None
+
+    def metrics(self) -> dict[str, float | None]:
+        """Return the metrics of these episodes."""
+        return {
+            "episodes": self.count,
+            "episode_return_mean": fmean(self._returns) if self._returns else None,
+            "episode_return_min": min(self._returns, default=None),
+            "episode_return_max": max(self._returns, default=None),
+            "episode_length_mean": self.length_mean,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"returns": list(self._returns), "lengths": list(self._lengths), "totals": {"episodes": self.count}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore `state()`."""
+        self._returns.extend(state["returns"])
+        self._lengths.extend(state["lengths"])
+        self.count = state["totals"]["episodes"]
+
+
 class Recorder:
     """Collects metrics and writes them, one line at a time, to all sinks.
+
+    In a run with several policies, metrics of one policy are named policies/<policy>/<metric>; those of episodes are
+    written for all policies together too.
 
     Args:
         sinks: receive the lines.
@@ -101,9 +145,10 @@ class Recorder:
         self._topology = topology
         self.bottleneck: BottleneckReport | None = None
         """The bottleneck report of the period of the last line; None before the first one."""
-        self._returns: deque[float] = deque(maxlen=episodes_window)
-        self._lengths: deque[int] = deque(maxlen=episodes_window)
-        self._totals: dict[str, int] = {"episodes": 0, "evaluations": 0, "evaluations_failed": 0}
+        self._episodes = EpisodeWindow(episodes_window)
+        self._of_policies = defaultdict[str, EpisodeWindow](lambda: EpisodeWindow(episodes_window))
+        """Episodes of each policy, in a run with several."""
+        self._totals: dict[str, int] = {"evaluations": 0, "evaluations_failed": 0}
         self._evaluation: dict[str, float | None] = {}
         self._metrics: defaultdict[str, list[float]] = defaultdict(list)
         self._info = dict.fromkeys(info, (0.0, 0.0))
@@ -113,25 +158,25 @@ class Recorder:
         self._given: dict[str, float] = {}
         """The numbers that callbacks have returned for the next line."""
         self._period: dict[str, float | None] = {}
-        self._counted = Counters()
+        self.counted = Counters()
         self._timed: dict[str, float] = {}
         self._seconds = dict.fromkeys(_TOTALS_S, 0.0)
 
-    def episodes(self, returns: Array, lengths: Array) -> None:
-        """Add the episodes that ended in the learned batch: [n] returns and [n] lengths in env steps."""
-        self._returns.extend(returns.tolist())
-        self._lengths.extend(lengths.tolist())
-        self._totals["episodes"] += len(returns)
+    def episodes(self, returns: Array, lengths: Array, policy: str = DEFAULT_POLICY) -> None:
+        """Add the episodes that ended in the batch of a policy: [n] returns and [n] lengths in env steps."""
+        self._episodes.add(returns, lengths)
+        if policy != DEFAULT_POLICY:
+            self._of_policies[policy].add(returns, lengths)
 
     @property
     def episode_length_mean(self) -> float:
         """Mean length of the last training episodes, in env steps; 0 before one has ended."""
-        return fmean(self._lengths) if self._lengths else 0.0
+        return self._episodes.length_mean or 0.0
 
-    def learned(self, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of one learning step. Names that are not in `METRICS` are written too."""
+    def learned(self, metrics: Mapping[str, float], policy: str = DEFAULT_POLICY) -> None:
+        """Add the metrics of one learning step of a policy. Names that are not in `METRICS` are written too."""
         for name, value in metrics.items():
-            self._metrics[name].append(float(value))
+            self._metrics[policy_key(policy, name)].append(float(value))
 
     def reported(self, info: Array) -> None:
         """Add the values of infos: the sum and the count of each name, [2, K]."""
@@ -164,9 +209,9 @@ class Recorder:
 
     def line(self, counters: Counters, timings: Timings) -> Line:
         """Build the current line, write it to all sinks and return it."""
-        if counters.learning_step > self._counted.learning_step:
+        if counters.learning_step > self.counted.learning_step:
             self._end_period(counters, timings)
-        if self._totals["episodes"] >= EPISODES_TO_REPORT:
+        if self._episodes.count >= EPISODES_TO_REPORT:
             self._warn_of_silent()
         given, self._given = self._given, {}
         values = {
@@ -174,10 +219,12 @@ class Recorder:
             **self._total_seconds(timings),
             **self._totals,
             **self._evaluation,
-            "episode_return_mean": fmean(self._returns) if self._returns else None,
-            "episode_return_min": min(self._returns, default=None),
-            "episode_return_max": max(self._returns, default=None),
-            "episode_length_mean": fmean(self._lengths) if self._lengths else None,
+            **self._episodes.metrics(),
+            **{
+                policy_key(policy, name): value
+                for policy, window in self._of_policies.items()
+                for name, value in window.metrics().items()
+            },
             **asdict(counters),
             **self._memory(),
             **given,
@@ -201,17 +248,18 @@ class Recorder:
 
     def state(self, timings: Timings) -> dict[str, Any]:
         """Return the state for a checkpoint: plain lists, dicts and numbers."""
+        episodes = self._episodes.state()
         return {
-            "returns": list(self._returns),
-            "lengths": list(self._lengths),
-            "totals": dict(self._totals),
+            **episodes,
+            "policies": {policy: window.state() for policy, window in self._of_policies.items()},
+            "totals": {**episodes["totals"], **self._totals},
             "evaluation": dict(self._evaluation),
             "period": dict(self._period),
             "metrics": {name: list(values) for name, values in self._metrics.items()},
             "info": {name: list(seen) for name, seen in self._info.items()},
             "silent": sorted(self._silent),
             "given": dict(self._given),
-            "counted": asdict(self._counted),
+            "counted": asdict(self.counted),
             "waited": dict(self._seconds),
             "spent": timings.since(self._timed),
             "bottleneck": None if self.bottleneck is None else asdict(self.bottleneck),
@@ -219,9 +267,10 @@ class Recorder:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned. Timings start again from zero, but the unfinished period continues."""
-        self._returns.extend(state["returns"])
-        self._lengths.extend(state["lengths"])
-        self._totals |= state["totals"]
+        self._episodes.restore(state)
+        for policy, own in state.get("policies", {}).items():
+            self._of_policies[policy].restore(own)
+        self._totals |= {name: state["totals"][name] for name in self._totals}
         self._evaluation = dict(state["evaluation"])
         self._period = dict(state["period"])
         self._metrics.update({name: list(values) for name, values in state["metrics"].items()})
@@ -229,19 +278,19 @@ class Recorder:
             self._info[name] = tuple(state["info"][name])
         self._silent -= state["info"].keys() - set(state["silent"])
         self._given = dict(state.get("given", {}))
-        self._counted = Counters(**state["counted"])
+        self.counted = Counters(**state["counted"])
         self._seconds |= state["waited"]
         bottleneck = state.get("bottleneck")
         self.bottleneck = None if bottleneck is None else BottleneckReport(**bottleneck)
         self._timed = {name: -seconds for name, seconds in state.get("spent", {}).items()}
 
     def _end_period(self, counters: Counters, timings: Timings) -> None:
-        seconds = counters.wall_time_s - self._counted.wall_time_s
-        steps = counters.learning_step - self._counted.learning_step
+        seconds = counters.wall_time_s - self.counted.wall_time_s
+        steps = counters.learning_step - self.counted.learning_step
         spent = timings.since(self._timed)
         self._period = {
-            "sps": _rate(counters.env_steps - self._counted.env_steps, seconds),
-            "ups": _rate(counters.updates - self._counted.updates, seconds),
+            "sps": _rate(counters.env_steps - self.counted.env_steps, seconds),
+            "ups": _rate(counters.updates - self.counted.updates, seconds),
             **{f"time_{kind}": _rate(spent.get(kind, 0.0), seconds) for kind in KINDS},
             **{name: _rate(1000 * spent.get(path, 0.0), steps) for name, path in _STEP_MS.items()},
             **self._waits(spent, seconds),
@@ -250,14 +299,14 @@ class Recorder:
         }
         self._info = dict.fromkeys(self._info, (0.0, 0.0))
         self._seconds = self._total_seconds(timings)
-        self._counted, self._timed = counters, timings.totals()
+        self.counted, self._timed = counters, timings.totals()
         self._metrics.clear()
 
     def _warn_of_silent(self) -> None:
         """Warn once about each name of `info_metrics` that no info has had: it may be misspelled."""
         for name in sorted(self._silent):
             self._notify(
-                f"info_metrics names {name}, which no info of a step has had in {self._totals['episodes']} episodes: "
+                f"info_metrics names {name}, which no info of a step has had in {self._episodes.count} episodes: "
                 "check the infos that the env's step() returns"
             )
         self._silent.clear()
@@ -283,7 +332,7 @@ def _rate(amount: float, seconds: float) -> float | None:
 def _reduce(name: str, metrics: Sequence[float]) -> float | None:
     """Reduce values to one number. Values that are not finite (the loss of a refused update) are left out."""
     finite = [value for value in metrics if math.isfinite(value)]
-    return _REDUCTIONS.get(name, fmean)(finite) if finite else None
+    return _REDUCTIONS.get(name.rpartition("/")[2], fmean)(finite) if finite else None
 
 
 def _finite(value: float | None) -> float | None:

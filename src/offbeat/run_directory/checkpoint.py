@@ -3,6 +3,7 @@
     checkpoints/step-000000100352/   manifest.json        the list of files, each with its SHA-256
                                      weights.safetensors  every trained array and statistic, no metadata
                                      policy.json          the spec of the policy and its env
+                                     policies/NAME/       these two, for each policy of a run that has several
                                      state.json, state.safetensors   all other state, in a full checkpoint
                                      replay.safetensors   the replay, only in the newest full checkpoint
     checkpoints/latest, best         links to the newest full checkpoint, and to the best one by evaluation
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -31,7 +33,7 @@ from offbeat.core.fields import in_short
 from offbeat.core.files import sync
 from offbeat.core.strict_arrays import KINDS, LENGTH_BYTES, map_arrays, read_arrays
 from offbeat.core.strict_json import Unreadable, read_json, require_regular
-from offbeat.core.types import Array, Tree
+from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
 
 FORMAT = 3
 """Version of the format. It changes when older checkpoints can no longer be read."""
@@ -42,6 +44,8 @@ DROPPED = "dropped"
 """Value in a manifest, instead of the hash, for a replay that was deleted after a newer one was complete."""
 MANIFEST_BYTES, POLICY_BYTES, STATE_BYTES = 2**20, 2**22, 2**28
 """Maximum sizes in bytes: parsing text takes many times its size in memory."""
+_WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>\w[\w.-]*)/)?{re.escape(WEIGHTS)}")
+"""The weights of a policy: its name cannot lead out of the checkpoint."""
 _ARRAY = "$array"
 _SEPARATOR = "::"
 """Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
@@ -50,18 +54,53 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class SavedPolicy:
+    """One policy in a checkpoint."""
+
+    weights: Tree
+    about: dict[str, Any]
+    """Its spec and its env, as JSON."""
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """The content of a checkpoint."""
 
-    weights: Tree
-    policy: dict[str, Any]
-    """The policy's spec and its env, as JSON."""
+    policies: Mapping[str, SavedPolicy]
+    """By name: `DEFAULT_POLICY` alone in a run with one policy."""
     state: dict[str, Any] | None
     """Nested dicts and lists of arrays and plain values; None if only the weights were saved."""
     replay: Tree | None = None
     """The arrays of a replay: when saving, views of the live arrays; when loaded, read-only views of the file."""
     replay_dropped: bool = False
     """Whether a loaded checkpoint had a replay that was deleted after a newer one was complete."""
+
+    @classmethod
+    def of_one(
+        cls, weights: Tree, policy: dict[str, Any], state: dict[str, Any] | None, replay: Tree | None = None
+    ) -> Checkpoint:
+        """Return the checkpoint of a run with one policy."""
+        return cls({DEFAULT_POLICY: SavedPolicy(weights, policy)}, state, replay)
+
+    @property
+    def weights_by_policy(self) -> dict[str, Tree]:
+        """The weights of each policy."""
+        return {name: policy.weights for name, policy in self.policies.items()}
+
+    @property
+    def weights(self) -> Tree:
+        """The weights of the only policy."""
+        return self._only.weights
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The spec of the only policy and its env, as JSON."""
+        return self._only.about
+
+    @property
+    def _only(self) -> SavedPolicy:
+        (only,) = self.policies.values()
+        return only
 
 
 def load(path: Path, *, with_replay: bool = False) -> Checkpoint:
@@ -89,12 +128,23 @@ def _load(path: Path, with_replay: bool) -> Checkpoint:
     for name, expected in manifest["files"].items():
         _verify(path / name, expected)
     state = _read(path / STATE_ARRAYS, _with_arrays) if manifest["full"] else None
-    weights, policy = _read(path / WEIGHTS, read_arrays), _read(path / POLICY, partial(read_json, most=POLICY_BYTES))
+    policies = {policy: _read_policy(path, policy) for policy in _policies_of(manifest["files"])}
     listed = manifest.get("replay")  # older checkpoints have no such entry
     if listed is None or listed == DROPPED or not with_replay:
-        return Checkpoint(weights, policy, state, None, listed == DROPPED)
+        return Checkpoint(policies, state, None, listed == DROPPED)
     _verify(path / REPLAY, listed)
-    return Checkpoint(weights, policy, state, _read(path / REPLAY, map_arrays))
+    return Checkpoint(policies, state, _read(path / REPLAY, map_arrays))
+
+
+def _policies_of(files: Iterable[str]) -> list[str]:
+    """Return the names of the policies whose weights are among the files of a manifest."""
+    found = filter(None, map(_WEIGHTS_FILE.fullmatch, files))
+    return sorted(match["name"] or DEFAULT_POLICY for match in found)
+
+
+def _read_policy(path: Path, policy: str) -> SavedPolicy:
+    weights = _read(path / policy_key(policy, WEIGHTS), read_arrays)
+    return SavedPolicy(weights, _read(path / policy_key(policy, POLICY), partial(read_json, most=POLICY_BYTES)))
 
 
 def _read(path: Path, reader: Callable[[Path], T]) -> T:
@@ -126,7 +176,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     files, full, replay = manifest.get("files"), manifest.get("full"), manifest.get("replay")
     if not (isinstance(files, dict) and isinstance(full, bool) and isinstance(replay, str | None)):
         raise _damaged(path, f"{MANIFEST} does not list the files of the checkpoint")
-    expected = {WEIGHTS, POLICY} | ({STATE, STATE_ARRAYS} if full else set())
+    policies = _policies_of(files) or [DEFAULT_POLICY]
+    expected = {policy_key(policy, name) for policy in policies for name in (WEIGHTS, POLICY)}
+    expected |= {STATE, STATE_ARRAYS} if full else set()
     if set(files) != expected:
         raise _damaged(path, f"{MANIFEST} lists {in_short(sorted(files))} where {sorted(expected)} are expected")
     return manifest
@@ -164,19 +216,23 @@ def write(directory: Path, checkpoint: Checkpoint) -> None:
         OSError: a file could not be written.
     """
     directory.mkdir()
-    _dump_arrays(directory / WEIGHTS, checkpoint.weights)
-    _dump(directory / POLICY, checkpoint.policy)
+    for name, policy in checkpoint.policies.items():
+        folder = directory / policy_key(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        _dump_arrays(folder / WEIGHTS, policy.weights)
+        _dump(folder / POLICY, policy.about)
     if checkpoint.state is not None:
         arrays: Tree = {}
         _dump(directory / STATE, _split(checkpoint.state, "", arrays))
         _dump_arrays(directory / STATE_ARRAYS, arrays)
-    hashes = {path.name: _sha256(path) for path in sorted(directory.iterdir())}
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    hashes = {path.relative_to(directory).as_posix(): _sha256(path) for path in files}
     manifest = {"format": FORMAT, "full": checkpoint.state is not None, "files": hashes, "replay": None}
     if checkpoint.replay is not None:
         manifest["replay"] = _stream_arrays(directory / REPLAY, checkpoint.replay)
         _dump(directory / MANIFEST_WITHOUT_REPLAY, manifest | {"replay": DROPPED})
     _dump(directory / MANIFEST, manifest)
-    for path in [*directory.iterdir(), directory]:
+    for path in [*directory.rglob("*"), directory]:
         sync(path)
 
 

@@ -146,12 +146,14 @@ class RunDirectory:
         if Path(name).name != name:
             raise ConfigError(f"{name!r} names no checkpoint: pass --checkpoint latest, best or step-<12 digits>")
         saved = load_checkpoint(self.store().path(name), with_replay=with_replay)
-        env, trained_on = self.read_run().env, saved.policy.get("env")
-        if trained_on != env:
-            raise ConfigError(
-                f"the checkpoint {name} of {self.path} was trained on {_named(trained_on)}, but the run's "
-                f"config.toml has {env}: restore the original checkpoint or config"
-            )
+        env = self.read_run().env
+        for policy in saved.policies.values():
+            trained_on = policy.about.get("env")
+            if trained_on != env:
+                raise ConfigError(
+                    f"the checkpoint {name} of {self.path} was trained on {_named(trained_on)}, but the run's "
+                    f"config.toml has {env}: restore the original checkpoint or config"
+                )
         return saved
 
     def store(self, max_full: int = 1) -> CheckpointStore:

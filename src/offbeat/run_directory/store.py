@@ -34,8 +34,8 @@ class CheckpointStore:
     def __init__(self, directory: Path, max_full: int) -> None:
         self._directory = directory
         self._max_full = max_full
-        self._last: tuple[tuple[int, dict[str, Any]], Path] | None = None
-        """Env steps and policy of the last save, and its path."""
+        self._last: tuple[tuple[int, list[dict[str, Any]]], Path] | None = None
+        """Env steps and policies of the last save, and its path."""
 
     def path(self, name: str) -> Path:
         """Return the path of `latest`, `best` or `step-<12 digits>` (the newest save of that env step).
@@ -56,17 +56,18 @@ class CheckpointStore:
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint atomically, and link `names` (latest, best) to it, in this order.
 
-        If the last checkpoint has the same env steps and policy, weights alone are not written again: `names` are
+        If the last checkpoint has the same env steps and policies, weights alone are not written again: `names` are
         linked to that one. When `latest` has a replay, the replays of all other checkpoints are deleted.
 
         Raises:
             OSError: it could not be written; the existing checkpoints are unchanged.
         """
-        if self._last and checkpoint.state is None and self._last[0] == (env_steps, checkpoint.policy):
+        saved = (env_steps, [policy.about for policy in checkpoint.policies.values()])
+        if self._last and checkpoint.state is None and self._last[0] == saved:
             final = self._last[1]
         else:
             final = self._write(env_steps, checkpoint)
-            self._last = ((env_steps, checkpoint.policy), final)
+            self._last = (saved, final)
         for name in names:
             self._link(name, final)
         sync(self._directory)

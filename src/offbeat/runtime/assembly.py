@@ -1,13 +1,13 @@
 """From a config to the parts of a run: read it from top to bottom.
 
-    config -> env -> policy -> algorithm -> plan -> arrays -> feed -> learner
+    config -> env -> for each policy: spec and algorithm -> plan -> arrays -> for each policy: feed and learner
 
 The runtime's own module makes the rest: actors or workers, and the loop that waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import usable_cores
-from offbeat.core.types import NO_DECISION, EnvSpec, env_fields
+from offbeat.core.types import DEFAULT_POLICY, NO_DECISION, EnvSpec, env_fields
 from offbeat.envs.check import preflight
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
@@ -26,8 +26,8 @@ from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
-from offbeat.runtime.parts import PacedParts
-from offbeat.runtime.plan import DEFAULT, Plan, PolicyPlan
+from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts
+from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.workers.feed import Feed, ReplayFeed, Staging, UnrollFeed
 from offbeat.workers.learner import Learner, UnrollLearner
 from offbeat.workers.replay_learner import ReplayLearner
@@ -46,28 +46,61 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     env = env_of(config)
-    policy = policy_of(config.settings, env)
-    algorithm = algorithm_of(config, policy)
-    plan = plan_of(config, env, policy, algorithm, config.actor_threads)
-    own = plan.policy
-    require_memory(plan.slabs(), own.memory.purpose, own.memory.remedy)
-    if news := own.memory.describe(own.fields):
-        notify(news)
+    return paced_parts(config, env, [policy_parts(config, env)], notify, shared=shared)
+
+
+def policy_parts(
+    config: Config, env: EnvSpec, name: str = DEFAULT_POLICY, storage: Storage | None = None
+) -> PolicyParts:
+    """Make a policy that owns all columns of an env, and its algorithm; what that learns lies in `storage`, or here."""
+    spec = policy_of(config.settings, env)
+    return PolicyParts(name=name, env=env, spec=spec, algorithm=algorithm_of(config, spec, storage))
+
+
+def paced_parts(
+    config: Config, env: EnvSpec, policies: Sequence[PolicyParts], notify: Callable[[str], None], *, shared: bool
+) -> PacedParts:
+    """Make what the policies of a run need beside their algorithms: memory, feeds and learners.
+
+    Arguments and errors are as in `build_paced`.
+    """
+    plan = plan_of(config, policies, config.actor_threads)
+    memory_shape = plan.policies[0].memory
+    require_memory(plan.slabs(), memory_shape.purpose, memory_shape.remedy)
+    for own in plan.policies:
+        if news := own.memory.describe(own.fields):
+            notify(news)
     arena = SharedArena(plan.slabs()) if shared else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     memory, timings = plan.memory(arrays), Timings()
-    slots, weights = memory.policies[0]
+    learned = [
+        _learned(config, policy, place, slots, weights, timings)
+        for place, (policy, (slots, weights)) in enumerate(zip(policies, memory.policies, strict=True))
+    ]
     return PacedParts(
         config=config,
         env=env,
-        policy=policy,
-        algorithm=algorithm,
+        policies=tuple(learned),
         timings=timings,
         plan=plan,
         arrays=arrays,
         arena=arena,
         memory=memory,
-        learner=learner_of(config, algorithm, slots, weights, timings),
+    )
+
+
+def _learned(
+    config: Config, policy: PolicyParts, place: int, slots: Slots, weights: Weights, timings: Timings
+) -> LearnedPolicy:
+    """Make the learner of the policy that is at this place among those of the run."""
+    return LearnedPolicy(
+        name=policy.name,
+        env=policy.env,
+        spec=policy.spec,
+        algorithm=policy.algorithm,
+        slots=slots,
+        weights=weights,
+        learner=learner_of(config, policy.algorithm, slots, weights, timings, place=place),
     )
 
 
@@ -107,11 +140,13 @@ def device_of(config: Config) -> str:
     return "cuda" if config.runtime.device == "cuda" else "cpu"
 
 
-def plan_of(config: Config, env: EnvSpec, policy: PolicySpec, algorithm: Algorithm, actor_threads: int) -> Plan:
-    """Return what actors are made from: one policy in all columns."""
-    fields = (*env_fields(env), *algorithm.fields())
-    only = PolicyPlan(DEFAULT, env, policy, fields, config.memory)
-    return Plan(config.run, config.env, config.runtime, (only,), actor_threads)
+def plan_of(config: Config, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:
+    """Return what actors are made from."""
+    plans = (
+        PolicyPlan(own.name, own.env, own.spec, (*env_fields(own.env), *own.algorithm.fields()), config.memory)
+        for own in policies
+    )
+    return Plan(config.run, config.env, config.runtime, tuple(plans), actor_threads)
 
 
 def learner_of(
@@ -121,10 +156,23 @@ def learner_of(
     weights: Weights,
     timings: Timings,
     counter: UpdateCounter | None = None,
+    place: int = 0,
 ) -> Learner:
-    """Make the learner that suits what is remembered; `counter` where others learn the same parameters."""
+    """Make the learner that suits what is remembered.
+
+    Args:
+        config: all settings.
+        algorithm: what is learned.
+        slots: what was acted.
+        weights: where versions are published.
+        timings: what the time goes into.
+        counter: where others learn the same parameters.
+        place: of the policy among those of the run: it keys the random streams.
+    """
     learner = ReplayLearner if config.settings.learns_from == "replay" else UnrollLearner
-    return learner(algorithm, feed_of(config, slots), weights, seed=config.run.seed, timings=timings, counter=counter)
+    return learner(
+        algorithm, feed_of(config, slots), weights, seed=config.run.seed, timings=timings, counter=counter, place=place
+    )
 
 
 def feed_of(config: Config, slots: Any) -> Feed:

@@ -13,11 +13,11 @@ from itertools import count, takewhile
 from typing import Any
 
 from offbeat.config.config import Config
-from offbeat.core.types import Tree
+from offbeat.core.types import Tree, policy_key
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
-from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.parts import LearnedPolicy, PacedParts, joined, state_of
 from offbeat.runtime.run_metrics import crosses
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
@@ -31,7 +31,7 @@ class PacedWorkforce(Workforce):
 
     def __init__(self, parts: PacedParts, acting: Acting) -> None:
         self._parts, self._acting, self._pace = parts, acting, parts.pace
-        self._feed = parts.learner.feed
+        self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self.learned = 0
         """Learning steps 0 .. learned-1 are finished."""
         self._pause: int | None = None
@@ -48,11 +48,21 @@ class PacedWorkforce(Workforce):
     @property
     def next_env_steps(self) -> int:
         """Env steps that the next learning step will add."""
-        return self._feed.valid_rows(self.learned)
+        return self._valid_rows(self.learned)
 
-    def learn(self, progress: float) -> Learned:
-        """Make the next learning step, and let the actors know; `progress` is that of the training."""
-        learned = self._parts.learner.learn(self.learned, progress)
+    def _valid_rows(self, step: int) -> int:
+        return sum(feed.valid_rows(step) for feed in self._feeds.values())
+
+    def learn(self, progress: float) -> dict[str, Learned]:
+        """Make the next learning step of every policy, and let the actors know.
+
+        Args:
+            progress: that of the training.
+
+        Returns:
+            What each policy did in it, by name.
+        """
+        learned = {policy.name: policy.learner.learn(self.learned, progress) for policy in self._parts.policies}
         self.learned += 1
         self._acting.finish(self.learned)
         return learned
@@ -78,7 +88,7 @@ class PacedWorkforce(Workforce):
         """Env steps that were acted, and not learned from."""
         acted, committed = self._acting.acted, self._pace.acted_before_learn
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
-        return sum(self._feed.valid_rows(step) for step in beyond)
+        return sum(map(self._valid_rows, beyond))
 
     # --- what every workforce has ---------------------------------------------------------------------------
 
@@ -93,37 +103,41 @@ class PacedWorkforce(Workforce):
     def spent(self) -> Iterable[Mapping[str, float]]:
         return self._acting.spent()
 
-    def start(self, statistics: Mapping[str, Any] | None) -> None:
-        if statistics is not None:
-            self._parts.algorithm.restore_statistics(statistics)
-        self._parts.learner.publish(0)
+    def start(self, statistics: Mapping[str, Any]) -> None:
+        for policy in self._parts.policies:
+            if policy.name in statistics:
+                policy.algorithm.restore_statistics(statistics[policy.name])
+            policy.learner.publish(0)
 
     def begin_episodes(self) -> None:
         self._acting.start([None] * self._parts.config.runtime.actors)
 
     def state(self) -> dict[str, Any]:
         """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
-        complete, weights = self.is_quiescent and not self.acting_failed, self._parts.weights
+        complete = self.is_quiescent and not self.acting_failed
         return {
-            "learner": self._parts.learner.state(),
-            "versions": {str(version): vector for version, vector in weights.versions().items()},
-            "progress": {str(version): weights.progress(version) for version in weights.versions()},
+            **joined({policy.name: policy.state() for policy in self._parts.policies}),
             "actors": self._acting.snapshots() if complete else [None] * self._parts.config.runtime.actors,
         }
 
     def checkpoint_arrays(self) -> Tree | None:
-        return self._feed.checkpoint_arrays()
+        saved = {policy: arrays for policy, feed in self._feeds.items() if (arrays := feed.checkpoint_arrays())}
+        named = {policy_key(policy, name): array for policy, own in saved.items() for name, array in own.items()}
+        return named or None
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self.learned = state["counters"]["learning_step"]
-        self._parts.learner.restore(state["learner"])
-        memory = self._feed.attach(arrays, self.learned)
-        for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
-            self._parts.weights.open(int(version))[:] = vector
-            self._parts.weights.commit(int(version), state["progress"][version])
+        news = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]
         continued = None not in state["actors"]
         self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
-        return continued, memory
+        return continued, "; ".join(dict.fromkeys(filter(None, news)))
+
+    def _restore_policy(self, policy: LearnedPolicy, state: Mapping[str, Any], arrays: Tree | None) -> str:
+        """Let a policy go on from a checkpoint; return a message about its memory."""
+        policy.restore(state_of(policy.name, state))
+        prefix = policy_key(policy.name)
+        own = arrays and {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        return policy.learner.feed.attach(own, self.learned)
 
 
 class PacedLoop(TrainingLoop):
@@ -161,15 +175,16 @@ class PacedLoop(TrainingLoop):
             self._work.pause()
         self._in_step = True
 
-    def _after_learning(self, learned: Learned, slots_filled: float) -> None:
+    def _after_learning(self, learned: Mapping[str, Learned], slots_filled: float) -> None:
         """Count a finished learning step, then do what is due: evaluate, write, save, end."""
         self._in_step = False
         before, self.counters = self.counters, self._count(learned)
         recorder = self.metrics.recorder
-        recorder.episodes(learned.episode_returns, learned.episode_lengths)
-        recorder.reported(learned.info)
-        filled = dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
-        recorder.learned({**learned.metrics, **filled})
+        for policy, own in learned.items():
+            recorder.episodes(own.episode_returns, own.episode_lengths, policy)
+            recorder.reported(own.info)
+            recorder.learned(own.metrics, policy)
+        recorder.learned(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled))
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         if evaluated or self.metrics.line_due(before, self.counters):  # before the checkpoint: resumes follow this line
@@ -185,16 +200,16 @@ class PacedLoop(TrainingLoop):
             self._save_best()
         self._show("training")
 
-    def _count(self, learned: Learned) -> Counters:
-        counters = self.counters
-        env_steps = counters.env_steps + learned.env_steps
+    def _count(self, learned: Mapping[str, Learned]) -> Counters:
+        counters, each = self.counters, learned.values()
+        env_steps = counters.env_steps + sum(own.env_steps for own in each)
         return replace(
             counters,
             env_steps=env_steps,
             frames=env_steps * self._parts.env.frame_skip,
             learning_step=counters.learning_step + 1,
-            updates=counters.updates + learned.updates,
-            updates_refused=counters.updates_refused + learned.refused,
+            updates=counters.updates + sum(own.updates for own in each),
+            updates_refused=counters.updates_refused + sum(own.refused for own in each),
         )
 
     def salvage(self) -> None:

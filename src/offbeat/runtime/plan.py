@@ -10,7 +10,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import MemoryShape, Slab, Slots
 from offbeat.core.pace import Pace
-from offbeat.core.types import EnvSpec, Field, Tree
+from offbeat.core.types import EnvSpec, Field, Tree, policy_key
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.acting import LivePolicy, Renew, make_policy
@@ -23,8 +23,6 @@ from offbeat.workers.link import Memory
 
 Snapshot = dict[str, Any] | None
 """The state of an actor's envs and episodes; None where new episodes are to begin."""
-DEFAULT = "default"
-"""Name of the policy of a run that has only one; its arrays and files are not prefixed."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +38,13 @@ class PolicyPlan:
     memory: MemoryShape
     """Slots, and the pace on them."""
 
-    @property
-    def prefix(self) -> str:
-        """What the names of its arrays begin with."""
-        return "" if self.name == DEFAULT else f"policies/{self.name}/"
-
     def slabs(self) -> list[Slab]:
         """Return its slots and weights on the run's arena."""
         own = [
             *self.memory.slabs(self.fields),
             *weight_slabs(published_layout(self.policy).size, self.memory.pace.versions),
         ]
-        return [(self.prefix + name, shape, dtype) for name, shape, dtype in own]
+        return [(policy_key(self.name, name), shape, dtype) for name, shape, dtype in own]
 
     def slots(self, arrays: Tree) -> Slots:
         """Return its slots on the arrays of an arena."""
@@ -62,8 +55,8 @@ class PolicyPlan:
         return Weights(self._own(arrays))
 
     def _own(self, arrays: Tree) -> Tree:
-        start = len(self.prefix)
-        return {name[start:]: array for name, array in arrays.items() if name.startswith(self.prefix)}
+        prefix = policy_key(self.name)
+        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -112,11 +105,13 @@ class Plan:
         Raises:
             ConfigError: the env cannot be made.
         """
-        return Actor(index, self.run.seed, [self._columns(index, origin, attempt, renew)], watch)
+        columns = [self._columns(policy, index, origin, attempt, renew) for policy in self.policies]
+        return Actor(index, self.run.seed, columns, watch)
 
-    def _columns(self, index: int, origin: int, attempt: int, renew: Renew | None) -> PolicyColumns:
-        """Make the envs and the policy of the only policy."""
-        run, runtime, own = self.run, self.runtime, self.policy
+    def _columns(self, own: PolicyPlan, index: int, origin: int, attempt: int, renew: Renew | None) -> PolicyColumns:
+        """Make the envs of a policy, and what acts in them."""
+        run, runtime = self.run, self.runtime
+        role = policy_key(own.name, "env")
         envs = make_envs(
             run.env,
             runtime.envs_per_actor,
@@ -124,7 +119,7 @@ class Plan:
             actor=index,
             origin=origin,
             groups=runtime.env_groups,
-            role=f"env, attempt {attempt}" if attempt else "env",
+            role=f"{role}, attempt {attempt}" if attempt else role,
             settings=self.env_config,
             info_mask=own.policy.info_mask,
         )

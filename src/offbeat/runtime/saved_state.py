@@ -66,23 +66,39 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         raise _wrong(where, "runtime", layout)
     if not (best is None or _is_number(best)):
         raise _wrong(where, "best", best)
-    for name in ("learner", "recorder"):
-        if not isinstance(state.get(name), dict):
-            raise _wrong(where, name, state.get(name))
-    if not isinstance(state["learner"].get("algorithm"), dict):
-        raise _wrong(where, "learner", state["learner"])
+    if not isinstance(state.get("recorder"), dict):
+        raise _wrong(where, "recorder", state.get("recorder"))
+    policies = list(_states_of_policies(state, where))
+    for place, own in policies:
+        if not isinstance(own.get("learner"), dict) or not isinstance(own["learner"].get("algorithm"), dict):
+            raise _wrong(place, "learner", own.get("learner"))
     _require_recorder(state["recorder"], f"{where}, recorder")
     if runtime_entry(layout["runtime"]).workers_learn:
         _require_workers(state, counted, where)
-    else:
-        _require_versions(state, counted.learning_step, where)
+        return
+    for place, own in policies:
+        _require_versions(own, counted.learning_step, place)
+    if not _are(state.get("actors"), lambda actor: isinstance(actor, dict | None)) or isinstance(state["actors"], dict):
+        raise _wrong(where, "actors", state.get("actors"))
+
+
+def _states_of_policies(state: Mapping[str, Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield where the state of each policy is, and the state."""
+    policies = state.get("policies")
+    if policies is None:
+        yield where, state
+        return
+    if not isinstance(policies, dict) or not policies or not _are(policies, lambda own: isinstance(own, dict)):
+        raise _wrong(where, "policies", policies)
+    for name, own in policies.items():
+        yield f"{where}, policies, {name}", own
 
 
 def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
     """Refuse a state of the recorder that cannot be."""
     build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
     for name, holds in _RECORDED.items():
-        if not holds(recorder.get(name, {} if name in ("spent", "given") else None)):  # which once were not saved
+        if not holds(recorder.get(name, {} if name in _ONCE_NOT_SAVED else None)):
             raise _wrong(where, name, recorder.get(name))
     if recorder.get("bottleneck") is not None:
         build(BottleneckReport, recorder["bottleneck"], f"{where}, bottleneck", _CHANGED)
@@ -90,7 +106,7 @@ def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
 
 def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> None:
     """Refuse versions of the weights that are not those before the learning step that comes next."""
-    versions, progress, actors = (state.get(name) for name in ("versions", "progress", "actors"))
+    versions, progress = state.get("versions"), state.get("progress")
     if not isinstance(versions, dict) or not all(_is_vector(vector) for vector in versions.values()):
         raise _wrong(where, "versions", versions)
     numbers = {str(number) for number in range(learned + 1 - len(versions), learned + 1)}
@@ -100,8 +116,6 @@ def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> Non
         raise _wrong(where, "progress", progress)
     for number, share in progress.items():
         read(f"{where}, progress, {number}", share, Share, _CHANGED)
-    if not isinstance(actors, list) or not all(isinstance(actor, dict | None) for actor in actors):
-        raise _wrong(where, "actors", actors)
 
 
 def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) -> None:
@@ -186,9 +200,22 @@ def _table(holds: Callable[[Any], bool]) -> Callable[[object], bool]:
 
 
 _MAYBE = _table(lambda value: value is None or _is_number(value))
-_RECORDED: dict[str, Callable[[Any], bool]] = {
+_EPISODES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("returns", "lengths"), _numbers),
-    **dict.fromkeys(("totals", "waited", "spent", "given"), _table(_is_number)),
+    "totals": _table(_is_number),
+}
+
+
+def _is_window(value: object) -> bool:
+    """Whether a value is what an `EpisodeWindow` saves."""
+    return isinstance(value, dict) and all(holds(value.get(name)) for name, holds in _EPISODES.items())
+
+
+_ONCE_NOT_SAVED = ("spent", "given", "policies")
+_RECORDED: dict[str, Callable[[Any], bool]] = {
+    **_EPISODES,
+    "policies": _table(_is_window),
+    **dict.fromkeys(("waited", "spent", "given"), _table(_is_number)),
     **dict.fromkeys(("evaluation", "period"), _MAYBE),
     "metrics": _table(_numbers),
     "info": _table(lambda value: _numbers(value) and len(value) == 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
-from offbeat.run_directory.checkpoint import Checkpoint, load
-from offbeat.runtime.parts import Parts
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy, load
+from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.watchers import Watchers
 
 SCORE = "eval_return_mean"
@@ -21,7 +22,8 @@ class _Evaluated(NamedTuple):
     """Weights, and what they reached."""
 
     return_mean: float
-    weights: Tree
+    weights: Mapping[str, Tree]
+    """By policy."""
     counters: Counters
     """How far the run had come with them."""
 
@@ -31,6 +33,7 @@ class Saving:
 
     def __init__(self, run_parts: Parts, watchers: Watchers) -> None:
         run = run_parts.config.run
+        self._policies = run_parts.policies
         self._run_parts, self._directory, self._warn = run_parts, watchers.directory, watchers.warn
         self._store = watchers.directory.store(run.checkpoints_kept)
         self.presence = watchers.directory.presence()
@@ -53,11 +56,11 @@ class Saving:
     def _score_of_best(self) -> float | None:
         """Return the mean return of the best checkpoint; None if there is none, or its return is not known."""
         with suppress(ConfigError):  # it is damaged
-            score = load(self._store.path("best")).policy.get(SCORE)
+            score = next(iter(load(self._store.path("best")).policies.values())).about.get(SCORE)
             return float(score) if isinstance(score, int | float) else None
         return None
 
-    def evaluated(self, return_mean: float, weights: Tree, counters: Counters) -> None:
+    def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
         """These weights, with which the run had come so far, have this mean return: they may be the best."""
         if self._best is None or return_mean > self._best:
             self._new_best = _Evaluated(return_mean, weights, counters)
@@ -136,13 +139,14 @@ class Saving:
     def _write(
         self,
         counters: Counters,
-        weights: Tree,
+        weights: Mapping[str, Tree],
         state: dict[str, Any] | None,
         arrays: Tree | None,
         names: tuple[str, ...],
     ) -> None:
         begun = monotonic()
-        checkpoint = Checkpoint(weights, self._policy(counters), state, arrays)
+        policies = {own.name: SavedPolicy(weights[own.name], self._about(own, counters)) for own in self._policies}
+        checkpoint = Checkpoint(policies, state, arrays)
         try:
             if state is not None:
                 self._directory.sync_metrics()
@@ -152,8 +156,8 @@ class Saving:
             if state is not None:
                 self._tried_at = monotonic()
 
-    def _policy(self, counters: Counters) -> dict[str, Any]:
-        """Return what the policy is, and how it came to be, as JSON."""
+    def _about(self, policy: PolicyParts, counters: Counters) -> dict[str, Any]:
+        """Return what a policy is, and how it came to be, as JSON."""
         run = self._run_parts.config.run
         return {
             "env": run.env,
@@ -163,5 +167,5 @@ class Saving:
             "learning_step": counters.learning_step,
             "updates": counters.updates,
             **({SCORE: self._new_best.return_mean} if self._new_best else {}),
-            "policy": self._run_parts.policy.to_json(),
+            "policy": policy.spec.to_json(),
         }

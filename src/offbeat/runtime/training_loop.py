@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 from offbeat.core.errors import RunFailed
@@ -49,15 +50,15 @@ class TrainingLoop(ABC):
         self._restarts_before = self._evaluator_restarts_before = 0
 
     def _make_evaluations(self, watchers: Watchers) -> Evaluations:
-        config = self._parts.config
+        config, first = self._parts.config, self._parts.policies[0]
         exact = config.runtime.lag == "exact"
         beside = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
         beside &= config.run.evaluator == "process"
         reporting = Reporting(watchers.notify, watchers.show_evaluator)
         return Evaluations(
             config.run,
-            self._parts.policy,
-            partial(make_evaluator, config, self._parts.policy, reporting, beside=beside),
+            first,
+            partial(make_evaluator, config, first.spec, reporting, beside=beside),
             watchers.recorder,
             self.saving,
             watchers.notify,
@@ -69,13 +70,13 @@ class TrainingLoop(ABC):
 
     # --- beginning and ending -------------------------------------------------------------------------------
 
-    def start(self, statistics: Mapping[str, Any] | None = None) -> None:
+    def start(self, statistics: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Begin a run: save version 0, then let all begin new episodes.
 
         A run that is stopped before its next checkpoint resumes from there.
 
         Args:
-            statistics: of the normalisers, of another run's state; None: new ones.
+            statistics: of the normalisers, of another run's state, by policy; new ones for those that are not in it.
 
         Raises:
             ConfigError: there is no room for a checkpoint.

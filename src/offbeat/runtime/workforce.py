@@ -27,8 +27,8 @@ class Workforce(ABC):
         """Return the seconds of each worker beside this process, by what they went into."""
 
     @abstractmethod
-    def start(self, statistics: Mapping[str, Any] | None) -> None:
-        """Prepare a new run, whose normalisers are new, or those of another run's state; nobody acts yet."""
+    def start(self, statistics: Mapping[str, Any]) -> None:
+        """Prepare a new run, whose normalisers are new, or those of another run's state, by policy; nobody acts yet."""
 
     @abstractmethod
     def begin_episodes(self) -> None:

@@ -141,10 +141,10 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
 def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate]:
     """Return all topologies that are considered, with their costs."""
     runtime, topology = parts.config.runtime, topology_of(parts.config, parts.config.threads)
-    parts.learner.publish(0)
-    weights = parts.weights.read(0).copy()
+    parts.policy.learner.publish(0)
+    weights = parts.policy.weights.read(0).copy()
     _fill_batch(parts)
-    updates = parts.learner.learn(0, 0.0).updates  # the first learning step is slower, so it is not measured
+    updates = parts.policy.learner.learn(0, 0.0).updates  # the first learning step is slower, so it is not measured
     learn = learn_cost(parts, 0, LEARN_S)
     candidates = [
         Candidate(replace(topology, actors=actors), env, act, learn)
@@ -157,7 +157,7 @@ def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate
 
 def _fill_batch(parts: PacedParts) -> None:
     """Fill batch 0 by acting on random rows, because real envs may be slow."""
-    policy = make_policy(parts.policy)
+    policy = make_policy(parts.policy.spec)
     envs = RecordedEnvs(parts.env, _random_slot(parts.plan.policy, parts.env))
     actor = Actor(0, parts.config.run.seed, [PolicyColumns(envs, policy)])
     actor.start(0)
@@ -198,7 +198,7 @@ class _EnvCosts:
         budget = parts.config.runtime.restart_budget
         self._budget = RESTART_BUDGET if budget is None else budget
         self._failures = 0
-        self._policy = make_policy(parts.policy)
+        self._policy = make_policy(parts.policy.spec)
         self._policy.load(weights)
         self._until = perf_counter() + ENVS_S
         self._setup_s = 0.0
@@ -244,7 +244,7 @@ class _EnvCosts:
 
 def _act_cost(parts: PacedParts, weights: F32, columns: int) -> Cost:
     env = replace(parts.env, columns=columns)
-    return act_cost(parts.policy, env, _random_slot(parts.plan.policy, env), weights, ACT_S)
+    return act_cost(parts.policy.spec, env, _random_slot(parts.plan.policy, env), weights, ACT_S)
 
 
 def _with_more_threads(parts: PacedParts, candidates: list[Candidate]) -> Iterator[Candidate]:

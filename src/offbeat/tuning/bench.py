@@ -183,8 +183,8 @@ def _supervise_for(seconds: float, pool: WorkerPool) -> None:
 
 def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:
     """Publish the weights. Without a learner, clear the flag that makes actions uniformly random before learning."""
-    parts.learner.publish(version)
-    flag = published_layout(parts.policy).views(parts.weights.read(version)).get("uniform")
+    parts.policy.learner.publish(version)
+    flag = published_layout(parts.policy.spec).views(parts.policy.weights.read(version)).get("uniform")
     if flag is not None and not learns:
         flag[:] = 0
 
@@ -206,7 +206,7 @@ def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Run learning steps. Each is marked as finished only when the next one is requested, which keeps its batch."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
-        learned = parts.learner.learn(step, 0.0)
+        learned = parts.policy.learner.learn(step, 0.0)
         lags = (learned.metrics["policy_lag_mean"], learned.metrics["policy_lag_max"])
         yield _Step(step, learned.env_steps, learned.updates, *lags, perf_counter())
         acting.finish(step + 1)
@@ -216,7 +216,7 @@ def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Run steps that only wait for their batch: each is marked as learned at once, and the weights do not change."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
-        env_steps = parts.learner.feed.valid_rows(step)
+        env_steps = parts.policy.learner.feed.valid_rows(step)
         _publish(parts, step + 1, learns=False)
         yield _Step(step, env_steps, 0, 0.0, 0.0, perf_counter())
         acting.finish(step + 1)
@@ -228,9 +228,9 @@ def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
 def _costs(parts: PacedParts, step: int) -> Costs:
     """Measure each part alone, with the weights that were published after `step` and the data of its batch."""
     run, runtime = parts.config.run, parts.config.runtime
-    policy, weights = make_policy(parts.policy), parts.weights.read(step + 1).copy()
+    policy, weights = make_policy(parts.policy.spec), parts.policy.weights.read(step + 1).copy()
     policy.load(weights)
-    slot = parts.slots.open(_newest_ticket_with_decisions(parts, step))
+    slot = parts.policy.slots.open(_newest_ticket_with_decisions(parts, step))
     envs = make_envs(
         run.env,
         runtime.envs_per_actor,
@@ -238,12 +238,12 @@ def _costs(parts: PacedParts, step: int) -> Costs:
         groups=runtime.env_groups,
         role="measure",
         settings=parts.config.env,
-        info_mask=parts.policy.info_mask,
+        info_mask=parts.policy.spec.info_mask,
     )
     with closing(envs):
         measures = (
             partial(_with_actor_threads, parts.config, EnvStepper(envs, policy, run.seed).cost),
-            partial(_with_actor_threads, parts.config, partial(act_cost, parts.policy, parts.env, slot, weights)),
+            partial(_with_actor_threads, parts.config, partial(act_cost, parts.policy.spec, parts.env, slot, weights)),
             partial(learn_cost, parts, step),
         )
         rounds = [[measure(SECONDS / ROUNDS) for measure in measures] for _ in range(ROUNDS)]
@@ -256,7 +256,7 @@ def _newest_ticket_with_decisions(parts: PacedParts, step: int) -> int:
     return next(
         ticket
         for ticket in count(parts.pace.tickets_of(step).start, -1)
-        if parts.slots.open(ticket)["valid"][:-1].any()
+        if parts.policy.slots.open(ticket)["valid"][:-1].any()
     )
 
 

@@ -206,12 +206,12 @@ def learn_cost(parts: PacedParts, step: int, seconds: float) -> Cost:
     The weights are restored after each repetition. Otherwise the policy would move away from the one that acted, and an
     algorithm that stops early in that case would do less and less work.
     """
-    algorithm = parts.algorithm
+    algorithm = parts.policy.algorithm
     weights, state = deepcopy(algorithm.weights()), deepcopy(algorithm.state())
     meter, env_steps, until = Meter(), 0.0, perf_counter() + seconds
     while not env_steps or perf_counter() < until:
         with meter:
-            env_steps += parts.learner.rehearse(step)
+            env_steps += parts.policy.learner.rehearse(step)
         algorithm.load_weights(weights)
         algorithm.restore(state)
     return meter.cost(env_steps, meter_overhead())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from time import perf_counter as clock
 from typing import Any, NoReturn
 
-from offbeat.core.seeding import stream
+from offbeat.core.seeding import key_of, stream
 from offbeat.metrics.timings import Timings
 from offbeat.workers.columns import EnvCalls, PolicyColumns, Watch
 from offbeat.workers.link import Link, Work
@@ -59,7 +59,7 @@ class Actor:
         """
         self._cut = cut
         for place, columns in enumerate(self._policies):
-            random = stream(self._seed, "decorrelate", self.index, origin, *_key(place))
+            random = stream(self._seed, "decorrelate", self.index, origin, *key_of(place))
             columns.reset(progress, spread, random)
 
     def work(self, link: Link) -> NoReturn:
@@ -83,7 +83,7 @@ class Actor:
         for columns, own in zip(self._policies, work.policies, strict=True):
             length = columns.begin(own, work.version, work.progress, first)
         acting = [
-            (columns, stream(self._seed, "act", work.ticket, *_key(place)))
+            (columns, stream(self._seed, "act", work.ticket, *key_of(place)))
             for place, columns in enumerate(self._policies)
         ]
         for row in range(first, length):
@@ -116,8 +116,3 @@ class Actor:
     def close(self) -> None:
         for columns in self._policies:
             columns.close()
-
-
-def _key(place: int) -> tuple[int, ...]:
-    """Return what keys the random streams of a policy beside the rest: nothing, for the first."""
-    return (place,) if place else ()

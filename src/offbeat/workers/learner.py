@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
-from offbeat.core.seeding import stream
+from offbeat.core.seeding import key_of, stream
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.workers.feed import Feed, Taken
@@ -54,8 +54,9 @@ class Learner(ABC):
         seed: int,
         timings: Timings,
         counter: UpdateCounter | None = None,
+        place: int = 0,
     ) -> None:
-        """Prepare to learn.
+        """Prepare to learn one policy.
 
         Args:
             algorithm: what is learned.
@@ -64,12 +65,18 @@ class Learner(ABC):
             seed: of the run.
             timings: what the time goes into.
             counter: of all learners, where others change the same parameters.
+            place: of the policy among those of the run.
         """
         self.feed = feed
-        self._algorithm, self._weights, self._seed, self._timings = algorithm, weights, seed, timings
+        self._algorithm, self._weights, self._timings = algorithm, weights, timings
+        self._seed, self._key = seed, key_of(place)
         self._updates = Updates(algorithm, counter)
         self.progress = 0.0
         """What the version that was published last carries: the training's progress in the step that made it."""
+
+    def _random(self, step: int) -> np.random.Generator:
+        """Return the random stream of a learning step."""
+        return stream(self._seed, "learn", step, *self._key)
 
     @abstractmethod
     def learn(self, step: int, progress: float) -> Learned:
@@ -117,7 +124,7 @@ class UnrollLearner(Learner):
         batch = self._algorithm.prepare(taken.batch)
         prepared = clock()
         update_metrics, updates = UpdateMetrics(), 0
-        for minibatch in self._algorithm.minibatches(batch, stream(self._seed, "learn", step)):
+        for minibatch in self._algorithm.minibatches(batch, self._random(step)):
             self._updates.apply(updates, minibatch, rates, update_metrics)
             updates += 1
         updated = clock()

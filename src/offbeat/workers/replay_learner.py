@@ -8,7 +8,6 @@ from time import perf_counter as clock
 import numpy as np
 
 from offbeat.algorithms.base import ReplayAlgorithm
-from offbeat.core.seeding import stream
 from offbeat.workers.feed import ReplayFeed
 from offbeat.workers.learner import Learned, Learner, summary
 from offbeat.workers.updates import UpdateMetrics
@@ -23,7 +22,7 @@ class ReplayLearner(Learner):
     def learn(self, step: int, progress: float) -> Learned:
         begun = clock()
         taken = self.feed.take(step)
-        rates, random = self._algorithm.start(progress), stream(self._seed, "learn", step)
+        rates, random = self._algorithm.start(progress), self._random(step)
         update_metrics = UpdateMetrics()
         taken_in = clock()
         for _ in range(taken.due):
@@ -56,6 +55,6 @@ class ReplayLearner(Learner):
         self._timings.add("learn/update", clock() - prepared)
 
     def rehearse(self, step: int) -> float:
-        random, rates = stream(self._seed, "learn", step), self._algorithm.start(0.0)
+        random, rates = self._random(step), self._algorithm.start(0.0)
         self._update(random, rates, UpdateMetrics())
         return self.feed.env_steps_per_update

@@ -98,12 +98,12 @@ class Bench:
 
     def private(self) -> Side:
         """Return a learner that shares nothing but the rows."""
-        slabs = weight_slabs(published_layout(self.parts.policy).size, self.plan.pace.versions)
+        slabs = weight_slabs(published_layout(self.parts.policy.spec).size, self.plan.pace.versions)
         return self._side(PrivateStorage(), Weights(private_arena(slabs)))
 
     def _side(self, storage: Storage, weights: Weights) -> Side:
         entry = algorithm_entry(self._config.run.algorithm)
-        algorithm = entry.algorithm_class().for_run(self._config, self.parts.policy, "cpu", storage)
+        algorithm = entry.algorithm_class().for_run(self._config, self.parts.policy.spec, "cpu", storage)
         slots, _ = self._memory.policies[0]
         return Side(algorithm, learner_of(self._config, algorithm, slots, weights, Timings()))
 

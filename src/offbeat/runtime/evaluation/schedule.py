@@ -7,7 +7,7 @@ a share of the run's time, but never the last one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector
-from offbeat.models.spec import PolicySpec
 from offbeat.runtime.board import NAP_S
 from offbeat.runtime.evaluation.evaluators import Evaluator, Result
+from offbeat.runtime.parts import PolicyParts
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.supervisor import Notify
 
@@ -33,7 +33,7 @@ class Evaluations:
     def __init__(
         self,
         run: RunConfig,
-        policy: PolicySpec,
+        policy: PolicyParts,
         make_evaluator: Callable[[], Evaluator],
         recorder: Recorder,
         saving: Saving,
@@ -48,7 +48,7 @@ class Evaluations:
 
         Args:
             run: what is evaluated, and how often.
-            policy: whose weights are evaluated.
+            policy: which is evaluated.
             make_evaluator: makes who does it; called when the first evaluation is due.
             recorder: takes the results.
             saving: takes the weights, which may be the best.
@@ -62,7 +62,7 @@ class Evaluations:
         self._evaluator: Evaluator | None = None
         self._recorder, self._saving, self._notify, self._expected_s = recorder, saving, notify, expected_s
         self._write_line, self.beside, self._bounded = write_line, beside, bounded
-        self._under_way: tuple[Tree, Counters] | None = None
+        self._under_way: tuple[dict[str, Tree], Counters] | None = None
         """The weights that are being evaluated, and how far the run had come with them."""
         self._owed = self._left_out = self._was_cut = False
         """Whether one is due that could not begin as another was under way; whether one was left out, or cut."""
@@ -76,7 +76,7 @@ class Evaluations:
 
     def step(
         self,
-        snapshot: Callable[[], Tree],
+        snapshot: Callable[[], Mapping[str, Tree]],
         counters: Counters,
         wall_time_s: float,
         on_wait: Callable[[], None],
@@ -87,7 +87,7 @@ class Evaluations:
         """Take in a result that has come; begin an evaluation that is due. Return whether there is something to report.
 
         Args:
-            snapshot: returns the weights, which may be views.
+            snapshot: returns the weights of each policy, which may be views.
             counters: how far the run has come with them.
             wall_time_s: seconds of training so far.
             on_wait: is called often while a result is waited for; may raise to give up.
@@ -120,12 +120,12 @@ class Evaluations:
         self._left_out = True
         return True
 
-    def _start(self, snapshot: Tree, counters: Counters) -> None:
-        weights = {name: np.array(array) for name, array in snapshot.items()}
+    def _start(self, snapshot: Mapping[str, Tree], counters: Counters) -> None:
+        weights = {policy: {name: np.array(a) for name, a in own.items()} for policy, own in snapshot.items()}
         if self._evaluator is None:
             self._evaluator = self._make_evaluator()
         self._under_way = weights, counters
-        self._evaluator.start(published_vector(self._policy, weights))
+        self._evaluator.start(published_vector(self._policy.spec, weights[self._policy.name]))
 
     def _take_in(self, seconds: float, on_wait: Callable[[], None], *, until_done: bool) -> bool:
         """Take in the result of what is under way, if it has come; return whether it has."""
@@ -139,7 +139,7 @@ class Evaluations:
                 return False
         return False
 
-    def _record(self, result: Result, weights: Tree, counters: Counters) -> None:
+    def _record(self, result: Result, weights: Mapping[str, Tree], counters: Counters) -> None:
         self.seconds += result.seconds
         self._last_seconds = result.seconds
         if result.evaluation is None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from offbeat.algorithms.base import policy_of
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
@@ -16,7 +15,7 @@ from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
 from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.assembly import algorithm_of, device_of, env_of, plan_of
+from offbeat.runtime.assembly import device_of, env_of, plan_of, policy_parts
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, lies_apart
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.parts import Parts
@@ -42,15 +41,16 @@ class LockFreeParts(Parts):
     buffer: DeviceBuffer | None
     """What is learned, where that lies on a GPU."""
 
-    def snapshot(self) -> Tree:
+    def snapshot(self) -> dict[str, Tree]:
         """Return all that has been learned, with the normalisers of all workers merged: views as far as may be."""
-        self.algorithm.restore_statistics(self.algorithm.state())  # which is read from what all workers report
+        algorithm = self.policy.algorithm
+        algorithm.restore_statistics(algorithm.state())  # which is read from what all workers report
         return super().snapshot()
 
     def require_like(self, state: Mapping[str, Any]) -> None:
         require_like(state["learned"], self.storage.learned(), "learned")
         require_like(state["statistics"], self.storage.records(), "statistics")
-        require_like(state["learner"]["algorithm"], self.algorithm.state(), "learner, algorithm")
+        require_like(state["learner"]["algorithm"], self.policy.algorithm.state(), "learner, algorithm")
         if len(state["workers"]) != self.board.workers:
             raise ConfigError(f"the state is of {len(state['workers'])} workers, the run has {self.board.workers}")
 
@@ -87,13 +87,12 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     env = env_of(config)
-    policy = policy_of(config.settings, env)
     of_workers = [config.of_worker(worker) for worker in range(config.workers)]
     made = PrivateStorage()
-    first = algorithm_of(of_workers[0], policy, made)
-    Updates(first)  # its moments are kept too
-    plans = tuple(plan_of(own, env, policy, first, own.blas_threads) for own in of_workers)
-    first.close()
+    first = policy_parts(of_workers[0], env, storage=made)
+    Updates(first.algorithm)  # its moments are kept too
+    plans = tuple(plan_of(own, [first], own.blas_threads) for own in of_workers)
+    first.algorithm.close()
     _require_memory(plans[0], config.workers)
     if needed := plans[0].policy.memory.describe(plans[0].policy.fields):
         notify(needed if config.workers == 1 else f"each of {config.workers} workers has a {needed}")
@@ -106,8 +105,7 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     return LockFreeParts(
         config=config,
         env=env,
-        policy=policy,
-        algorithm=algorithm_of(of_workers[0], policy, storage),
+        policies=(policy_parts(of_workers[0], env, storage=storage),),
         timings=Timings(),
         plans=plans,
         shared_state=shape,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from offbeat.core.types import Tree
+from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State
@@ -32,9 +32,9 @@ class LockFreeWorkforce(Workforce):
     def spent(self) -> Iterable[Mapping[str, float]]:
         return self._pool.spent()
 
-    def start(self, statistics: Mapping[str, Any] | None) -> None:
-        if statistics is not None:
-            self._parts.storage.begin_statistics(statistics)
+    def start(self, statistics: Mapping[str, Any]) -> None:
+        if DEFAULT_POLICY in statistics:
+            self._parts.storage.begin_statistics(statistics[DEFAULT_POLICY])
 
     def begin_episodes(self) -> None:
         self._pool.start([None] * self._board.workers)
@@ -55,7 +55,7 @@ class LockFreeWorkforce(Workforce):
         return {
             "learned": self._parts.storage.learned(),
             "statistics": self._parts.storage.records(),
-            "learner": {"algorithm": self._parts.algorithm.state()},
+            "learner": {"algorithm": self._parts.policy.algorithm.state()},
             "workers": [self._worker_state(worker, state) for worker, state in enumerate(states)],
         }
 
