@@ -162,10 +162,18 @@ def test_an_encoder_that_is_given_is_used_whatever_the_policy_names(encoded):
     with pytest.raises(ConfigError, match="'mine'"):
         load(encoded)
     first, again = load(encoded, encoder=Encoder), load(encoded, encoder=Encoder)
-    assert first.policy.spec.encoder == again.policy.spec.encoder == "mine"
+    assert first.policy.spec.encoder == again.policy.spec.encoder == "mine#1"
     other = load(encoded, encoder=type("Other", (Encoder,), {}))
     assert other.policy.spec.encoder == "mine#2"
     assert [policy([0.1, 0, 0, 0]) for policy in (first, other)] == [first([0.1, 0, 0, 0])] * 2
+
+
+def test_an_encoder_passed_for_one_policy_is_not_used_for_another_with_that_name(encoded):
+    load(encoded, encoder=Encoder)
+    registered = type("Registered", (Encoder,), {})
+    with registries_kept():
+        registry.register_encoder("mine", registered)
+        assert registry.encoder_factory("mine") is registered
 
 
 def test_an_encoder_is_only_taken_for_a_policy_that_has_one_of_the_users(sound):

@@ -220,20 +220,18 @@ def encoder_factory(name: str) -> EncoderFactory:
 
 
 def name_encoder(name: str, encoder: EncoderFactory) -> str:
-    """Store an encoder that the caller passed for a policy under the name, or the next free one; return that name.
+    """Store an encoder that the caller passed for a policy, and return the name under which it is stored.
+
+    No encoder can be registered under such a name: what is passed for one policy is never used for another.
 
     Raises:
         ConfigError: `encoder` cannot create modules.
     """
     _require_factory(name, encoder)
-    free = next(each for each in _numbered(name) if GIVEN_ENCODERS.get(each, encoder) is encoder)
+    numbered = (f"{name}#{number}" for number in count(1))
+    free = next(each for each in numbered if GIVEN_ENCODERS.get(each, encoder) is encoder)
     GIVEN_ENCODERS[free] = encoder
     return free
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}#{number}" for number in count(2))
 
 
 # --- accepted code ------------------------------------------------------------------------------------------
