@@ -44,7 +44,7 @@ CRITIC: dict[str, Any] = {
         ),
     ],
 )
-def test_the_critic_approaches_values_known_in_closed_form(tmp_path, env, positions, max_lag):
+def test_the_critic_converges_to_values_known_in_closed_form(tmp_path, env, positions, max_lag):
     run = small_run(tmp_path / "run", f"offbeat/{env}-v0", max_lag=max_lag, **CRITIC)
     weights = load(run.path / "checkpoints" / "latest").weights
     layers = Layers.of(weights, ["critic_body.0", "critic_head"])
@@ -95,12 +95,12 @@ REMEMBERS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("core", "seed"), [("gru", 1), *more(("lstm", 2), ("gru", 2), ("gru", 3), ("lstm", 1), ("lstm", 3))]
 )
-def test_what_was_shown_first_is_recalled_with_a_core(tmp_path, core, seed):
+def test_ppo_with_a_core_solves_recall(tmp_path, core, seed):
     run = train("ppo", "offbeat/Recall-v0", run_dir=tmp_path / "run", seed=seed, core=core, core_size=32, **REMEMBERS)
     assert run.metrics["eval_return_mean"] > 0.95  # of 1, see docs/reference/envs.md
 
 
-def test_what_was_shown_first_is_not_recalled_without_a_core(tmp_path):
+def test_ppo_without_a_core_does_not_solve_recall(tmp_path):
     run = train("ppo", "offbeat/Recall-v0", run_dir=tmp_path / "run", **REMEMBERS)
     assert run.metrics["eval_return_mean"] < 0.4  # at most 1 / 4 on average, whatever the policy
 
@@ -119,7 +119,7 @@ CORE: dict[str, Any] = {"core_size": 32, "chunk_length": 8}
 SIDE: dict[str, Any] = {**REPLAYS, "imports": ("tests.reference.remembering_envs",)}
 
 
-def test_dqn_recalls_what_was_shown_first_from_sequences_and_so_does_what_is_loaded(tmp_path):
+def test_dqn_with_a_core_solves_recall_in_training_and_in_eval(tmp_path):
     path = tmp_path / "run"
     train("dqn", "offbeat/Recall-v0", run_dir=path, core="gru", **CORE, **REPLAYS)
     said = offbeat("eval", path, "--episodes", 100, "--json")
@@ -127,7 +127,7 @@ def test_dqn_recalls_what_was_shown_first_from_sequences_and_so_does_what_is_loa
 
 
 @pytest.mark.thorough
-def test_dqn_does_not_recall_it_from_single_transitions(tmp_path):
+def test_dqn_without_a_core_does_not_solve_recall(tmp_path):
     run = train("dqn", "offbeat/Recall-v0", run_dir=tmp_path / "run", **REPLAYS)
     assert run.metrics["eval_return_mean"] < 0.4
 
@@ -135,20 +135,20 @@ def test_dqn_does_not_recall_it_from_single_transitions(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "core", "seed"), more(("dqn", "gru", 1), ("dqn", "lstm", 2), ("sac", "gru", 2), ("sac", "lstm", 3))
 )
-def test_what_was_shown_first_is_recalled_from_a_replay(tmp_path, algorithm, core, seed):
+def test_replay_algorithms_with_a_core_solve_recall(tmp_path, algorithm, core, seed):
     settings = {**REPLAYS, "steps": 12_000, "seed": seed, "core": core}
     run = train(algorithm, "offbeat/Recall-v0", run_dir=tmp_path / "run", **CORE, **settings)
     assert run.metrics["eval_return_mean"] > 0.95
 
 
 @pytest.mark.thorough
-def test_sac_finds_the_side_that_was_shown_first_in_a_box(tmp_path):
+def test_sac_with_a_core_solves_recall_with_box_actions(tmp_path):
     run = train("sac", "memory/Side-v0", run_dir=tmp_path / "run", core="gru", **CORE, **SIDE)
     assert run.metrics["eval_return_mean"] > 0.6
 
 
 @pytest.mark.thorough
-def test_sac_does_not_find_the_side_without_a_core(tmp_path):
+def test_sac_without_a_core_does_not_solve_recall_with_box_actions(tmp_path):
     run = train("sac", "memory/Side-v0", run_dir=tmp_path / "run", **{**SIDE, "steps": 3_000})
     assert abs(run.metrics["eval_return_mean"]) < 0.2  # 0 on average, whatever the policy
 
@@ -172,18 +172,18 @@ SEES: dict[str, Any] = {
         *more(("Pixels", "nature_cnn", 3_000), ("Pixels", "impala_resnet", 3_000)),
     ],
 )
-def test_images_are_read_and_joined_with_vectors(tmp_path, env, encoder, steps):
+def test_algorithms_learn_from_images_and_from_images_with_vectors(tmp_path, env, encoder, steps):
     run = train("ppo", f"offbeat/{env}-v0", run_dir=tmp_path / "run", steps=steps, encoder=encoder, **SEES)
     assert run.metrics["eval_return_mean"] > 7.5  # of 8; 4 without the image, or without the goal
 
 
-def test_stacked_frames_show_what_moves(tmp_path):
+def test_ppo_with_stacked_frames_solves_pixels_motion(tmp_path):
     run = train("ppo", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", steps=10_000, frame_stack=2, **SEES)
     assert run.metrics["eval_return_mean"] > 7  # of 8; see below
 
 
 @pytest.mark.thorough
-def test_one_frame_does_not_show_what_moves(tmp_path):
+def test_ppo_with_single_frames_does_not_solve_pixels_motion(tmp_path):
     run = train("ppo", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", steps=2_000, **SEES)
     assert run.metrics["eval_return_mean"] < 5  # 4 on average, whatever the policy
 
@@ -205,6 +205,6 @@ SEES_REPLAYED: dict[str, Any] = {
 }
 
 
-def test_stacked_frames_show_what_moves_from_a_replay(tmp_path):
+def test_dqn_with_stacked_frames_solves_pixels_motion(tmp_path):
     run = train("dqn", "offbeat/PixelsMotion-v0", run_dir=tmp_path / "run", **SEES_REPLAYED)
     assert run.metrics["eval_return_mean"] > 7

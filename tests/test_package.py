@@ -22,26 +22,26 @@ def loaded_by(code: str) -> set[str]:
 HEAVY = {"torch", "numpy", "gymnasium", "matplotlib", "tensorboard", "safetensors", "scipy"}
 
 
-def test_importing_offbeat_loads_nothing_heavy():
+def test_importing_offbeat_imports_no_heavy_package():
     assert not loaded_by("import offbeat") & HEAVY
 
 
-def test_help_loads_no_torch():
+def test_help_does_not_import_torch():
     code = "from offbeat.cli.main import run\ntry:\n    run(['--help'])\nexcept SystemExit:\n    pass"
     assert not loaded_by(code) & (HEAVY - {"numpy"})
 
 
 @pytest.mark.parametrize("bad", ["['tran', 'ppo']", "['train', 'pppo', 'CartPole-v1']"])
-def test_a_mistyped_name_is_told_without_waiting_for_torch(bad):
+def test_a_mistyped_name_is_refused_before_torch_is_imported(bad):
     assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert run({bad}) == 2")
 
 
-def test_a_mistyped_number_is_told_without_waiting_for_torch():
+def test_a_mistyped_number_is_refused_before_torch_is_imported():
     arguments = ["train", "ppo", "CartPole-v1", "--steps", "many"]
     assert "torch" not in loaded_by(f"from offbeat.cli.main import run\nassert run({arguments}) == 2")
 
 
-def test_a_loaded_policy_needs_no_torch(tmp_path):
+def test_a_loaded_policy_does_not_import_torch(tmp_path):
     from tests.reference.runs import small_run
 
     path = small_run(tmp_path / "run", steps=64).path
@@ -56,11 +56,11 @@ def test_every_public_name_can_be_imported():
         offbeat.tran  # noqa: B018
 
 
-def test_the_version_is_that_of_the_distribution():
+def test_the_version_equals_that_of_the_distribution():
     assert offbeat.__version__ == version("offbeat")
 
 
-def test_the_command_and_the_types_are_part_of_the_package():
+def test_the_package_installs_the_command_and_py_typed():
     (script,) = (point for point in entry_points(group="console_scripts") if point.name == "offbeat")
     assert script.value == "offbeat.cli.entry:main"
     assert (files("offbeat") / "py.typed").is_file()

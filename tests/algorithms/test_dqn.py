@@ -65,7 +65,7 @@ configs = st.builds(
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(configs, st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
-def test_updates_are_those_of_plain_modules_with_torchs_adam(config, weighted, rows, seed):
+def test_dqn_updates_equal_those_of_plain_modules_with_torchs_adam(config, weighted, rows, seed):
     algorithm = new_dqn(replace(config, prioritized=weighted), seed=seed)
     perturb(algorithm, 0.3, seed)
     twin, updates, rates = Twin(config, algorithm.weights()), Updates(algorithm), algorithm.start(0.5)
@@ -82,7 +82,7 @@ def test_updates_are_those_of_plain_modules_with_torchs_adam(config, weighted, r
     assert ours["updates"] == [4]
 
 
-def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation():
+def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination():
     algorithm = new_dqn(SMALL)
     perturb(algorithm, 0.3)
     samples = random_samples(algorithm.spec, 6, 0)
@@ -99,7 +99,7 @@ def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation():
     np.testing.assert_array_equal(errors() != before, ~terminated.numpy())
 
 
-def test_it_learns_which_choice_pays():
+def test_dqn_learns_the_rewarded_action():
     algorithm = new_dqn(replace(SMALL, hidden_sizes=(32,), adam_eps=1e-8))
     updates = Updates(algorithm)
     for number in range(100):
@@ -113,7 +113,7 @@ def test_it_learns_which_choice_pays():
     assert (policy.greedy(seen) == 2).all()
 
 
-def test_figures_are_those_of_the_update():
+def test_metrics_describe_the_update():
     algorithm = new_dqn(SMALL)
     minibatch = prepared(algorithm, 8, 0)
     chosen = algorithm.network(minibatch["observation"]).gather(1, minibatch["action"][:, None])
@@ -127,13 +127,13 @@ def test_figures_are_those_of_the_update():
 
 
 @given(st.floats(0, 1), st.sampled_from([0.0, 0.04, 1.0]), st.sampled_from([0.0, 0.16, 1.0]))
-def test_epsilon_falls_on_a_line_and_stays_at_its_end(progress, final, fraction):
+def test_epsilon_decays_linearly_and_then_stays_constant(progress, final, fraction):
     config = replace(SMALL, final_epsilon=final, exploration_fraction=fraction)
     assert config.epsilon(progress) == pytest.approx(slow.epsilon(config, progress))
     assert config.epsilon(1.0) == pytest.approx(final)
 
 
-def test_actions_are_random_until_the_first_update_and_as_often_as_epsilon_says_after_it():
+def test_actions_are_random_before_the_first_update_and_with_probability_epsilon_after_it():
     algorithm = new_dqn(SMALL)
     perturb(algorithm, 1.0)
     observation = {"observation": np.ones((20_000, 3), np.float32)}
@@ -152,7 +152,7 @@ def test_actions_are_random_until_the_first_update_and_as_often_as_epsilon_says_
     assert np.abs(shares() - expected).max() < 0.02
 
 
-def test_an_update_that_was_refused_changes_neither_epsilon_nor_the_count_of_updates():
+def test_a_refused_update_changes_neither_epsilon_nor_the_update_count():
     algorithm = new_dqn(SMALL)
     minibatch = {**prepared(algorithm, 4, 0), "reward": torch.full((4,), math.nan)}
     assert not Updates(algorithm).apply(0, minibatch, algorithm.start(0.5), UpdateMetrics())
@@ -164,7 +164,7 @@ def test_an_update_that_was_refused_changes_neither_epsilon_nor_the_count_of_upd
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_a_checkpoint_acts_as_what_is_published_does(normalize):
+def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(normalize):
     algorithm = new_dqn(replace(SMALL, normalize_observations=normalize), observation="dict")
     observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
     algorithm.finish({name: torch.from_numpy(leaf) for name, leaf in observation.items()})
@@ -177,7 +177,7 @@ def test_a_checkpoint_acts_as_what_is_published_does(normalize):
         update(algorithm)
 
 
-def test_what_is_published_values_choices_as_the_network_does():
+def test_the_published_policy_computes_the_q_values_of_the_network():
     algorithm = new_dqn(replace(SMALL, normalize_observations=True), observation="dict")
     observation = random_observation(algorithm.spec, 6, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(leaf) for name, leaf in observation.items()}
@@ -188,7 +188,7 @@ def test_what_is_published_values_choices_as_the_network_does():
     np.testing.assert_array_equal(published(algorithm).greedy(observation), values.argmax(1))
 
 
-def test_weights_and_state_are_all_that_the_next_update_depends_on():
+def test_the_next_update_depends_on_weights_and_state_alone():
     config = replace(SMALL, normalize_observations=True, ema_every=2)
     first, second = new_dqn(config, seed=1), new_dqn(config, seed=2)
     seen = random_observation(first.spec, 30, np.random.default_rng(0))
@@ -203,7 +203,7 @@ def test_weights_and_state_are_all_that_the_next_update_depends_on():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
-def test_the_seed_alone_decides_the_initial_weights():
+def test_the_initial_weights_depend_on_the_seed_alone():
     same, again, other = (new_dqn(SMALL, seed=seed).weights() for seed in (1, 1, 2))
     assert all(np.array_equal(array, again[name]) for name, array in same.items())
     assert not np.array_equal(same["policy_head.weight"], other["policy_head.weight"])
@@ -221,7 +221,7 @@ def test_the_seed_alone_decides_the_initial_weights():
         ("multidiscrete", "multidiscrete actions, but DQN.*`offbeat train ppo Test-v0`"),
     ],
 )
-def test_other_actions_than_one_choice_are_refused(action, words):
+def test_action_spaces_other_than_discrete_are_refused(action, words):
     with pytest.raises(ConfigError, match=words):
         SMALL.policy_spec(EnvSpec("Test-v0", OBSERVATIONS["vector"], ACTIONS[action], 4))
 

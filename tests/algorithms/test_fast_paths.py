@@ -22,7 +22,7 @@ def made(algorithm_class: type[PPO], **settings: Any) -> PPO:
     return algorithm_class(config, policy_spec("discrete"), seed=0, corrected=False)
 
 
-def test_a_subclass_has_a_fast_path_only_if_it_is_registered_itself(monkeypatch):
+def test_a_subclass_has_a_fast_path_only_if_it_is_registered_for_that_class(monkeypatch):
     assert made(PPO).stages[0].gradients is not None
     assert made(MyPPO).stages[0].gradients is None
     monkeypatch.setattr(fast_paths, "_ENTRIES", dict(fast_paths._ENTRIES))
@@ -33,6 +33,6 @@ def test_a_subclass_has_a_fast_path_only_if_it_is_registered_itself(monkeypatch)
 
 
 @pytest.mark.parametrize(("settings", "noticed"), [({}, True), ({"shared_trunk": True}, False)])
-def test_autograd_is_noticed_only_where_the_settings_would_have_allowed_a_fast_path(settings, noticed):
+def test_the_autograd_notice_appears_only_where_the_settings_allow_a_fast_path(settings, noticed):
     assert ("MyPPO is trained with autograd" in autograd_notice(made(MyPPO, **settings))) is noticed
     assert autograd_notice(made(PPO, **settings)) == ""

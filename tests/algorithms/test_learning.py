@@ -24,13 +24,15 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.mark.parametrize("seed", [1, *more(2, 3)])
 @pytest.mark.parametrize(("algorithm", "max_lag"), [("a2c", 0), ("impala", 1)])
-def test_it_balances_the_pole_several_times_as_long_as_chance(tmp_path, algorithm, max_lag, seed):
+def test_on_policy_algorithms_balance_cartpole_five_times_as_long_as_a_random_policy(
+    tmp_path, algorithm, max_lag, seed
+):
     run = train(algorithm, "CartPole-v1", run_dir=tmp_path / "run", seed=seed, max_lag=max_lag, **SETTINGS)
     assert run.metrics["episode_return_mean"] > 5 * RANDOM
 
 
 @pytest.mark.parametrize("seed", [1, *more(2)])
-def test_dqn_balances_the_pole_in_a_fifth_of_the_env_steps(tmp_path, seed):
+def test_dqn_balances_cartpole_in_a_fifth_of_the_env_steps(tmp_path, seed):
     quiet: dict[str, Any] = {"eval_every": 0, "checkpoint_every": 0}
     run = train("dqn", "CartPole-v1", run_dir=tmp_path / "run", seed=seed, steps=8_000, **quiet)
     assert run.metrics["episode_return_mean"] > 2 * RANDOM

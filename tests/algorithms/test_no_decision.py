@@ -51,7 +51,7 @@ def filled(config: OnPolicyConfig, max_lag: int) -> tuple[Bench, Tree, tuple[int
 
 @pytest.mark.parametrize("name", CONFIGS)
 @EACH_LAG
-def test_what_is_seen_at_such_a_row_teaches_the_critic_alone(name, max_lag):
+def test_observations_of_no_decision_rows_train_only_the_critic(name, max_lag):
     weights = []
     for changed in (False, True):
         side, batch, at = filled(CONFIGS[name], max_lag)
@@ -67,7 +67,7 @@ def test_what_is_seen_at_such_a_row_teaches_the_critic_alone(name, max_lag):
 
 @pytest.mark.parametrize("name", CONFIGS | RECURRENT)
 @EACH_LAG
-def test_the_critics_loss_is_the_mean_over_decisions_and_such_rows(name, max_lag):
+def test_the_critic_loss_is_the_mean_over_decision_and_no_decision_rows(name, max_lag):
     """In epochs of one minibatch each, between which hardly anything is learned."""
     config = replace((CONFIGS | RECURRENT)[name], learning_rate=1e-9)
     if isinstance(config, PPOConfig):

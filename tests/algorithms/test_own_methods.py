@@ -17,7 +17,7 @@ REPLAY: dict[str, Any] = {"steps": 60, "warmup": 20, "batch_size": 8, "capacity"
 
 
 @pytest.mark.parametrize("name", own_methods.CLASSES)
-def test_a_method_that_a_subclass_replaces_runs_and_the_log_says_what_that_costs(tmp_path, name):
+def test_an_overridden_method_runs_and_the_log_reports_training_with_autograd(tmp_path, name):
     own: type[Any] = own_methods.CLASSES[name]
     base = own.__mro__[1]
     replay = base in (SAC, DQN)
@@ -29,6 +29,6 @@ def test_a_method_that_a_subclass_replaces_runs_and_the_log_says_what_that_costs
     assert said == (base is not DQN)
 
 
-def test_nothing_is_said_of_the_algorithms_themselves(tmp_path):
+def test_the_log_of_a_built_in_algorithm_does_not_mention_autograd(tmp_path):
     train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **SMALL, **ON_POLICY)
     assert "autograd" not in (tmp_path / "run" / "log.txt").read_text()

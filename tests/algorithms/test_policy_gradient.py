@@ -45,7 +45,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 @BOTH
 @pytest.mark.parametrize("name", SETTINGS)
-def test_learning_steps_are_those_of_a_plain_loop_over_rows(small, name):
+def test_learning_steps_equal_those_of_a_plain_loop_over_rows(small, name):
     action, max_lag, changes = SETTINGS[name]
     config = replace(small, **changes)
     side = bench(config, action, max_lag=max_lag, observation=observation_of(name, action))
@@ -68,7 +68,7 @@ def test_learning_steps_are_those_of_a_plain_loop_over_rows(small, name):
 
 @BOTH
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_what_a_reset_row_holds_besides_its_observation_changes_nothing(small, max_lag):
+def test_learning_uses_nothing_of_a_reset_row_except_its_observation(small, max_lag):
     sides = [bench(replace(small, **NORMALIZED), max_lag=max_lag) for _ in range(2)]
     for side, spoiled in zip(sides, (False, True), strict=True):
         batch = side.fill(0, seed=11)
@@ -83,7 +83,7 @@ def test_what_a_reset_row_holds_besides_its_observation_changes_nothing(small, m
 
 @BOTH
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_a_batch_without_a_decision_is_passed_over(small, max_lag):
+def test_a_batch_without_valid_rows_makes_no_update(small, max_lag):
     side = bench(replace(small, **NORMALIZED), max_lag=max_lag)
     batch = side.fill(0, seed=11)
     batch["valid"][...] = batch["terminated"][...] = batch["truncated"][...] = False
@@ -110,7 +110,7 @@ def test_impala_with_the_papers_clips_is_a2c_at_any_lag(max_lag):
     np.testing.assert_allclose(left.parameters, right.parameters, rtol=0, atol=1e-4)
 
 
-def test_without_lag_impala_weighs_rows_and_a2c_does_not():
+def test_without_lag_impala_applies_importance_weights_and_a2c_does_not():
     left, right = (learned_from_lagging_rows(replace(small, rho_clip=0.2), 0) for small in (SMALL_A2C, SMALL_IMPALA))
     assert np.abs(left.parameters - right.parameters).max() > 1e-3
 
@@ -132,7 +132,7 @@ REPORTED = {
 
 @BOTH
 @pytest.mark.parametrize("action", ["discrete", "multidiscrete"])  # with analytic gradients, and with autograd
-def test_what_both_paths_report(small, action):
+def test_autograd_and_the_fast_path_report_the_same_metrics(small, action):
     side = bench(small, action)
     side.fill(0, seed=11)
     metrics = side.learner.learn(0, 0.0).metrics
@@ -151,7 +151,7 @@ def behavior_and_target_log_prob(side: Bench, batch: Tree) -> tuple[torch.Tensor
 
 
 @BOTH
-def test_the_ratio_that_is_reported_is_the_one_that_vtrace_weighs_by(small):
+def test_the_reported_ratio_is_the_importance_weight_of_vtrace(small):
     side = bench(replace(small, learning_rate=0.1, rho_clip=1.1), max_lag=1)
     batches = [side.fill(step, seed=11) for step in range(2)]
     first = side.learner.learn(0, 0.0).metrics
@@ -167,7 +167,7 @@ def test_the_ratio_that_is_reported_is_the_one_that_vtrace_weighs_by(small):
 
 
 @BOTH
-def test_rounding_alone_clips_no_row(small):
+def test_rounding_errors_clip_no_row(small):
     algorithm = bench(small, max_lag=1).algorithm
     just_above = torch.tensor([0.0, 1e-6, 5e-6, 1e-2])
     assert float(algorithm.ratio_metrics(just_above)["clip_fraction"]) == 0.25
@@ -191,19 +191,19 @@ def test_the_learning_rate_follows_its_schedule(small, schedule, rates):
     [("clip", "0.2"), ("epochs", "4"), ("minibatch_size", "64"), ("kl_target", "0.1"), ("value_clip", "0.2")],
     ids=lambda assignment: assignment[0],
 )
-def test_settings_that_only_ppo_has_are_not_known(algorithm, assignment):
+def test_settings_of_ppo_are_unknown_to_a2c_and_impala(algorithm, assignment):
     with pytest.raises(ConfigError, match=assignment[0]):
         resolve(algorithm, "CartPole-v1", assignments=dict([assignment]))
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "impala"])
-def test_a_rate_that_follows_the_kl_is_refused(algorithm):
+def test_a_learning_rate_that_adapts_to_the_kl_is_refused(algorithm):
     with pytest.raises(ConfigError, match=r"learning_rate_schedule.*constant"):
         resolve(algorithm, "CartPole-v1", assignments={"learning_rate_schedule": "kl"})
 
 
 @BOTH
-def test_weights_and_state_carry_a_run_to_another_model(small):
+def test_weights_and_state_restore_training_in_a_new_model(small):
     config = replace(small, **NORMALIZED)
     side, other = bench(config, "box"), bench(config, "box")
     side.fill(0, seed=11)

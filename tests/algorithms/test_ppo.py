@@ -63,7 +63,7 @@ SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_two_learning_steps_are_those_of_a_plain_loop_over_rows(name):
+def test_two_learning_steps_equal_those_of_a_plain_loop_over_rows(name):
     action, max_lag, changes = SETTINGS[name]
     config = replace(SMALL, **changes)
     side = bench(config, action, max_lag=max_lag, observation=observation_of(name, action))
@@ -89,7 +89,7 @@ def test_two_learning_steps_are_those_of_a_plain_loop_over_rows(name):
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_what_a_reset_row_holds_besides_its_observation_changes_nothing(max_lag):
+def test_learning_uses_nothing_of_a_reset_row_except_its_observation(max_lag):
     config = replace(SMALL, **NORMALIZED)
     left, right = bench(config, max_lag=max_lag), bench(config, max_lag=max_lag)
     for side in (left, right):
@@ -106,7 +106,7 @@ def test_what_a_reset_row_holds_besides_its_observation_changes_nothing(max_lag)
     np.testing.assert_array_equal(left.weights.read(1), right.weights.read(1))
 
 
-def test_row_t_is_bootstrapped_from_and_nothing_else_of_it_is_used():
+def test_only_the_observation_of_the_last_row_is_used_for_bootstrapping():
     left, right = bench(replace(SMALL, **NORMALIZED)), bench(replace(SMALL, **NORMALIZED))
     for side in (left, right):
         batch = side.fill(0, seed=11)
@@ -126,7 +126,7 @@ def test_row_t_is_bootstrapped_from_and_nothing_else_of_it_is_used():
 # --- statistics ---------------------------------------------------------------------------------------------
 
 
-def test_statistics_change_after_the_step_and_from_valid_rows_alone():
+def test_normalizer_statistics_are_updated_after_the_step_from_valid_rows_alone():
     side = bench(replace(SMALL, **NORMALIZED))
     before = side.weights.read(0).copy()
     batch = side.fill(0, seed=11)
@@ -146,7 +146,7 @@ def test_statistics_change_after_the_step_and_from_valid_rows_alone():
     np.testing.assert_allclose(published["observation_scale"], 1 / rows.std(axis=0), rtol=1e-5)
 
 
-def test_statistics_without_normalisation_are_neither_kept_nor_published():
+def test_without_normalization_no_statistics_are_computed_or_published():
     side = bench(SMALL)
     side.fill(0, seed=11)
     side.learner.learn(0, 0.0)
@@ -155,7 +155,7 @@ def test_statistics_without_normalisation_are_neither_kept_nor_published():
 
 
 @pytest.mark.parametrize("action", ["discrete", "box", "multidiscrete"])
-def test_weights_and_state_carry_a_run_to_another_model(action):
+def test_weights_and_state_restore_training_in_a_new_model(action):
     config = replace(SMALL, **NORMALIZED)
     side, other = bench(config, action), bench(config, action)
     side.fill(0, seed=11)
@@ -194,7 +194,7 @@ def test_without_lag_the_first_ratio_is_1(env):
     parts.close()
 
 
-def test_with_lag_the_proximal_policy_is_the_one_at_the_start_of_the_step():
+def test_with_lag_the_proximal_policy_is_the_policy_at_the_start_of_the_step():
     side = bench(replace(SMALL, learning_rate=0.1), max_lag=1)
     for step in range(2):
         side.fill(step, seed=11)
@@ -242,7 +242,7 @@ def test_each_epoch_cuts_the_valid_rows_into_even_minibatches(length, columns, s
         )
 
 
-def test_every_epoch_has_an_order_of_its_own():
+def test_every_epoch_shuffles_rows_differently():
     ppo = PPO(PPOConfig(minibatch_size=40, epochs=3), policy_spec("discrete"), seed=0, corrected=False)
     batch = numbered_batch(8, 5, np.random.default_rng(0))
     orders = [tuple(part["advantage"].tolist()) for part in ppo.minibatches(batch, stream(0, "test"))]
@@ -251,7 +251,7 @@ def test_every_epoch_has_an_order_of_its_own():
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_a_batch_without_a_decision_is_passed_over(max_lag):
+def test_a_batch_without_valid_rows_makes_no_update(max_lag):
     side = bench(replace(SMALL, **NORMALIZED), max_lag=max_lag)
     batch = side.fill(0, seed=11)
     batch["valid"][...] = batch["terminated"][...] = batch["truncated"][...] = False
@@ -283,7 +283,7 @@ def test_the_learning_rate_follows_its_schedule(schedule, rates):
         (9.0, 0.009, 0.01),
     ],
 )
-def test_the_learning_rate_follows_the_kl_of_the_last_epoch(kl_target, rate, expected):
+def test_the_learning_rate_adapts_to_the_kl_of_the_last_epoch(kl_target, rate, expected):
     side = bench(
         replace(SMALL, learning_rate_schedule="kl", kl_target=kl_target, learning_rate=rate, minibatch_size=99)
     )
@@ -316,7 +316,7 @@ def _fall_of_kl(kl: float) -> float:
 
 
 @pytest.mark.parametrize(("schedule", "clip"), [("constant", 0.2), ("linear", 0.05)])
-def test_the_clip_follows_its_schedule(schedule, clip):
+def test_the_clip_range_follows_its_schedule(schedule, clip):
     ppo = bench(replace(SMALL, clip_schedule=schedule, normalize_advantages=False)).algorithm
     minibatch = random_minibatch(ppo, policy_spec("discrete"), 200, 0)
     ppo.start(0.75)
@@ -328,14 +328,14 @@ def test_the_clip_follows_its_schedule(schedule, clip):
 
 
 @pytest.mark.parametrize(("kl_target", "epochs"), [(1e-7, 1), (1e3, 6), (None, 6)])
-def test_epochs_are_left_out_once_the_kl_is_over_its_target(kl_target, epochs):
+def test_training_stops_early_once_the_kl_exceeds_its_target(kl_target, epochs):
     side = bench(replace(SMALL, learning_rate=0.05, epochs=6, kl_target=kl_target))
     batch = side.fill(0, seed=11)
     parts = -(-int(batch["valid"][:-1].sum()) // SMALL.minibatch_size)
     assert side.learner.learn(0, 0.0).updates == epochs * parts
 
 
-def test_epochs_go_on_up_to_one_and_a_half_times_the_target():
+def test_epochs_continue_while_the_kl_is_below_one_and_a_half_times_its_target():
     ppo = bench(replace(SMALL, epochs=9, kl_target=1.0, minibatch_size=99)).algorithm
     batch = numbered_batch(6, 6, np.random.default_rng(0))
     drifts = iter([0.1, 1.4, 1.6, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])
@@ -359,7 +359,7 @@ UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
         (ACTIONS["choice tree"], {"action_distribution": "squashed"}, "has mixed actions"),
     ],
 )
-def test_actions_that_do_not_suit_the_settings_are_refused(action, changes, words):
+def test_action_spaces_that_do_not_match_the_settings_are_refused(action, changes, words):
     env = EnvSpec("Test-v0", OBSERVATIONS["vector"], action, 4)
     with pytest.raises(ConfigError, match=words):
         PPOConfig(**changes).policy_spec(env)
@@ -377,7 +377,7 @@ def test_actions_that_do_not_suit_the_settings_are_refused(action, changes, word
         ("tree", "squashed", "squashed"),
     ],
 )
-def test_the_distribution_suits_the_actions(action, distribution, expected):
+def test_the_distribution_matches_the_action_space(action, distribution, expected):
     env = EnvSpec("Test-v0", OBSERVATIONS["dict"], ACTIONS[action], 4)
     spec = PPOConfig(action_distribution=distribution, normalize_observations=True).policy_spec(env)
     assert (spec.distribution, spec.normalize, spec.observation) == (expected, True, OBSERVATIONS["dict"])

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("action", ["discrete", "box"])
 @pytest.mark.parametrize("name", CASES)
-def test_learning_steps_are_those_of_a_plain_loop_over_time(name, action):
+def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name, action):
     max_lag, changes = CASES[name]
     config = replace(SMALL, **changes)
     side = bench(config, action, max_lag=max_lag)
@@ -71,7 +71,7 @@ def test_learning_steps_are_those_of_a_plain_loop_over_time(name, action):
 
 @pytest.mark.parametrize("core", ["gru", "lstm"])
 @pytest.mark.parametrize("train", [small_run, partial(small_sac, algorithm="dqn")], ids=["ppo", "dqn"])
-def test_cores_learn_in_bf16_too(tmp_path, train, core):
+def test_recurrent_cores_learn_in_bf16(tmp_path, train, core):
     sizes = {"batch_size": 15, "burn_in": 3} if isinstance(train, partial) else {}
     run = train(tmp_path / "run", "offbeat/Recall-v0", core=core, core_size=8, precision="bf16", **sizes)
     assert run.state == "finished"
@@ -79,7 +79,7 @@ def test_cores_learn_in_bf16_too(tmp_path, train, core):
 
 
 @pytest.mark.parametrize("core", ["gru", "lstm"])
-def test_losses_and_gradients_are_the_loops_to_five_digits(core):
+def test_losses_and_gradients_equal_those_of_a_plain_loop_to_five_digits(core):
     side = bench(replace(SMALL, core=core))
     arrays = side.fill(0, seed=11)
     weights = {key: array.copy() for key, array in side.algorithm.weights().items()}
@@ -101,7 +101,7 @@ def test_losses_and_gradients_are_the_loops_to_five_digits(core):
         np.testing.assert_allclose(gradient.numpy(), expected, atol=1e-5, rtol=1e-5, err_msg=name)
 
 
-def test_the_first_ratio_is_one_where_the_weights_are_those_that_acted():
+def test_the_first_ratio_is_one_if_the_learner_has_the_acting_weights():
     side = bench(replace(SMALL, core="lstm"), max_lag=1)
     side.fill(0, seed=11)
     learned = side.learner.learn(0, progress=0.0)

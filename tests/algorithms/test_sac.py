@@ -75,7 +75,7 @@ configs = st.builds(
 @given(
     configs, st.sampled_from(sorted(BOUNDED)), st.booleans(), st.booleans(), st.integers(1, 6), st.integers(0, 2**31)
 )
-def test_updates_are_those_of_separate_modules_with_torchs_adam(config, action, autograd, weighted, rows, seed):
+def test_sac_updates_equal_those_of_separate_modules_with_torchs_adam(config, action, autograd, weighted, rows, seed):
     algorithm = new_sac(action, replace(config, prioritized=weighted), seed=seed)
     if autograd:
         by_autograd(algorithm)
@@ -94,7 +94,7 @@ def test_updates_are_those_of_separate_modules_with_torchs_adam(config, action, 
 
 @pytest.mark.parametrize("config", [SMALL, FIXED])
 @pytest.mark.parametrize("action", ["discrete", "box"])
-def test_each_stage_gives_gradients_to_its_own_group_alone(action, config):
+def test_each_stage_computes_gradients_of_its_own_parameter_group_alone(action, config):
     algorithm = new_sac(action, config)
     perturb(algorithm, 0.3)
     minibatch = prepared(algorithm, 8, 0)
@@ -112,7 +112,7 @@ def test_each_stage_gives_gradients_to_its_own_group_alone(action, config):
                 assert (flat.gradients == 7).all(), f"{stage.name} gave gradients to {group}"
 
 
-def test_a_fixed_temperature_has_no_stage():
+def test_a_fixed_temperature_has_no_update_stage():
     learned, fixed = new_sac("box", SMALL), new_sac("box", FIXED)
     assert [stage.name for stage in learned.stages] == [CRITIC, POLICY, TEMPERATURE]
     assert [stage.name for stage in fixed.stages] == [CRITIC, POLICY]
@@ -121,7 +121,7 @@ def test_a_fixed_temperature_has_no_stage():
 
 
 @pytest.mark.parametrize(("action", "target"), [("box", -2.0), ("matrix", -4.0), ("discrete", 0.7 * math.log(3))])
-def test_the_temperature_follows_the_entropy_to_its_target(action, target):
+def test_the_temperature_changes_in_the_direction_of_the_target_entropy(action, target):
     config = replace(SMALL, initial_temperature=0.5)
     algorithm = new_sac(action, config)
     assert algorithm._target_entropy == pytest.approx(target)
@@ -134,7 +134,7 @@ def test_the_temperature_follows_the_entropy_to_its_target(action, target):
 
 
 @pytest.mark.parametrize(("action", "autograd"), [("discrete", True), ("box", True), ("box", False)])
-def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation(action, autograd):
+def test_targets_bootstrap_after_a_truncation_but_not_after_a_termination(action, autograd):
     algorithm = new_sac(action, replace(SMALL, prioritized=True))
     if autograd:
         by_autograd(algorithm)
@@ -157,7 +157,7 @@ def test_nothing_counts_after_a_termination_and_all_does_after_a_truncation(acti
 
 
 @pytest.mark.parametrize(("action", "autograd"), [("discrete", True), ("box", True), ("box", False)])
-def test_priorities_are_the_errors_that_the_critics_made_before_they_learned(action, autograd):
+def test_priorities_are_the_td_errors_before_the_update(action, autograd):
     algorithm = new_sac(action, replace(SMALL, prioritized=True))
     if autograd:
         by_autograd(algorithm)
@@ -172,7 +172,7 @@ def test_priorities_are_the_errors_that_the_critics_made_before_they_learned(act
     assert priorities.shape == (8,)
 
 
-def test_figures_are_those_of_the_update():
+def test_metrics_describe_the_update():
     for action in ("discrete", "box"):
         algorithm = new_sac(action, SMALL)
         minibatch = prepared(algorithm, 8, 0)
@@ -185,7 +185,7 @@ def test_figures_are_those_of_the_update():
 
 
 @pytest.mark.parametrize("action", ["discrete", "box"])
-def test_it_learns_which_action_pays(action):
+def test_sac_learns_the_rewarded_action(action):
     """One state, one step: choice 2 pays 1, others nothing; in the box, nearness to (0.5, -0.5) pays."""
     config = replace(SMALL, hidden_sizes=(32, 32), learning_rate=3e-3, temperature=0.02, adam_eps=1e-8)
     algorithm = new_sac(action, config)
@@ -208,7 +208,7 @@ def test_it_learns_which_action_pays(action):
 # --- minibatches --------------------------------------------------------------------------------------------
 
 
-def test_observations_are_joined_and_actions_flattened():
+def test_observations_are_concatenated_and_actions_flattened():
     algorithm = new_sac("matrix", replace(SMALL, prioritized=True), observation="dict")
     samples = random_samples(algorithm.spec, 5, 0, weighted=True)
     minibatch = algorithm.minibatch(samples, stream(0, "test"))
@@ -220,7 +220,7 @@ def test_observations_are_joined_and_actions_flattened():
         assert torch.equal(minibatch[name], samples[name])
 
 
-def test_noise_is_drawn_from_the_given_stream_anew_for_each_of_both_actions():
+def test_each_minibatch_samples_separate_noise_for_both_actions_from_the_given_stream():
     algorithm = new_sac("box", SMALL)
     samples, random = random_samples(algorithm.spec, 500, 0), stream(0, "test")
     first, second = algorithm.minibatch(samples, random), algorithm.minibatch(samples, random)
@@ -234,14 +234,14 @@ def test_noise_is_drawn_from_the_given_stream_anew_for_each_of_both_actions():
     assert (stacked.std(dim=1) - 1).abs().max() < 0.1
 
 
-def test_choices_draw_nothing():
+def test_discrete_actions_sample_no_noise():
     algorithm = new_sac("discrete", SMALL)
     random = stream(0, "test")
     assert "noise" not in algorithm.minibatch(random_samples(algorithm.spec, 5, 0), random)
     assert random.random() == stream(0, "test").random()
 
 
-def test_observations_are_normalised_by_what_came_in_before():
+def test_observations_are_normalized_with_the_statistics_of_earlier_tickets():
     algorithm = new_sac("box", replace(SMALL, normalize_observations=True), observation="dict")
     random = np.random.default_rng(0)
     seen = {name: torch.from_numpy(leaf) for name, leaf in random_observation(algorithm.spec, 50, random).items()}
@@ -260,7 +260,7 @@ def test_observations_are_normalised_by_what_came_in_before():
     np.testing.assert_allclose(policy.forward(observation), parameters, atol=1e-4)
 
 
-def test_without_normalisation_nothing_that_comes_in_changes_anything():
+def test_without_normalization_new_tickets_change_no_state():
     algorithm = new_sac("box", SMALL)
     before = algorithm.minibatch(random_samples(algorithm.spec, 5, 0), stream(0, "test"))["observation"].clone()
     algorithm.finish({"observation": torch.randn(9, 3)})
@@ -281,7 +281,7 @@ def published(algorithm: SAC) -> ActingPolicy:
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("action", sorted(BOUNDED))
-def test_a_checkpoint_acts_as_what_is_published_does(action, normalize):
+def test_a_policy_loaded_from_a_checkpoint_acts_as_the_published_one(action, normalize):
     algorithm = new_sac(action, replace(SMALL, normalize_observations=normalize), observation="dict")
     random = np.random.default_rng(0)
     observation = random_observation(algorithm.spec, 6, random)
@@ -297,7 +297,7 @@ def test_a_checkpoint_acts_as_what_is_published_does(action, normalize):
 
 
 @pytest.mark.parametrize("action", ["discrete", "box"])
-def test_actions_are_uniform_until_the_policy_has_learned(action):
+def test_actions_are_uniform_until_the_first_update(action):
     algorithm = new_sac(action, SMALL)
     perturb(algorithm, 3.0)
     observation = {"observation": np.ones((4000, 3), np.float32)}
@@ -322,7 +322,7 @@ def test_an_update_that_was_refused_does_not_end_uniform_actions():
 
 @pytest.mark.parametrize("config", [replace(SMALL, normalize_observations=True), FIXED])
 @pytest.mark.parametrize("action", ["discrete", "box"])
-def test_weights_and_state_are_all_that_the_next_update_depends_on(action, config):
+def test_the_next_update_depends_on_weights_and_state_alone(action, config):
     first, second = new_sac(action, config, seed=1), new_sac(action, config, seed=2)
     random = np.random.default_rng(0)
     observation = random_observation(first.spec, 30, random)
@@ -337,7 +337,7 @@ def test_weights_and_state_are_all_that_the_next_update_depends_on(action, confi
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
-def test_the_seed_alone_decides_the_initial_weights():
+def test_the_initial_weights_depend_on_the_seed_alone():
     same, again, other = (new_sac("box", SMALL, seed=seed).weights() for seed in (1, 1, 2))
     assert all(np.array_equal(array, again[name]) for name, array in same.items())
     assert not np.array_equal(same["policy_head.weight"], other["policy_head.weight"])
@@ -346,7 +346,7 @@ def test_the_seed_alone_decides_the_initial_weights():
             np.testing.assert_array_equal(same[f"ema_{name}"], array)
 
 
-def test_nothing_is_recorded_beyond_the_envs_own_rows():
+def test_sac_records_no_fields_besides_those_of_the_env():
     assert new_sac("box", SMALL).fields() == new_sac("discrete", SMALL).fields() == []
 
 
@@ -370,13 +370,13 @@ def env_of(action: ActionSpec) -> EnvSpec:
         (ACTIONS["box"], {"target_entropy": LIMIT}, "less than the 1.386 .*--set target_entropy=-2"),
     ],
 )
-def test_envs_and_targets_that_cannot_work_are_refused(action, changes, words):
+def test_unsupported_envs_and_target_entropies_are_refused(action, changes, words):
     with pytest.raises(ConfigError, match=words):
         replace(SMALL, **changes).policy_spec(env_of(action))
 
 
 @pytest.mark.parametrize("changes", [{"target_entropy": -1.0}, {"initial_temperature": 0.5}])
-def test_settings_of_a_learned_temperature_are_refused_where_it_is_fixed(changes):
+def test_settings_of_a_learned_temperature_are_refused_with_a_fixed_one(changes):
     with pytest.raises(ConfigError, match=r"has no effect while temperature is fixed at 0.1.*temperature=none"):
         replace(FIXED, **changes).policy_spec(env_of(ACTIONS["box"]))
 
@@ -402,7 +402,7 @@ def test_settings_out_of_bounds_are_refused(values):
 
 
 @pytest.mark.parametrize(("action", "distribution"), [("discrete", "categorical"), ("box", "tanh_gaussian")])
-def test_the_distribution_suits_the_actions(action, distribution):
+def test_the_distribution_matches_the_action_space(action, distribution):
     spec = sac_spec(action, build(SACConfig, {"temperature": "none", "max_grad_norm": "none"}, "[sac]"))
     assert (spec.distribution, spec.activation, spec.hidden_sizes) == (distribution, "relu", (256, 256))
     assert spec.outputs == (3 if action == "discrete" else 4)
@@ -416,7 +416,7 @@ def test_the_distribution_suits_the_actions(action, distribution):
         ({"policy_learning_rate": 1e-4, "temperature_learning_rate": 5e-5}, (3e-4, 1e-4, 5e-5)),
     ],
 )
-def test_each_group_has_its_own_learning_rate_or_the_common_one(changes: dict[str, Any], rates):
+def test_each_parameter_group_has_its_own_learning_rate_or_the_common_one(changes: dict[str, Any], rates):
     algorithm = new_sac("box", SACConfig(hidden_sizes=(4,), **changes))
     given = algorithm.start(0.7)
     assert (given[CRITIC], given[POLICY], given[TEMPERATURE]) == rates

@@ -133,7 +133,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("action", ["discrete", "masked"])
 @pytest.mark.parametrize("name", CASES)
-def test_the_loss_of_dqn_is_a_plain_loops_to_five_digits(name, action):
+def test_the_sequence_loss_of_dqn_equals_that_of_a_plain_loop_to_five_digits(name, action):
     config, env = DQNConfig(**{**NETWORK, **CASES[name]}), env_of(action)
     algorithm = DQN(config, config.policy_spec(env), seed=1)
     perturb_dqn(algorithm, 0.3)
@@ -146,7 +146,7 @@ def test_the_loss_of_dqn_is_a_plain_loops_to_five_digits(name, action):
 
 @pytest.mark.parametrize("action", ["box", "discrete", "masked"])
 @pytest.mark.parametrize("name", CASES)
-def test_the_losses_of_sac_are_a_plain_loops_to_five_digits(name, action):
+def test_the_sequence_losses_of_sac_equal_those_of_a_plain_loop_to_five_digits(name, action):
     config, env = SACConfig(**{**NETWORK, **CASES[name]}), env_of(action)
     algorithm = SAC(config, config.policy_spec(env), seed=1)
     perturb_sac(algorithm, 0.3)
@@ -164,7 +164,7 @@ def test_the_losses_of_sac_are_a_plain_loops_to_five_digits(name, action):
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "dqn"])
-def test_what_came_before_a_sequence_matters_to_it_and_has_no_gradient(algorithm):
+def test_burn_in_rows_affect_the_loss_and_have_no_gradient(algorithm):
     kind, config = (SAC, SACConfig(**NETWORK)) if algorithm == "sac" else (DQN, DQNConfig(**NETWORK))
     env = env_of("discrete")
     learner = kind(config, config.policy_spec(env), seed=1)  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def test_what_came_before_a_sequence_matters_to_it_and_has_no_gradient(algorithm
 
 @pytest.mark.parametrize("uniform", [True, False])
 @pytest.mark.parametrize("core", ["gru", "lstm"])
-def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core, uniform):
+def test_stored_core_states_are_those_computed_from_all_earlier_rows(core, uniform):
     config = SACConfig(**{**NETWORK, "core": core})
     envs = make_envs("CartPole-v1", COLUMNS, seed=3)
     spec = config.policy_spec(envs.spec)
@@ -230,7 +230,7 @@ def test_the_states_that_are_stored_are_those_that_the_rows_before_lead_to(core,
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "dqn"])
-def test_with_a_core_tickets_are_sequences_of_16_rows_after_as_many_of_burn_in(algorithm):
+def test_with_a_core_tickets_have_16_rows_and_a_burn_in_of_16(algorithm):
     plain = resolve(algorithm, "CartPole-v1", preset=None, assignments={"core": "gru", "chunk_length": "none"})
     settings = replace(plain.settings_as(ReplayConfig), batch_size=64, n_step=1)
     assert (settings.ticket_length, settings.rows_before) == (16, 16)
@@ -255,7 +255,7 @@ def test_a_burn_in_without_a_core_is_refused():
         ({"runtime": "hogwild", "workers": 2}, {"burn_in": 80}, r"warmup of 2 workers|each of 2 workers.*needs 640"),
     ],
 )
-def test_sequences_that_cannot_be_had_are_refused_before_any_work(runtime, changes, words):
+def test_impossible_sequence_settings_are_refused_before_the_run_starts(runtime, changes, words):
     given: dict[str, Any] = {"core": "gru", "chunk_length": 8, "batch_size": 64, "warmup": 1000, "n_step": 1}
     given |= {"envs_per_actor": 8, **runtime, **changes}
     with pytest.raises(ConfigError, match=words):

@@ -26,7 +26,7 @@ REPLAYED: dict[str, Any] = {"steps": 1_200, "warmup": 400, "capacity": 2_000, "b
         ("sac", Doors, REPLAYED),
     ],
 )
-def test_the_best_of_what_is_allowed_is_learned(tmp_path, algorithm, kind, settings: dict[str, Any]):
+def test_algorithms_learn_the_best_allowed_actions(tmp_path, algorithm, kind, settings: dict[str, Any]):
     """The envs refuse what is not allowed, so a run that took it would fail."""
     env_id = f"runs/{kind.__name__}-v0"
     start = small_sac if algorithm == "sac" else partial(small_run, algorithm=algorithm)
@@ -35,6 +35,6 @@ def test_the_best_of_what_is_allowed_is_learned(tmp_path, algorithm, kind, setti
     assert json.loads(said.out)["return_mean"] == pytest.approx(kind.BEST, abs=0.06)
 
 
-def test_masks_of_infos_are_kept_to_in_evaluations_on_the_way(tmp_path):
+def test_evaluations_during_training_apply_action_masks_of_infos(tmp_path):
     run = small_run(tmp_path / "run", "runs/Doors-v0", steps=256, eval_every=128)
     assert run.metrics["eval_return_mean"] > 0

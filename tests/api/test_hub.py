@@ -86,7 +86,7 @@ def test_a_pushed_policy_is_loaded_from_the_hub_and_acts_like_the_one_that_was_p
     assert np.array_equal(np.load(tmp_path / "sampled.npy"), sampled)
 
 
-def test_a_policy_of_the_hub_is_exported(run, hub, tmp_path):
+def test_a_policy_on_the_hub_can_be_exported(run, hub, tmp_path):
     assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
     said = typed(hub, tmp_path, "export", f"hf://{REPO}", "--format", "torchscript")
     assert said.code == 0, said.err
@@ -94,7 +94,7 @@ def test_a_policy_of_the_hub_is_exported(run, hub, tmp_path):
     assert (tmp_path / "policy.pt").is_file()
 
 
-def test_a_second_push_changes_the_repository_that_is_there(run, hub, tmp_path):
+def test_a_second_push_updates_the_existing_repository(run, hub, tmp_path):
     for episodes in ("2", "3"):
         assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", episodes, "--private").code == 0
     assert hub.repos[REPO]["visibility"] == "private"
@@ -102,7 +102,7 @@ def test_a_second_push_changes_the_repository_that_is_there(run, hub, tmp_path):
     assert len(hub.commits) == 2
 
 
-def test_only_what_acting_needs_is_pushed(run):
+def test_a_push_uploads_only_the_weights_needed_for_acting(run):
     assert offbeat("push", run, "--repo", REPO, "--episodes", "1", "--dry-run").code == 0
     weights = load((run / "hub/weights.safetensors").read_bytes())
     all_of_them = load((run / "checkpoints/latest/weights.safetensors").read_bytes())
@@ -111,7 +111,7 @@ def test_only_what_acting_needs_is_pushed(run):
     assert all(np.array_equal(array, all_of_them[name]) for name, array in weights.items())
 
 
-def test_the_card_says_what_an_evaluation_of_the_pushed_weights_gives(run):
+def test_the_model_card_reports_an_evaluation_of_the_pushed_weights(run):
     said = offbeat("push", run, "--repo", REPO, "--checkpoint", "best", "--episodes", "5", "--seed", "9", "--dry-run")
     assert said.code == 0
     told = offbeat("eval", run, "--checkpoint", "best", "--episodes", "5", "--seed", "9", "--json")
@@ -138,7 +138,7 @@ def test_a_dry_run_writes_the_folder_and_sends_nothing(run, hub, tmp_path):
 
 
 @pytest.mark.parametrize("repo", ["walks-well", "a/b/c", "someone/walks well", "someone/-walks", "", "someone/"])
-def test_a_name_that_can_be_no_repository_is_refused(run, repo):
+def test_an_invalid_repository_name_is_refused(run, repo):
     before = contents(run)
     said = offbeat("push", run, f"--repo={repo}")
     assert said.code == 2
@@ -146,7 +146,7 @@ def test_a_name_that_can_be_no_repository_is_refused(run, repo):
     assert contents(run) == before
 
 
-def test_without_a_token_nothing_is_begun(run, hub, tmp_path):
+def test_a_push_without_a_token_is_refused_and_changes_nothing(run, hub, tmp_path):
     before = contents(run)
     said = typed(hub, tmp_path, "push", run, "--repo", REPO, token=None)
     assert said.code == 2
@@ -154,14 +154,14 @@ def test_without_a_token_nothing_is_begun(run, hub, tmp_path):
     assert contents(run) == before
 
 
-def test_a_token_that_may_not_write_is_told(run, hub, tmp_path):
+def test_a_push_with_a_read_only_token_reports_missing_write_access(run, hub, tmp_path):
     said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1", token="hf_other")
     assert said.code == 2
     assert "has no write access" in said.err
     assert "Traceback" not in said.err
 
 
-def test_a_hub_that_is_not_there_is_told(run, tmp_path):
+def test_an_unreachable_hub_gives_an_error_message_without_traceback(run, tmp_path):
     with hub_server() as hub:
         pass
     said = typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1")
@@ -172,7 +172,7 @@ def test_a_hub_that_is_not_there_is_told(run, tmp_path):
     assert "ConfigError: hf://someone/walks-well cannot be loaded" in loaded.err
 
 
-def test_a_run_without_that_checkpoint_is_told(run, monkeypatch):
+def test_a_push_of_a_missing_checkpoint_is_refused(run, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     said = offbeat("push", run, "--repo", REPO, "--checkpoint", "step-000000000001")
     assert said.code == 2
@@ -180,7 +180,7 @@ def test_a_run_without_that_checkpoint_is_told(run, monkeypatch):
     assert offbeat("push", run / "nowhere", "--repo", REPO).code == 2
 
 
-def test_what_was_changed_on_the_hub_is_not_loaded(run, hub, tmp_path):
+def test_a_file_modified_on_the_hub_is_not_loaded(run, hub, tmp_path):
     assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
     weights = hub.files[REPO]["weights.safetensors"]
     hub.files[REPO]["weights.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
@@ -189,13 +189,13 @@ def test_what_was_changed_on_the_hub_is_not_loaded(run, hub, tmp_path):
     assert "SHA-256 differs" in loaded.err
 
 
-def test_a_repository_of_something_else_is_told(hub, tmp_path):
+def test_loading_a_repository_without_an_offbeat_policy_is_refused(hub, tmp_path):
     hub.files[REPO] = {"README.md": b"nothing of ours"}
     loaded = typed(hub, tmp_path, code=ACT)
     assert "has no manifest.json" in loaded.err
 
 
-def test_the_snippet_on_the_card_acts(run, hub, tmp_path):
+def test_the_code_snippet_on_the_model_card_runs(run, hub, tmp_path):
     assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "1").code == 0
     snippet = hub.files[REPO]["README.md"].decode().split("```python\n")[1].split("```")[0]
     said = typed(hub, tmp_path, code=snippet + "\nprint(action.shape)")
@@ -213,7 +213,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize(("stack", "said"), [(1, False), (3, True)])
-def test_the_card_says_that_a_policy_remembers(stack, said):
+def test_the_model_card_explains_policy_reset_for_stateful_policies(stack, said):
     leaf = Leaf("observation", (84, 84), "uint8", stack=stack)
     spec = PPOConfig().policy_spec(EnvSpec("PongNoFrameskip-v4", (leaf,), ActionSpec("discrete", (), (6,)), columns=1))
     loaded = LoadedPolicy(make_policy(spec), Trained("PongNoFrameskip-v4", "ppo", 1, 2, 3))
@@ -222,7 +222,7 @@ def test_the_card_says_that_a_policy_remembers(stack, said):
     assert "single grayscale frames of 84 x 84 bytes" in text
 
 
-def test_a_policy_on_the_hub_runs_no_code_that_it_names(run, hub, tmp_path):
+def test_loading_from_the_hub_runs_no_code_named_in_the_policy(run, hub, tmp_path):
     assert typed(hub, tmp_path, "push", run, "--repo", REPO, "--episodes", "3").code == 0
     files = hub.files[REPO]
     saved = json.loads(files["policy.json"])

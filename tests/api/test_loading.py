@@ -43,7 +43,7 @@ def of_images(stack: int = 1) -> LoadedPolicy:
 
 @pytest.mark.parametrize("env_id", [*map(zoo_id, SOUND), "Taxi-v4", "Blackjack-v1"])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_it_plays_any_env_and_hands_it_what_it_accepts(env_id: str, sampled: bool) -> None:
+def test_a_loaded_policy_returns_valid_actions_for_every_kind_of_env(env_id: str, sampled: bool) -> None:
     policy, env = loaded(env_id), gym.make(env_id, disable_env_checker=True)
     random = np.random.default_rng(0) if sampled else None
     observation, info = env.reset(seed=0)
@@ -61,7 +61,7 @@ def batched(space: gym.Space[Any], observations: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", SOUND)
-def test_a_batch_of_observations_gives_the_batch_of_their_actions(kind: Any) -> None:
+def test_a_batch_of_observations_gives_a_batch_of_the_same_actions(kind: Any) -> None:
     policy, env = loaded(zoo_id(kind)), gym.make(zoo_id(kind), disable_env_checker=True)
     given = [env.reset(seed=seed) for seed in range(5)]
     masks: list[Any] = [info.get("action_mask") for _, info in given]
@@ -76,13 +76,13 @@ def test_a_batch_of_observations_gives_the_batch_of_their_actions(kind: Any) -> 
         )
 
 
-def test_a_policy_that_was_trained_with_masks_of_infos_asks_for_one() -> None:
+def test_a_policy_trained_with_masks_of_infos_requires_an_action_mask() -> None:
     policy = loaded("zoo/MaskInInfo-v0")
     with pytest.raises(ValueError, match=r"pass action_mask=info\['action_mask'\]"):
         policy(np.zeros(3, np.float32))
 
 
-def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> None:
+def test_masks_of_a_wrong_size_and_unknown_discrete_values_are_refused() -> None:
     assert MASKED
     with pytest.raises(ValueError, match=r"action_mask has shape \(4,\)"):
         loaded("zoo/MaskInInfo-v0")(np.zeros(3, np.float32), action_mask=np.ones(4))
@@ -92,14 +92,14 @@ def test_a_mask_of_another_size_and_a_choice_that_is_not_known_are_refused() -> 
 
 
 @pytest.mark.parametrize("pixels", [np.full((36, 36), 0.7, np.float32), np.full((36, 36), 300), np.full((36, 36), -1)])
-def test_images_that_would_become_others_are_refused(pixels: Any) -> None:
+def test_image_observations_that_uint8_cannot_represent_are_refused(pixels: Any) -> None:
     policy = of_images()
     policy(np.full((36, 36), 200))  # of another dtype, and the same
     with pytest.raises(ValueError, match=r"integers from 0 to 255 are expected.*pass them as uint8"):
         policy(pixels)
 
 
-def test_an_encoder_of_ones_own_is_given_the_dtypes_that_it_was_trained_on():
+def test_a_custom_encoder_receives_the_dtypes_that_it_was_trained_on():
     """The env observes a place in float64, and training keeps it in float32."""
     with registries_kept():
         offbeat.register_encoder("summing", Summing)
@@ -129,7 +129,7 @@ def answers(policy: LoadedPolicy, observations: Array, envs: slice = slice(None)
     return [policy(rows[envs]).tolist() for rows in observations]
 
 
-def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
+def test_a_policy_with_a_core_keeps_its_state_until_reset() -> None:
     policy = recurrent()
     observations = np.random.default_rng(1).normal(size=(30, 4, 3)).astype(np.float32)
     first = answers(policy, observations)
@@ -142,7 +142,7 @@ def test_a_policy_with_a_core_remembers_until_an_episode_begins() -> None:
     assert (third[:, 1] != np.array(first)[:, 1]).any()
 
 
-def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> None:
+def test_a_policy_with_a_core_refuses_a_changed_number_of_envs_within_an_episode() -> None:
     policy = recurrent()
     policy(np.zeros((4, 3), np.float32))
     with pytest.raises(
@@ -151,7 +151,7 @@ def test_a_policy_with_a_core_is_not_called_for_other_envs_in_the_middle() -> No
         policy(np.zeros((3, 3), np.float32))
 
 
-def test_a_policy_that_sees_stacks_is_called_with_single_frames() -> None:
+def test_a_policy_with_stacked_frames_takes_single_frames() -> None:
     called = of_images(stack=3)
     policy, stacks = called.policy, Stacks(called.policy.spec.observation, 2)
     random = np.random.default_rng(1)

@@ -73,7 +73,7 @@ def test_a_resume_in_processes_of_an_env_that_cannot_be_sent_changes_nothing(run
     assert resume(run).state == "finished"
 
 
-def test_a_resume_without_anything_left_to_do_changes_nothing(run):
+def test_a_resume_of_a_finished_run_without_more_steps_changes_nothing(run):
     assert_refused(run, ConfigError, "nothing is left to do", steps=100)
 
 
@@ -84,7 +84,7 @@ def test_a_resume_without_the_package_of_its_tracker_changes_nothing(run, monkey
     assert_refused(run, ConfigError, "which is not installed")
 
 
-def test_a_resume_whose_envs_fail_as_they_begin_changes_nothing(run, monkeypatch):
+def test_a_resume_whose_envs_fail_at_the_start_changes_nothing(run, monkeypatch):
     def fail(*_: object) -> None:
         raise EnvFailed("no window to draw in")
 
@@ -129,7 +129,7 @@ def test_the_best_of_a_run_that_crashed_stays_the_best_until_an_evaluation_is_be
     assert (weights_of(run, "best"), score_of(run)) == (weights, score)
 
 
-def test_a_run_that_crashed_ends_with_the_best_of_one_that_did_not(tmp_path):
+def test_a_crashed_and_resumed_run_has_the_same_best_as_an_uninterrupted_run(tmp_path):
     run = crash_beyond_the_latest(tmp_path / "run")
     settings: dict[str, Any] = {"eval_every": 256, "eval_episodes": 3, "learning_rate": 0.02, "steps": 2048}
     resume(run)
@@ -147,7 +147,7 @@ def let_it_look_crashed(run: Path) -> None:
     (run / "status.json").write_text(json.dumps(status))
 
 
-def test_every_command_that_uses_a_crashed_run_says_that_it_crashed(tmp_path):
+def test_every_command_that_uses_a_crashed_run_reports_the_crash(tmp_path):
     run = small_run(tmp_path / "run", steps=1024, stop_at=512).path
     let_it_look_crashed(run)
     for arguments in (("eval", run, "--episodes", 1), ("plot", run), ("resume", run, "--progress", "lines")):
@@ -159,7 +159,7 @@ def test_every_command_that_uses_a_crashed_run_says_that_it_crashed(tmp_path):
     assert "crashed" not in offbeat("plot", run).err
 
 
-def test_a_status_that_cannot_be_read_and_a_lock_that_is_no_file_tell_of_no_crash(tmp_path):
+def test_an_unreadable_status_or_an_invalid_lock_file_is_not_reported_as_a_crash(tmp_path):
     run = RunDirectory(small_run(tmp_path / "run", steps=256).path)
     run.status.write_text("[" * 100_000)
     assert run.crash() == ""
@@ -170,7 +170,7 @@ def test_a_status_that_cannot_be_read_and_a_lock_that_is_no_file_tell_of_no_cras
     assert not run.is_locked()
 
 
-def test_a_run_that_a_process_trains_in_has_not_crashed(tmp_path):
+def test_a_run_that_is_still_training_is_not_reported_as_crashed(tmp_path):
     run = small_run(tmp_path / "run", steps=64).path
     let_it_look_crashed(run)
     directory = RunDirectory.open(run)
@@ -197,7 +197,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", ["serial", "sac", *more("threads", "sac without its replay", "one lock-free worker")])
-def test_a_run_that_is_resumed_from_its_start_has_the_bits_of_one_that_was_never_stopped(tmp_path, kind):
+def test_a_run_resumed_from_its_start_has_the_bits_of_an_uninterrupted_run(tmp_path, kind):
     run = train_small(tmp_path / "run", **KINDS[kind])
     whole, latest = weights_of(run), run / "checkpoints" / "latest"
     latest.unlink()

@@ -29,7 +29,7 @@ def run(tmp_path_factory) -> offbeat.Run:
     return small_run(tmp_path_factory.mktemp("finished") / "run", **settings)
 
 
-def test_a_run_directory_holds_what_is_promised_and_nothing_else(run):
+def test_a_run_directory_has_the_documented_files_and_no_others(run):
     assert {path.name for path in run.path.iterdir()} - {"git.diff"} == {
         *("config.toml", "command.txt", "metrics.jsonl", "status.json", "log.txt", "checkpoints", "tensorboard"),
         *(".lock", "versions.json"),
@@ -42,14 +42,14 @@ def test_a_run_directory_holds_what_is_promised_and_nothing_else(run):
     assert list((run.path / "tensorboard").glob("events.out.tfevents.*"))
 
 
-def test_the_status_tells_the_end_and_the_process(run):
+def test_the_status_has_the_final_state_and_the_process(run):
     status = status_of(run.path)
     assert status["state"] == run.state == "finished"
     assert status["reason"] == run.reason == f"learned from {run.metrics['env_steps']} env steps"
     assert [sorted(process) for process in status["processes"]] == [["index", "pid", "role"]]
 
 
-def test_the_config_that_was_kept_gives_the_same_bits_again(run, tmp_path):
+def test_training_with_the_saved_config_gives_the_same_bits(run, tmp_path):
     config = load_config(run.path / "config.toml")
     flags = {**vars(config.run), **vars(config.runtime), **vars(config.settings)}
     again = offbeat.train(flags.pop("algorithm"), flags.pop("env"), run_dir=tmp_path / "again", **flags)
@@ -70,12 +70,12 @@ def test_every_metrics_line_has_every_documented_key_and_the_last_is_the_state_a
     assert unknown == waits | others, "in serial nobody waits, one learner is alone, and PPO has no replay"
 
 
-def test_frames_count_what_an_env_step_skips(tmp_path):
+def test_the_frames_metric_counts_the_frame_skip_of_the_env(tmp_path):
     metrics = small_run(tmp_path / "run", "HalfCheetah-v5", steps=256).metrics
     assert metrics["frames"] == 5 * metrics["env_steps"]
 
 
-def test_a_run_directory_that_exists_is_never_touched(run):
+def test_an_existing_run_directory_is_never_changed(run):
     before = contents(run.path)
     with pytest.raises(ConfigError, match="exists"):
         small_run(run.path)
@@ -101,14 +101,14 @@ def test_training_works_outside_of_the_main_thread(tmp_path):
 # --- callbacks ----------------------------------------------------------------------------------------------
 
 
-def test_a_callback_sees_every_metrics_line(tmp_path):
+def test_a_callback_receives_every_metrics_line(tmp_path):
     seen: list[dict[str, Any]] = []
     run = small_run(tmp_path / "run", callbacks=[seen.append], eval_every=1000, eval_episodes=2)
     assert seen == lines_of(run.path)
 
 
 @pytest.mark.parametrize("max_lag", [0, 2])
-def test_a_callback_stops_a_run_with_a_whole_checkpoint(tmp_path, max_lag):
+def test_a_callback_stops_a_run_with_a_complete_checkpoint(tmp_path, max_lag):
     def enough(line: dict[str, Any]) -> Any:
         return "stop" if line["env_steps"] >= 500 else None
 
@@ -121,7 +121,7 @@ def test_a_callback_stops_a_run_with_a_whole_checkpoint(tmp_path, max_lag):
     assert weights_of(offbeat.resume(run.path).path) == weights_of(whole.path)
 
 
-def test_what_a_callback_raises_reaches_the_caller(tmp_path):
+def test_an_exception_of_a_callback_reaches_the_caller(tmp_path):
     def broken(_line: dict[str, Any]) -> None:
         raise LookupError("no such table")
 
@@ -130,7 +130,7 @@ def test_what_a_callback_raises_reaches_the_caller(tmp_path):
 
 
 @pytest.mark.parametrize("runtime", ["serial", "processes"])
-def test_numbers_that_a_callback_returns_are_metrics_of_the_next_line(tmp_path, runtime):
+def test_numbers_returned_by_a_callback_are_metrics_of_the_next_line(tmp_path, runtime):
     def counting(line: dict[str, Any]) -> dict[str, float]:
         return {"mine/steps_before": line["env_steps"], "half": np.float32(0.5)}
 
@@ -151,7 +151,7 @@ def test_numbers_that_a_callback_returns_are_metrics_of_the_next_line(tmp_path, 
         ("end", "returned 'end', but 'stop', a dict of numbers or None is expected"),
     ],
 )
-def test_a_callback_that_returns_something_else_ends_the_run_in_words(tmp_path, answer, words):
+def test_an_invalid_return_value_of_a_callback_fails_the_run_with_a_message(tmp_path, answer, words):
     with pytest.raises(offbeat.RunFailed, match=words):
         small_run(tmp_path / "run", callbacks=[lambda _line: answer])
 
@@ -166,7 +166,7 @@ def test_log_every_sets_the_env_steps_between_metrics_lines(tmp_path):
     assert last == lines[-1]
 
 
-def test_log_every_s_writes_a_line_as_soon_as_a_learning_step_ends_after_it(tmp_path):
+def test_log_every_s_writes_a_line_at_the_first_learning_step_after_the_interval(tmp_path):
     run = small_run(tmp_path / "run", log_every=10**9, log_every_s=1e-9)
     *steps, last = [line["learning_step"] for line in lines_of(run.path)]
     assert steps == list(range(1, last + 1))
@@ -179,7 +179,7 @@ def test_episodes_window_sets_how_many_episodes_returns_are_averaged_over(tmp_pa
     assert line["episode_return_min"] == line["episode_return_mean"] == line["episode_return_max"]
 
 
-def test_a_run_in_processes_tells_the_memory_of_each_actor_and_milliseconds_of_a_learning_step(tmp_path):
+def test_a_run_in_processes_reports_memory_of_actors_and_times_of_learning_steps(tmp_path):
     run = small_run(tmp_path / "run", runtime="processes", actors=2, eval_every=1000, eval_episodes=2)
     line = lines_of(run.path)[-1]
     actors = [line["memory/actor-0_mb"], line["memory/actor-1_mb"]]
@@ -197,7 +197,7 @@ def test_a_run_in_processes_tells_the_memory_of_each_actor_and_milliseconds_of_a
 FROZEN: dict[str, Any] = {"learning_rate": 1e-30, "steps": 64}
 
 
-def test_init_from_begins_with_the_weights_of_the_other_run(run, tmp_path):
+def test_init_from_starts_with_the_weights_of_the_other_run(run, tmp_path):
     theirs = load_checkpoint(run.path / "checkpoints" / "latest").weights
     ours = load_checkpoint(
         small_run(tmp_path / "new", init_from=str(run.path), **FROZEN).path / "checkpoints" / "latest"
@@ -208,7 +208,7 @@ def test_init_from_begins_with_the_weights_of_the_other_run(run, tmp_path):
         np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-20)
 
 
-def test_init_from_takes_the_normalisers_but_not_the_counters_and_changes_nothing_there(run, tmp_path):
+def test_init_from_copies_normalizers_but_not_counters_and_leaves_the_other_run_unchanged(run, tmp_path):
     before = contents(run.path)
     new = small_run(tmp_path / "new", init_from=str(run.path), **FROZEN)
     theirs, ours = (load_checkpoint(path / "checkpoints" / "latest").state for path in (run.path, new.path))
@@ -220,7 +220,7 @@ def test_init_from_takes_the_normalisers_but_not_the_counters_and_changes_nothin
     assert contents(run.path) == before
 
 
-def test_init_from_is_not_taken_again_by_a_resume(run, tmp_path):
+def test_a_resume_does_not_apply_init_from_again(run, tmp_path):
     settings: dict[str, Any] = {"init_from": str(run.path), "steps": 1000}
     whole = small_run(tmp_path / "whole", **settings)
     stopped = small_run(tmp_path / "stopped", **settings, stop_at=500)
@@ -235,7 +235,7 @@ def test_init_from_is_not_taken_again_by_a_resume(run, tmp_path):
         ("CartPole-v1", {"normalize_observations": False}, "normalize"),
     ],
 )
-def test_init_from_refuses_weights_that_do_not_fit(run, tmp_path, env, settings, says):
+def test_init_from_refuses_weights_of_other_shapes(run, tmp_path, env, settings, says):
     with pytest.raises(ConfigError, match=says):
         small_run(tmp_path / "new", env, init_from=str(run.path), **settings)
     assert not any(tmp_path.iterdir())
@@ -256,7 +256,7 @@ def observations_of(env: str, rows: int) -> Any:
     return observations
 
 
-def test_a_loaded_policy_takes_one_observation_or_many(run, pendulum):
+def test_a_loaded_policy_accepts_one_observation_or_a_batch(run, pendulum):
     for path, env in ((run.path, "CartPole-v1"), (pendulum, "Pendulum-v1")):
         policy, many = offbeat.load(path), observations_of(env, 6)
         actions = policy(many)
@@ -266,7 +266,7 @@ def test_a_loaded_policy_takes_one_observation_or_many(run, pendulum):
     assert isinstance(offbeat.load(run.path)(observations_of("CartPole-v1", 1)[0]), int)
 
 
-def test_a_loaded_policy_is_greedy_unless_it_is_given_a_generator(pendulum):
+def test_a_loaded_policy_is_greedy_unless_a_generator_is_passed(pendulum):
     policy, many = offbeat.load(pendulum), observations_of("Pendulum-v1", 4)
     np.testing.assert_array_equal(policy(many), policy(many))
     sampled = [policy(many, random=np.random.default_rng(seed)) for seed in (1, 1, 2)]
@@ -275,26 +275,26 @@ def test_a_loaded_policy_is_greedy_unless_it_is_given_a_generator(pendulum):
     assert (abs(sampled[0]) <= 2).all()  # within the env's bounds
 
 
-def test_a_loaded_policy_refuses_what_it_was_not_trained_on(run):
+def test_a_loaded_policy_refuses_observations_of_another_shape(run):
     with pytest.raises(ValueError, match=r"\(4,\) or \(N, \*\(4,\)\) is expected"):
         offbeat.load(run.path)(np.zeros(3))
 
 
 @pytest.mark.parametrize("name", ["latest", "best"])
-def test_a_loaded_policy_knows_how_far_it_was_trained(run, name):
+def test_a_loaded_policy_reports_its_training_progress(run, name):
     trained = offbeat.load(run.path, name).trained
     assert (trained.env, trained.algorithm) == ("CartPole-v1", "ppo")
     assert f"step-{trained.env_steps:012d}" == (run.path / "checkpoints" / name).resolve().name
 
 
-def test_a_resume_and_a_train_return_the_last_metrics_line(tmp_path):
+def test_train_and_resume_return_the_last_metrics_line(tmp_path):
     stopped = small_run(tmp_path / "run", stop_at=500)
     resumed = offbeat.resume(str(stopped.path))
     assert untimed(resumed.metrics) == untimed(lines_of(resumed.path)[-1])
     assert json.loads((resumed.path / "metrics.jsonl").read_text().splitlines()[-1]) == resumed.metrics
 
 
-def test_the_lock_of_a_run_is_let_go_when_it_ends(run):
+def test_the_lock_of_a_run_is_released_when_it_ends(run):
     assert RunDirectory.open(run.path).path == run.path
     for _ in range(2):
         with pytest.raises(ConfigError, match="nothing is left to do"):

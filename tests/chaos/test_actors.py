@@ -67,7 +67,7 @@ def assert_failed_and_whole(said: Said) -> None:
 # --- envs that raise ----------------------------------------------------------------------------------------
 
 
-def test_an_actor_process_whose_env_raises_is_started_again_and_takes_its_ticket_again():
+def test_an_actor_process_whose_env_raises_is_restarted_and_repeats_its_ticket():
     said = train("runs/RaisesOnce-v0", **PROCESSES)
     assert_finished(said)
     assert restarts() == 1
@@ -79,7 +79,7 @@ def test_an_actor_process_whose_env_raises_is_started_again_and_takes_its_ticket
 @pytest.mark.parametrize(
     "settings", [PROCESSES | {"restart_budget": 1}, SERIAL, *more(THREADS)], ids=lambda s: s["runtime"]
 )
-def test_an_env_that_raises_elsewhere_ends_the_run_with_actor_column_and_traceback_and_goes_on_when_mended(settings):
+def test_an_env_error_in_serial_and_threads_fails_the_run_which_resumes_once_the_env_is_fixed(settings):
     said = train("runs/RaisesUntilMended-v0", **settings, steps=4096)
     assert_failed_and_whole(said)
     assert "ZeroDivisionError: the wave has no length" in said.err
@@ -93,7 +93,7 @@ def test_an_env_that_raises_elsewhere_ends_the_run_with_actor_column_and_traceba
 @pytest.mark.parametrize(
     "settings", [PROCESSES | {"restart_budget": 0}, THREADS, *more(SERIAL)], ids=lambda s: s["runtime"]
 )
-def test_an_env_that_calls_exit_does_not_end_a_run_unnoticed(settings):
+def test_an_env_that_calls_exit_is_reported_as_a_failure(settings):
     said = train("runs/Exits-v0", **settings)
     assert_failed_and_whole(said)
     assert "SystemExit" in said.err
@@ -102,14 +102,14 @@ def test_an_env_that_calls_exit_does_not_end_a_run_unnoticed(settings):
 # --- processes that die -------------------------------------------------------------------------------------
 
 
-def test_an_actor_whose_whole_process_ends_is_started_again():
+def test_an_actor_whose_process_exits_is_restarted():
     said = train("runs/ExitsAtOnce-v0", **PROCESSES)
     assert_finished(said)
     assert restarts() == 1
     assert "ended with exit code 0" in said.err
 
 
-def test_actors_killed_at_random_moments_of_training_evaluations_and_checkpoints_are_all_counted():
+def test_actors_killed_at_random_moments_are_restarted_and_counted():
     settings = {"checkpoint_every": 256, "eval_every": 256, "eval_episodes": 5, "restart_budget": 100, "steps": 10_000}
     with killing_actors(Random(0), most=8) as killed:
         said = train("runs/Numbered-v0", **PROCESSES, **settings)
@@ -180,7 +180,7 @@ HANGS = pytest.mark.parametrize(
 
 
 @HANGS
-def test_an_actor_process_that_hangs_is_named_killed_and_started_again(env, timeout):
+def test_a_hanging_actor_process_is_reported_killed_and_restarted(env, timeout):
     said = train(f"runs/{env}-v0", **PROCESSES, **{timeout: 3})
     assert_finished(said)
     assert restarts() == 1
@@ -192,7 +192,7 @@ def test_an_actor_process_that_hangs_is_named_killed_and_started_again(env, time
 @pytest.mark.parametrize(
     ("env", "timeout"), [("HangsInReset", "reset_timeout_s"), *more(("HangsOnce", "step_timeout_s"))]
 )
-def test_an_actor_thread_that_hangs_is_named_and_ends_the_run(tmp_path, env, timeout):
+def test_a_hanging_actor_thread_is_reported_and_ends_the_run(tmp_path, env, timeout):
     arguments = small_arguments(tmp_path / "run", f"runs/{env}-v0", **THREADS, **{timeout: 3})
     said = Started(arguments, tmp_path).end(seconds=60)  # it sleeps for ten minutes
     assert_failed_and_whole(said)
@@ -217,7 +217,7 @@ def fail_in_constructor(_monkeypatch: pytest.MonkeyPatch) -> str:
     ("fails", "message"),
     [(fail_in_import, "the wave library is of another version"), (fail_in_constructor, "the wave tank is in use")],
 )
-def test_an_actor_process_that_cannot_start_ends_the_run_with_its_error(
+def test_an_actor_process_that_cannot_start_fails_the_run_with_its_error(
     monkeypatch, fails: Callable[[pytest.MonkeyPatch], str], message
 ):
     said = train(f"runs/{fails(monkeypatch)}-v0", **PROCESSES, restart_budget=1)
@@ -233,7 +233,7 @@ def test_an_actor_process_that_cannot_start_ends_the_run_with_its_error(
 
 @pytest.mark.parametrize("settings", [PROCESSES, THREADS], ids=lambda s: s["runtime"])
 @pytest.mark.parametrize(("env", "steps"), [("Irregular", 2048), ("SlowToReset", 100)])
-def test_envs_that_take_their_time_hold_up_nobody_for_ever_and_lag_as_bounded(settings, env, steps):
+def test_slow_envs_keep_the_lag_bound_and_cause_no_restart(settings, env, steps):
     said = train(f"runs/{env}-v0", **settings | {"steps": steps, "envs_per_actor": 1})
     assert said.code == 0, said.err
     lines = lines_of(Path("run"))

@@ -29,7 +29,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("runtime", ["processes", *more("hogwild", "serial", "threads")])
-def test_what_envs_print_start_and_leave_behind_disturbs_nobody(tmp_path, runtime):
+def test_output_threads_and_processes_of_envs_do_not_disturb_a_run(tmp_path, runtime):
     settings = {**CURIOUS, **LAYOUTS[runtime], "runtime": runtime, "steps": 300, "info_metrics": ("alive",)}
     run = tmp_path / "run"
     started = Started(small_arguments(run, "curious/Rude-v0", **settings), tmp_path)
@@ -61,14 +61,14 @@ def assert_json_is_whole(run: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("env", "what"), [("TooLarge", "observation"), ("TooLargeReward", "reward")])
-def test_numbers_too_large_for_float32_are_told_and_nothing_of_them_is_learned(tmp_path, env, what):
+def test_numbers_too_large_for_float32_fail_the_run_and_are_not_learned_from(tmp_path, env, what):
     with pytest.raises(EnvFailed, match=f"{what} is NaN or infinite \\(as float32\\)"):
         small_run(tmp_path / "run", f"curious/{env}-v0", **CURIOUS)
     assert lines_of(tmp_path / "run")[-1]["env_steps"] > 0
     assert lines_of(tmp_path / "run")[-1]["updates_refused"] == 0
 
 
-def test_episodes_of_one_step_are_counted_one_by_one(tmp_path):
+def test_each_episode_of_one_step_is_counted(tmp_path):
     run = small_run(tmp_path / "run", "offbeat/OneStep-v0", actors=2, max_lag=1, steps=500)
     assert run.metrics["episodes"] == run.metrics["env_steps"] >= 500
     assert run.metrics["episode_length_mean"] == 1

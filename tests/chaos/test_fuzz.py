@@ -84,7 +84,7 @@ PARTS = [(kind, part) for kind, parts in KINDS.items() for part in range(1, part
 
 
 @pytest.mark.parametrize(("kind", "part"), [*FIRST, *more(*PARTS)])
-def test_a_changed_checkpoint_is_refused_with_words_or_loads_and_takes_little_memory(checkpoints, kind, part, tmp_path):
+def test_a_fuzzed_checkpoint_is_refused_with_a_message_or_loads_in_little_memory(checkpoints, kind, part, tmp_path):
     random, target = Random(f"{kind} {part}"), tmp_path / "changed"
     sound = checkpoints[kind]
     size = sum(file.stat().st_size for file in sound.iterdir())
@@ -133,7 +133,9 @@ TYPED = [(command, *strange) for command in ("eval", "resume") for strange in ST
     [TYPED[0], TYPED[7], *more(*TYPED[1:7])],
     ids=lambda value: str(value)[:30],
 )
-def test_the_command_line_ends_with_words_and_exit_code_2(checkpoints, tmp_path, command, file, change):
+def test_the_command_line_refuses_a_fuzzed_checkpoint_with_a_message_and_exit_code_2(
+    checkpoints, tmp_path, command, file, change
+):
     run = tmp_path / "run"
     shutil.copytree(checkpoints["vectors"].parents[1], run, symlinks=True)
     folder = run / "checkpoints/latest"

@@ -145,12 +145,12 @@ CASES = {
 }
 
 
-def test_there_are_fifty_kills():
+def test_the_cases_make_fifty_kills():
     assert KILLS * len(CASES) == 50
 
 
 @pytest.mark.parametrize(("name", "kills"), [("sac-links", 2), *more(*((name, KILLS) for name in CASES))])
-def test_workers_killed_at_random_moments_are_all_started_again_and_the_run_ends_whole(tmp_path, name, kills):
+def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complete(tmp_path, name, kills):
     case, random, path, shared = CASES[name], Random(name), tmp_path / "run", shared_memory()
     if kills < KILLS:
         case = case._replace(steps=case.steps // 3)
@@ -210,7 +210,7 @@ LEARNS: dict[str, tuple[Case, float]] = {
 
 
 @pytest.mark.parametrize("name", ["dqn", *more("a3c-image")])
-def test_several_workers_learn_the_best_there_is_though_one_of_them_is_killed(tmp_path, name):
+def test_several_workers_learn_the_optimum_although_one_is_killed(tmp_path, name):
     (case, best), path = LEARNS[name], tmp_path / "run"
     with pools() as begun, Killer(begun, [at(case.steps / 3)], Random(name)) as killer:
         run = case.train(path, case.env, **case.settings, runtime="hogwild", workers=2, steps=case.steps)
@@ -229,7 +229,7 @@ def _index(pid: int) -> str:
 
 
 @pytest.mark.parametrize("prioritized", [True, *more(False)])
-def test_a_worker_killed_in_its_first_updates_after_a_resume_makes_none_of_them_twice(tmp_path, prioritized):
+def test_a_worker_killed_soon_after_a_resume_repeats_no_update(tmp_path, prioritized):
     path = tmp_path / "run"
     settings: dict[str, Any] = {"chunk_length": 60, "capacity": 2000, "prioritized": prioritized, "warmup": 120}
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 2000}
@@ -260,7 +260,7 @@ def train(env: str, **settings: Any) -> Said:
     return offbeat(*small_arguments(Path("run"), env, **{**WORKERS, **settings}))
 
 
-def test_a_worker_whose_env_raises_is_started_again_within_its_budget_then_the_run_fails_and_goes_on_when_mended():
+def test_a_worker_whose_env_raises_is_restarted_within_its_budget_and_then_fails_the_run():
     said = train("runs/RaisesUntilMended-v0", restart_budget=1, checkpoint_every=0, steps=20_000)
     assert said.code == 1, said.err
     assert "started again, at a marked cut; restart 1 of 1" in log()
@@ -281,7 +281,7 @@ def test_a_worker_whose_env_raises_is_started_again_within_its_budget_then_the_r
     ("env", "timeout"),
     [("HangsHoldingTheInterpreter", "step_timeout_s"), *more(("HangsInFirstReset", "reset_timeout_s"))],
 )
-def test_a_worker_whose_env_hangs_is_named_killed_and_started_again(env, timeout):
+def test_a_worker_whose_env_hangs_is_reported_killed_and_restarted(env, timeout):
     said = train(f"runs/{env}-v0", **{timeout: 3}, steps=4096)
     assert said.code == 0, said.err
     assert "did not return in time" in said.err
@@ -293,7 +293,7 @@ def test_a_worker_whose_env_hangs_is_named_killed_and_started_again(env, timeout
 
 
 @pytest.mark.thorough  # that of an actor: test_actors.py
-def test_a_worker_whose_whole_process_ends_is_started_again():
+def test_a_worker_whose_process_exits_is_restarted():
     said = train("runs/ExitsAtOnce-v0", steps=4096)
     assert said.code == 0, said.err
     assert lines_of(Path("run"))[-1]["actor_restarts"] == 1
@@ -301,7 +301,7 @@ def test_a_worker_whose_whole_process_ends_is_started_again():
     assert_whole(Path("run"))
 
 
-def test_a_worker_that_cannot_start_ends_the_run_with_its_error_and_leaves_what_it_began_with():
+def test_a_worker_that_cannot_start_fails_the_run_and_leaves_its_first_checkpoint():
     said = train("runs/CannotBeMadeInActors-v0", restart_budget=0)
     assert said.code == 1
     assert "the wave tank is in use" in said.err
@@ -328,7 +328,7 @@ def started(path: Path, env: str, **settings: Any) -> Iterator[tuple[Started, li
 
 
 @pytest.mark.parametrize("env", ["HangsHoldingTheInterpreter", *more("Unhurried")])
-def test_a_main_process_that_is_killed_leaves_no_worker_behind_and_its_run_goes_on(tmp_path, env):
+def test_a_killed_main_process_leaves_no_worker_and_its_run_can_be_resumed(tmp_path, env):
     path, shared = tmp_path / "run", shared_memory()
     with started(path, f"runs/{env}-v0", eval_every=0) as (run, workers):
         assert len(workers) == 2
@@ -349,7 +349,7 @@ def test_a_main_process_that_is_killed_leaves_no_worker_behind_and_its_run_goes_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, *more(signal.SIGTERM)], ids=lambda number: number.name)
-def test_a_signal_to_all_stops_the_workers_with_a_checkpoint_of_that_moment(tmp_path, number):
+def test_a_signal_to_the_process_group_stops_the_workers_with_a_checkpoint(tmp_path, number):
     path = tmp_path / "run"
     with started(path, "runs/Wave-v0") as (run, workers):
         os.killpg(run.process.pid, number)
@@ -365,7 +365,7 @@ def test_a_signal_to_all_stops_the_workers_with_a_checkpoint_of_that_moment(tmp_
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], *more([signal.SIGINT, signal.SIGINT])], ids=len)
-def test_a_run_whose_worker_hangs_ends_in_time_on_its_last_checkpoint_and_says_what_is_lost(tmp_path, signals):
+def test_an_interrupted_run_with_a_hanging_worker_ends_in_time_and_reports_what_is_lost(tmp_path, signals):
     path = tmp_path / "run"
     with started(path, "runs/HangsOnce-v0") as (run, workers):
         said = run.end(*signals, seconds=IN_TIME_S)
@@ -380,7 +380,7 @@ def test_a_run_whose_worker_hangs_ends_in_time_on_its_last_checkpoint_and_says_w
 
 
 @pytest.mark.parametrize("moment", ["on the way", *more("at the end")])
-def test_a_worker_killed_while_it_is_paused_and_evaluated_has_its_part_in_the_checkpoint(tmp_path, moment):
+def test_a_worker_killed_while_paused_is_complete_in_the_checkpoint(tmp_path, moment):
     killed: list[int] = []
     evaluated: set[bool] = set()
 
@@ -417,7 +417,7 @@ def test_a_worker_killed_while_it_is_paused_and_evaluated_has_its_part_in_the_ch
     assert resume(run.path, steps=800).state == "finished"
 
 
-def test_a_resume_that_fails_before_its_workers_begin_leaves_the_checkpoint_as_it_was(tmp_path):
+def test_a_resume_that_fails_before_its_workers_start_leaves_the_checkpoint_unchanged(tmp_path):
     stopped = small_sac(tmp_path / "run", runtime="hogwild", workers=2, capacity=3000, steps=600, stop_at=300)
     before = contents(stopped.path / "checkpoints")
     with patch.object(SharedStorage, "load_records", side_effect=MemoryError), pytest.raises(MemoryError):
@@ -426,7 +426,7 @@ def test_a_resume_that_fails_before_its_workers_begin_leaves_the_checkpoint_as_i
     assert resume(stopped.path).state == "finished"
 
 
-def test_updates_that_are_refused_again_and_again_end_the_run_with_the_reason():
+def test_repeatedly_refused_updates_end_the_run_with_the_reason():
     said = train("runs/Overflowing-v0", steps=100_000, normalize_returns=False)
     assert said.code == 1, said.err
     assert "updates had a loss or gradient that was not finite and were refused" in said.err

@@ -38,7 +38,7 @@ LONG: dict[str, Any] = {"steps": 10_000, "max_lag": 1, "checkpoint_every": 500, 
 
 
 @pytest.mark.parametrize("kills", [2, *more(3)])
-def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(tmp_path, kills):
+def test_a_run_killed_at_random_moments_and_resumed_has_the_bits_of_an_uninterrupted_run(tmp_path, kills):
     uninterrupted = small_run(tmp_path / "uninterrupted", **LONG).path
     random, path = Random(1), tmp_path / "run"
     arguments = small_arguments(path, **LONG)
@@ -61,7 +61,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(t
     assert not list((path / "checkpoints").glob(".writing*"))
 
 
-def test_a_run_in_which_another_process_trains_is_left_alone(tmp_path):
+def test_a_resume_of_a_run_that_another_process_trains_changes_nothing(tmp_path):
     path = tmp_path / "run"
     started = Started(small_arguments(path, steps=10**8, checkpoint_every=500), tmp_path)
     started.wait_until(lambda: has_saved(path))
@@ -86,7 +86,7 @@ ORPHANED_S = 5.0
         ("Unhurried", signal.SIGHUP),  # the terminal is gone
     ],
 )
-def test_a_main_process_that_is_killed_leaves_no_actor_and_no_file_behind(tmp_path, monkeypatch, env, number):
+def test_a_killed_main_process_leaves_no_actor_and_no_shared_memory(tmp_path, monkeypatch, env, number):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -121,7 +121,7 @@ def shared_memory() -> set[str]:
 
 
 @pytest.mark.parametrize("kills", [3, *more(12)])
-def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path, kills):
+def test_checkpoints_are_complete_whenever_their_writer_is_killed(tmp_path, kills):
     random, latest, number = Random(0), tmp_path / "checkpoints" / "latest", 0
     for _ in range(kills):
         writer = Started([str(latest.parent), str(number + 1)], tmp_path, code=FOR_EVER)
@@ -138,7 +138,7 @@ def test_a_checkpoint_is_whole_whenever_its_writer_is_killed(tmp_path, kills):
     assert len(list(latest.parent.iterdir())) <= 2 + 1 + 2  # the newest two, the best, and the two links
 
 
-def test_without_room_for_checkpoints_the_last_one_stays_the_run_goes_on_and_its_end_says_what_is_lost(tmp_path):
+def test_on_a_full_disk_a_run_continues_and_reports_what_was_not_saved(tmp_path):
     settings: dict[str, Any] = {"hidden_sizes": (256, 256), "steps": 1500, "checkpoint_every": 200}
     path = small_run(tmp_path / "run", stop_at=500, **settings).path
     weights = weights_of(path)
@@ -159,7 +159,7 @@ def test_without_room_for_checkpoints_the_last_one_stays_the_run_goes_on_and_its
 
 
 @pytest.mark.parametrize("runtime", ["processes", *more("threads")])
-def test_a_run_whose_disk_fills_goes_on_and_saves_again_when_there_is_room(tmp_path, runtime):
+def test_a_run_on_a_full_disk_continues_and_saves_again_once_there_is_room(tmp_path, runtime):
     path, everything = tmp_path / "run", resource.RLIM_INFINITY
     settings: dict[str, Any] = {"hidden_sizes": (128, 128), "steps": 10**5, "checkpoint_every": 500, "runtime": runtime}
     started = Started(small_arguments(path, "runs/Unhurried-v0", imports=ENVS, max_lag=1, **settings), tmp_path)

@@ -39,7 +39,7 @@ def assert_gone(pids: set[int], runtime: str) -> None:
 
 
 @RUNTIMES
-def test_a_learner_that_raises_ends_the_run_with_the_cause_and_leaves_no_actor(tmp_path, monkeypatch, runtime):
+def test_a_learner_that_raises_fails_the_run_with_the_cause_and_leaves_no_actor(tmp_path, monkeypatch, runtime):
     run = tmp_path / "run"
     keep, pids = keep_actors(run)
     with monkeypatch.context() as patch:
@@ -71,7 +71,7 @@ def assert_finite_weights() -> None:
 
 @RUNTIMES
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
-def test_updates_that_are_not_finite_are_refused_and_counted_and_nobody_waits_for_them(tmp_path, monkeypatch, runtime):
+def test_non_finite_updates_are_refused_and_counted_and_training_continues(tmp_path, monkeypatch, runtime):
     monkeypatch.chdir(tmp_path)
     said = train("runs/OverflowingForAWhile-v0", runtime)
     assert said.code == 0, said.err
@@ -82,7 +82,7 @@ def test_updates_that_are_not_finite_are_refused_and_counted_and_nobody_waits_fo
 
 @RUNTIMES
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
-def test_a_hundred_such_updates_in_a_row_end_the_run_which_goes_on_when_mended(tmp_path, monkeypatch, runtime):
+def test_a_hundred_refused_updates_in_a_row_fail_the_run_which_can_be_resumed(tmp_path, monkeypatch, runtime):
     monkeypatch.chdir(tmp_path)
     said = train("runs/Overflowing-v0", runtime, steps=100_000)
     assert said.code == 1, said.err

@@ -36,24 +36,24 @@ def is_first(check: str, case: Case) -> bool:
     [*filter(lambda cell: is_first(*cell), CELLS), *more(*(cell for cell in CELLS if not is_first(*cell)))],
     ids=str,
 )
-def test_a_run_is_whole_and_goes_on_after_a_mishap(tmp_path, check, case):
+def test_a_run_is_complete_and_can_be_resumed_after_a_fault(tmp_path, check, case):
     CHECKS[check](case, tmp_path)
 
 
-def test_every_algorithm_meets_a_mishap_in_the_short_tests():
+def test_the_short_tests_have_a_fault_for_every_algorithm():
     cells = {(check, str(case)): case for check, case in CELLS}
     assert {cells[key].algorithm for key in FIRST} == set(ALGORITHMS)
     assert {check for check, _ in FIRST} == set(CHECKS) - {"same_bits"}
 
 
-def test_the_matrix_has_every_algorithm_and_knows_the_rows_of_every_feature():
+def test_the_matrix_has_every_algorithm_and_every_feature():
     assert set(ALGORITHMS) == set(KNOWN)
     assert FEATURES.keys() == TELLING.keys()
     assert {feature.env for feature in FEATURES.values()} == set(ENVS)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_each_check_is_made_of_every_algorithm(check):
+def test_each_check_runs_with_every_algorithm(check):
     assert {case.algorithm for case in IN_CI[check]} == set(ALGORITHMS)
     assert set(IN_CI[check]) <= set(cases())
 
@@ -69,7 +69,7 @@ def test_each_feature_is_in_more_than_half_of_the_checks(feature):
     ("algorithm", "feature", "says"),
     [(algorithm, feature, says) for feature, asked in FEATURES.items() for algorithm, says in asked.refused.items()],
 )
-def test_a_cell_that_is_not_there_is_refused_with_the_reason(tmp_path, algorithm, feature, says):
+def test_an_unsupported_cell_is_refused_with_the_reason(tmp_path, algorithm, feature, says):
     """Once it is not, it leaves `refused`, and the matrix has a cell more."""
     with pytest.raises(ConfigError, match=says):
         Case(algorithm, feature).train(tmp_path / "run")

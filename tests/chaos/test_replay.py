@@ -91,7 +91,7 @@ def killing_actors(run: Path, random: Random, most: int) -> tuple[Any, list[int]
 
 
 @pytest.mark.parametrize("n_step", [3, *more(1)])
-def test_actors_killed_at_random_moments_cut_their_episodes_and_no_transition_reaches_across(tmp_path, n_step):
+def test_no_transition_crosses_the_cut_of_an_actor_killed_at_a_random_moment(tmp_path, n_step):
     path = tmp_path / "run"
     callback, killed = killing_actors(path, Random(n_step), most=5)
     settings: dict[str, Any] = {**LAYOUT, "runtime": "processes", "restart_budget": 100, "n_step": n_step}
@@ -116,7 +116,7 @@ def assert_whole_and_resumable(run: Path, n_step: int) -> None:
 
 
 @pytest.mark.thorough  # once: `actor_killed` of dqn-recurrent in test_matrix.py
-def test_actors_killed_at_random_moments_leave_sequences_that_remember_no_other_episode(tmp_path):
+def test_sequences_of_actors_killed_at_random_moments_contain_no_other_episode(tmp_path):
     path = tmp_path / "run"
     callback, killed = killing_actors(path, Random(0), most=2)
     memory: dict[str, Any] = {"core": "gru", "core_size": 4, "n_step": 2}
@@ -150,7 +150,7 @@ def assert_cuts_forget(run: Path) -> None:
     assert cuts > 0
 
 
-def test_an_actor_process_whose_env_raises_takes_its_ticket_again_at_a_cut(tmp_path):
+def test_an_actor_process_whose_env_raises_repeats_its_ticket_after_a_cut(tmp_path):
     path = tmp_path / "run"
     with learning_steps() as taken, samples_checked(3):
         small_sac(path, "links/LinkedRaisesTwice-v0", **LAYOUT, runtime="processes", n_step=3)
@@ -163,7 +163,7 @@ def test_an_actor_process_whose_env_raises_takes_its_ticket_again_at_a_cut(tmp_p
 
 
 @pytest.mark.parametrize("runtime", ["serial", "processes", *more("threads")])
-def test_a_run_that_an_env_ended_goes_on_when_mended_with_its_ratio_and_its_rows(tmp_path, runtime):
+def test_a_run_failed_by_its_env_keeps_its_update_ratio_and_rows_when_resumed(tmp_path, runtime):
     path = tmp_path / "run"
     budget = {"restart_budget": 0} if runtime == "processes" else {}
     with learning_steps() as taken, samples_checked(3):
@@ -200,7 +200,7 @@ def signal_later(seconds: float) -> Any:
 
 
 @pytest.mark.parametrize("runtimes", [["threads", "processes", "serial"], *more(["processes", "threads", "threads"])])
-def test_a_run_that_signals_stop_at_random_moments_keeps_its_ratio_and_its_rows(tmp_path, runtimes):
+def test_a_run_interrupted_by_signals_at_random_moments_keeps_its_update_ratio_and_rows(tmp_path, runtimes):
     path, random = tmp_path / "run", Random(str(runtimes))
     far = {**LAYOUT, "steps": 20_000, "capacity": 30_000}  # so far off that no run ends before its signal
     with learning_steps() as taken, samples_checked(1):
@@ -219,7 +219,7 @@ def test_a_run_that_signals_stop_at_random_moments_keeps_its_ratio_and_its_rows(
 
 
 @pytest.mark.parametrize("kills", [1, *more(2)])
-def test_a_run_killed_at_random_moments_goes_on_from_its_last_checkpoint_with_the_same_bits(tmp_path, kills):
+def test_a_run_killed_at_random_moments_resumes_from_its_last_checkpoint_with_the_same_bits(tmp_path, kills):
     settings: dict[str, Any] = {"steps": 800, "max_ahead": 2, "actors": 2, "checkpoint_every": 80, "lag": "exact"}
     whole = small_sac(tmp_path / "whole", **settings).path
     random, path = Random(1), tmp_path / "run"

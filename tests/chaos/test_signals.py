@@ -70,7 +70,7 @@ def test_a_signal_while_a_run_starts_leaves_nothing_behind(tmp_path, monkeypatch
     assert not path.exists()
 
 
-def test_a_signal_while_actors_begin_ends_a_run_in_time(tmp_path):
+def test_a_signal_during_the_first_reset_of_actors_ends_a_run_in_time(tmp_path):
     path = tmp_path / "run"
     arguments = small_arguments(path, "runs/HangsInFirstReset-v0", imports=ENVS, **PROCESSES)
     started = Started(arguments, tmp_path, HURRIED_GROUP)
@@ -83,7 +83,7 @@ def test_a_signal_while_actors_begin_ends_a_run_in_time(tmp_path):
     assert not any(map(is_alive, actors))
 
 
-def test_a_signal_while_an_env_is_made_for_an_actor_ends_a_run_in_time(tmp_path):
+def test_a_signal_while_an_actor_creates_its_env_ends_a_run_in_time(tmp_path):
     path = tmp_path / "run"
     arguments = small_arguments(path, "runs/HangsInConstructor-v0", imports=ENVS, runtime="threads")
     started = Started(arguments, tmp_path, HURRIED_GROUP)
@@ -125,7 +125,7 @@ def test_a_signal_at_any_moment_ends_a_run_in_time_and_leaves_no_actor(tmp_path,
     ],
     ids=str,
 )
-def test_a_signal_stops_training_at_the_next_boundary_with_a_checkpoint(tmp_path, number, runtime):
+def test_a_signal_stops_training_at_the_next_learning_step_with_a_checkpoint(tmp_path, number, runtime):
     path = tmp_path / "run"
     settings = FOR_EVER | {"max_lag": 3, "runtime": runtime, "actors": 2}
     started = Started(small_arguments(path, **settings), tmp_path, GROUP)
@@ -154,7 +154,7 @@ def test_a_run_stopped_by_a_signal_resumes_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("number", [INT, *more(TERM)], ids=str)
-def test_a_signal_during_an_evaluation_stops_it(tmp_path, number):
+def test_a_signal_during_an_evaluation_stops_the_run(tmp_path, number):
     path = tmp_path / "run"
     endless: dict[str, Any] = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
     endless["lag"] = "exact"  # else such an evaluation would be left out until the run has lasted ten times as long
@@ -173,7 +173,7 @@ def test_a_signal_during_an_evaluation_stops_it(tmp_path, number):
     [[INT], [TERM, INT], *more([TERM], [INT, INT])],
     ids=lambda signals: "-".join(number.name for number in signals),
 )
-def test_a_run_whose_env_takes_too_long_ends_on_its_last_checkpoint_and_says_what_is_lost(tmp_path, signals):
+def test_an_interrupted_run_with_a_slow_env_ends_at_its_last_checkpoint_and_reports_what_is_lost(tmp_path, signals):
     path = tmp_path / "run"
     settings = {"steps": 10**6, "checkpoint_every": 64, "unroll_length": 32}
     started = Started(small_arguments(path, "runs/Sleeper-v0", imports=ENVS, **settings), tmp_path, HURRIED_GROUP)
@@ -185,7 +185,7 @@ def test_a_run_whose_env_takes_too_long_ends_on_its_last_checkpoint_and_says_wha
 
 
 @pytest.mark.parametrize(("env", "settings"), [("HangsOnce", THREADS), ("HangsInReset", PROCESSES)])
-def test_a_run_whose_actor_hangs_ends_in_time_on_its_last_checkpoint(tmp_path, settings, env):
+def test_an_interrupted_run_with_a_hanging_actor_ends_in_time_at_its_last_checkpoint(tmp_path, settings, env):
     path = tmp_path / "run"
     settings = settings | {"steps": 10**6, "checkpoint_every": 64, "envs_per_actor": 2}
     started = Started(small_arguments(path, f"runs/{env}-v0", imports=ENVS, **settings), tmp_path, HURRIED_GROUP)

@@ -33,12 +33,12 @@ def test_a_plan_of_each_algorithm_and_runtime_is_a_valid_command(kind):
         assert config.runtime.runtime == plan.runtime
 
 
-def test_a_plan_follows_from_seed_and_index():
+def test_a_plan_is_determined_by_seed_and_index():
     assert [draw(1, index) for index in range(500)] == PLANS
     assert draw(2, 0) != PLANS[0]
 
 
-def test_five_hundred_plans_cover_every_algorithm_runtime_env_and_mishap():
+def test_five_hundred_plans_cover_every_algorithm_runtime_env_and_fault():
     assert {(plan.algorithm, plan.runtime) for plan in PLANS} == set(KINDS)
     assert {(plan.kind, plan.behaviour) for plan in PLANS} == {(kind, b) for kind in SIZES for b in BEHAVIOURS}
     processes = {plan.mishap for plan in PLANS if plan.runtime == "processes"}

@@ -80,7 +80,7 @@ def passed() -> tuple[Deadline, StallWatch]:
     return one, StallWatch([one])
 
 
-def test_a_worker_that_sets_no_new_deadline_stands_still(monkeypatch):
+def test_a_worker_that_sets_no_new_deadline_is_detected_as_stalled(monkeypatch):
     monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
     _, watch = passed()
     assert not watch.stands_still(0), "not at the first look: all processes may have been stopped for a while"
@@ -88,7 +88,7 @@ def test_a_worker_that_sets_no_new_deadline_stands_still(monkeypatch):
     assert watch.stands_still(0)
 
 
-def test_a_worker_that_goes_on_after_all_processes_were_stopped_does_not_stand_still(monkeypatch):
+def test_a_worker_that_continues_after_all_processes_were_stopped_is_not_stalled(monkeypatch):
     monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
     one, watch = passed()
     watch.stands_still(0)
@@ -110,7 +110,7 @@ def test_the_reason_names_the_setting_that_allows_more_time(span):
 # --- actors and workers -------------------------------------------------------------------------------------
 
 
-def test_an_actor_that_was_stopped_while_it_waits_for_the_learner_is_replaced():
+def test_an_actor_stopped_while_it_waits_for_the_learner_is_replaced():
     with scene(actors=2, max_lag=1, stall_timeout_s=1) as it:
         it.begin()
         it.next_batch(0)
@@ -124,7 +124,7 @@ def test_an_actor_that_was_stopped_while_it_waits_for_the_learner_is_replaced():
 
 
 @pytest.mark.parametrize("runtime", ["processes", *more("hogwild")])
-def test_a_run_goes_on_when_one_of_its_workers_was_stopped_for_ever(tmp_path, runtime):
+def test_a_run_continues_after_one_of_its_workers_was_stopped_by_sigstop(tmp_path, runtime):
     limits = {"stall_timeout_s": 2, "step_timeout_s": 2, "reset_timeout_s": 2}
     started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime], **limits)
     os.kill(status_of(Path("run"))["processes"][1]["pid"], signal.SIGSTOP)
@@ -147,7 +147,7 @@ def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason():
     assert status_of(Path("run"))["state"] == "failed"
 
 
-def test_a_child_that_is_stopped_in_the_middle_of_a_report_holds_up_nobody():
+def test_a_child_stopped_in_the_middle_of_a_report_does_not_block_the_parent():
     received: list[Report] = []
     child = start_child("tests.reference.standing_still", LaunchSpec(os.getpid()), heard=received.append)
     try:
@@ -165,7 +165,7 @@ def test_a_child_that_is_stopped_in_the_middle_of_a_report_holds_up_nobody():
 
 
 @pytest.mark.parametrize("measured", [False, *more(True)])
-def test_an_env_that_hangs_before_a_run_begins_is_told(monkeypatch, measured):
+def test_a_slow_env_test_before_the_run_is_reported(monkeypatch, measured):
     monkeypatch.setattr(deadline, "STEP_TIMEOUT_S", 0.2)
     layout = {"runtime": "processes", "split": "measured"} if measured else {}
     said = train("still/SlowToBegin-v0", imports=ENVS, steps=64, envs_per_actor=2, unrolls_per_batch=1, **layout)
@@ -176,14 +176,14 @@ def test_an_env_that_hangs_before_a_run_begins_is_told(monkeypatch, measured):
 # --- states of envs -----------------------------------------------------------------------------------------
 
 
-def test_actors_with_large_states_end_by_themselves_and_close_their_envs():
+def test_actors_with_large_states_exit_normally_and_close_their_envs():
     said = train("still/Heavy-v0", **PROCESSES, lag="exact")
     assert said.code == 0, said.err
     assert len(list(Path().glob("closed-*"))) >= 2  # one a process
 
 
 @pytest.mark.thorough
-def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
+def test_a_checkpoint_waits_for_an_env_with_a_slow_snapshot():
     layout = {"actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
     with scene(env="still/SlowState-v0", imports=ENVS, **layout) as it:
         it.begin()
@@ -197,7 +197,7 @@ def test_a_checkpoint_waits_for_an_env_that_takes_long_to_tell_its_state():
 
 
 @pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGTERM), *more(("hogwild", signal.SIGINT))])
-def test_a_stop_signal_to_all_processes_of_a_run_stops_it_in_order(tmp_path, runtime, number):
+def test_a_signal_to_every_process_of_a_run_stops_it_normally(tmp_path, runtime, number):
     started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime])
     for process in reversed(status_of(Path("run"))["processes"]):
         os.kill(process["pid"], number)
@@ -209,7 +209,7 @@ def test_a_stop_signal_to_all_processes_of_a_run_stops_it_in_order(tmp_path, run
     assert status_of(Path("run"))["state"] == "interrupted"
 
 
-def test_a_stop_signal_before_a_child_can_handle_it_does_not_end_it():
+def test_a_signal_before_a_child_installed_its_handler_does_not_end_the_child():
     child = start_child("tests.reference.standing_still", LaunchSpec(os.getpid()), heard=lambda _report: None)
     try:
         os.kill(child.process.pid, signal.SIGTERM)  # Python has not begun there
@@ -218,7 +218,7 @@ def test_a_stop_signal_before_a_child_can_handle_it_does_not_end_it():
         child.kill()
 
 
-def test_processes_that_envs_fork_end_at_sigterm_as_usual():
+def test_processes_forked_by_envs_end_at_sigterm():
     assert train("still/Forker-v0", **PROCESSES, eval_every=0).code == 0
     endings = {path.read_text() for path in Path().glob("forked-*") if path.name != f"forked-{os.getpid()}"}
     assert endings == {str(-signal.SIGTERM)}
@@ -228,7 +228,7 @@ def test_processes_that_envs_fork_end_at_sigterm_as_usual():
 
 
 @pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGKILL), *more(("hogwild", signal.SIGTERM))])
-def test_programs_that_envs_start_end_with_the_run_and_have_the_usual_signals(tmp_path, runtime, number):
+def test_programs_started_by_envs_end_with_the_run_and_have_default_signal_handlers(tmp_path, runtime, number):
     started = endless(tmp_path, "still/Starter-v0", **LAYOUTS[runtime], envs_per_actor=1, minibatch_size=16)
     workers = {str(process["pid"]) for process in status_of(Path("run"))["processes"][1:]}
     notes = {int(path.name.partition("-")[2]): path.read_text().split() for path in Path().glob("started-*")}
@@ -242,7 +242,7 @@ def test_programs_that_envs_start_end_with_the_run_and_have_the_usual_signals(tm
             os.kill(pid, signal.SIGKILL)
 
 
-def test_no_watchdog_is_left_when_the_last_child_has_ended():
+def test_the_watchdog_ends_after_the_last_child():
     before = set(children_of(os.getpid()))
     assert train("runs/Wave-v0", **PROCESSES).code == 0
     wait_until(lambda: set(children_of(os.getpid())) <= before)

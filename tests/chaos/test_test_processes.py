@@ -66,7 +66,7 @@ def wait_until(holds: Callable[[], bool], seconds: float, runner: subprocess.Pop
 
 @pytest.mark.skipif(sys.platform != "linux", reason="marks are found in /proc")
 @pytest.mark.parametrize(("processes", "killed"), [("1", "pytest"), ("1", "worker"), *more(("0", "pytest"))])
-def test_runs_that_a_test_started_die_with_a_test_process_that_is_killed(tmp_path, processes, killed):
+def test_runs_started_by_a_test_die_when_the_test_process_is_killed(tmp_path, processes, killed):
     runner = start_pytest(tmp_path, TRAINS_FOR_EVER, "--numprocesses", processes, "--max-worker-restart", "0")
     wait_until((tmp_path / "pids.json").exists, 100, runner)
     pids = json.loads((tmp_path / "pids.json").read_text())
@@ -78,7 +78,7 @@ def test_runs_that_a_test_started_die_with_a_test_process_that_is_killed(tmp_pat
     wait_until(lambda: not any(map(is_alive, [*pids["started"], pids["test_process"]])), GONE_WITHIN_S)
 
 
-def test_a_test_that_hangs_ends_its_process_with_a_stack(tmp_path):
+def test_a_hanging_test_ends_its_process_with_a_stack_trace(tmp_path):
     runner = start_pytest(tmp_path, HANGS, "--numprocesses", "0", "-o", "faulthandler_timeout=0.5")
     said, _ = runner.communicate(timeout=60)
     assert runner.returncode == 1

@@ -414,7 +414,7 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, monkeypatch,
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("layout", ["serial --actors 1", "threads --actors 1", "processes --actors 1", "hogwild"])
-def test_a_gpu_that_is_not_there_is_refused(tmp_path, layout):
+def test_device_cuda_without_a_gpu_is_refused(tmp_path, layout):
     given = ["--device", "cuda", "--runtime", *layout.split()]
     said = offbeat("train", "ppo", "CartPole-v1", *given, "--run-dir", tmp_path / "run")
     assert said.code == 2
@@ -430,7 +430,9 @@ def test_a_gpu_that_is_not_there_is_refused(tmp_path, layout):
     ("env", "says"),
     [("RaisesLate", ["step()", "the wave has no length"]), ("NaNLate", ["column 0", "reward is NaN"])],
 )
-def test_an_env_that_fails_before_anything_is_learned_fails_the_run_and_its_log_has_the_traceback(tmp_path, env, says):
+def test_an_env_that_fails_before_the_first_learning_step_fails_the_run_with_a_traceback_in_its_log(
+    tmp_path, env, says
+):
     path = tmp_path / "run"
     said = offbeat(*small_arguments(path, f"runs/{env}-v0", imports=(ENVS,), **LATE))
     assert said.code == 1
@@ -443,7 +445,7 @@ def test_an_env_that_fails_before_anything_is_learned_fails_the_run_and_its_log_
 
 @pytest.mark.parametrize("env", ["runs/RaisesLate-v0", "runs/NaNLate-v0"])
 @pytest.mark.parametrize("checkpoint_every", [0, 64])
-def test_an_env_that_fails_after_learning_has_begun_fails_the_run_but_what_was_learned_stays(
+def test_an_env_that_fails_after_learning_started_fails_the_run_and_keeps_the_learned_weights(
     tmp_path, env, checkpoint_every
 ):
     path = tmp_path / "run"
@@ -458,7 +460,7 @@ def test_an_env_that_fails_after_learning_has_begun_fails_the_run_but_what_was_l
     assert load(path / "checkpoints" / "latest").policy["env_steps"] > 0
 
 
-def test_a_failed_run_is_resumed_once_its_env_is_well(tmp_path, monkeypatch):
+def test_a_failed_run_can_be_resumed_once_its_env_works(tmp_path, monkeypatch):
     path = tmp_path / "run"
     arguments = small_arguments(path, "runs/RaisesLate-v0", imports=(ENVS,), checkpoint_every=64, envs_per_actor=2)
     assert offbeat(*arguments).code == 1

@@ -24,7 +24,7 @@ def run(tmp_path_factory) -> Path:
 # --- train and resume ---------------------------------------------------------------------------------------
 
 
-def test_train_trains_and_says_what_to_type_next(tmp_path):
+def test_train_finishes_and_prints_the_next_command(tmp_path):
     said = offbeat(*small_arguments(tmp_path / "run", steps=500))
     assert said.code == 0
     assert said.out.startswith("finished: learned from")
@@ -46,7 +46,7 @@ def test_flags_and_set_reach_the_same_settings(tmp_path):
 
 
 @pytest.mark.parametrize("stop", [["--stop-at", "300"], ["--time", "0.05"]], ids=lambda stop: stop[0])
-def test_a_stop_that_was_asked_for_exits_0_and_names_resume(tmp_path, stop):
+def test_a_run_stopped_by_a_limit_exits_0_and_prints_the_resume_command(tmp_path, stop):
     path = tmp_path / "run"
     said = offbeat(*small_arguments(path, steps=10**8), *stop)
     assert said.code == 0
@@ -58,7 +58,7 @@ def test_a_stop_that_was_asked_for_exits_0_and_names_resume(tmp_path, stop):
     assert lines_of(path)[-1]["env_steps"] >= done + 200
 
 
-def test_the_command_that_was_typed_is_kept(tmp_path, monkeypatch):
+def test_the_typed_command_is_saved_in_the_run_directory(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["offbeat", "train", "ppo", "a b"])
     path = small_run(tmp_path / "run", steps=64).path
     assert (path / "command.txt").read_text() == "offbeat train ppo 'a b'\n"
@@ -78,7 +78,7 @@ def evaluate(*arguments: object) -> dict[str, float]:
     return figures
 
 
-def test_eval_prints_one_object_with_the_promised_keys(run):
+def test_eval_json_prints_one_object_with_the_documented_keys(run):
     figures = evaluate(run, "--episodes", 7)
     assert " ".join(figures) == EVAL_KEYS
     assert figures["episodes"] == 7
@@ -90,7 +90,7 @@ def test_eval_prints_one_object_with_the_promised_keys(run):
     ]
 
 
-def test_eval_plays_what_a_loaded_policy_plays(run):
+def test_eval_plays_the_same_episodes_as_a_loaded_policy(run):
     policy, episodes = package.load(run), 6
     envs = make_envs("CartPole-v1", episodes, seed=11, role="eval")
     observation, lengths, playing = envs.reset()["observation"], np.zeros(episodes), np.ones(episodes, bool)
@@ -105,7 +105,7 @@ def test_eval_plays_what_a_loaded_policy_plays(run):
     assert (figures["return_mean"], figures["return_min"]) == (lengths.mean(), lengths.min())
 
 
-def test_eval_repeats_itself_and_depends_on_seed_sampling_and_checkpoint(run):
+def test_eval_is_reproducible_and_depends_on_seed_sampling_and_checkpoint(run):
     greedy = evaluate(run)
     assert greedy == evaluate(run)
     others = [evaluate(run, "--seed", 1), evaluate(run, "--sampled")]
@@ -114,7 +114,7 @@ def test_eval_repeats_itself_and_depends_on_seed_sampling_and_checkpoint(run):
     assert best["env_steps"] == package.load(run, "best").trained.env_steps
 
 
-def test_eval_without_json_says_it_in_a_sentence_and_changes_nothing(run):
+def test_eval_without_json_prints_a_sentence_and_changes_no_file(run):
     before = contents(run)
     said = offbeat("eval", run, "--episodes", 3)
     assert said.code == 0
@@ -141,7 +141,7 @@ def test_watch_writes_a_video_of_a_whole_episode(run, tmp_path, name, magic):
 
 
 @pytest.mark.parametrize("x", ["steps", "frames", "time"])
-def test_plot_draws_a_picture_and_prints_where(run, tmp_path, x):
+def test_plot_draws_a_picture_and_prints_its_path(run, tmp_path, x):
     out = tmp_path / "curve.png"
     said = offbeat("plot", run, "--x", x, "--out", out)
     assert said.code == 0
@@ -149,7 +149,7 @@ def test_plot_draws_a_picture_and_prints_where(run, tmp_path, x):
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
-def test_plot_draws_the_moving_average_if_asked(run, tmp_path):
+def test_plot_draws_the_moving_average_with_the_average_flag(run, tmp_path):
     out = tmp_path / "curve.svg"
     assert offbeat("plot", run, "--average", "--out", out).code == 0
     assert "average over 100 points" in out.read_text()
@@ -163,7 +163,7 @@ BENCH_KEYS = (
 )
 
 
-def test_bench_prints_one_object_with_the_promised_keys_whose_figures_agree(monkeypatch):
+def test_bench_json_prints_one_object_with_the_documented_keys_and_consistent_values(monkeypatch):
     monkeypatch.setattr("offbeat.tuning.bench.SECONDS", 0.2)
     # A short measurement on a busy machine may well be wrong, and says so; here only what is printed is judged.
     monkeypatch.setattr("offbeat.tuning.bench.TOO_GOOD", 1000.0)
@@ -182,7 +182,7 @@ def test_bench_prints_one_object_with_the_promised_keys_whose_figures_agree(monk
     assert 1 <= figures["overlap_gain_max"] <= 2
 
 
-def test_bench_can_sample_alone(monkeypatch, tmp_path):
+def test_bench_act_only_measures_acting_alone(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     said = offbeat("bench", "ppo", "CartPole-v1", "--act-only", "--seconds", "0.1", "--json")
     assert said.code == 0
@@ -208,21 +208,21 @@ def test_check_passes_a_sound_env_and_fails_a_broken_one():
         ("presets", ["ppo-cartpole-v1", "ppo-halfcheetah-v5"]),
     ],
 )
-def test_list_shows_what_can_be_named(what, names):
+def test_list_shows_the_available_names(what, names):
     said = offbeat("list", what)
     assert said.code == 0
     listed = [line.split()[0] for line in said.out.splitlines()]
     assert [name for name in names if name not in listed] == []
 
 
-def test_doctor_says_what_is_installed():
+def test_doctor_reports_installed_packages():
     said = offbeat("doctor")
     assert said.code == 0
     for word in ("python", "cores", "torch", "gymnasium", "mujoco", "gpu"):
         assert word in said.out
 
 
-def test_help_lists_every_command_and_each_has_help_of_its_own():
+def test_help_lists_every_command_and_each_command_has_help():
     from offbeat.cli.main import COMMANDS
 
     said = offbeat("--help")
@@ -232,11 +232,11 @@ def test_help_lists_every_command_and_each_has_help_of_its_own():
         assert offbeat(command, "--help").code == 0
 
 
-def test_the_version_is_told():
+def test_the_version_flag_prints_the_version():
     assert offbeat("--version").out.strip() == f"offbeat {package.__version__}"
 
 
-def test_watching_without_a_screen_says_so_at_once(run, monkeypatch):
+def test_watch_without_a_display_is_refused_at_once(run, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     said = offbeat("watch", str(run))

@@ -57,7 +57,7 @@ def _started(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("command", ["train", "export", "run"])
-def test_a_command_that_needs_torch_says_so_in_a_sentence_where_it_is_missing(without_torch, command):
+def test_a_command_that_needs_torch_reports_that_torch_is_missing(without_torch, command):
     said = without_torch[command]
     assert said.code == 2
     assert f"`offbeat {command}` needs torch" in said.err
@@ -78,7 +78,7 @@ def test_doctor_lists_every_extra_of_the_project_and_no_other():
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS))
-def test_the_module_that_stands_for_an_extra_comes_with_it(extra):
+def test_the_module_that_identifies_an_extra_is_installed_with_the_extra(extra):
     packages = packages_distributions().get(EXTRAS[extra])
     if packages is None:
         pytest.skip(f"{EXTRAS[extra]} is not installed")
@@ -88,11 +88,11 @@ def test_the_module_that_stands_for_an_extra_comes_with_it(extra):
     assert {package.lower() for package in packages} & needs
 
 
-def test_the_packages_that_are_required_are_those_of_the_project():
+def test_the_required_packages_are_those_of_pyproject():
     assert sorted(REQUIRED.values()) == sorted(re.split(r"[<>=]", need)[0] for need in _project()["dependencies"])
 
 
-def test_a_missing_module_of_the_users_is_not_taken_for_one_of_ours(monkeypatch):
+def test_a_missing_module_of_the_user_is_not_reported_as_a_missing_dependency(monkeypatch):
     from offbeat.cli import main
 
     def fails(_arguments: object) -> Any:

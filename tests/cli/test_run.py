@@ -65,7 +65,7 @@ if not torch.cuda.is_available():
 
 @pytest.mark.parametrize(("changes", "says"), SPECS, ids=lambda part: str(part)[:50])
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "dry-run"])
-def test_a_spec_that_cannot_run_is_refused_before_anything_is_made(folder, changes, says, more):
+def test_an_invalid_spec_is_refused_before_any_file_is_created(folder, changes, says, more):
     write_spec(folder / "bad.toml", **changes)
     told = refused(folder, "bad.toml", *more)
     assert [fragment for fragment in says if fragment not in told] == [], told
@@ -83,7 +83,7 @@ def test_a_spec_that_cannot_run_is_refused_before_anything_is_made(folder, chang
     ],
     ids=" ".join,
 )
-def test_arguments_that_cannot_work_are_refused(folder, arguments, says):
+def test_invalid_arguments_of_run_are_refused(folder, arguments, says):
     told = refused(folder, *arguments)
     assert [fragment for fragment in says if fragment not in told] == [], told
 
@@ -151,7 +151,7 @@ def test_a_directory_that_belongs_to_another_spec_is_refused(
     assert [fragment for fragment in says if fragment not in told] == [], told
 
 
-def test_fewer_trials_are_refused(folder):
+def test_a_spec_with_fewer_trials_than_the_experiment_is_refused(folder):
     search: dict[str, Any] = {"method": "random", "over": {"gamma": {"low": 0.9, "high": 0.99}}}
     write_spec(folder / "many.toml", search={**search, "trials": 3})
     (folder / "experiments/many").mkdir()
@@ -168,13 +168,13 @@ def test_fewer_trials_are_refused(folder):
     assert more[: len(before.splitlines()) - 1] == before.splitlines()[:-1]  # the first three are what they were
 
 
-def test_optuna_is_told_how_to_be_installed(folder, monkeypatch):
+def test_a_missing_optuna_is_reported_with_the_install_command(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     write_spec(folder / "bad.toml", search={"method": "optuna", "trials": 2, **grid(gamma=[0.9, 0.8])})
     assert 'pip install "offbeat[optuna]"' in refused(folder, "bad.toml")
 
 
-def test_optuna_weighs_one_env(folder):
+def test_an_optuna_search_over_several_envs_or_with_invalid_values_is_refused(folder):
     pytest.importorskip("optuna")
     search = {"method": "optuna", "trials": 2, **grid(gamma=[0.9, 0.8])}
     write_spec(folder / "bad.toml", env=None, envs=["CartPole-v1", "Acrobot-v1"], search=search)
@@ -183,7 +183,7 @@ def test_optuna_weighs_one_env(folder):
     assert "gamma is 2" in refused(folder, "bad.toml")
 
 
-def test_a_dry_run_prints_every_run_that_would_start_and_makes_nothing(folder):
+def test_a_dry_run_prints_every_run_that_would_start_and_creates_no_file(folder):
     write_spec(folder / "two.toml", seeds=[4, 5], search=grid(gamma=[0.9, 0.8]))
     before = contents(folder)
     said = offbeat("run", "two.toml", "--dry-run", "--jobs", "3")
@@ -196,7 +196,7 @@ def test_a_dry_run_prints_every_run_that_would_start_and_makes_nothing(folder):
     assert "4 sessions, 3 at a time, in experiments/two" in said.out
 
 
-def test_a_session_that_was_killed_after_its_last_checkpoint_is_finished(folder):
+def test_a_session_killed_after_its_last_checkpoint_counts_as_finished(folder):
     status = folder / "experiments/spec/trial-000/seed-1/status.json"
     status.write_text(status.read_text().replace("finished", "running"))
     assert "trial-000/seed-1: skip" in offbeat("run", "spec.toml", "--dry-run").out
@@ -208,7 +208,7 @@ def test_a_session_that_was_killed_after_its_last_checkpoint_is_finished(folder)
 
 
 @pytest.mark.parametrize("spec", sorted((REPOSITORY / "examples/specs").glob("*.toml")), ids=lambda path: path.stem)
-def test_the_specs_among_the_examples_would_run(spec, tmp_path, monkeypatch):
+def test_the_example_specs_pass_a_dry_run(spec, tmp_path, monkeypatch):
     if "optuna" in spec.read_text():
         pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
@@ -218,7 +218,7 @@ def test_the_specs_among_the_examples_would_run(spec, tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_comment_and_more_seeds_leave_it_the_same_experiment(folder):
+def test_comments_and_more_seeds_do_not_make_another_experiment(folder):
     write_spec(folder / "spec.toml", seeds=[3, 1])
     (folder / "spec.toml").write_text("# now with another seed\n" + spec_text(seeds=[3, 1]))
     said = offbeat("run", "spec.toml", "--dry-run")

@@ -26,7 +26,7 @@ def preset_text(name: str) -> str:
 # --- where values come from ---------------------------------------------------------------------------------
 
 
-def test_defaults_then_preset_then_flags_and_assignments():
+def test_flags_and_assignments_override_presets_which_override_defaults():
     plain = resolve("ppo", "Acrobot-v1")
     assert (plain.run.preset, plain.settings_as(PPOConfig).epochs, plain.runtime.unroll_length) == (None, 4, 32)
     preset = resolve("ppo", "CartPole-v1")
@@ -64,13 +64,13 @@ def test_a_preset_can_be_used_for_another_env():
         ({"assignments": {"max_lag": "-1"}}, ["max_lag is '-1'", "at least 0"]),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_arithmetic_and_the_remedy(arguments, words):
+def test_invalid_settings_are_refused_with_the_arithmetic_and_the_remedy(arguments, words):
     with pytest.raises(ConfigError) as refused:
         resolve("ppo", "CartPole-v1", **arguments)
     assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
-def test_an_unknown_algorithm_is_answered_with_the_nearest():
+def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match=r"unknown algorithm 'pppo'\. Did you mean 'ppo'\?"):
         resolve("pppo", "CartPole-v1")
 
@@ -91,7 +91,7 @@ def test_assignments_without_a_key_or_given_twice_are_refused(items, words):
 # --- derived values -----------------------------------------------------------------------------------------
 
 
-def test_batch_and_pace_follow_from_the_layout():
+def test_batch_size_and_pace_follow_from_the_topology():
     runtime = resolve("ppo", "Acrobot-v1", assignments={"actors": "3", "max_lag": "2"}).runtime
     assert (runtime.batch_unrolls, runtime.batch_rows) == (3, 3 * 32 * 8)
     assert (runtime.batch_unrolls, runtime.max_lag) == (3, 2)
@@ -99,7 +99,7 @@ def test_batch_and_pace_follow_from_the_layout():
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 100), ({"eval_every": 7}, 7), ({"eval_every": 0}, 0)])
-def test_evaluations_come_every_tenth_unless_told_otherwise(given, expected):
+def test_evaluations_are_made_after_every_tenth_of_the_steps_by_default(given, expected):
     assert resolve("ppo", "Acrobot-v1", flags={"steps": 1000, **given}).run.evaluation_interval == expected
 
 
@@ -107,7 +107,7 @@ def test_evaluations_come_every_tenth_unless_told_otherwise(given, expected):
 
 
 @pytest.mark.parametrize("runtime", ["threads", "processes"])
-def test_where_acting_and_learning_overlap_one_step_of_lag_is_the_default(runtime):
+def test_max_lag_defaults_to_1_in_runtimes_that_overlap_acting_and_learning(runtime):
     assert resolve("ppo", "CartPole-v1").runtime.max_lag == 0
     assert resolve("ppo", "CartPole-v1", flags={"runtime": runtime}).runtime.max_lag == 1
     assert resolve("ppo", "CartPole-v1", flags={"runtime": runtime, "max_lag": 0}).runtime.max_lag == 0
@@ -127,11 +127,11 @@ def test_where_acting_and_learning_overlap_one_step_of_lag_is_the_default(runtim
     ],
     ids=str,
 )
-def test_the_layout_is_measured_only_where_time_may_decide_and_nobody_has_laid_it_out(given, split):
+def test_auto_layout_is_used_only_with_bounded_lag_and_no_given_topology(given, split):
     assert resolve("ppo", "Acrobot-v1", flags=given).runtime.split == split
 
 
-def test_another_runtime_keeps_the_layout_and_drops_what_means_nothing_there():
+def test_a_change_of_the_runtime_keeps_the_topology_and_drops_unsupported_keys():
     only = {"actor_threads": 2, "restart_budget": 3, "start_together": 1, "actor_nice": 4, "step_timeout_s": 9.0}
     layout = {"runtime": "processes", "actors": 2, "max_lag": 2}
     processes = resolve("ppo", "CartPole-v1", flags={**layout, **only})
@@ -144,7 +144,7 @@ def test_another_runtime_keeps_the_layout_and_drops_what_means_nothing_there():
     assert processes.in_runtime("serial") == expected
 
 
-def test_there_is_no_other_runtime():
+def test_an_unknown_runtime_is_refused():
     with pytest.raises(
         ConfigError,
         match=r"unknown runtime 'threds'. Did you mean 'threads'\? There are serial, threads, processes, hogwild",
@@ -179,7 +179,7 @@ values = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(assignments=values)
-def test_a_config_that_is_saved_and_loaded_is_the_same(assignments, tmp_path_factory):
+def test_a_saved_and_loaded_config_is_unchanged(assignments, tmp_path_factory):
     config = resolve("ppo", "CartPole-v1", assignments=assignments)
     path = tmp_path_factory.mktemp("config") / "config.toml"
     config.save(path)
@@ -195,7 +195,7 @@ def test_a_config_that_is_saved_and_loaded_is_the_same(assignments, tmp_path_fac
         ("[run\n", ["is not TOML"]),
     ],
 )
-def test_a_file_that_is_no_config_is_refused_by_its_name(text, words, tmp_path):
+def test_an_invalid_config_file_is_refused_with_its_path(text, words, tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as refused:
@@ -203,12 +203,12 @@ def test_a_file_that_is_no_config_is_refused_by_its_name(text, words, tmp_path):
     assert all(word in str(refused.value) for word in [*words, str(path)])
 
 
-def test_a_missing_file_is_refused_by_its_name(tmp_path):
+def test_a_missing_config_file_is_refused_with_its_path(tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
         load(tmp_path / "config.toml")
 
 
-def test_with_run_changes_fields_of_the_run_alone():
+def test_with_run_changes_only_fields_of_the_run():
     config = resolve("ppo", "CartPole-v1")
     longer = config.with_run(steps=7)
     assert longer.run.steps == 7
@@ -244,12 +244,12 @@ def assert_told(config: Config, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BY_ITSELF)
-def test_a_preset_applies_by_itself_to_its_env_and_all_its_keys_are_known(name):
+def test_a_preset_applies_automatically_to_its_env_and_has_only_known_keys(name):
     assert_told(resolve(name.partition("-")[0], env_of(name)), name)
 
 
 @pytest.mark.parametrize("name", sorted({*preset_names()} - {*BY_ITSELF}))
-def test_a_preset_of_another_name_says_how_it_is_typed_and_serial_is_its_twin(name):
+def test_a_named_preset_documents_its_command_and_runs_in_serial_with_the_same_settings(name):
     typed = re.search(r"run offbeat train (\w+) (\S+) --preset (\S+)", preset_text(name))
     assert typed
     algorithm, env_id, itself = typed.groups()
@@ -263,7 +263,7 @@ def test_a_preset_of_another_name_says_how_it_is_typed_and_serial_is_its_twin(na
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_number_of_a_preset_has_its_unit_or_source_beside_it_and_the_file_names_the_source(name):
+def test_every_number_of_a_preset_has_a_unit_or_source_and_the_file_names_its_source(name):
     lines = preset_text(name).splitlines()
     assert any(line.startswith("# Source") for line in lines)
     numbers = [line for line in lines if re.match(r"\w+ *=[^#]*\d", line)]

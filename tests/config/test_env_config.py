@@ -16,7 +16,7 @@ from offbeat.core.errors import ConfigError
     ("env_id", "protocol"),
     [("PongNoFrameskip-v4", CLASSIC), ("ALE/Breakout-v5", STICKY), ("ale_py:ALE/SpaceInvaders-v5", STICKY)],
 )
-def test_an_id_implies_its_protocol_and_what_is_given_wins(env_id, protocol):
+def test_an_atari_id_implies_its_protocol_and_given_settings_override_it(env_id, protocol):
     assert EnvConfig().completed(env_id) == protocol
     given = EnvConfig(frame_skip=5, clip_rewards=False).completed(env_id)
     assert (given.frame_skip, given.clip_rewards) == (5, False)
@@ -24,7 +24,7 @@ def test_an_id_implies_its_protocol_and_what_is_given_wins(env_id, protocol):
 
 
 @pytest.mark.parametrize("env_id", ["Pong-v4", "PongNoFrameskip-v0", "envpool:Pong-v5", "CartPole-v1", "my:Game-v5"])
-def test_other_ids_imply_nothing_but_rewards_as_they_are(env_id):
+def test_other_ids_imply_no_protocol_and_unchanged_rewards(env_id):
     assert family_of(env_id) is None
     completed = EnvConfig().completed(env_id)
     assert completed == EnvConfig(frame_stack=1, clip_rewards=False)
@@ -32,7 +32,7 @@ def test_other_ids_imply_nothing_but_rewards_as_they_are(env_id):
 
 
 @pytest.mark.parametrize("key", ATARI_ONLY)
-def test_what_only_atari_has_is_refused_elsewhere(key):
+def test_atari_settings_are_refused_for_other_envs(key):
     given: dict[str, Any] = {key: 1}
     with pytest.raises(ConfigError, match=f"{key} is .*, which is not supported by CartPole-v1.*Leave it out"):
         EnvConfig(**given).completed("CartPole-v1")
@@ -56,14 +56,14 @@ def test_rewards_are_clipped_and_then_scaled(settings, learned):
     np.testing.assert_array_equal(rewards, np.array([-7, 0.5, 30], np.float32))
 
 
-def test_evaluations_during_training_cut_a_game_after_five_minutes_and_other_episodes_as_asked():
+def test_evaluations_during_training_cut_games_after_five_minutes_and_others_at_the_given_limit():
     assert CLASSIC.evaluation_limit(27_000) == 18_000 // 4
     assert CLASSIC.evaluation_limit(100) == 100
     assert EnvConfig(max_frames=108_000).evaluation_limit(27_000) == 18_000 // 4, "EnvPool's frame skip"
     assert EnvConfig().evaluation_limit(27_000) == 27_000
 
 
-def test_the_limit_of_an_episode_is_kept_in_the_config_and_must_be_a_count(tmp_path):
+def test_max_episode_steps_is_saved_in_the_config_and_must_be_a_positive_integer(tmp_path):
     config = resolve("ppo", "CartPole-v1", assignments={"max_episode_steps": "70"})
     config.save(tmp_path / "config.toml")
     assert load(tmp_path / "config.toml").env.max_episode_steps == 70
@@ -72,7 +72,7 @@ def test_the_limit_of_an_episode_is_kept_in_the_config_and_must_be_a_count(tmp_p
         resolve("ppo", "CartPole-v1", assignments={"max_episode_steps": "0"})
 
 
-def test_the_settings_are_recorded_with_what_the_id_implies_and_are_read_again(tmp_path):
+def test_env_settings_are_saved_with_the_implied_ones_and_loaded_again(tmp_path):
     config = resolve("ppo", "PongNoFrameskip-v4", assignments={"noop_max": "7", "reward_scale": "0.5"})
     assert (config.env.noop_max, config.env.episodic_life, config.env.reward_scale) == (7, True, 0.5)
     config.save(tmp_path / "config.toml")
@@ -80,7 +80,7 @@ def test_the_settings_are_recorded_with_what_the_id_implies_and_are_read_again(t
     assert load(tmp_path / "config.toml") == config
 
 
-def test_of_each_worker_of_a_lock_free_run_the_env_is_played_alike():
+def test_every_hogwild_worker_uses_the_same_env_settings():
     config = resolve("ppo", "CartPole-v1", flags={"runtime": "hogwild", "workers": 2, "reward_scale": 0.5})
     assert config.of_worker(1).env == config.env == EnvConfig(frame_stack=1, clip_rewards=False, reward_scale=0.5)
 
@@ -89,5 +89,5 @@ def test_of_each_worker_of_a_lock_free_run_the_env_is_played_alike():
     ("env_id", "preset"),
     [("QbertNoFrameskip-v4", "ppo-atari"), ("ALE/Qbert-v5", "ppo-atari-sticky"), ("Qbert-v4", None)],
 )
-def test_a_preset_applies_to_a_whole_family(env_id, preset):
+def test_a_preset_applies_to_all_envs_of_a_family(env_id, preset):
     assert resolve("ppo", env_id).run.preset == preset

@@ -69,7 +69,7 @@ def small_run(path: Path, algorithm: Any, env: Any = "CartPole-v1", **settings: 
 # --- algorithms ---------------------------------------------------------------------------------------------
 
 
-def test_an_algorithm_is_the_same_by_its_name_by_its_place_and_as_a_class(tmp_path):
+def test_an_algorithm_trains_the_same_by_name_by_import_path_and_as_a_class(tmp_path):
     register_algorithm("careful", CarefulDQN)
     names = {"name": "careful", "place": f"{CODE}:CarefulDQN", "class": CarefulDQN}
     runs = {way: small_run(tmp_path / way, algorithm, doubt=0.5) for way, algorithm in names.items()}
@@ -82,7 +82,7 @@ def test_an_algorithm_is_the_same_by_its_name_by_its_place_and_as_a_class(tmp_pa
     assert weights_of(small_run(tmp_path / "other", "careful").path) != weights_of(runs["name"].path)
 
 
-def test_its_settings_are_known_and_checked_as_any(tmp_path):
+def test_settings_of_a_registered_algorithm_are_known_and_validated(tmp_path):
     register_algorithm("careful", CarefulDQN)
     assert "doubt" in configs.setting_names()
     with pytest.raises(ConfigError, match=r"unknown key 'dout'. Did you mean 'doubt'"):
@@ -92,7 +92,7 @@ def test_its_settings_are_known_and_checked_as_any(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["careful", CarefulDQN])
-def test_workers_of_their_own_processes_know_it(tmp_path, algorithm):
+def test_worker_processes_find_a_registered_algorithm(tmp_path, algorithm):
     settings: dict[str, Any] = {"imports": (NAMES,)} if algorithm == "careful" else {}
     serial = small_run(tmp_path / "serial", algorithm, **settings)
     forget()
@@ -103,7 +103,7 @@ def test_workers_of_their_own_processes_know_it(tmp_path, algorithm):
     assert weights_of(stopped.path) == weights_of(serial.path)
 
 
-def test_every_command_knows_what_a_module_brings(tmp_path, monkeypatch):
+def test_every_command_finds_what_an_imported_module_registers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     imports, exact = ("--import", NAMES), ("max_ahead=1", "--lag", "exact", "--runtime")
     for runtime in ("serial", "processes"):
@@ -118,7 +118,7 @@ def test_every_command_knows_what_a_module_brings(tmp_path, monkeypatch):
     assert "2 sessions" in typed("run", "spec.toml", "--dry-run").out
 
 
-def test_without_its_module_it_is_unknown_with_what_to_type():
+def test_an_algorithm_of_a_module_that_is_not_imported_is_refused_with_the_remedy():
     said = offbeat("train", "careful", "CartPole-v1")
     assert said.code == 2
     assert "unknown algorithm 'careful'" in said.err
@@ -159,13 +159,13 @@ class Foreign(DQN):
         (("careful", make_pole), "make_pole.*but a class is expected"),
     ],
 )
-def test_what_is_no_algorithm_or_has_the_name_of_another_is_refused(arguments, words):
+def test_registering_an_invalid_algorithm_or_a_taken_name_is_refused(arguments, words):
     with pytest.raises(ConfigError, match=words):
         register_algorithm(*arguments)
     assert "careful" not in registry.ALGORITHMS
 
 
-def test_the_same_may_be_registered_again_as_in_a_notebook():
+def test_registering_the_same_algorithm_again_is_allowed():
     register_algorithm("careful", CarefulDQN, "one")
     register_algorithm("careful", CarefulDQN, "other")
     assert registry.ALGORITHMS["careful"].summary == "other"
@@ -183,13 +183,13 @@ def test_the_same_may_be_registered_again_as_in_a_notebook():
         (CarefulConfig(), "algorithm is CarefulConfig.*but its name, or a class or function"),
     ],
 )
-def test_what_cannot_be_trained_is_told_before_anything_begins(tmp_path, algorithm, words):
+def test_an_algorithm_that_cannot_be_trained_is_refused_before_the_run_starts(tmp_path, algorithm, words):
     with pytest.raises(ConfigError, match=words):
         small_run(tmp_path / "run", algorithm)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_class_that_others_cannot_find_is_trained_by_a_name_but_not_in_other_processes(tmp_path):
+def test_a_local_class_can_be_trained_by_name_but_not_in_other_processes(tmp_path):
     class Local(CarefulDQN):
         pass
 
@@ -208,7 +208,7 @@ def test_a_class_that_others_cannot_find_is_trained_by_a_name_but_not_in_other_p
 
 
 @pytest.mark.parametrize("env", [Pole, make_pole])
-def test_an_env_is_trained_on_as_a_class_or_a_function_in_processes_too_and_evaluated_by_its_place(tmp_path, env):
+def test_an_env_class_or_function_is_trained_in_processes_and_evaluated_by_its_import_path(tmp_path, env):
     serial = small_run(tmp_path / "serial", "dqn", env, lag="exact")
     run = small_run(tmp_path / "run", "dqn", env, lag="exact", runtime="processes", max_ahead=0)
     assert weights_of(run.path) == weights_of(serial.path)
@@ -219,7 +219,7 @@ def test_an_env_is_trained_on_as_a_class_or_a_function_in_processes_too_and_eval
 # --- encoders -----------------------------------------------------------------------------------------------
 
 
-def test_an_encoder_is_found_by_its_name_and_by_its_place():
+def test_an_encoder_is_found_by_name_and_by_import_path():
     register_encoder("rows", Rows)
     register_encoder("later", f"{CODE}:Rows")
     for name in ("rows", "later", f"{CODE}:Rows"):
@@ -238,13 +238,13 @@ def test_an_encoder_is_found_by_its_name_and_by_its_place():
         (("taken", Rows), f"'taken' is already the name of {CODE}:make_pole"),
     ],
 )
-def test_what_makes_no_encoder_is_refused(arguments, words):
+def test_registering_an_invalid_encoder_is_refused(arguments, words):
     register_encoder("taken", f"{CODE}:make_pole")
     with pytest.raises(ConfigError, match=words):
         register_encoder(*arguments)
 
 
-def test_an_unknown_encoder_is_told_with_the_nearest():
+def test_an_unknown_encoder_is_refused_with_the_nearest_name():
     register_encoder("rows", Rows)
     with pytest.raises(ConfigError, match=r"unknown encoder 'row'. Did you mean 'rows'.*my_module:MyEncoder"):
         encoder_factory("row")
@@ -253,12 +253,12 @@ def test_an_unknown_encoder_is_told_with_the_nearest():
 # --- places -------------------------------------------------------------------------------------------------
 
 
-def test_code_is_found_again_at_the_place_that_is_told_of_it():
+def test_find_returns_the_object_at_its_import_path():
     for code in (CarefulDQN, make_pole, own_code.Rows.forward):
         assert find(path_of(code, "nothing")) is code
 
 
 @pytest.mark.parametrize("code", [lambda: 5, Rows(None), 5])
-def test_what_has_no_place_is_refused(code):
+def test_an_object_without_an_import_path_is_refused(code):
     with pytest.raises(ConfigError, match=r"at the top level of a module.*write this"):
         path_of(code, "this")

@@ -80,7 +80,7 @@ def test_no_module_outside_of_runtime_compares_the_name_of_a_runtime():
 
 
 @pytest.mark.parametrize("text", ["x == 'serial'", "'hogwild' != x", "x in ('threads', 'processes')"])
-def test_a_comparison_with_a_name_is_found(text):
+def test_the_check_finds_a_comparison_with_a_runtimes_name(text):
     assert any(map(names_in, compared(ast.parse(text))))
 
 
@@ -94,13 +94,13 @@ def test_the_general_config_knows_no_key_of_an_algorithm():
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_a_record_has_the_name_that_it_is_registered_under_and_a_module_that_is_there(name):
+def test_a_runtime_record_has_its_registered_name_and_an_existing_module(name):
     entry = runtime_entry(name)
     assert entry.name == name
     assert (SOURCE.parent / f"{entry.module.replace('.', '/')}.py").is_file()
 
 
-def test_each_optional_key_is_supported_by_some_runtime_and_not_set_by_default():
+def test_each_optional_key_is_supported_by_a_runtime_and_unset_by_default():
     runtime: Any = resolve("ppo", "CartPole-v1").runtime
     for key in OPTIONAL_KEYS:
         assert supporting(key)
@@ -112,7 +112,7 @@ def test_each_optional_key_is_supported_by_some_runtime_and_not_set_by_default()
 
 
 @pytest.mark.usefixtures("own")
-def test_a_runtime_of_the_users_is_listed_and_trains_and_resumes_by_its_name():
+def test_a_custom_runtime_is_listed_trains_and_resumes_by_name():
     assert "own_threads  threads of my own\n" in typed("list", "runtimes", "--import", "own_runtime").out
     short = ("--steps", 512, "--lag", "exact", "--max-lag", 1, "--set", "hidden_sizes=8", "eval_every=0")
     for name in ("own_threads", "threads"):
@@ -134,13 +134,13 @@ def test_a_runtime_of_the_users_is_listed_and_trains_and_resumes_by_its_name():
         ({"actor_cores": (0,)}, "not supported by the own_threads runtime: leave it out, or pass --runtime threads"),
     ],
 )
-def test_the_keys_of_a_users_runtime_are_checked(given, words):
+def test_the_keys_of_a_custom_runtime_are_validated(given, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
         resolve("ppo", "CartPole-v1", flags={"imports": ("own_runtime",), "runtime": "own_threads", **given})
 
 
 @pytest.mark.usefixtures("own")
-def test_the_defaults_of_a_users_runtime_follow_from_its_record():
+def test_the_defaults_of_a_custom_runtime_follow_from_its_record():
     own: dict[str, object] = {"imports": ("own_runtime",), "runtime": "own_threads"}
     runtime = resolve("ppo", "CartPole-v1", flags=own).runtime
     assert (runtime.max_lag, runtime.split) == (2, "measured")
@@ -149,7 +149,7 @@ def test_the_defaults_of_a_users_runtime_follow_from_its_record():
     assert (there.runtime, there.actors, there.actor_nice) == ("serial", 2, None)
 
 
-def test_without_its_module_a_users_runtime_is_unknown_with_what_to_type():
+def test_a_custom_runtime_of_a_module_that_is_not_imported_is_refused_with_the_remedy():
     with pytest.raises(ConfigError, match=r"unknown runtime 'own_threads'.*pass --import my_module"):
         resolve("ppo", "CartPole-v1", flags={"runtime": "own_threads"})
 
@@ -164,7 +164,7 @@ def test_without_its_module_a_users_runtime_is_unknown_with_what_to_type():
         ("own", "my_module", "a RuntimeEntry is expected"),
     ],
 )
-def test_a_record_that_says_what_cannot_be_is_refused(name, entry, words):
+def test_an_invalid_runtime_record_is_refused(name, entry, words):
     with pytest.raises(ConfigError, match=words):
         offbeat.register_runtime(name, entry)
     assert "own" not in RUNTIMES

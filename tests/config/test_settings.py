@@ -28,7 +28,7 @@ class WithoutPolicy(PPOConfig):
 
 
 @pytest.mark.parametrize("runtime", ["serial", "threads", "hogwild"])
-def test_settings_on_policy_are_the_same_in_every_runtime(runtime):
+def test_on_policy_settings_are_the_same_in_every_runtime(runtime):
     assert PPOConfig.suited({"epochs": 3}, {"epochs"}, RuntimeConfig(runtime=runtime)) == {"epochs": 3}
 
 
@@ -43,19 +43,19 @@ def test_settings_on_policy_are_the_same_in_every_runtime(runtime):
         ({}, {"utd_ratio": "1/4"}, {"utd_ratio": "1/4", "max_ahead": 0}),
     ],
 )
-def test_settings_of_a_replay_suit_the_runtime_and_what_is_given(runtime, given, expected):
+def test_replay_settings_are_adapted_to_the_runtime_and_the_given_keys(runtime, given, expected):
     preset = {"steps_per_update": 2} if "utd_ratio" in given else {}
     assert DQNConfig.suited({**preset, **given}, given, RuntimeConfig(**runtime)) == expected
 
 
-def test_settings_are_taken_as_those_of_their_class_or_refused():
+def test_settings_of_another_class_are_refused():
     config = resolve("ppo", "CartPole-v1")
     assert config.settings_as(OnPolicyConfig) is config.settings_as(AlgorithmSettings) is config.settings
     with pytest.raises(ConfigError, match="the settings of ppo are PPOConfig, but a class that extends ReplayConfig"):
         config.settings_as(ReplayConfig)
 
 
-def test_what_is_no_policy_spec_is_refused():
+def test_a_policy_spec_of_another_type_is_refused():
     env = preflight("CartPole-v1", resolve("ppo", "CartPole-v1").env)
     assert policy_of(PPOConfig(), env).observation == env.observation
     with pytest.raises(ConfigError, match=r"WithoutPolicy\.policy_spec returned 'CartPole-v1', but a PolicySpec"):

@@ -136,7 +136,7 @@ def _nothing_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("place", ["subprocess:call", "os:abort", "torch.nn:Linear", "offbeat.cli.main:run"])
-def test_loading_calls_nothing_that_a_policy_names_as_its_encoder(sound, tmp_path, place):
+def test_loading_runs_no_encoder_named_in_a_policy_file(sound, tmp_path, place):
     run = copied(sound, tmp_path)
     policy_changed(run, encoder=place)
     before, path = set(sys.modules), list(sys.path)
@@ -147,7 +147,7 @@ def test_loading_calls_nothing_that_a_policy_names_as_its_encoder(sound, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["eval", "watch", "export", "push"])
-def test_no_command_imports_a_module_that_a_policy_names_as_its_encoder(sound, module, tmp_path, command):
+def test_no_command_imports_the_encoder_module_named_in_a_policy_file(sound, module, tmp_path, command):
     run = copied(sound, tmp_path)
     policy_changed(run, encoder=f"{module.stem}:call")
     more = {"watch": ["--video", "a.gif"], "push": ["--repo", "a/b", "--dry-run"]}.get(command, [])
@@ -158,7 +158,7 @@ def test_no_command_imports_a_module_that_a_policy_names_as_its_encoder(sound, m
     assert traces(module) == set()
 
 
-def test_an_encoder_that_is_given_is_used_whatever_the_policy_names(encoded):
+def test_a_given_encoder_is_used_instead_of_the_one_named_in_the_policy_file(encoded):
     with pytest.raises(ConfigError, match="'mine'"):
         load(encoded)
     first, again = load(encoded, encoder=Encoder), load(encoded, encoder=Encoder)
@@ -176,12 +176,12 @@ def test_an_encoder_passed_for_one_policy_is_not_used_for_another_with_that_name
         assert registry.encoder_factory("mine") is registered
 
 
-def test_an_encoder_is_only_taken_for_a_policy_that_has_one_of_the_users(sound):
+def test_an_encoder_is_accepted_only_for_a_policy_with_a_custom_encoder(sound):
     with pytest.raises(ConfigError, match="encoder is given, but"):
         load(sound, encoder=Encoder)
 
 
-def test_an_encoder_of_a_module_that_was_imported_by_hand_must_be_a_class_of_modules(encoded, module, tmp_path):
+def test_an_encoder_of_an_imported_module_must_be_a_subclass_of_module(encoded, module, tmp_path):
     run = copied(encoded, tmp_path)
     policy_changed(run, encoder=f"{module.stem}:call")
     registry.import_modules((module.stem,))
@@ -200,7 +200,7 @@ def test_an_encoder_of_a_module_that_was_imported_by_hand_must_be_a_class_of_mod
     assert traces(module) == {"imported"}
 
 
-def test_trust_code_says_what_will_be_imported_before_it_is(encoded, module, tmp_path, capsys):
+def test_trust_code_prints_what_will_be_imported_before_the_import(encoded, module, tmp_path, capsys):
     run = copied(encoded, tmp_path)
     module.write_text("import sys\nsys.stderr.write('imported\\n')\n" + MODULE)
     policy_changed(run, encoder=f"{module.stem}:Encoder")
@@ -249,7 +249,7 @@ def test_an_env_that_is_a_function_of_something_installed_is_not_called(sound, t
     assert "--trust-code" in said.err
 
 
-def test_a_policy_that_names_an_env_of_a_module_is_not_scored_by_python_either(sound, module, tmp_path):
+def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sound, module, tmp_path):
     from offbeat.api.evaluate import score
 
     run = copied(sound, tmp_path)
@@ -260,13 +260,13 @@ def test_a_policy_that_names_an_env_of_a_module_is_not_scored_by_python_either(s
     assert traces(module) == set()
 
 
-def test_what_this_process_was_given_may_be_named_again(module, tmp_path):
+def test_code_that_this_process_was_given_needs_no_trust_code(module, tmp_path):
     run = small_run(tmp_path / "run", env=f"{module.stem}:call", stop_at=100, steps=1000).path
     assert offbeat("eval", run, "--episodes", 1).code == 0
     assert library.resume(run).exit_code == 0
 
 
-def test_in_another_process_ones_own_run_needs_the_flag_that_train_says(module, tmp_path):
+def test_another_process_resumes_custom_code_only_with_the_flag_printed_by_train(module, tmp_path):
     arguments = f"train ppo {module.stem}:call --steps 300 --stop-at 100 --eval-every 0 --progress none --run-dir run"
     said = fresh(tmp_path, *arguments.split(), "--set", "envs_per_actor=2", "minibatch_size=64")
     assert said.code == 0, said.err
@@ -281,7 +281,7 @@ def test_in_another_process_ones_own_run_needs_the_flag_that_train_says(module, 
     assert trusted.err.startswith(f"offbeat: trusting run, which will import and call {module.stem}:call as its env\n")
 
 
-def test_import_allows_the_class_of_an_env_in_the_module_that_was_typed(module, tmp_path):
+def test_the_import_flag_allows_an_env_class_of_that_module(module, tmp_path):
     said = fresh(tmp_path, *f"train ppo {module.stem}:Env --steps 300 --eval-every 0 --run-dir run".split())
     assert said.code == 0, said.err
     assert fresh(tmp_path, "eval", "run", "--episodes", 1, "--import", module.stem).code == 0
@@ -312,19 +312,19 @@ def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_d
 @pytest.mark.parametrize(
     "module", ["gymnasium", "gymnasium.envs.classic_control", "pytest", "offbeat.envs.testing.recall"]
 )
-def test_packages_are_installed(module):
+def test_installed_packages_are_recognized_as_installed(module):
     assert is_installed(module)
 
 
 @pytest.mark.parametrize(
     "module", ["subprocess", "os", "unittest.__main__", "tests", "tests.reference.run_envs", "", "a/b", ".x", "no_such"]
 )
-def test_pythons_own_modules_programs_and_those_of_the_current_folder_are_not(module, monkeypatch):
+def test_standard_library_modules_and_local_modules_are_not_installed_packages(module, monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY))
     assert not is_installed(module)
 
 
-def test_a_folder_that_says_that_it_is_an_editable_package_is_not_believed(tmp_path, monkeypatch):
+def test_a_folder_with_forged_editable_package_metadata_is_not_trusted(tmp_path, monkeypatch):
     (tmp_path / "evil.py").touch()
     metadata = tmp_path / "evil-1.0.dist-info"
     metadata.mkdir()
@@ -335,7 +335,7 @@ def test_a_folder_that_says_that_it_is_an_editable_package_is_not_believed(tmp_p
     assert not is_installed("evil")
 
 
-def test_a_folder_in_site_packages_takes_part_but_one_without_init_does_not(tmp_path, monkeypatch):
+def test_a_package_in_site_packages_is_trusted_but_a_folder_without_init_is_not(tmp_path, monkeypatch):
     for name in ("a_plugin_here", "a_folder_here"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "envs.py").touch()
@@ -346,7 +346,7 @@ def test_a_folder_in_site_packages_takes_part_but_one_without_init_does_not(tmp_
     assert not is_installed("a_folder_here.envs")
 
 
-def test_a_plugin_that_is_installed_registers_envs_without_a_flag(tmp_path, monkeypatch):
+def test_an_installed_plugin_registers_envs_without_a_flag(tmp_path, monkeypatch):
     plugin = tmp_path / "a_plugin_for_envs"
     plugin.mkdir()
     text = 'import gymnasium\ngymnasium.register("plugin/Env-v0", "gymnasium.envs.classic_control:CartPoleEnv")\n'
@@ -367,7 +367,7 @@ def test_a_plugin_that_is_installed_registers_envs_without_a_flag(tmp_path, monk
 
 
 @pytest.mark.parametrize("name", ["log.txt", "metrics.jsonl", "checkpoints/best", "return.png"])
-def test_a_run_with_links_that_lead_out_of_it_is_refused_before_anything_is_written(sound, tmp_path, name):
+def test_a_run_with_symlinks_to_outside_is_refused_before_anything_is_written(sound, tmp_path, name):
     run = copied(sound, tmp_path)
     target = tmp_path / "mine.txt"
     target.write_text("mine")
@@ -381,7 +381,7 @@ def test_a_run_with_links_that_lead_out_of_it_is_refused_before_anything_is_writ
     assert offbeat("eval", run, "--episodes", 1, "--trust-code").code == 0
 
 
-def test_a_plot_does_not_replace_what_a_link_in_the_run_leads_to(sound, tmp_path):
+def test_a_plot_does_not_overwrite_the_target_of_a_symlink_in_the_run(sound, tmp_path):
     run, target = copied(sound, tmp_path), tmp_path / "mine.txt"
     target.write_text("mine")
     (run / "return.png").symlink_to(target)
@@ -389,7 +389,7 @@ def test_a_plot_does_not_replace_what_a_link_in_the_run_leads_to(sound, tmp_path
     assert target.read_text() == "mine"
 
 
-def test_a_checkpoint_that_is_a_link_to_another_run_or_a_path_is_refused(sound, tmp_path):
+def test_a_checkpoint_that_is_a_symlink_to_another_run_is_refused(sound, tmp_path):
     run = copied(sound, tmp_path)
     (run / "checkpoints/latest").unlink()
     (run / "checkpoints/latest").symlink_to(sound / "checkpoints/latest")
@@ -397,7 +397,7 @@ def test_a_checkpoint_that_is_a_link_to_another_run_or_a_path_is_refused(sound, 
     assert "names no checkpoint" in offbeat("eval", sound, "--checkpoint", "../../x").err
 
 
-def test_a_pipe_in_a_run_is_refused_where_reading_it_would_wait_for_ever(sound, tmp_path):
+def test_a_named_pipe_in_a_run_is_refused_instead_of_blocking(sound, tmp_path):
     run = copied(sound, tmp_path)
     (run / "checkpoints/latest/weights.safetensors").unlink()
     os.mkfifo(run / "checkpoints/latest/weights.safetensors")

@@ -32,7 +32,7 @@ def faults(how: str, **environment: str) -> list[str]:
 
 
 @pytest.mark.skipif(not GLIBC, reason="another C library than glibc is left as it is")
-def test_pages_of_freed_memory_are_not_mapped_anew():
+def test_freed_memory_is_reused_without_new_page_faults():
     kept, new, again = faults("keeps")
     assert kept == "True"
     assert int(new) < 1.5 * PAGES  # ten times the same pages
@@ -41,7 +41,7 @@ def test_pages_of_freed_memory_are_not_mapped_anew():
 
 
 @pytest.mark.parametrize("name", ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"])
-def test_malloc_variables_of_the_user_are_not_overridden(name):
+def test_malloc_environment_variables_of_the_user_are_not_overridden(name):
     kept, _, again = faults("keeps", **{name: "131072"})
     assert kept == "False"
     assert not GLIBC or int(again) > PAGES / 10
@@ -64,6 +64,6 @@ print(before - resident())
 
 
 @pytest.mark.skipif(not GLIBC, reason="another C library than glibc is left as it is")
-def test_memory_of_an_earlier_run_counts_as_free():
+def test_memory_freed_by_an_earlier_run_counts_as_available():
     done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 150_000  # of 200 MB

@@ -127,7 +127,7 @@ WAYS_OUT: dict[str, tuple[Callable[[], None], type[BaseException] | None]] = {
 
 @pytest.mark.usefixtures("_particular_caller")
 @pytest.mark.parametrize("way_out", WAYS_OUT)
-def test_training_leaves_the_caller_as_it_was(way_out):
+def test_training_restores_the_state_of_the_calling_process(way_out):
     run, error = WAYS_OUT[way_out]
     before = {name: look() for name, look in THINGS.items()}
     if error is None:
@@ -141,7 +141,7 @@ def test_training_leaves_the_caller_as_it_was(way_out):
     assert (0 < left < 1000, interval) == (True, 7.0)
 
 
-def test_a_caller_whose_alarm_goes_off_in_a_run_is_interrupted_by_it(tmp_path):
+def test_an_alarm_of_the_caller_interrupts_a_run(tmp_path):
     def give_up(_number: int, _frame: Any) -> None:
         raise TimeoutError("the caller has waited long enough")
 

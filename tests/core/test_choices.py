@@ -15,7 +15,7 @@ several = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
 @settings(max_examples=60, deadline=None)
 @given(several, seeds, st.integers(0, 5), st.sampled_from([np.uint8, np.int16, np.int64]))
-def test_one_hot_has_a_1_at_each_choice_and_nothing_else(choices, seed, rows, dtype):
+def test_one_hot_has_a_1_at_each_choice_and_0_elsewhere(choices, seed, rows, dtype):
     numbers = np.random.default_rng(seed).integers(0, choices, (rows, len(choices))).astype(dtype)
     out = np.full((rows, sum(choices)), 7, np.float32)
     write_one_hot(numbers, choices, out)
@@ -25,7 +25,7 @@ def test_one_hot_has_a_1_at_each_choice_and_nothing_else(choices, seed, rows, dt
 
 @settings(max_examples=60, deadline=None)
 @given(several, seeds, st.integers(1, 30))
-def test_only_what_is_allowed_is_drawn(choices, seed, rows):
+def test_random_choices_are_allowed_by_the_mask(choices, seed, rows):
     random = np.random.default_rng(seed)
     mask = random_mask(choices, rows, random)
     drawn = draw_choices(choices, rows, random, mask)
@@ -34,7 +34,7 @@ def test_only_what_is_allowed_is_drawn(choices, seed, rows):
         assert mask[np.arange(rows), first + drawn[:, component]].all()
 
 
-def test_what_is_allowed_is_drawn_evenly_and_apart():
+def test_random_choices_are_uniform_and_independent_over_components():
     mask = np.tile([False, True, True, False, True, True, False, True], (20_000, 1))
     drawn = draw_choices((5, 3), 20_000, stream(0, "test"), mask)
     joint = np.bincount(drawn[:, 0] * 3 + drawn[:, 1], minlength=15).reshape(5, 3)
@@ -43,6 +43,6 @@ def test_what_is_allowed_is_drawn_evenly_and_apart():
     assert stats.chisquare(allowed.ravel()).pvalue > 0.001
 
 
-def test_a_mask_that_allows_nothing_of_a_component_is_seen_in_its_row():
+def test_allows_each_detects_rows_without_an_allowed_choice():
     mask = np.array([[1, 0, 0, 1, 0], [0, 0, 1, 1, 1], [0, 1, 0, 0, 0]], np.bool_)
     assert allows_each(mask, (2, 3)).tolist() == [[True, True], [False, True], [True, False]]

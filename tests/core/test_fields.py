@@ -50,7 +50,7 @@ Colour = Literal["red", "blue"]
         ("0.5", Annotated[float, Bound(below=1)], 0.5),
     ],
 )
-def test_values_are_read_as_the_hint_wants_them(given, hint, expected):
+def test_values_are_parsed_according_to_the_type_hint(given, hint, expected):
     value = read("key", given, hint)
     assert value == expected
     assert type(value) is type(expected)
@@ -89,7 +89,7 @@ def test_values_are_read_as_the_hint_wants_them(given, hint, expected):
         ("null", Count | None, "a whole number at least 1 or none"),
     ],
 )
-def test_a_refusal_says_what_was_given_what_is_expected_and_what_to_type(given, hint, words):
+def test_an_error_names_the_given_value_the_expected_one_and_the_remedy(given, hint, words):
     with pytest.raises(ConfigError) as refused:
         read("epochs", given, hint)
     message = str(refused.value)
@@ -99,12 +99,12 @@ def test_a_refusal_says_what_was_given_what_is_expected_and_what_to_type(given, 
 
 
 @given(st.integers(-(10**30), 10**30))
-def test_whole_numbers_of_any_length_are_read_exactly(number):
+def test_integers_of_any_length_are_parsed_exactly(number):
     assert read("seed", str(number), int) == number
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_numbers_survive_their_own_text(number):
+def test_numbers_are_unchanged_after_formatting_and_parsing(number):
     assert read("key", repr(number), float) == number
 
 
@@ -115,7 +115,7 @@ class Example:
     rate: Positive | None = None
 
 
-def test_a_config_is_built_from_what_is_given_and_the_defaults():
+def test_a_config_is_built_from_given_values_and_defaults():
     assert build(Example, {"length": "3", "rate": "0.5"}, "here") == Example(3, "red", 0.5)
 
 
@@ -128,7 +128,7 @@ def test_a_config_is_built_from_what_is_given_and_the_defaults():
         ({"length": 0}, ["length is 0", "at least 1"]),
     ],
 )
-def test_a_config_is_not_built_from_anything_else(values, parts):
+def test_a_config_with_unknown_or_invalid_values_is_refused(values, parts):
     with pytest.raises(ConfigError) as refused:
         build(Example, values, "here")
     assert all(part in str(refused.value) for part in parts)

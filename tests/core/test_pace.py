@@ -53,7 +53,7 @@ def reading_and_writing(pace: OnPolicyPace, events: list[Event]) -> Iterator[tup
 
 @many
 @given(on_policy, st.integers(1, 30), seeds)
-def test_acting_or_learning_can_always_continue_until_all_is_learned(pace, actors, seed):
+def test_the_pace_has_no_deadlock(pace, actors, seed):
     run = simulate_on_policy(pace, actors, seed)
     run.run()
     assert (run.acted, run.learned) == (9 * pace.unrolls_per_batch, 9)
@@ -61,7 +61,7 @@ def test_acting_or_learning_can_always_continue_until_all_is_learned(pace, actor
 
 @many
 @given(on_policy, st.integers(1, 30), seeds)
-def test_the_newest_weights_are_at_most_max_lag_old_at_first_use(pace, actors, seed):
+def test_the_newest_weights_are_at_most_max_lag_steps_old_at_first_use(pace, actors, seed):
     for event in simulate_on_policy(pace, actors, seed).run():
         if event.kind == "begin":
             assert 0 <= event.number // pace.unrolls_per_batch - event.learned <= pace.max_lag
@@ -69,7 +69,7 @@ def test_the_newest_weights_are_at_most_max_lag_old_at_first_use(pace, actors, s
 
 @many
 @given(on_policy, st.integers(1, 30), seeds)
-def test_the_exact_weights_exist_and_are_kept_and_are_max_lag_old_once_there_are_so_many(pace, actors, seed):
+def test_exact_weights_are_still_stored_and_are_max_lag_steps_old(pace, actors, seed):
     for event in simulate_on_policy(pace, actors, seed).run():
         if event.kind == "begin":
             first_use = event.number // pace.unrolls_per_batch
@@ -80,7 +80,7 @@ def test_the_exact_weights_exist_and_are_kept_and_are_max_lag_old_once_there_are
 
 @many
 @given(on_policy, st.integers(1, 30), seeds)
-def test_a_learning_step_begins_when_its_batch_and_all_before_it_are_committed(pace, actors, seed):
+def test_a_learning_step_starts_only_when_all_its_tickets_and_earlier_ones_are_committed(pace, actors, seed):
     committed: set[int] = set()
     for event in simulate_on_policy(pace, actors, seed).run():
         if event.kind == "commit":
@@ -92,7 +92,7 @@ def test_a_learning_step_begins_when_its_batch_and_all_before_it_are_committed(p
 
 @many
 @given(on_policy, st.integers(1, 30), seeds)
-def test_no_slot_is_written_before_what_it_holds_has_been_learned(pace, actors, seed):
+def test_no_slot_is_overwritten_before_its_rows_have_been_learned_from(pace, actors, seed):
     for _, kept, writing in reading_and_writing(pace, simulate_on_policy(pace, actors, seed).run()):
         slots = [pace.slot(ticket) for ticket in [*kept, *writing]]
         assert len(set(slots)) == len(slots)
@@ -113,7 +113,7 @@ def test_without_lag_acting_and_learning_take_turns(pace, actors, seed):
 
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
 @pytest.mark.parametrize("unrolls", [1, 3])
-def test_eager_actors_reach_the_lag_and_use_every_slot(unrolls, max_lag):
+def test_fast_actors_reach_the_maximum_lag_and_use_every_slot(unrolls, max_lag):
     pace = OnPolicyPace(unrolls, max_lag)
     run = simulate_on_policy(pace, pace.in_flight, seed=0)
     run.speeds = [1e9] * pace.in_flight + [1e-9]
@@ -124,7 +124,7 @@ def test_eager_actors_reach_the_lag_and_use_every_slot(unrolls, max_lag):
 
 
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
-def test_an_exact_straggler_asks_for_the_oldest_version_kept(max_lag):
+def test_a_slow_actor_with_exact_lag_needs_the_oldest_stored_version(max_lag):
     pace = OnPolicyPace(2, max_lag)
     run = simulate_on_policy(pace, actors=1, seed=0)
     run.speeds = [1e-9, 1e9]
@@ -134,7 +134,7 @@ def test_an_exact_straggler_asks_for_the_oldest_version_kept(max_lag):
 
 @many
 @given(on_policy, st.integers(1, 30), seeds, st.integers(0, 60))
-def test_a_pause_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace, actors, seed, moves):
+def test_a_pause_stops_acting_and_learning_exactly_at_its_ticket(pace, actors, seed, moves):
     run = simulate_on_policy(pace, actors, seed, steps=10**6)
     for _ in range(moves):
         run.move()
@@ -146,7 +146,7 @@ def test_a_pause_brings_quiescence_exactly_at_its_ticket_whenever_it_is_set(pace
 
 
 @given(on_policy, st.integers(0, 50))
-def test_a_pause_ticket_is_the_first_that_cannot_have_been_allowed(pace, learned):
+def test_the_pause_ticket_is_the_first_that_the_pace_cannot_have_allowed(pace, learned):
     held = pace.pause_ticket(learned)
     assert not pace.may_act(held, learned)
     assert pace.may_act(held - 1, learned)
@@ -160,7 +160,7 @@ def test_a_pause_ticket_is_the_first_that_cannot_have_been_allowed(pace, learned
         ((1, -1), r"max_lag is -1.*--max-lag 0"),
     ],
 )
-def test_on_policy_settings_that_cannot_work_are_refused_with_the_remedy(arguments, words):
+def test_invalid_on_policy_settings_are_refused_with_the_remedy(arguments, words):
     with pytest.raises(ConfigError, match=words) as refusal:
         OnPolicyPace(*arguments)
     assert refusal.value.exit_code == 2
@@ -191,7 +191,7 @@ def owed(pace: ReplayPace, counts: list[int], prefix: int) -> int:
 
 @many
 @given(replay, transitions, st.integers(1, 12), seeds)
-def test_a_run_acts_all_its_tickets_and_takes_each_in(pace, counts, actors, seed):
+def test_a_replay_run_acts_and_takes_in_all_its_tickets(pace, counts, actors, seed):
     run = simulate_replay(pace, counts, actors, seed)
     run.run()
     assert (run.acted, run.learned, run.learning) == (len(counts), len(counts), False)
@@ -199,7 +199,7 @@ def test_a_run_acts_all_its_tickets_and_takes_each_in(pace, counts, actors, seed
 
 @many
 @given(replay, transitions)
-def test_each_learning_step_makes_as_many_updates_as_bring_the_sum_to_the_ratio(pace, counts):
+def test_each_learning_step_makes_the_updates_that_the_ratio_requires(pace, counts):
     made, valid = 0, 0
     for step, count in enumerate(counts):
         valid += count
@@ -211,7 +211,7 @@ def test_each_learning_step_makes_as_many_updates_as_bring_the_sum_to_the_ratio(
 
 @many
 @given(replay, transitions, st.integers(1, 12), seeds)
-def test_the_learner_is_never_ahead_of_the_ratio(pace, counts, actors, seed):
+def test_the_learner_never_makes_more_updates_than_the_ratio_allows(pace, counts, actors, seed):
     for event in simulate_replay(pace, counts, actors, seed).run():
         if event.kind == "finish":
             made = owed(pace, counts, event.number + 1)  # by the end of this step
@@ -220,7 +220,7 @@ def test_the_learner_is_never_ahead_of_the_ratio(pace, counts, actors, seed):
 
 @many
 @given(replay, transitions, st.integers(1, 12), seeds)
-def test_actors_are_never_more_than_max_ahead_tickets_ahead_of_the_ratio(pace, counts, actors, seed):
+def test_actors_are_at_most_max_ahead_tickets_ahead_of_the_learner(pace, counts, actors, seed):
     for event in simulate_replay(pace, counts, actors, seed).run():
         if event.kind == "begin":
             assert event.number <= event.acted + pace.max_ahead
@@ -230,7 +230,7 @@ def test_actors_are_never_more_than_max_ahead_tickets_ahead_of_the_ratio(pace, c
 
 @many
 @given(replay, transitions, seeds)
-def test_without_a_lead_acting_and_learning_take_turns(pace, counts, seed):
+def test_with_max_ahead_0_acting_and_learning_take_turns(pace, counts, seed):
     pace = ReplayPace(pace.utd_ratio, pace.warmup, max_ahead=0)
     under_way = 0
     for event in simulate_replay(pace, counts, actors=4, seed=seed).run():
@@ -242,7 +242,7 @@ def test_without_a_lead_acting_and_learning_take_turns(pace, counts, seed):
 
 @many
 @given(replay, st.integers(0, 30))
-def test_a_replay_is_held_at_the_first_ticket_that_cannot_have_been_allowed(pace, learned):
+def test_a_replay_run_pauses_at_the_first_ticket_that_the_pace_cannot_have_allowed(pace, learned):
     held = pace.pause_ticket(learned)
     assert not pace.may_act(held, learned)
     assert pace.may_act(held - 1, learned)
@@ -250,7 +250,7 @@ def test_a_replay_is_held_at_the_first_ticket_that_cannot_have_been_allowed(pace
 
 @many
 @given(replay, transitions, st.integers(1, 12), seeds)
-def test_no_more_tickets_than_in_flight_are_under_way_or_not_yet_taken_in(pace, counts, actors, seed):
+def test_at_most_in_flight_tickets_are_being_acted_or_not_yet_taken_in(pace, counts, actors, seed):
     begun, most = 0, 0
     for event in simulate_replay(pace, counts, actors, seed).run():
         if event.kind == "begin":
@@ -261,7 +261,7 @@ def test_no_more_tickets_than_in_flight_are_under_way_or_not_yet_taken_in(pace, 
 
 
 @pytest.mark.parametrize("max_ahead", [0, 1, 5])
-def test_eager_actors_use_the_whole_lead(max_ahead):
+def test_fast_actors_are_max_ahead_tickets_ahead(max_ahead):
     pace = ReplayPace(Fraction(1), warmup=3, max_ahead=max_ahead)
     run = simulate_replay(pace, [1] * 30, actors=max_ahead + 1, seed=0)
     run.speeds = [1e-9, *[1e9] * max_ahead, 1e9]
@@ -281,7 +281,7 @@ def test_due_does_not_round_down_as_a_float_would():
 
 
 @given(replay)
-def test_the_first_update_is_due_when_the_warmup_and_one_updates_worth_are_in(pace):
+def test_the_first_update_is_due_one_updates_worth_of_steps_after_the_warmup(pace):
     per_update = -(-pace.utd_ratio.denominator // pace.utd_ratio.numerator)
     assert pace.due(pace.warmup + per_update - 1) == 0
     assert pace.due(pace.warmup + per_update) >= 1
@@ -297,13 +297,13 @@ def test_the_first_update_is_due_when_the_warmup_and_one_updates_worth_are_in(pa
         ((Fraction(1), 0, 0), r"warmup is 0.*needs 1.*--set warmup=1"),
     ],
 )
-def test_replay_settings_that_cannot_work_are_refused_with_the_remedy(arguments, words):
+def test_invalid_replay_settings_are_refused_with_the_remedy(arguments, words):
     with pytest.raises(ConfigError, match=words) as refusal:
         ReplayPace(*arguments)
     assert refusal.value.exit_code == 2
 
 
-def test_settings_at_the_edge_are_accepted():
+def test_settings_at_the_limits_are_accepted():
     assert OnPolicyPace(unrolls_per_batch=1, max_lag=0).in_flight == 1
     assert ReplayPace(Fraction(1), warmup=100, max_ahead=0, sample_needs=100).due(101) == 1
 

@@ -25,19 +25,19 @@ def test_streams_differ_by_seed_role_and_every_index():
     assert len({first_numbers(*key) for key in KEYS}) == len(KEYS)
 
 
-def test_consecutive_tickets_draw_unlike_numbers():
+def test_consecutive_tickets_have_different_random_numbers():
     drawn = [number for ticket in range(500) for number in first_numbers(7, "act", (ticket,))]
     assert len(set(drawn)) == len(drawn)
 
 
-def test_derived_seeds_differ_by_key_and_fit_what_takes_an_int32():
+def test_derived_seeds_differ_by_key_and_fit_into_31_bits():
     seeds = [derive_seed(seed, role, *indices) for seed, role, indices in KEYS]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
-def test_streams_are_the_same_in_another_process_whatever_its_hash_seed(hash_seed):
+def test_streams_are_the_same_in_another_process_with_any_hash_seed(hash_seed):
     code = "from offbeat.core.seeding import *; print(derive_seed(3, 'act', 5), stream(3, 'act', 5).integers(2**63))"
     other = subprocess.run(
         [sys.executable, "-c", code],

@@ -27,13 +27,13 @@ def test_there_is_a_page_for_each_library_that_the_first_page_lists():
     assert linked == {page.name for page in PAGES} - {"index.md"}
 
 
-def test_keys_on_the_pages_exist():
+def test_config_keys_on_the_pages_exist():
     keys = {match[1] for code in ours() if (match := re.fullmatch(r"([a-z_]+)(=.*)?", code))}
     assert len(keys) > 60
     assert keys <= setting_names() | METRICS.keys() | OTHERS
 
 
-def test_flags_on_the_pages_exist():
+def test_command_line_flags_on_the_pages_exist():
     flags = {flag.replace("-", "_") for code in ours() for flag in re.findall(r"--([a-z-]+)", code)}
     assert len(flags) > 10
     assert flags <= {field.name for field in fields(COMMANDS["train"])}

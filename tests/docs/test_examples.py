@@ -41,13 +41,13 @@ def python(*arguments: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_training_and_loading_from_python(tmp_path):
+def test_the_example_trains_and_loads_a_policy_from_python(tmp_path):
     told = python(str(EXAMPLES / "train_and_load.py"), "--steps", "2000", folder=tmp_path)
     assert "one episode: return" in told
 
 
 @pytest.mark.parametrize("lag", ["3", *more("0")])
-def test_a_run_that_was_stopped_ends_with_the_same_bits(lag, tmp_path):
+def test_a_stopped_and_resumed_run_ends_with_the_same_bits(lag, tmp_path):
     told = python(str(EXAMPLES / "same_bits.py"), "--steps", "6000", "--max-lag", lag, folder=tmp_path)
     assert int(told.split()[2]) < 6000  # it did stop in between
     once, twice = (line.split()[0] for line in told.splitlines()[-2:])
@@ -62,7 +62,7 @@ def test_all_runtimes_end_with_the_same_bits(lag, tmp_path):
     assert len(set(digests)) == 1
 
 
-def test_an_env_of_ones_own_resumes_with_the_same_bits(tmp_path, monkeypatch):
+def test_a_run_on_a_custom_env_resumes_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     env = ["--env", "my_env:my_env/Docking-v0"]
     told = python(str(EXAMPLES / "same_bits.py"), *env, "--steps", "3000", folder=tmp_path)
@@ -71,7 +71,7 @@ def test_an_env_of_ones_own_resumes_with_the_same_bits(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("actors", "tickets"), [(3, 200), *more((1, 60))])
-def test_a_loop_of_ones_own_never_makes_an_update_too_many_or_too_few(actors, tickets, tmp_path):
+def test_a_custom_training_loop_makes_exactly_the_updates_that_are_due(actors, tickets, tmp_path):
     layout = ["--actors", str(actors), "--tickets", str(tickets)]
     told = python(str(EXAMPLES / "own_loop.py"), *layout, folder=tmp_path).splitlines()
     assert len(told) == 4
@@ -101,7 +101,7 @@ def from_scratch() -> Any:
     return module
 
 
-def test_the_one_file_is_short_and_needs_nothing_of_the_library():
+def test_the_from_scratch_example_is_short_and_does_not_import_the_library():
     text = FROM_SCRATCH.read_text()
     assert len(text.splitlines()) < 400
     assert not re.search(r"^\s*(import|from) offbeat", text, re.MULTILINE)
@@ -136,7 +136,7 @@ def told(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-def test_the_one_file_ends_with_the_same_bits_in_all_runtimes(told, lag):
+def test_the_from_scratch_example_ends_with_the_same_bits_in_all_runtimes(told, lag):
     all_told = [told[flags] for (_, of), flags in EXACT.items() if of == lag]
     digests = [DIGEST.findall(each) for each in all_told]
     assert len(digests) == 3
@@ -149,12 +149,12 @@ def test_the_one_file_ends_with_the_same_bits_in_all_runtimes(told, lag):
 
 
 @pytest.mark.parametrize("flags", BOUNDED)
-def test_the_one_file_keeps_its_bound_when_it_acts_with_the_newest_weights(told, flags):
+def test_the_from_scratch_example_keeps_its_lag_bound_with_the_newest_weights(told, flags):
     lowest, mean, highest = map(float, LAG.findall(told[flags])[0])
     assert 0 <= lowest <= mean <= highest <= 2
 
 
-def test_the_one_files_pace_is_the_librarys(from_scratch):
+def test_the_pace_of_the_from_scratch_example_equals_that_of_the_library(from_scratch):
     for actors, lag, number in product((1, 2, 5), (0, 1, 4), range(40)):
         ours, theirs = OnPolicyPace(actors, lag), from_scratch.Pace(actors, lag)
         assert theirs.learned_before_act(number) == ours.learned_before_act(number)
@@ -163,7 +163,7 @@ def test_the_one_files_pace_is_the_librarys(from_scratch):
         assert place == ours.slot(number)
 
 
-def test_the_one_files_vtrace_is_the_librarys(from_scratch):
+def test_vtrace_of_the_from_scratch_example_equals_that_of_the_library(from_scratch):
     random = np.random.default_rng(0)
     log_ratio, reward = random.normal(size=(2, 40, 6))
     values = random.normal(size=(41, 6))
@@ -191,7 +191,7 @@ def test_the_one_files_vtrace_is_the_librarys(from_scratch):
 
 
 @pytest.mark.parametrize(("exact", "version"), [(True, 1), (False, 3)])
-def test_the_one_files_actor_acts_with_the_weights_that_it_should(from_scratch, exact, version):
+def test_the_actor_of_the_from_scratch_example_uses_the_version_of_the_pace(from_scratch, exact, version):
     pace = from_scratch.Pace(actors=1, max_lag=2)
     settings = from_scratch.Settings(exact=exact, envs=2, length=3, actors=1, max_lag=2)
     slots = from_scratch.shared(from_scratch.slot_layout(rows=3, envs=2, inputs=4), 3, 1)
@@ -205,7 +205,7 @@ def test_the_one_files_actor_acts_with_the_weights_that_it_should(from_scratch, 
 
 
 @pytest.mark.parametrize("runtime", ["processes", *more("threads")])
-def test_the_one_file_ends_with_an_env_that_fails(runtime, tmp_path, monkeypatch):
+def test_the_from_scratch_example_ends_when_an_env_fails(runtime, tmp_path, monkeypatch):
     (tmp_path / "failing.py").write_text(FAILING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     flags = ["--runtime", runtime, "--env", "failing:Failing-v0", "--envs", "2"]
@@ -239,7 +239,7 @@ gym.register("Failing-v0", "failing:Failing", max_episode_steps=50)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_one_files_actors_end_when_the_learner_is_killed():
+def test_actors_of_the_from_scratch_example_end_when_the_learner_is_killed():
     learner = subprocess.Popen([sys.executable, str(FROM_SCRATCH), "--steps", "10_000_000"])
     try:
         children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children")
@@ -278,7 +278,7 @@ def own_algorithm(monkeypatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.9])
-def test_an_algorithm_of_ones_own_learns_towards_the_targets_of_its_paper(own_algorithm, weight):
+def test_the_custom_algorithm_computes_the_targets_of_its_paper(own_algorithm, weight):
     config = own_algorithm.MunchausenConfig(hidden_sizes=(4,), temperature=0.2, munchausen_weight=weight)
     algorithm = own_algorithm.MunchausenDQN(config, new_dqn(config).spec, seed=0)
     sampled = random_samples(algorithm.spec, 20, 0)
@@ -294,6 +294,6 @@ def test_an_algorithm_of_ones_own_learns_towards_the_targets_of_its_paper(own_al
     torch.testing.assert_close(algorithm.targets(minibatch).double(), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
-def test_it_refuses_a_setting_that_its_formula_has_no_room_for(own_algorithm):
+def test_the_custom_algorithm_refuses_n_step(own_algorithm):
     with pytest.raises(ConfigError, match=r"n_step is 3.*leave it out"):
         own_algorithm.MunchausenConfig(n_step=3)

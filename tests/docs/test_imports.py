@@ -107,11 +107,11 @@ def test_no_modules_import_each_other_in_a_circle():
 @pytest.mark.parametrize(
     "module", ["offbeat.runtime.actor_process", "offbeat.models.acting", "offbeat.fastpath.acting", "offbeat.envs.make"]
 )
-def test_what_an_actor_needs_never_imports_torch(module):
+def test_modules_that_actors_need_never_import_torch(module):
     assert not {name for name in reachable(module) if name.partition(".")[0] == "torch"}
 
 
 @pytest.mark.parametrize("module", ["offbeat", "offbeat.cli.main"])
-def test_asking_for_help_loads_nothing_heavy(module):
+def test_the_help_command_imports_no_heavy_package(module):
     heavy = {"torch", "numpy", "gymnasium", "matplotlib", "tensorboard", "rich"}
     assert not {name.partition(".")[0] for name in reachable(module)} & heavy

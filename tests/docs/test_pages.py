@@ -9,7 +9,7 @@ from tests.reference.pages import PAGES, ROOT, anchors, links
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_and_pictures_of_a_page_exist(page):
+def test_links_and_pictures_on_a_page_exist(page):
     for target in links(page):
         path, _, anchor = target.partition("#")
         file = (PAGES[page].parent / path).resolve() if path else PAGES[page]
@@ -17,12 +17,12 @@ def test_links_and_pictures_of_a_page_exist(page):
         assert not anchor or anchor in anchors(file), target
 
 
-def test_the_options_page_is_what_the_code_says():
+def test_the_options_page_agrees_with_the_code():
     written = runpy.run_path(str(ROOT / "docs/generate_options.py"))["page"]()
     assert written == (ROOT / "docs/reference/options.md").read_text(), "type: python docs/generate_options.py"
 
 
-def test_each_page_can_be_reached_from_the_readme():
+def test_every_page_can_be_reached_from_the_readme():
     reached, waiting = set(), ["README.md"]
     while waiting:
         page = waiting.pop()
@@ -33,5 +33,5 @@ def test_each_page_can_be_reached_from_the_readme():
     assert reached == PAGES.keys()
 
 
-def test_the_readme_is_read_in_a_few_minutes():
+def test_the_readme_has_at_most_150_lines():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150

@@ -103,7 +103,7 @@ def shell(command: str, folder: Path, first: Path = Path(sys.executable).parent)
 
 
 @pytest.mark.parametrize(("page", "block"), each("is_file"), ids=lambda part: getattr(part, "note", part))
-def test_a_file_on_a_page_is_the_file_itself(page, block):
+def test_a_file_shown_on_a_page_equals_the_file(page, block):
     assert block.text == (ROOT / block.note.removeprefix("file: ")).read_text(), page
 
 
@@ -117,7 +117,7 @@ echo >>typed
 
 
 @pytest.mark.parametrize(("page", "block"), each("only_checked"), ids=lambda part: getattr(part, "note", part))
-def test_commands_that_tests_cannot_run_could_be_typed(page, block, tmp_path, monkeypatch):
+def test_commands_that_tests_cannot_run_parse(page, block, tmp_path, monkeypatch):
     assert block.language in SHELL
     monkeypatch.chdir(tmp_path)
     commands = list(typed(block, tmp_path))
@@ -171,7 +171,7 @@ def check_offbeat(arguments: list[str]) -> None:
         assert said.code == 0, said.err
 
 
-def test_nothing_is_shown_that_is_not_run_checked_or_loaded():
+def test_every_code_block_is_run_checked_or_loaded():
     for page in PAGES:
         for block in blocks(page):
             taken = block.runs or block.is_file or block.only_checked or block.note == "part of a spec"
@@ -185,7 +185,7 @@ def test_nothing_is_shown_that_is_not_run_checked_or_loaded():
 REST_OF_A_SPEC = 'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [1]\n[search]\nmethod = "random"\ntrials = 2\n'
 
 
-def test_a_part_of_a_spec_is_taken_where_it_belongs(tmp_path):
+def test_a_partial_spec_on_a_page_is_valid_in_a_complete_spec(tmp_path):
     (block,) = [block for page in PAGES for block in blocks(page) if block.note == "part of a spec"]
     spec = tmp_path / "spec.toml"
     spec.write_text(REST_OF_A_SPEC + block.text)
@@ -197,7 +197,7 @@ SPECS = sorted((ROOT / "examples/specs").glob("*.toml"))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.stem)
-def test_a_spec_among_the_examples_is_good(spec, tmp_path):
+def test_an_example_spec_is_valid(spec, tmp_path):
     said = offbeat_here("run", spec, "--dry-run", "--dir", tmp_path / "experiment")
     assert said.code == 0, said.err
     assert f"offbeat run {spec.relative_to(ROOT)}" in spec.read_text().partition("\n")[0]
@@ -209,7 +209,7 @@ DOCUMENTED = {
 }
 
 
-def test_every_example_says_what_to_type_or_is_run_by_test_examples():
+def test_every_example_documents_its_command_or_is_run_by_test_examples():
     others = (Path(__file__).parent / "test_examples.py").read_text()
     assert [path.name for path, commands in DOCUMENTED.items() if not commands and path.name not in others] == []
 
@@ -226,7 +226,7 @@ ON_A_PAGE = ("own_algorithm.py", "own_encoder.py")
     ],
     ids=lambda path: path.name,
 )
-def test_what_an_example_says_to_type_in_its_folder_runs(path, tmp_path, monkeypatch):
+def test_the_documented_command_of_an_example_runs(path, tmp_path, monkeypatch):
     shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)
     with registries_kept(path.stem):
@@ -235,7 +235,7 @@ def test_what_an_example_says_to_type_in_its_folder_runs(path, tmp_path, monkeyp
             assert said.code == 0, f"{command}\n{said.err}"
 
 
-def test_the_demo_runs(tmp_path):
+def test_the_demo_script_runs(tmp_path):
     done = shell(shortened((ROOT / "examples/demo.sh").read_text()), tmp_path)
     assert done.returncode == 0, done.stdout
     (run,) = (tmp_path / "runs").iterdir()

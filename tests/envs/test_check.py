@@ -78,6 +78,6 @@ def test_preflight_accepts_a_correct_env(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", ["zoo/CannotBeMade-v0", "zoo/TextObservations-v0", "Nothing-v0"])
-def test_an_env_that_cannot_be_made_cannot_be_checked(env_id: str) -> None:
+def test_check_refuses_an_env_that_cannot_be_created(env_id: str) -> None:
     with pytest.raises(ConfigError):
         check_env(env_id)

@@ -62,7 +62,7 @@ def test_rows_have_the_shapes_and_dtypes_of_the_spec(env_id: str) -> None:
 
 
 @every_env
-def test_a_row_is_invalid_exactly_after_an_episodes_end_and_earns_nothing(env_id: str) -> None:
+def test_a_row_is_invalid_exactly_after_an_episode_end_and_has_no_reward(env_id: str) -> None:
     envs = made(env_id)
     envs.reset()
     rows = collect(envs, actions_of(envs, 1100))
@@ -101,7 +101,7 @@ def test_columns_have_different_random_streams(env_id: str) -> None:
 
 
 @every_env
-def test_a_second_reset_begins_other_episodes(env_id: str) -> None:
+def test_a_second_reset_starts_different_episodes(env_id: str) -> None:
     envs = made(env_id)
     first = {name: leaf.copy() for name, leaf in envs.reset().items()}
     collect(envs, actions_of(envs, 3))
@@ -111,7 +111,7 @@ def test_a_second_reset_begins_other_episodes(env_id: str) -> None:
 
 
 @every_env
-def test_groups_received_in_turn_are_the_groups_sent_together(env_id: str) -> None:
+def test_groups_received_in_turn_equal_groups_sent_together(env_id: str) -> None:
     in_turn, together = made(env_id, groups=2), made(env_id, groups=2)
     in_turn.reset(), together.reset()
     actions = actions_of(in_turn, 100)
@@ -119,7 +119,7 @@ def test_groups_received_in_turn_are_the_groups_sent_together(env_id: str) -> No
 
 
 @pytest.mark.parametrize("env_id", OWN_STREAMS)
-def test_columns_with_streams_of_their_own_do_not_depend_on_the_groups(env_id: str) -> None:
+def test_columns_with_separate_random_streams_do_not_depend_on_the_groups(env_id: str) -> None:
     whole, halves = made(env_id), made(env_id, groups=2)
     assert_same({**whole.reset()}, {**halves.reset()})
     actions = actions_of(whole, 300)
@@ -181,7 +181,7 @@ def test_advance_by_zero_steps_returns_the_first_observations(env_id: str) -> No
     assert not advanced.lengths.any()
 
 
-def test_episodes_of_equal_length_end_in_different_rows_once_advanced() -> None:
+def test_episodes_of_equal_length_end_in_different_rows_after_advance() -> None:
     envs = made("Pendulum-v1")
     envs.reset()
     lengths = envs.advance(np.array([0, 50, 100, 150]), stream(0, "advance")).lengths
@@ -190,7 +190,7 @@ def test_episodes_of_equal_length_end_in_different_rows_once_advanced() -> None:
     np.testing.assert_array_equal(ends.argmax(axis=0), [199, 149, 99, 49])
 
 
-def test_an_episode_that_the_last_of_these_steps_ends_is_followed_by_its_reset_row() -> None:
+def test_an_episode_that_ends_in_the_last_step_of_advance_is_followed_by_its_reset_row() -> None:
     envs = made("offbeat/OneStep-v0")
     envs.reset()
     advanced = envs.advance(np.array([0, 1, 2, 3]), stream(0, "advance"))
@@ -214,7 +214,7 @@ def test_a_snapshot_of_advanced_columns_is_exact(env_id: str, groups: int) -> No
 
 
 @pytest.mark.parametrize(("name", "says"), [("Raises", "the cart has no mass"), ("LateNaN", "NaN or infinite")])
-def test_an_env_that_breaks_while_it_is_advanced_is_named_with_its_column(name: str, says: str) -> None:
+def test_an_env_that_fails_in_advance_is_reported_with_its_column(name: str, says: str) -> None:
     envs = made(f"zoo/{name}-v0", groups=2)
     envs.reset()
     with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, column 3: .*{says}"):
@@ -225,7 +225,7 @@ def test_an_env_that_breaks_while_it_is_advanced_is_named_with_its_column(name: 
 
 
 @pytest.mark.parametrize("env_id", [*LOOPED, "FrozenLake-v1", "Blackjack-v1"])
-def test_rows_are_those_of_gymnasium_itself(env_id: str) -> None:
+def test_rows_equal_those_of_gymnasium(env_id: str) -> None:
     """So the row after an end is the reset row, its observation before it the true final one."""
     envs = made(env_id)
     first = {name: leaf.copy() for name, leaf in envs.reset().items()}
@@ -261,7 +261,7 @@ def test_outcomes_are_written_to_the_same_arrays_every_time() -> None:
     assert envs.recv(1).observation["observation"] is one.observation["observation"]
 
 
-def test_actions_may_be_overwritten_once_they_are_sent() -> None:
+def test_actions_may_be_overwritten_after_send() -> None:
     kept, reused = made("Pendulum-v1"), made("Pendulum-v1")
     kept.reset(), reused.reset()
     actions = actions_of(kept, 1)[0]
@@ -284,14 +284,14 @@ def test_actions_may_be_overwritten_once_they_are_sent() -> None:
         ("Raises", "ZeroDivisionError: the cart has no mass"),
     ],
 )
-def test_a_broken_env_is_named_with_its_column_and_what_to_type(name: str, says: str) -> None:
+def test_a_broken_env_is_reported_with_its_column_and_the_check_command(name: str, says: str) -> None:
     env_id = f"zoo/{name}-v0"
     envs = make_envs(env_id, 2, seed=0)
     with pytest.raises(EnvFailed, match=f"{env_id}, column [01]: .*{says}.*`offbeat check {env_id}`"):
         envs.reset(), collect(envs, actions_of(envs, 200))
 
 
-def test_what_an_env_raised_is_kept_as_the_cause() -> None:
+def test_the_exception_of_an_env_is_chained_as_the_cause() -> None:
     envs = make_envs("zoo/Raises-v0", 2, seed=0)
     envs.reset()
     envs.send(actions_of(envs, 1)[0])
@@ -309,7 +309,7 @@ def test_finite_values_whose_sum_overflows_are_finite() -> None:
     assert FiniteCheck(rows).column() == (1, "reward")
 
 
-def test_nothing_can_be_received_that_was_not_sent() -> None:
+def test_recv_without_send_is_refused() -> None:
     envs = made("CartPole-v1")
     envs.reset()
     with pytest.raises(RuntimeError, match="without a send"):

@@ -32,7 +32,7 @@ NAN = np.nan
         ({"a": 1e300, "b": {"d": 1}}, [1e300, NAN]),
     ],
 )
-def test_numbers_of_one_env_are_found_by_their_keys(info, expected):
+def test_info_values_of_a_single_env_are_read_by_key(info, expected):
     target = np.full((3, 2), NAN)
     number_reader(("a", "b/c"), target)(1, info)
     np.testing.assert_array_equal(target, [[NAN, NAN], expected, [NAN, NAN]])
@@ -44,7 +44,7 @@ def test_an_info_that_is_not_a_number_is_refused(value):
         number_reader(("a",), np.zeros((1, 1)))(0, {"a": value})
 
 
-def test_numbers_of_a_vector_env_are_those_that_its_flags_name_in_rows_that_are_valid():
+def test_info_values_of_a_vector_env_are_read_in_valid_rows_with_their_flag_set():
     target, valid = np.zeros((4, 3)), np.array([True, True, False, True])
     info = {"a": np.arange(4), "_a": np.array([1, 0, 1, 1], bool), "b": np.ones(4), "c": {"d": np.arange(4.0)}}
     numbers_reader(("a", "b", "c/d"), target)(valid, info)
@@ -54,7 +54,7 @@ def test_numbers_of_a_vector_env_are_those_that_its_flags_name_in_rows_that_are_
 
 
 @pytest.mark.parametrize("values", [np.zeros(3), np.zeros((4, 1)), np.array(["x"] * 4), 3])
-def test_arrays_of_a_vector_env_that_are_no_numbers_by_env_are_refused(values):
+def test_info_arrays_of_a_vector_env_without_one_number_per_env_are_refused(values):
     with pytest.raises(ValueError, match="info a is an array"):
         numbers_reader(("a",), np.zeros((4, 1)))(np.ones(4, bool), {"a": values})
 
@@ -105,7 +105,7 @@ def stepped(env_id: str, columns: int, steps: int, *names: str) -> list[Outcome]
 
 
 @pytest.mark.parametrize(("env_id", "name"), [("Reporting", "place"), ("LearningVector", "age")])
-def test_rows_have_what_their_own_step_reported_and_reset_rows_nothing(env_id, name):
+def test_rows_have_the_info_values_of_their_own_step_and_reset_rows_none(env_id, name):
     for outcome in stepped(f"curious/{env_id}-v0", 4, 60, name, "nothing"):
         given = np.isfinite(outcome.info[:, 0])
         assert not given[~outcome.valid].any()
@@ -131,7 +131,7 @@ def test_progress_passes_wrappers_and_parameters_are_set_on_the_inner_env():
     assert "wind" not in vars(env)
 
 
-def test_a_vector_env_gets_progress_and_parameters_by_its_methods():
+def test_a_vector_env_receives_progress_and_parameters_by_its_methods():
     env = curious_envs.LearningVector(3)
     for set_progress in progress_setters([env], parameters(["wind 0:0 1:4"]), "it"):
         set_progress(0.5)

@@ -112,7 +112,7 @@ def test_every_kind_of_env_truncates_an_episode_after_max_episode_steps(env_id, 
 
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "offbeat/FailsOnLastStep-v0", "offbeat/ChainTerminates-v0"])
 @pytest.mark.parametrize("limit", [1, 3, 4, 1000])
-def test_rows_are_those_of_a_plain_time_limit_and_a_shorter_one_of_the_envs_own_stays(env_id, limit, monkeypatch):
+def test_rows_equal_those_of_gymnasiums_time_limit_and_a_shorter_limit_of_the_env_is_kept(env_id, limit, monkeypatch):
     """The slow twin is Gymnasium's own loop. FailsOnLastStep fails in its step 4: with that limit too."""
     envs = made(env_id, limit=limit)
     first = {name: leaf.copy() for name, leaf in envs.reset().items()}
@@ -129,7 +129,7 @@ def test_rows_are_those_of_a_plain_time_limit_and_a_shorter_one_of_the_envs_own_
 
 
 @pytest.mark.parametrize("limit", [2, 5])
-def test_a_truncation_bootstraps_from_the_observation_that_really_followed(limit):
+def test_a_truncation_bootstraps_from_the_true_next_observation(limit):
     """In a ring that goes on for ever, the one-step target is the value in closed form, in rows that end as well."""
     gamma = 0.9
     envs = made("limits/Ring-v0", limit=limit)
@@ -147,7 +147,7 @@ def test_a_truncation_bootstraps_from_the_observation_that_really_followed(limit
     assert truncations == 3 * (40 // (limit + 1))
 
 
-def test_termination_wins_where_the_limit_is_reached_in_the_same_step():
+def test_termination_takes_precedence_when_the_limit_is_reached_in_the_same_step():
     envs = made("offbeat/FailsOnLastStep-v0", limit=4)
     envs.reset()
     rows = collect(envs, actions_of(envs, 20))
@@ -169,7 +169,7 @@ def test_the_elapsed_steps_are_part_of_a_snapshot(env_id):
     assert_same(rows, collect(fresh, actions))
 
 
-def test_a_vector_env_that_takes_a_limit_stays_one_and_another_is_replaced_by_single_envs():
+def test_a_vector_env_that_does_not_support_a_limit_is_replaced_by_single_envs():
     for env_id, objects in (("CartPole-v1", 1), ("limits/Limitable-v0", 1), ("offbeat/Recall-v0", 3)):
         envs = made(env_id, limit=3)
         assert isinstance(envs, GymnasiumEnvs)
@@ -177,7 +177,7 @@ def test_a_vector_env_that_takes_a_limit_stays_one_and_another_is_replaced_by_si
         assert envs.spec.time_limit == 3
 
 
-def test_an_env_of_which_there_is_only_a_vector_env_that_takes_no_limit_is_refused_with_the_remedy():
+def test_a_vector_only_env_that_does_not_support_a_limit_is_refused_with_the_remedy():
     with pytest.raises(ConfigError, match=r"OnlyColumns-v0 has only a vector env, which does not accept max_episode_s"):
         made("limits/OnlyColumns-v0", limit=3)
     assert made("limits/OnlyColumns-v0", limit=5).spec.time_limit == 5, "it ends by itself as early"
@@ -198,13 +198,13 @@ def test_an_env_of_which_there_is_only_a_vector_env_that_takes_no_limit_is_refus
         pytest.param("ALE/Pong-v5", 27_000, marks=atari),
     ],
 )
-def test_the_limit_that_an_env_has_of_its_own_is_known(env_id, limit):
+def test_the_spec_has_the_time_limit_of_the_env(env_id, limit):
     assert made(env_id, limit=None).spec.time_limit == limit
     assert made(env_id, limit=10**6).spec.time_limit == (10**6 if limit is None else limit)
 
 
 @pytest.mark.parametrize("env_id", LONG)
-def test_an_evaluation_cuts_episodes_and_says_where(env_id):
+def test_an_evaluation_cuts_episodes_and_its_spec_has_the_limit(env_id):
     envs = made(env_id, limit=None, cut_after=LIMIT)
     assert envs.spec.cut_at == LIMIT
     assert envs.spec.time_limit == made(env_id, limit=None).spec.time_limit, "of the task, not of the evaluation"
@@ -213,7 +213,7 @@ def test_an_evaluation_cuts_episodes_and_says_where(env_id):
 
 
 @pytest.mark.parametrize("env_id", ["offbeat/Recall-v0", "limits/OnlyColumns-v0", "offbeat/ChainTruncates-v0"])
-def test_an_evaluation_leaves_envs_as_they_are_that_end_as_early_by_themselves(env_id):
+def test_an_evaluation_does_not_cut_envs_with_a_shorter_time_limit(env_id):
     free, cut = made(env_id, limit=None), made(env_id, limit=None, cut_after=LIMIT)
     assert cut.spec.cut_at is None
     assert_same(free.reset(), cut.reset())
@@ -228,7 +228,7 @@ def test_an_evaluation_does_not_cut_a_vector_env_that_cannot_be_limited():
 
 @atari
 @pytest.mark.parametrize(("limit", "max_frames", "longest"), [(9, 400, 9), (90, 40, 10), (90, 41, 11)])
-def test_the_shorter_of_env_steps_and_frames_ends_a_game(limit, max_frames, longest):
+def test_the_shorter_of_max_episode_steps_and_max_frames_ends_a_game(limit, max_frames, longest):
     settings = {"max_frames": max_frames, "episodic_life": False, "frame_skip": 4}
     envs = made("BreakoutNoFrameskip-v4", limit=limit, settings=settings)
     assert envs.spec.time_limit == longest
@@ -238,7 +238,7 @@ def test_the_shorter_of_env_steps_and_frames_ends_a_game(limit, max_frames, long
 
 
 @atari
-def test_a_lost_life_does_not_begin_the_count_of_a_game_anew():
+def test_a_lost_life_does_not_reset_the_step_count_of_a_game():
     envs = made("BreakoutNoFrameskip-v4", limit=100, settings={"episodic_life": True})
     envs.reset()
     rows = collect(envs, [np.zeros(3, np.int64)] * 210)

@@ -20,18 +20,18 @@ from offbeat.core.errors import ConfigError
 from offbeat.envs.make import list_envs, make_envs
 
 
-def test_the_nearest_name_is_suggested_for_an_unknown_one() -> None:
+def test_an_unknown_env_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"'CartPol-v1'.*'CartPole-v1'.*offbeat list envs.*--import"):
         make_envs("CartPol-v1", 1, seed=0)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v99", "nowhere/Env-v0", "no good id"])
-def test_an_unknown_version_namespace_or_form_is_a_config_error(env_id: str) -> None:
+def test_an_unknown_version_namespace_or_format_is_a_config_error(env_id: str) -> None:
     with pytest.raises(ConfigError, match="unknown env"):
         make_envs(env_id, 1, seed=0)
 
 
-def test_an_env_that_needs_something_missing_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_env_with_a_missing_dependency_is_refused_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)  # as on a machine without it
     monkeypatch.delitem(sys.modules, "gymnasium.envs.mujoco.half_cheetah_v5", raising=False)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.mujoco.mujoco_env", raising=False)
@@ -42,7 +42,7 @@ def test_an_env_that_needs_something_missing_names_what_to_install(monkeypatch: 
 
 
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4"])
-def test_atari_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, env_id: str) -> None:
+def test_a_missing_ale_py_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch, env_id: str) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
     monkeypatch.delitem(sys.modules, "ale_py.vector_env", raising=False)
     with pytest.raises(ConfigError, match=r'pip install "offbeat\[atari\]"'):
@@ -50,7 +50,7 @@ def test_atari_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, env_id: s
     assert env_id not in list_envs()
 
 
-def test_envpool_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_envpool_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match=r'pip install "offbeat\[envpool\]"'):
         make_envs("envpool:Pong-v5", 1, seed=0)
@@ -75,17 +75,17 @@ def test_groups_divide_the_columns(columns: int, groups: int) -> None:
         ("zoo/SameStepOnly-v0", "NEXT_STEP"),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused_with_a_reason(env_id: str, says: str) -> None:
+def test_unsupported_spaces_are_refused_with_a_reason(env_id: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make_envs(env_id, 2, seed=0)
 
 
-def test_arguments_that_an_env_does_not_take_are_named() -> None:
+def test_unknown_arguments_of_an_env_are_reported() -> None:
     with pytest.raises(ConfigError, match=r"'wings': 2"):
         make_envs("Pendulum-v1", 1, seed=0, kwargs={"wings": 2})
 
 
-def test_arguments_reach_the_env() -> None:
+def test_arguments_are_passed_to_the_env() -> None:
     envs = make_envs("zoo/Limited-v0", 1, seed=0, kwargs={"max_episode_steps": 2})
     envs.reset()
     ends = []
@@ -95,7 +95,7 @@ def test_arguments_reach_the_env() -> None:
     assert ends == [False, True, False, False, True]
 
 
-def test_a_vector_env_that_resets_in_the_same_step_gives_way_to_single_envs() -> None:
+def test_a_vector_env_with_same_step_autoreset_is_replaced_by_single_envs() -> None:
     envs = make_envs("zoo/SameStepToo-v0", 2, seed=0)
     assert envs.reset()["observation"].shape == (2, 3)
 
@@ -120,12 +120,12 @@ def test_a_module_can_be_named_before_the_id(tmp_path: Path, monkeypatch: pytest
         (zoo_id(Unbounded), ("box", (3,), (), (-float("inf"), 0.0, -2.0), (float("inf"), float("inf"), 1.0))),
     ],
 )
-def test_the_spec_says_which_actions_are_accepted(env_id: str, expected: tuple[Any, ...]) -> None:
+def test_the_spec_describes_the_accepted_actions(env_id: str, expected: tuple[Any, ...]) -> None:
     action = make_envs(env_id, 1, seed=0).spec.action
     assert (action.kind, action.shape, action.nvec, action.low, action.high) == expected
 
 
-def test_a_dict_observation_has_one_leaf_a_key_in_the_spaces_order() -> None:
+def test_a_dict_observation_has_one_leaf_per_key_in_the_order_of_the_space() -> None:
     leaves = make_envs("zoo/DictObservations-v0", 1, seed=0).spec.observation
     assert [(leaf.name, leaf.shape, leaf.dtype) for leaf in leaves] == [
         ("observation/height", (), "float32"),
@@ -134,7 +134,7 @@ def test_a_dict_observation_has_one_leaf_a_key_in_the_spaces_order() -> None:
     ]
 
 
-def test_the_list_holds_what_can_be_used_here_and_nothing_else() -> None:
+def test_list_envs_returns_exactly_the_usable_envs() -> None:
     code = "from offbeat.envs.make import list_envs; print(*list_envs())"  # without what other tests have registered
     listed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert {"CartPole-v1", "Pendulum-v1", "offbeat/OneStep-v0"} <= set(listed)

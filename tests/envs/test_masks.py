@@ -65,7 +65,7 @@ def test_infos_without_a_mask_add_no_mask_leaf() -> None:
 
 @every_env
 @pytest.mark.parametrize("groups", [1, 2])
-def test_every_row_allows_something_and_envs_are_given_nothing_else(env_id: str, groups: int) -> None:
+def test_every_row_allows_an_action_and_envs_receive_only_allowed_ones(env_id: str, groups: int) -> None:
     envs = made(env_id, groups)
     rows = played(envs, 200)  # the envs themselves refuse what is not allowed
     assert envs.spec.mask is not None
@@ -76,7 +76,7 @@ def test_every_row_allows_something_and_envs_are_given_nothing_else(env_id: str,
 
 
 @pytest.mark.parametrize("env_id", [env_id for env_id in ALL if env_id != "Taxi-v4"])
-def test_where_an_episode_ended_without_a_mask_all_is_allowed(env_id: str) -> None:
+def test_a_final_row_without_a_mask_allows_every_action(env_id: str) -> None:
     envs = made(env_id)
     rows = played(envs, 100)
     assert envs.spec.mask is not None
@@ -86,7 +86,7 @@ def test_where_an_episode_ended_without_a_mask_all_is_allowed(env_id: str) -> No
 
 
 @every_env
-def test_columns_are_advanced_by_what_is_allowed(env_id: str) -> None:
+def test_advance_takes_only_allowed_actions(env_id: str) -> None:
     envs = made(env_id)
     envs.reset()
     advanced = envs.advance(np.array([0, 17, 3, 60]), stream(0, "advance"))  # they refuse anything else
@@ -103,7 +103,7 @@ def test_columns_are_advanced_by_what_is_allowed(env_id: str) -> None:
         ("TupleOfMasks", "a tuple where one flat array of flags is expected: concatenate it"),
     ],
 )
-def test_an_env_whose_mask_cannot_be_kept_to_is_named_with_its_column(name: str, says: str) -> None:
+def test_an_env_with_an_invalid_mask_is_reported_with_its_column(name: str, says: str) -> None:
     envs = make_envs(f"zoo/{name}-v0", 2, seed=0, info_mask=name != "NothingAllowed")
     with pytest.raises(EnvFailed, match=f"zoo/{name}-v0, column [01]: .*{says}"):
         played(envs, 20)

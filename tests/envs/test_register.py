@@ -44,18 +44,18 @@ def test_register_env_passes_all_arguments_to_gymnasium(entry_point):
 
 
 @pytest.mark.parametrize("name", ["Pole", "make_pole"])
-def test_an_env_is_found_by_module_and_class(name):
+def test_an_env_is_found_by_its_import_path(name):
     place = f"tests.reference.own_code:{name}"
     assert registered(place).entry_point is getattr(own_code, name)
     assert make_envs(place, 2, seed=3).spec.id == place
 
 
-def test_what_is_registered_under_a_name_wins_over_the_class_of_that_name():
+def test_a_registered_name_takes_precedence_over_a_class_of_that_name():
     offbeat.register_env("Pole", make_pole, max_episode_steps=9)
     assert registered(PLACE).max_episode_steps == 9
 
 
-def test_the_same_may_be_registered_again_as_in_a_notebook_without_a_warning():
+def test_registering_the_same_env_again_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for steps in (5, 6):
@@ -91,6 +91,6 @@ def test_register_env_refuses_invalid_arguments(env_id, entry_point, registratio
         ("no_module:Pole", "the module no_module cannot be imported"),
     ],
 )
-def test_unknown_env_place_is_refused(env_id, words):
+def test_an_unknown_import_path_of_an_env_is_refused(env_id, words):
     with pytest.raises(ConfigError, match=words):
         make_envs(env_id, 1, seed=0)

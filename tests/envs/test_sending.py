@@ -94,7 +94,7 @@ def register_at_run_time() -> None:
         ),
     ],
 )
-def test_an_env_that_is_sent_gives_the_same_rows_there_and_needs_no_torch(
+def test_an_env_sent_to_another_process_gives_the_same_rows_there_without_torch(
     env_id: str, imports: tuple[str, ...]
 ) -> None:
     register_at_run_time()
@@ -102,7 +102,7 @@ def test_an_env_that_is_sent_gives_the_same_rows_there_and_needs_no_torch(
     assert (code, out.decode().split(), errors) == (0, [first_observations(env_id), "False"], errors)
 
 
-def test_an_entry_of_the_program_replaces_one_that_an_import_registers() -> None:
+def test_an_env_registered_by_the_program_replaces_one_of_an_imported_module() -> None:
     run_envs.register()
     gym.registry["runs/Wave-v0"] = replace(
         gym.spec("runs/Wave-v0"), entry_point="gymnasium.envs.classic_control:PendulumEnv"
@@ -123,7 +123,7 @@ def program(folder: Path, registers: str, env_id: str, imports: tuple[str, ...] 
     return script
 
 
-def test_an_importable_class_that_a_program_registers_is_sent(tmp_path: Path) -> None:
+def test_an_importable_class_registered_by_the_program_is_sent(tmp_path: Path) -> None:
     registers = "import boats\ngym.register('Boat-v0', boats.Boat)"
     boats = "from gymnasium.envs.classic_control import PendulumEnv\nclass Boat(PendulumEnv):\n    pass\n"
     code, sent, errors = run_python(program(tmp_path, registers, "Boat-v0", boats=boats))
@@ -153,7 +153,7 @@ def test_an_env_defined_in_the_main_program_is_not_sent(tmp_path: Path, register
     assert 'pass --import my_env (in Python: imports=("my_env",)); or pass --runtime threads or --runtime' in errors
 
 
-def test_a_class_of_the_program_itself_is_not_sent_by_its_place_either(tmp_path: Path) -> None:
+def test_a_class_of_the_main_program_is_not_sent_by_its_import_path(tmp_path: Path) -> None:
     code, sent, errors = run_python(program(tmp_path, "class Boat(PendulumEnv):\n    pass", "__main__:Boat"))
     assert (code, sent) == (1, b"")
     assert "refused: __main__:Boat cannot be sent to another process, because of its entry_point: the class B" in errors
@@ -163,7 +163,7 @@ LAMBDA = "import gymnasium as gym\nfrom gymnasium.envs.classic_control import Pe
 REGISTER = "gym.register('Boat-v0', lambda **_: PendulumEnv())\n"
 
 
-def test_a_lambda_is_not_sent_where_an_import_brings_it(tmp_path: Path) -> None:
+def test_a_lambda_is_not_sent_if_an_imported_module_registers_it(tmp_path: Path) -> None:
     script = program(tmp_path, "import boats", "Boat-v0", ("boats",), boats=LAMBDA + REGISTER)
     code, sent, errors = run_python(script)
     assert code == 0, errors
@@ -171,14 +171,14 @@ def test_a_lambda_is_not_sent_where_an_import_brings_it(tmp_path: Path) -> None:
     assert out.decode().split()[:1] == [first_observations("Pendulum-v1")], errors
 
 
-def test_an_import_that_does_not_register_the_env_is_named_there(tmp_path: Path) -> None:
+def test_an_import_that_does_not_register_the_env_is_reported(tmp_path: Path) -> None:
     boats = f"{LAMBDA}def register():\n    {REGISTER}"
     _, sent, _ = run_python(program(tmp_path, "import boats\nboats.register()", "Boat-v0", ("boats",), boats=boats))
     _, _, errors = run_python(CHILD, "Boat-v0", stdin=sent, path=tmp_path)
     assert "refused: Boat-v0 is not registered by importing boats: call gymnasium.register where" in errors
 
 
-def test_a_module_that_is_not_found_there_is_named_with_what_to_do() -> None:
+def test_a_module_missing_in_the_other_process_is_reported_with_the_remedy() -> None:
     register_at_run_time()
     code, _, errors = run_python(CHILD, "sent/Class-v0", stdin=package("sent/Class-v0", ()), path=ROOT / "docs")
     assert code == 1
@@ -215,12 +215,12 @@ def wrapper(entry_point: str = "gymnasium.wrappers:TimeAware", **kwargs: Any) ->
         ({"additional_wrappers": wrapper(key=lambda: 0)}, "wrapper Extra's argument 'key': a lambda"),
     ],
 )
-def test_unpicklable_parts_of_an_entry_are_refused_by_name(registration: dict[str, Any], says: str) -> None:
+def test_unpicklable_arguments_of_an_env_are_refused_by_name(registration: dict[str, Any], says: str) -> None:
     gym.register("sent/Never-v0", **{"entry_point": Wanderer, **registration})
     with pytest.raises(ConfigError, match=f"sent/Never-v0 .*its {says}.*--import .*--runtime threads"):
         package("sent/Never-v0", ())
 
 
-def test_an_unknown_env_is_refused_as_everywhere() -> None:
+def test_sending_an_unknown_env_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown env"):
         package("sent/Nothing-v0", ())

@@ -42,7 +42,7 @@ def written_and_read(state: Any) -> Any:
 
 
 @pytest.mark.parametrize("env_id", SUPPORTED)
-def test_fresh_envs_go_on_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: str) -> None:
+def test_new_envs_continue_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: str) -> None:
     envs = make_envs(env_id, 3, seed=5)
     envs.reset()
     actions = actions_of(envs, 337)
@@ -58,7 +58,7 @@ def test_fresh_envs_go_on_bit_for_bit_from_a_snapshot_in_mid_episode(env_id: str
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "offbeat/OneStep-v0", "offbeat/FailsOnLastStep-v0", *QUESTIONS])
-def test_a_snapshot_right_after_an_end_keeps_that_a_reset_is_due(env_id: str) -> None:
+def test_a_snapshot_right_after_an_episode_end_includes_the_pending_reset(env_id: str) -> None:
     envs = make_envs(env_id, 3, seed=5)
     envs.reset()
     actions = actions_of(envs, 400)
@@ -91,7 +91,7 @@ def test_envs_with_groups_are_restored_from_a_snapshot(env_id: str) -> None:
     assert_same(collect(envs, actions[20:]), expected)
 
 
-def test_stepping_on_does_not_change_a_snapshot() -> None:
+def test_further_steps_do_not_change_a_snapshot() -> None:
     envs = make_envs("CartPole-v1", 3, seed=5)
     envs.reset()
     assert isinstance(envs, Snapshots)
@@ -101,7 +101,7 @@ def test_stepping_on_does_not_change_a_snapshot() -> None:
     assert json.dumps(state, default=lambda array: array.tolist()) == kept
 
 
-def test_the_observations_that_the_next_actions_answer_are_restored() -> None:
+def test_the_last_observations_are_restored() -> None:
     envs = make_envs("Pendulum-v1", 3, seed=5)
     envs.reset()
     last = collect(envs, actions_of(envs, 9))["observation"][-1]
@@ -112,7 +112,7 @@ def test_the_observations_that_the_next_actions_answer_are_restored() -> None:
     np.testing.assert_array_equal(fresh.observation["observation"], last)  # type: ignore[attr-defined]
 
 
-def test_envs_whose_state_is_unknown_are_no_snapshots() -> None:
+def test_envs_without_a_known_state_do_not_support_snapshots() -> None:
     assert not isinstance(make_envs(zoo_id(DictObservations), 2, seed=0), Snapshots)
 
 

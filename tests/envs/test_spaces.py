@@ -51,7 +51,7 @@ trees = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(trees, st.integers(0, 2**32 - 1))
-def test_random_actions_are_in_the_space_they_are_encoded_for_column_by_column_and_batched(space, seed):
+def test_random_actions_are_in_their_space_for_single_columns_and_batches(space, seed):
     spec = action_spec(space, "Test-v0")
     recorded = random_actions(spec, 3, np.random.default_rng(seed))
     assert recorded.shape == (3, *spec.shape)
@@ -76,7 +76,7 @@ def leaves_of(action: Any) -> Iterator[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(trees, st.integers(0, 2**32 - 1))
-def test_every_number_that_is_recorded_reaches_the_env_where_it_belongs(space, seed):
+def test_every_recorded_number_of_an_action_sets_exactly_one_number_of_the_env_action(space, seed):
     """A choice moved by one, or a number of a box halved, shows in one number of the action, and in nothing else."""
     spec, random = action_spec(space, "Test-v0"), np.random.default_rng(seed)
     recorded = random_actions(spec, 1, random)
@@ -90,7 +90,7 @@ def test_every_number_that_is_recorded_reaches_the_env_where_it_belongs(space, s
         flat[place] = kept
 
 
-def test_a_mixed_action_has_choices_first_and_then_the_numbers_of_boxes():
+def test_a_mixed_action_has_discrete_choices_first_and_box_numbers_last():
     box, deep = spaces.Box(-2, 1, (2,), np.float32), spaces.Box(0, np.inf, (1,), np.float64)
     space = spaces.Dict(
         {"aim": box, "gear": spaces.Discrete(3, start=1), "tools": spaces.Tuple((spaces.MultiBinary(2), deep))}
@@ -111,7 +111,7 @@ def test_a_mixed_action_has_choices_first_and_then_the_numbers_of_boxes():
 
 @settings(max_examples=150, deadline=None)
 @given(trees, st.integers(0, 2**31 - 1), st.booleans())
-def test_an_observation_is_kept_number_by_number_with_choices_counted_from_0(space, seed, batched):
+def test_an_observation_is_stored_unchanged_with_discrete_values_counted_from_0(space, seed, batched):
     leaves = observation_leaves(space, "Test-v0", COIN)
     space.seed(seed)
     samples = [space.sample() for _ in range(2)]
@@ -132,13 +132,13 @@ def test_an_observation_is_kept_number_by_number_with_choices_counted_from_0(spa
 
 
 @pytest.mark.parametrize(("count", "dtype"), [(2, "uint8"), (256, "uint8"), (257, "int16"), (40_000, "int32")])
-def test_choices_are_kept_in_the_smallest_dtype_that_holds_them(count, dtype):
+def test_discrete_values_are_stored_in_the_smallest_dtype(count, dtype):
     [leaf] = observation_leaves(spaces.Discrete(count, start=-1), "Test-v0", COIN)
     assert leaf == Leaf("observation", (), dtype, (count,), (-1,))
     assert leaf.inputs == count
 
 
-def test_leaves_are_named_by_keys_and_places():
+def test_leaves_are_named_by_keys_and_indices():
     inner = spaces.Dict({"b": spaces.MultiBinary((2, 2)), "a": spaces.Box(-1, 1, (3,), np.float64)})
     leaves = observation_leaves(spaces.Tuple((spaces.MultiDiscrete([2, 3]), inner)), "Test-v0", COIN)
     assert leaves == (

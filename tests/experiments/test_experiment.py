@@ -110,7 +110,7 @@ def scenario(tmp_path_factory) -> Scenario:
 # --- stopping and going on ----------------------------------------------------------------------------------
 
 
-def test_no_session_outlives_an_experiment_that_was_killed(scenario):
+def test_no_session_outlives_a_killed_experiment(scenario):
     assert scenario.orphans
     assert not any(is_alive(pid) for pid in scenario.orphans)
     log = (scenario.experiment / "trial-000/seed-2.log").read_text()
@@ -136,7 +136,7 @@ def test_finished_sessions_are_skipped_and_others_are_resumed(scenario):
         assert contents(run) == before
 
 
-def test_every_session_ends_with_the_bits_of_a_run_of_its_own(scenario, tmp_path):
+def test_every_session_has_the_bits_of_a_separate_run(scenario, tmp_path):
     runs = [session(scenario.experiment, number) for number in (1, 2)]
     for index, run in enumerate(runs):
         settings = {**LONG, "seed": 2 if index == 0 else 1, "learning_rate": RATES[index], "hidden_sizes": (16,)}
@@ -157,7 +157,7 @@ def test_a_finished_experiment_starts_no_session(scenario):
 # --- what is left -------------------------------------------------------------------------------------------
 
 
-def test_the_table_is_what_the_metrics_say(scenario):
+def test_the_csv_table_agrees_with_the_metrics_of_the_sessions(scenario):
     with (scenario.experiment / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["trial"], row["learning_rate"]) for row in rows] == [("trial-000", "0.001"), ("trial-001", "0.003")]
@@ -201,7 +201,7 @@ def test_the_table_is_what_the_metrics_say(scenario):
         assert set(row) == {"trial", "learning_rate", "final_iqm_low", "final_iqm_high", *expected}
 
 
-def test_the_table_for_people_has_the_same_rows(scenario):
+def test_the_markdown_table_has_the_same_rows(scenario):
     header, _, *rows = (scenario.experiment / "table.md").read_text().splitlines()
     with (scenario.experiment / "table.csv").open() as file:
         names, *values = list(csv.reader(file))
@@ -228,7 +228,7 @@ def test_plot_draws_an_experiment_and_a_trial(scenario, tmp_path):
         assert (tmp_path / "picture.png").read_bytes() == (path / "return-steps.png").read_bytes()
 
 
-def test_the_record_has_the_versions_of_each_start(scenario):
+def test_the_experiment_record_has_the_versions_of_each_start(scenario):
     record = json.loads((scenario.experiment / "experiment.json").read_text())
     assert len(record["made_with"]) >= 3  # each time
     part = record["made_with"][0]
@@ -240,7 +240,7 @@ def test_the_record_has_the_versions_of_each_start(scenario):
     assert trial["run"]["steps"] == 8000
 
 
-def test_the_command_of_a_session_can_be_typed_again(scenario):
+def test_the_command_of_a_session_can_be_run_again(scenario):
     command = (session(scenario.experiment, 3) / "command.txt").read_text()
     assert command.startswith("offbeat train ppo CartPole-v1 ")
     assert "seed=2" in command
@@ -250,7 +250,7 @@ def test_the_command_of_a_session_can_be_typed_again(scenario):
 # --- what goes wrong ----------------------------------------------------------------------------------------
 
 
-def test_a_session_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_path):
+def test_a_failed_session_does_not_stop_the_others_and_is_retried(tmp_path):
     write_spec(
         tmp_path / "spec.toml", env=None, envs=["runs/RaisesUntilMended-v0", "CartPole-v1"], seeds=[1],
         imports=["tests.reference.run_envs"], settings={**TINY, "steps": 4096, "checkpoint_every": 64},
@@ -302,7 +302,7 @@ def begun(tmp_path, monkeypatch) -> Path:
     return tmp_path / "experiments/spec"
 
 
-def test_a_session_that_goes_on_still_stops_where_the_spec_says(begun):
+def test_a_resumed_session_stops_where_the_spec_ends(begun):
     (begun / "trial-000/seed-2").mkdir()
     (begun / "trial-000/seed-2/notes.txt").write_text("mine")
     assert offbeat("run", "spec.toml", "--progress", "none").code == 2  # it was not made by `offbeat run`
@@ -325,7 +325,7 @@ def record_of(experiment: Path) -> dict[str, Any]:
     return {"spec": spec.meaning(), "seeds": list(spec.seeds), "trials": spec.draws, "made_with": []}
 
 
-def test_a_search_by_optuna_goes_on_with_what_it_has_learned(tmp_path):
+def test_an_optuna_search_resumes_with_its_earlier_results(tmp_path):
     pytest.importorskip("optuna")
     over = {"learning_rate": {"low": 1e-4, "high": 1e-2, "scale": "log"}, "hidden_sizes": [[8], [16]]}
     settings = {key: value for key, value in TINY.items() if key != "hidden_sizes"}

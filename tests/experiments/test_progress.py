@@ -30,7 +30,7 @@ class Clock:
         return self.now
 
 
-def test_a_row_says_how_far_a_session_is_and_how_good():
+def test_a_row_shows_the_progress_and_the_return_of_a_session():
     told = ROWS[0].cells()
     assert told == [" 25%", "25k/100k env steps", "return 31.4", "eval 62.8 (best 99.0)", "SPS 500", "ETA 2:30", ""]
     assert ROWS[1].cells()[-2:] == ["ETA -", "starting"]
@@ -38,7 +38,7 @@ def test_a_row_says_how_far_a_session_is_and_how_good():
     assert ROWS[2].phase == "stopping"
 
 
-def test_lines_come_every_few_seconds_and_ask_for_rows_no_more_often():
+def test_lines_are_printed_every_few_seconds_and_rows_are_read_no_more_often():
     stream, clock, asked = io.StringIO(), Clock(), []
     view = Lines(stream, every_s=10, clock=clock)
 
@@ -53,7 +53,7 @@ def test_lines_come_every_few_seconds_and_ask_for_rows_no_more_often():
     assert stream.getvalue().count("trial-000/seed-1") == 2
 
 
-def test_the_dashboard_has_a_line_for_each_session_and_leaves_messages_above():
+def test_the_dashboard_has_a_line_per_session_below_the_messages():
     stream, clock = io.StringIO(), Clock()
     view = Dashboard(Console(file=stream, width=140, force_terminal=True, color_system=None), clock=clock)
     view.start()
@@ -69,7 +69,7 @@ def test_the_dashboard_has_a_line_for_each_session_and_leaves_messages_above():
     assert told.index("seed-0 finished") < told.index("1 of 6 sessions finished")
 
 
-def test_the_view_suits_the_stream():
+def test_the_progress_view_depends_on_the_output_stream():
     assert isinstance(make_view(None, io.StringIO()), Lines)
     assert isinstance(make_view("none", io.StringIO()), Silent)
     assert isinstance(make_view("dashboard", io.StringIO()), Dashboard)

@@ -23,7 +23,7 @@ OVER: Over = {
 }
 
 
-def test_random_draws_of_a_trial_depend_on_the_seed_its_number_and_the_key_alone():
+def test_random_samples_depend_on_seed_trial_number_and_key_alone():
     five = Search("random", OVER, 5, seed=3).settings(("length",))
     assert five[:2] == Search("random", OVER, 2, seed=3).settings(("length",))
     reversed_over = dict(reversed(OVER.items()))
@@ -34,26 +34,26 @@ def test_random_draws_of_a_trial_depend_on_the_seed_its_number_and_the_key_alone
     assert len({each["rate"] for each in five}) == 5
 
 
-def test_keys_are_drawn_independently_of_each_other():
+def test_keys_are_sampled_independently_of_each_other():
     search = Search("random", {"a": OVER["rate"], "b": OVER["rate"]}, 5)
     assert all(values["a"] != values["b"] for values in search.settings(()))
 
 
 @given(shares, st.integers(1, 30), st.integers(1, 50), st.booleans())
-def test_whole_numbers_lie_in_their_range(share, low, length, log):
+def test_sampled_integers_are_in_their_range(share, low, length, log):
     found = Range(low, low + length, "log" if log else "linear").draw(share, whole=True)
     assert isinstance(found, int)
     assert low <= found <= low + length
 
 
 @given(shares)
-def test_numbers_with_a_step_are_multiples_of_it_from_low_on(share):
+def test_sampled_numbers_with_a_step_lie_on_its_grid(share):
     found = Range(0.5, 0.9, step=0.1).draw(share, whole=False)
     assert found in (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_whole_numbers_are_drawn_evenly_on_their_scale(log):
+def test_integers_are_sampled_uniformly_on_their_scale(log):
     scale = Range(1, 4, "log" if log else "linear")
     drawn = np.array([scale.draw(share, whole=True) for share in np.linspace(0, 1, 10_000, endpoint=False)])
     counts = np.array([(drawn == number).mean() for number in (1, 2, 3, 4)])
@@ -62,19 +62,19 @@ def test_whole_numbers_are_drawn_evenly_on_their_scale(log):
     assert counts == pytest.approx(expected, abs=1e-3)
 
 
-def test_numbers_are_drawn_evenly_on_a_log_scale():
+def test_numbers_are_sampled_uniformly_on_a_log_scale():
     scale = Range(1e-4, 1e-2, "log")
     drawn = [scale.draw(share, whole=False) for share in (0.0, 0.25, 0.5, 0.75)]
     assert drawn == pytest.approx([1e-4, 10**-3.5, 1e-3, 10**-2.5], rel=1e-5)
     assert all(len(f"{number:.10g}".lstrip("0.").replace("e-05", "")) <= 6 for number in drawn)
 
 
-def test_every_choice_is_drawn():
+def test_every_choice_is_sampled():
     choices = Choices(("a", "b", "c"))
     assert [choices.draw(share, whole=False) for share in (0.0, 0.3, 0.4, 0.9999)] == ["a", "a", "b", "c"]
 
 
-def test_optuna_is_asked_within_the_ranges_and_goes_on_as_if_it_had_not_been_interrupted():
+def test_optuna_samples_in_the_ranges_and_resumes_as_if_uninterrupted():
     pytest.importorskip("optuna")
     search = Search("optuna", OVER, 20, seed=1)
 

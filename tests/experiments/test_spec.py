@@ -14,16 +14,16 @@ def spec(**changes: Any) -> Spec:
     return spec_of(tomllib.loads(spec_text(**changes)), "a.toml")
 
 
-def test_sessions_are_the_first_seeds():
+def test_the_number_of_sessions_gives_the_first_seeds():
     assert spec(seeds=None, sessions=3).seeds == (0, 1, 2)
 
 
-def test_one_env_is_a_list_of_one():
+def test_a_single_env_equals_a_list_of_one_env():
     assert spec().envs == ("CartPole-v1",)
     assert spec(env=None, envs=["A-v0", "B-v0"]).envs == ("A-v0", "B-v0")
 
 
-def test_comments_and_the_order_of_keys_do_not_change_what_a_spec_means():
+def test_comments_and_key_order_do_not_change_the_identity_of_a_spec():
     one = 'algorithm = "a2c"\nenv = "E-v0"\nsessions = 2\n[search.over]\ngamma = [0.9, 0.8]\nclip = [1, 2]\n'
     other = '# all\nsessions = 2\nenv = "E-v0"\nalgorithm = "a2c"\n[search.over]\nclip = [1, 2]\ngamma = [0.9, 0.8]\n'
     one_spec, other_spec = (spec_of(tomllib.loads(text), "a.toml") for text in (one, other))
@@ -45,12 +45,12 @@ def test_comments_and_the_order_of_keys_do_not_change_what_a_spec_means():
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_settings_that_define_sessions_change_what_a_spec_means(changes):
+def test_settings_that_define_sessions_change_the_identity_of_a_spec(changes):
     assert spec(**{"algorithm": "a2c", **changes}).meaning() != spec(algorithm="a2c").meaning()
 
 
 @pytest.mark.parametrize("changes", [{"seeds": [1, 2, 3]}, {"target_return": 100}])
-def test_more_seeds_and_a_target_do_not_change_what_a_spec_means(changes):
+def test_more_seeds_and_a_target_do_not_change_the_identity_of_a_spec(changes):
     assert spec(**changes).meaning() == spec().meaning()
 
 
@@ -104,14 +104,14 @@ REFUSED += [({"search": {"method": "random", "trials": 2, "over": {"gamma": r}}}
 
 
 @pytest.mark.parametrize(("changes", "says"), REFUSED, ids=lambda part: str(part)[:60])
-def test_a_spec_that_cannot_work_is_refused_with_what_to_write(changes, says):
+def test_an_invalid_spec_is_refused_with_the_remedy(changes, says):
     with pytest.raises(ConfigError) as refused:
         spec(**changes)
     assert [fragment for fragment in says if fragment not in str(refused.value)] == [], refused.value
     assert "--set" not in str(refused.value)
 
 
-def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path):
+def test_a_spec_file_that_is_missing_or_invalid_toml_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         read_spec(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="cannot be read"):

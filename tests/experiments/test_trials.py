@@ -50,7 +50,7 @@ def test_without_a_search_there_is_one_trial():
     ],
     ids=str,
 )
-def test_the_command_of_a_session_gives_its_config(changes, tmp_path):
+def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
     for trial in trials_of(spec(**changes)):
         typed = main._parse(Session(trial, 7, tmp_path).arguments())
         assert isinstance(typed, Train)
@@ -82,7 +82,7 @@ def drawn(key: str, low: float, high: float, **more: Any) -> list[Any]:
     return [trial.values[key] for trial in trials_of(spec(settings=settings, search=search))]
 
 
-def test_the_key_says_whether_a_range_has_whole_numbers():
+def test_the_type_of_the_key_decides_whether_a_range_has_integers():
     assert all(isinstance(value, int) for value in drawn("unroll_length", 16, 64, scale="log"))
     assert not any(value in (0, 1) for value in drawn("entropy_coef", 0, 1))
     assert all(isinstance(value, int) for value in drawn("learner_threads", 1, 4))
@@ -97,12 +97,12 @@ def test_the_key_says_whether_a_range_has_whole_numbers():
         ("normalize_returns", 0, 1, "normalize_returns .* does not accept numbers"),
     ],
 )
-def test_a_range_that_does_not_suit_its_key_is_refused(key, low, high, says):
+def test_a_range_of_invalid_values_of_its_key_is_refused(key, low, high, says):
     with pytest.raises(ConfigError, match=says):
         drawn(key, low, high)
 
 
-def test_a_trial_is_read_as_it_was_written(tmp_path):
+def test_a_written_trial_is_read_unchanged(tmp_path):
     wanted = spec(search=grid(gamma=[0.9, 0.8], value_clip=["none", 0.2]))
     for trial in trials_of(wanted):
         file = tmp_path / trial.name / "trial.toml"
@@ -111,14 +111,14 @@ def test_a_trial_is_read_as_it_was_written(tmp_path):
         require_same_trial(trial, file)
 
 
-def test_a_trial_of_other_settings_is_refused_with_what_differs(tmp_path):
+def test_a_trial_of_other_settings_is_refused_with_the_difference(tmp_path):
     first, second = trials_of(spec(search=grid(gamma=[0.9, 0.8])))
     write_trial(first, tmp_path / "trial.toml")
     with pytest.raises(ConfigError, match=r"searched\.gamma is 0\.9 there and 0\.8 now"):
         require_same_trial(second, tmp_path / "trial.toml")
 
 
-def test_a_key_that_a_trial_was_begun_without_does_not_make_it_another_one(tmp_path):
+def test_a_new_config_key_does_not_make_an_older_trial_differ(tmp_path):
     (trial,) = trials_of(spec())
     write_trial(trial, tmp_path / "trial.toml")
     lines = (tmp_path / "trial.toml").read_text().splitlines()
@@ -126,7 +126,7 @@ def test_a_key_that_a_trial_was_begun_without_does_not_make_it_another_one(tmp_p
     require_same_trial(trial, tmp_path / "trial.toml")
 
 
-def test_a_session_may_have_measured_its_own_layout_but_has_no_other_setting(tmp_path):
+def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_path):
     (trial,) = trials_of(spec(settings={"steps": 64, "runtime": "processes"}))
     assert trial.config.runtime.split == "measured"
     session = Session(trial, 1, tmp_path)
@@ -150,6 +150,6 @@ def test_a_session_may_have_measured_its_own_layout_but_has_no_other_setting(tmp
     ],
     ids=str,
 )
-def test_a_session_keeps_its_actors_and_its_learner_busy_but_no_more_cores_than_there_are(settings, cores):
+def test_a_session_uses_a_core_per_actor_and_learner_up_to_the_available_cores(settings, cores):
     (trial,) = trials_of(spec(settings={**TINY, **settings}))
     assert cores_of(trial.config) == min(cores, usable_cores())

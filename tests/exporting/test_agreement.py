@@ -51,7 +51,7 @@ def runner(policy: LoadedPolicy, change: Callable[[WholePolicy], object] = lambd
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(spec=policy_specs() | st.sampled_from([SOFT, VALUES, GRU, LSTM]), seed=st.integers(0, 10))
-def test_in_torch_a_policy_is_what_it_is_in_numpy(spec, seed):
+def test_the_torch_policy_agrees_with_the_numpy_policy(spec, seed):
     policy = loaded(spec, seed)
     agreement = compare(policy, runner(policy))
     assert agreement.decisions == (340 if spec.recurrent else 68)
@@ -103,7 +103,7 @@ SQUASHED = replace(policy_spec("box", squashed=True), action=replace(SOFT.action
         (SQUASHED, other_weights),
     ],
 )
-def test_a_network_that_leaves_something_out_is_refused(spec, change):
+def test_an_exported_network_without_one_of_its_parts_is_refused(spec, change):
     policy = loaded(spec)
     compare(policy, runner(policy))
     with pytest.raises(RunFailed, match=r"does not act like the policy, and is not saved: \d+ of \d+ actions"):
@@ -139,7 +139,7 @@ STARTS_AT_5 = replace(policy_spec("discrete"), action=ActionSpec("discrete", (),
         (SOFT, is_not_a_number),
     ],
 )
-def test_outputs_that_are_wrong_are_refused(spec, how):
+def test_wrong_outputs_of_an_exported_network_are_refused(spec, how):
     policy = loaded(spec)
     compare(policy, runner(policy))
     with pytest.raises(RunFailed, match="does not act like the policy, and is not saved"):
@@ -147,7 +147,7 @@ def test_outputs_that_are_wrong_are_refused(spec, how):
 
 
 @pytest.mark.parametrize(("gap", "agrees"), [(0.0, True), (5e-6, True), (2e-5, False), (1e-3, False)])
-def test_only_between_choices_of_nearly_equal_value_either_may_be_taken(gap, agrees):
+def test_different_actions_agree_only_if_their_values_are_nearly_equal(gap, agrees):
     """The file takes the last choice, where the policy takes the first by so much."""
     policy = loaded(replace(policy_spec("discrete"), hidden_sizes=()))
     views = published_layout(policy.policy.spec).views(policy.policy.vector)

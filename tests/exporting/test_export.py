@@ -83,7 +83,7 @@ def _examples(monkeypatch):
 
 
 @pytest.mark.parametrize(("case", "made_as"), [*product(CASES, ["torchscript"]), *product(IN_ONNX, ["onnx"])])
-def test_a_file_acts_as_the_policy_does_in_whole_episodes(case, made_as, tmp_path):
+def test_an_exported_file_acts_as_the_policy_over_complete_episodes(case, made_as, tmp_path):
     algorithm, env_id, settings = CASES[case]
     policy = loaded(*CASES[case])
     exported = export_policy(policy, tmp_path / f"policy{FORMATS[made_as]}", made_as)
@@ -103,7 +103,7 @@ def test_a_file_acts_as_the_policy_does_in_whole_episodes(case, made_as, tmp_pat
 
 
 @pytest.mark.parametrize("made_as", FORMATS)
-def test_a_file_takes_stacks_of_frames_oldest_first_where_the_policy_takes_frames(made_as, tmp_path):
+def test_an_exported_file_takes_stacked_frames_with_the_oldest_first(made_as, tmp_path):
     policy = loaded("ppo", "offbeat/PixelsMotion-v0", {}, EnvConfig(frame_stack=3))
     exported = export_policy(policy, tmp_path / f"policy{FORMATS[made_as]}", made_as)
     assert [port.shape for port in exported.inputs] == [(3, 36, 36)]
@@ -132,7 +132,7 @@ def batches_agree(env: gym.Env[Any, Any], policy: LoadedPolicy, act: FileActor) 
 
 
 @pytest.mark.parametrize("made_as", FORMATS)
-def test_without_its_state_a_file_forgets(made_as, tmp_path):
+def test_an_exported_core_without_its_state_acts_differently(made_as, tmp_path):
     """Else nothing would have shown that a core is there."""
     policy = loaded("ppo", "offbeat/Recall-v0", {"core": "gru", "core_size": 8})
     act = FileActor(export_policy(policy, tmp_path / f"policy{FORMATS[made_as]}", made_as).file, gym.spaces.Discrete(4))
@@ -149,7 +149,7 @@ def test_without_its_state_a_file_forgets(made_as, tmp_path):
 # --- what is in a file --------------------------------------------------------------------------------------
 
 
-def test_an_onnx_file_is_one_file_that_says_what_it_is_and_names_nothing_of_this_machine(tmp_path):
+def test_an_onnx_export_is_one_file_with_metadata_and_without_local_paths(tmp_path):
     policy = loaded("ppo", "zoo/MaskInInfo-v0", {"core": "lstm", "core_size": 3})
     exported = export_policy(policy, tmp_path / "policy.onnx", "onnx")
     assert list(tmp_path.iterdir()) == [exported.file]
@@ -175,7 +175,7 @@ def test_an_onnx_file_is_one_file_that_says_what_it_is_and_names_nothing_of_this
 
 
 @pytest.mark.parametrize("encoder", ["flat", "nature_cnn"])
-def test_no_private_operator_and_no_layout_of_images_is_in_a_torchscript_file(encoder, tmp_path):
+def test_a_torchscript_file_has_no_private_operator_and_no_memory_format(encoder, tmp_path):
     """Layers are wide enough for oneDNN's operator."""
     policy = loaded("ppo", "offbeat/Pixels-v0", {"encoder": encoder, "hidden_sizes": (64, 64), "layer_norm": True})
     content = export_policy(policy, tmp_path / "policy.pt", "torchscript").file.read_bytes()
@@ -233,7 +233,7 @@ def own_encoders():
     ],
 )
 @pytest.mark.usefixtures("own_encoders")
-def test_a_file_that_would_act_otherwise_is_not_kept(encoder, made_as, words, tmp_path):
+def test_an_exported_file_that_disagrees_with_the_policy_is_deleted(encoder, made_as, words, tmp_path):
     policy = loaded("ppo", "CartPole-v1", {"encoder": encoder, "hidden_sizes": ()})
     with pytest.raises(RunFailed, match=words):
         export_policy(policy, tmp_path / "made/policy", made_as)
@@ -265,7 +265,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "impala", "sac", "choices", "dqn"])
-def test_a_run_of_each_algorithm_is_exported_and_earns_what_it_earns(name, runs, tmp_path):
+def test_the_exported_policy_of_each_algorithm_earns_the_return_of_the_original(name, runs, tmp_path):
     file = tmp_path / "policy.pt"
     said = offbeat("export", runs[name], "--format", "torchscript", "--out", file)
     assert said.code == 0, said.err
@@ -279,7 +279,7 @@ def test_a_run_of_each_algorithm_is_exported_and_earns_what_it_earns(name, runs,
     assert earned_too == pytest.approx(earned, rel=1e-5)
 
 
-def test_what_is_printed_runs(runs, monkeypatch):
+def test_the_printed_code_after_an_export_runs(runs, monkeypatch):
     """The two lines, typed where an observation is at hand."""
     monkeypatch.chdir(runs["ppo"].parent)
     said = offbeat("export", "ppo", "--checkpoint", "best")
@@ -296,7 +296,7 @@ def test_what_is_printed_runs(runs, monkeypatch):
     assert names["action"].tolist() == package.load("ppo", "best")(observation).tolist()
 
 
-def test_from_python_it_is_one_call(runs, tmp_path):
+def test_the_python_export_function_writes_and_checks_a_file(runs, tmp_path):
     exported = package.export(runs["sac"], tmp_path / "a/b/policy.onnx", format="onnx", checkpoint="latest")
     assert exported.file.is_file()
     assert exported.agreement.decisions == 68
@@ -309,7 +309,7 @@ def test_from_python_it_is_one_call(runs, tmp_path):
         package.export(runs["sac"], tmp_path / "c", format="onx")  # type: ignore[arg-type]
 
 
-def test_without_its_packages_onnx_is_refused_and_torchscript_is_not(runs, tmp_path, monkeypatch):
+def test_without_the_onnx_packages_only_torchscript_can_be_exported(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     said = offbeat("export", runs["ppo"], "--out", tmp_path / "policy.onnx")
     assert said.code == 2
@@ -318,13 +318,13 @@ def test_without_its_packages_onnx_is_refused_and_torchscript_is_not(runs, tmp_p
     assert offbeat("export", runs["ppo"], "--out", tmp_path / "policy.pt", "--format", "torchscript").code == 0
 
 
-def test_bf16_is_exported_in_fp32_and_this_is_said(tmp_path):
+def test_a_bf16_policy_is_exported_in_fp32_with_a_message(tmp_path):
     path = small_run(tmp_path / "run", steps=64, precision="bf16").path
     said = offbeat("export", path, "--format", "torchscript")
     assert "equal choices; both in fp32, not in bf16" in said.out
 
 
-def test_the_modules_that_a_run_was_trained_with_are_imported(tmp_path, monkeypatch):
+def test_export_imports_the_modules_that_the_run_was_trained_with(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     with registries_kept(OWN_NAMES):
         path = small_run(tmp_path / "run", steps=64, imports=(OWN_NAMES,), encoder="rows").path

@@ -56,7 +56,7 @@ def algorithm_of(config: OnPolicyConfig, action: str, **spec: Any) -> tuple[OnPo
     st.sampled_from([0.02, 0.4]),
     st.integers(0, 2**32 - 1),
 )
-def test_loss_metrics_and_every_gradient_are_those_of_autograd(config, action, rows, drift, seed):
+def test_loss_metrics_and_every_gradient_equal_those_of_autograd(config, action, rows, drift, seed):
     algorithm, spec = algorithm_of(config, action)
     flat = algorithm.groups[GROUP].parameters
     minibatch = random_minibatch(algorithm, spec, rows, seed, drift)
@@ -80,7 +80,7 @@ def test_loss_metrics_and_every_gradient_are_those_of_autograd(config, action, r
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_a_second_minibatch_of_another_size_is_not_disturbed_by_the_first(config, action, rows, seed):
+def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(config, action, rows, seed):
     algorithm, spec = algorithm_of(config, action)
     flat = algorithm.groups[GROUP].parameters
     gradients = algorithm.stages[0].gradients
@@ -106,7 +106,7 @@ def test_a_second_minibatch_of_another_size_is_not_disturbed_by_the_first(config
         ("box", {"action_distribution": "squashed"}, False),
     ],
 )
-def test_the_fast_path_is_used_only_where_its_derivatives_hold(kind, action, settings, expected):
+def test_the_fast_path_is_used_only_for_settings_that_its_gradients_support(kind, action, settings, expected):
     config = kind(**settings)
     algorithm, _ = algorithm_of(config, action, squashed=config.action_distribution == "squashed")
     assert ActorCriticFastPath.applies(algorithm) is expected

@@ -43,7 +43,7 @@ def way(request) -> Kernels:
 @settings(max_examples=60, deadline=None)
 @given(seeds, st.integers(0, 2 * WIDE), widths, widths, st.booleans())
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: type(way).__name__)
-def test_products_are_those_of_a_linear_layer(way, seed, rows, inputs, outputs, relu):
+def test_matrix_products_equal_those_of_a_linear_layer(way, seed, rows, inputs, outputs, relu):
     x, weight, bias, d = arrays(seed, (rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
     doubles = [a.astype(np.float64) for a in (x, weight, bias, d)]
 
@@ -58,7 +58,7 @@ def test_products_are_those_of_a_linear_layer(way, seed, rows, inputs, outputs, 
     assert_close(of_weights, doubles[3].T @ doubles[0])
 
 
-def test_products_leave_what_they_read(way):
+def test_matrix_products_do_not_change_their_inputs(way):
     given = arrays(0, (60, 70), (50, 70), (50,), (60, 50))
     before = [a.copy() for a in given]
     x, weight, bias, d = given
@@ -79,7 +79,7 @@ def test_products_leave_what_they_read(way):
         (64, 64, WIDE - 1, False, False),
     ],
 )
-def test_wide_products_are_onednns_and_narrow_ones_are_not(monkeypatch, rows, inputs, outputs, forward, backward):
+def test_wide_products_use_onednn_and_narrow_ones_do_not(monkeypatch, rows, inputs, outputs, forward, backward):
     seen: list[bool] = []
 
     def note(*given, relu):
@@ -105,7 +105,7 @@ def test_wide_products_are_onednns_and_narrow_ones_are_not(monkeypatch, rows, in
         ("Haswell", False, BlasKernels),
     ],
 )
-def test_the_choice_depends_on_the_machine(monkeypatch, kernels, works, expected):
+def test_the_choice_of_the_kernel_depends_on_the_machine(monkeypatch, kernels, works, expected):
     monkeypatch.setattr(library, "blas_kernels", lambda: kernels)
     monkeypatch.setattr(onednn, "works", lambda: works)
     assert type(fastest_kernels.__wrapped__()) is expected
@@ -145,7 +145,7 @@ def differentiated(layers: Layers, x: F32, d: F32, activation: str) -> tuple[F32
     st.data(),
 )
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: type(way).__name__)
-def test_mlp_goes_forward_and_back(way, seed, sizes, rows, activation, data):
+def test_mlp_outputs_and_gradients_equal_those_of_torch(way, seed, sizes, rows, activation, data):
     layers, (x, d) = network(seed, sizes), arrays(seed + 2, (rows, sizes[0]), (rows, sizes[-1]))
     output, gradients, of_x = differentiated(layers, x, d, activation)
     mlp = MLP(layers.sizes, activation, way)
@@ -163,7 +163,7 @@ def test_mlp_goes_forward_and_back(way, seed, sizes, rows, activation, data):
         assert_close(actual, expected)
 
 
-def test_the_gradients_of_parts_of_the_rows_add_up(way):
+def test_the_gradients_of_parts_of_the_rows_sum_to_the_gradient_of_all(way):
     layers, (x, d) = network(0, [5, 64, 60, 2]), arrays(1, (101, 5), (101, 2))
     mlp = MLP(layers.sizes, "tanh", way)
     _, whole, _ = differentiated(layers, x, d, "tanh")

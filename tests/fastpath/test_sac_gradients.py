@@ -165,7 +165,7 @@ def networks() -> Networks:
     st.booleans(),
     st.sampled_from([1, 2]),
 )
-def test_losses_and_gradients_are_autograds(
+def test_losses_and_gradients_equal_those_of_autograd(
     seed, hidden, activation, critics, rows, actions, weighted, draw_ahead, threads
 ):
     networks = Networks(hidden=hidden, activation=activation, critics=critics, actions=actions, seed=seed)
@@ -180,7 +180,7 @@ def test_losses_and_gradients_are_autograds(
 @pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: type(kernels).__name__)
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize(("critics", "rows"), [(2, 128), (3, 101)])
-def test_so_they_are_for_wide_networks_in_which_each_critic_is_the_least_somewhere(kernels, activation, critics, rows):
+def test_losses_and_gradients_equal_those_of_autograd_for_wide_networks(kernels, activation, critics, rows):
     # 256 units would have some ReLU near its kink in any minibatch.
     networks = Networks(hidden=(70, 65), activation=activation, critics=critics, inputs=17, actions=6)
     for seed in range(50):
@@ -205,7 +205,7 @@ def test_clipped_deviations_get_no_gradient():
     assert inside.tolist() == [True, False, False, True, False, False]
 
 
-def test_log_probabilities_are_exact_far_out():
+def test_log_probabilities_of_extreme_actions_are_exact():
     networks = Networks(actions=4)
     head = networks.policy.arrays()
     head["policy_head.weight"][...] = 0
@@ -231,7 +231,7 @@ def test_one_and_two_threads_give_the_same_bits(kernels, rows, critics):
     assert all(result == results[0] for result in results[1:])
 
 
-def test_the_gaps_of_the_layout_stay_zero(networks):
+def test_the_alignment_gaps_of_the_buffers_stay_zero(networks):
     minibatch, fast = networks.minibatch(7), networks.fast()
     fast.critic(minibatch)
     fast.policy(minibatch)
@@ -243,7 +243,7 @@ def test_the_gaps_of_the_layout_stay_zero(networks):
         assert not group.gradients[gaps].any()
 
 
-def test_sizes_of_minibatches_may_change(networks):
+def test_the_size_of_minibatches_may_change(networks):
     fast = networks.fast(2)
     for rows in (5, 12, 1, 5):
         minibatch = networks.minibatch(rows, seed=rows)
@@ -267,14 +267,14 @@ def stale(networks: Networks, fast: SACGradients) -> Iterator[Minibatch]:
 
 
 @pytest.mark.parametrize("draw_ahead", [True, False])
-def test_what_was_sent_ahead_is_for_that_minibatch_and_that_policy(networks, draw_ahead):
+def test_prefetched_actions_are_used_only_for_their_minibatch_and_policy(networks, draw_ahead):
     fast = networks.fast(draw_ahead=draw_ahead)
     for minibatch in stale(networks, fast):
         fast.policy(minibatch)
         assert_near(networks.policy.gradients, Expected(networks, minibatch).policy_gradient)
 
 
-def test_changed_parameters_and_temperatures_are_seen(networks):
+def test_changed_parameters_and_temperatures_are_used(networks):
     alpha = [ALPHA]
     parts = (networks.spec, networks.policy, networks.critics, networks.ema)
     fast, minibatch = (
@@ -295,7 +295,7 @@ def test_changed_parameters_and_temperatures_are_seen(networks):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("size", [1e30, float("inf"), float("nan")])
-def test_what_overflows_is_told_by_the_losses_alone(networks, threads, size):
+def test_an_overflow_makes_the_losses_non_finite_without_warnings(networks, threads, size):
     fast = networks.fast(threads)
     networks.critics.values.fill_(size)
     networks.ema.fill_(size)
@@ -307,7 +307,7 @@ def test_what_overflows_is_told_by_the_losses_alone(networks, threads, size):
     assert not np.isfinite(losses).any()
 
 
-def test_an_error_in_a_part_comes_out(networks):
+def test_an_error_in_one_thread_is_raised(networks):
     executor: TwoThreadExecutor = networks.fast(2)._executor
     with closing(executor):
         minibatch = networks.minibatch(4)

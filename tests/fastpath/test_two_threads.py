@@ -28,7 +28,7 @@ def gone(thread: threading.Thread) -> bool:
 
 
 @THREADS
-def test_all_parts_are_done_once_and_a_step_begins_when_the_one_before_is_done(threads):
+def test_every_task_runs_once_and_a_step_starts_after_the_one_before(threads):
     done: list[str] = []
 
     def slowly(name):
@@ -46,13 +46,13 @@ def test_all_parts_are_done_once_and_a_step_begins_when_the_one_before_is_done(t
             assert [set(done[i : i + 2]) for i in (0, 2, 4)] == [{"a", "b"}, {"c", "d"}, {"e", "f"}]
 
 
-def test_one_thread_does_the_parts_in_turn():
+def test_one_thread_runs_the_tasks_in_order():
     done: list[int] = []
     TwoThreadExecutor(1).run(*((lambda i=i: done.append(i), lambda i=i: done.append(-i)) for i in (1, 2, 3)))
     assert done == [1, -1, 2, -2, 3, -3]
 
 
-def test_two_threads_do_the_parts_at_the_same_time():
+def test_two_threads_run_the_tasks_in_parallel():
     meeting = threading.Barrier(2, timeout=10)
     who: list[threading.Thread] = []
 
@@ -76,7 +76,7 @@ class Odd(Exception):
 @THREADS
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("error", [ValueError("of a part"), Odd(), KeyboardInterrupt()])
-def test_what_a_part_raises_is_raised_and_no_further_step_begins(threads, side, error):
+def test_an_exception_of_a_task_is_raised_and_no_further_step_starts(threads, side, error):
     def fail():
         raise error
 
@@ -93,7 +93,7 @@ def test_what_a_part_raises_is_raised_and_no_further_step_begins(threads, side, 
         assert later == [1, 1]
 
 
-def test_of_two_errors_the_callers_is_raised():
+def test_of_two_exceptions_that_of_the_calling_thread_is_raised():
     def fail(name):
         raise ValueError(name)
 
@@ -102,7 +102,7 @@ def test_of_two_errors_the_callers_is_raised():
 
 
 @THREADS
-def test_a_closed_executor_works_no_more_and_leaves_no_thread(threads):
+def test_a_closed_executor_refuses_tasks_and_leaves_no_thread(threads):
     before = set(helpers())
     executor = TwoThreadExecutor(threads)
     executor.run((nothing, nothing))
@@ -116,7 +116,7 @@ def test_a_closed_executor_works_no_more_and_leaves_no_thread(threads):
         executor.run((nothing, nothing))
 
 
-def test_an_executor_that_nobody_holds_ends_its_thread():
+def test_an_unreferenced_executor_ends_its_thread():
     class Worker:
         """Holds the executor whose parts are its own, as users of executors do."""
 
@@ -137,7 +137,7 @@ def test_an_executor_that_nobody_holds_ends_its_thread():
     assert gone(thread)
 
 
-def test_several_executors_work_at_the_same_time():
+def test_several_executors_run_at_the_same_time():
     executors = [TwoThreadExecutor(2) for _ in range(3)]
     counts = [0] * 6
 
@@ -183,7 +183,7 @@ def test_an_interrupt_while_waiting_closes_the_executor(monkeypatch):
         executor.run((nothing, nothing))
 
 
-def test_the_helper_computes_with_one_thread_of_torch_and_leaves_the_callers_count():
+def test_the_second_thread_uses_one_torch_thread_and_keeps_the_callers_thread_count():
     before = torch.get_num_threads()
     seen: list[int] = []
     try:

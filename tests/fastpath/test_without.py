@@ -35,7 +35,7 @@ assert not [name for name in sys.modules if name.startswith("offbeat.fastpath")]
         ("ppo", "CartPole-v1", {"steps": 512, "unroll_length": 32, "envs_per_actor": 8}),
     ],
 )
-def test_training_and_acting_work_in_torch_without_the_fast_paths(tmp_path, algorithm, env, settings):
+def test_training_and_acting_work_without_the_fastpath_package(tmp_path, algorithm, env, settings):
     program = WITHOUT.format(algorithm=algorithm, env=env, directory=str(tmp_path / "run"), settings=settings)
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -21,13 +21,13 @@ numbers = st.floats(-3, 3)
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 0.99), numbers), min_size=1, max_size=20))
-def test_the_policy_loss_takes_a_probable_action_of_advantage_for_a_small_loss(rows):
+def test_the_policy_loss_is_small_for_a_probable_action_of_positive_advantage(rows):
     probability, advantages = torch.tensor(rows, dtype=torch.float64).unbind(1)
     expected = [-advantage * log(p) for p, advantage in rows]
     np.testing.assert_allclose(policy_gradient_loss(probability.log(), advantages), expected, atol=1e-12)
 
 
-def test_the_policy_losss_gradient_is_the_score_weighed_by_the_advantage():
+def test_the_gradient_of_the_policy_loss_is_the_score_weighted_by_the_advantage():
     logits = torch.tensor([[0.3, -0.2, 1.0]], dtype=torch.float64, requires_grad=True)
     log_prob = torch.log_softmax(logits, dim=1)[:, 1]
     policy_gradient_loss(log_prob, torch.tensor([2.0], dtype=torch.float64)).sum().backward()
@@ -38,7 +38,7 @@ def test_the_policy_losss_gradient_is_the_score_weighed_by_the_advantage():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20))
-def test_the_value_loss_is_half_the_square_and_its_gradient_the_error(rows):
+def test_the_value_loss_is_half_the_squared_error_and_its_gradient_the_error(rows):
     drawn = torch.tensor(rows, dtype=torch.float64)
     values, targets = drawn[:, 0].clone().requires_grad_(), drawn[:, 1]
     loss = squared_value_loss(values, targets)
@@ -47,7 +47,7 @@ def test_the_value_loss_is_half_the_square_and_its_gradient_the_error(rows):
     torch.testing.assert_close(gradient, (values - targets).detach())
 
 
-def test_normalized_rows_have_mean_0_and_deviation_1():
+def test_normalized_advantages_have_mean_0_and_standard_deviation_1():
     result = normalized(torch.tensor([1.0, 5.0, -3.0, 40.0]).double())
     assert result.mean().item() == pytest.approx(0, abs=1e-12)
     assert result.square().mean().item() == pytest.approx(1)
@@ -63,11 +63,11 @@ def test_advantages_that_are_all_equal_become_zero_and_not_nan(rows):
     ("ratios", "expected"),
     [([1, 1, 1, 1], 1.0), ([3, 3], 1.0), ([1, 3], 16 / 20), ([1e-30, 1, 1e-30, 1e-30], 0.25)],
 )
-def test_effective_sample_size_is_kishs_fraction(ratios, expected):
+def test_effective_sample_size_is_the_fraction_of_kish(ratios, expected):
     assert effective_sample_size(torch.tensor(ratios).log()).item() == pytest.approx(expected)
 
 
-def test_effective_sample_size_survives_ratios_that_overflow():
+def test_effective_sample_size_is_finite_for_overflowing_ratios():
     assert effective_sample_size(torch.tensor([500.0, 500.0])).item() == pytest.approx(1.0)
 
 
@@ -82,13 +82,13 @@ def test_explained_variance_of_constant_targets_is_nan():
     assert explained_variance(torch.tensor([1.0, 2.0]), torch.ones(2)).isnan()
 
 
-def test_figures_carry_no_gradient():
+def test_metrics_have_no_gradient():
     log_ratio = torch.tensor([0.1, -0.2], requires_grad=True)
     figures = [normalized(log_ratio), effective_sample_size(log_ratio), explained_variance(log_ratio, log_ratio)]
     assert not any(figure.requires_grad for figure in figures)
 
 
-def test_shapes_that_do_not_fit_are_refused_by_name():
+def test_mismatched_shapes_are_refused_with_their_names():
     row, longer, square = torch.zeros(2), torch.zeros(3), torch.zeros(2, 2)
     with pytest.raises(ValueError, match=r"log_prob \[2\], advantages \[3\].*\[M\]"):
         policy_gradient_loss(row, longer)

@@ -62,7 +62,7 @@ def log_ratios(batch: Rows, seed: int) -> NDArray[np.float64]:
 
 @settings(max_examples=300, deadline=None)
 @given(rows(), fractions, fractions)
-def test_gae_is_the_discounted_sum_of_errors_within_each_episode(batch: Rows, gamma, gae_lambda):
+def test_gae_is_the_discounted_sum_of_td_errors_within_each_episode(batch: Rows, gamma, gae_lambda):
     result = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=gae_lambda)
     expected = by_column(gae_column, *batch, gamma=gamma, gae_lambda=gae_lambda)
     np.testing.assert_allclose(torch.stack(result), expected, atol=1e-12)
@@ -81,7 +81,7 @@ def test_gae_is_the_discounted_sum_of_errors_within_each_episode(batch: Rows, ga
         }
     ),
 )
-def test_vtrace_is_the_sum_of_the_paper_within_each_episode(batch: Rows, seed, chosen):
+def test_vtrace_equals_the_sum_of_the_paper_within_each_episode(batch: Rows, seed, chosen):
     log_ratio = log_ratios(batch, seed)
     result = vtrace(torch.from_numpy(log_ratio), *batch.tensors(), **chosen)
     expected = by_column(vtrace_column, log_ratio, *batch, **chosen)
@@ -90,14 +90,14 @@ def test_vtrace_is_the_sum_of_the_paper_within_each_episode(batch: Rows, seed, c
 
 @settings(max_examples=200, deadline=None)
 @given(rows(), fractions)
-def test_td_targets_look_one_decision_ahead(batch: Rows, gamma):
+def test_td_targets_bootstrap_from_the_next_decision(batch: Rows, gamma):
     result = td_targets(*batch.tensors(), gamma=gamma)
     np.testing.assert_allclose(result, by_column(td_column, *batch, gamma=gamma), atol=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows(), fractions)
-def test_vtrace_on_policy_gives_lambda_returns(batch: Rows, gamma):
+def test_on_policy_vtrace_gives_lambda_returns(batch: Rows, gamma):
     on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
     expected = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=1.0)
     torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma), expected)
@@ -105,7 +105,7 @@ def test_vtrace_on_policy_gives_lambda_returns(batch: Rows, gamma):
 
 @settings(max_examples=100, deadline=None)
 @given(rows(), fractions)
-def test_vtrace_on_policy_is_gae_whatever_lambda(batch: Rows, gamma):
+def test_on_policy_vtrace_equals_gae_for_any_lambda(batch: Rows, gamma):
     on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
     for gae_lambda in (0.0, 0.8, 0.95):
         expected = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=gae_lambda)
@@ -121,14 +121,14 @@ def test_lambda_zero_gives_the_one_step_targets(batch: Rows, gamma):
 
 @settings(max_examples=100, deadline=None)
 @given(rows(with_skips=False))
-def test_gamma_zero_leaves_the_reward_alone(batch: Rows):
+def test_gamma_zero_gives_the_reward_as_target(batch: Rows):
     targets = generalized_advantages(*batch.tensors(), gamma=0.0, gae_lambda=0.9).value_targets.numpy()
     np.testing.assert_allclose(targets[batch.valid], batch.rewards[batch.valid])
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows(), st.integers(0, 99))
-def test_rows_without_a_decision_have_no_error_and_reset_rows_their_own_value_as_target(batch: Rows, seed):
+def test_rows_without_a_decision_have_zero_advantage_and_reset_rows_their_own_value_as_target(batch: Rows, seed):
     no_decision = no_decision_rows(*batch.tensors()[2:]).numpy()
     resets = ~batch.valid & ~no_decision
     log_ratio = torch.from_numpy(log_ratios(batch, seed))
@@ -163,7 +163,7 @@ def test_a_truncated_row_bootstraps_from_the_reset_row_and_a_terminated_one_from
 
 
 @pytest.mark.parametrize("end", [{"terminated": [0]}, {"truncated": [0]}])
-def test_nothing_leaks_into_an_episode_from_the_one_after_it(end):
+def test_an_episode_is_not_affected_by_the_next_one(end):
     quiet = column([1.0, 0.0, 1.0], [2.0, 10.0, 3.0, 4.0], **end, invalid=[1])
     loud = column([1.0, 0.0, 1e6], [2.0, 10.0, -1e6, 1e6], **end, invalid=[1])
     on_policy = torch.zeros(3, 1)
@@ -171,7 +171,7 @@ def test_nothing_leaks_into_an_episode_from_the_one_after_it(end):
         assert function(*quiet, gamma=0.5).advantages[0] == function(*loud, gamma=0.5).advantages[0]
 
 
-def test_a_row_without_a_decision_hands_on_its_reward_and_the_next_decision_without_a_discount():
+def test_the_reward_of_a_no_decision_row_belongs_to_the_last_decision_without_a_discount():
     batch = column([1.0, 5.0, 7.0, 2.0], [3.0, 99.0, 99.0, 4.0, 6.0], invalid=[1, 2])
     last = 2.0 + 0.5 * 6.0 - 4.0
     first = 1.0 + 0.5 * (5.0 + 7.0 + 4.0) - 3.0
@@ -184,12 +184,12 @@ def test_a_row_without_a_decision_hands_on_its_reward_and_the_next_decision_with
     ]
 
 
-def test_an_invalid_first_row_is_a_reset_row():
+def test_an_invalid_first_row_is_treated_as_a_reset_row():
     batch = column([5.0, 1.0], [3.0, 2.0, 4.0], invalid=[0])
     assert generalized_advantages(*batch, 0.5, 1.0).value_targets[:, 0].tolist() == [3.0, 1.0 + 0.5 * 4.0]
 
 
-def test_rows_in_the_thousands_agree_with_the_recursion():
+def test_thousands_of_rows_agree_with_the_recursion():
     random = np.random.default_rng(0)
     batch = column(random.normal(size=2048), random.normal(size=2049))
     result = generalized_advantages(*batch, 0.99, 0.95).advantages[:, 0].numpy()
@@ -200,7 +200,7 @@ def test_rows_in_the_thousands_agree_with_the_recursion():
         assert abs(result[t] - later) < 1e-10
 
 
-def test_no_gradient_flows_into_the_targets_and_no_argument_is_written_to():
+def test_targets_have_no_gradient_and_no_argument_is_modified():
     batch = column([1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0], terminated=[1], invalid=[0, 2])
     before = [array.clone() for array in batch]
     log_ratio = torch.zeros(3, 1, dtype=torch.float64, requires_grad=True)
@@ -226,7 +226,7 @@ def test_no_gradient_flows_into_the_targets_and_no_argument_is_written_to():
         ("log_ratio", torch.zeros(3), r"log_ratio is \[3\].*\[3, 1\]"),
     ],
 )
-def test_shapes_and_masks_that_do_not_fit_are_refused_by_name(name, replacement, words):
+def test_mismatched_shapes_and_masks_are_refused_with_their_names(name, replacement, words):
     batch = column([1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0])
     arguments: dict[str, Any] = dict(zip(Rows._fields, batch, strict=True)) | {"log_ratio": torch.zeros(3, 1)}
     arguments[name] = replacement

@@ -18,7 +18,7 @@ def drawn(seed: int, *shape: int) -> Tensor:
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, rows, choices, st.booleans())
-def test_targets_are_those_of_one_transition_at_a_time(seed, m, n, double):
+def test_targets_equal_those_computed_for_one_transition_at_a_time(seed, m, n, double):
     reward, discount = drawn(seed, 2, m)
     following = drawn(seed + 1, m, n)
     choosing = drawn(seed + 2, m, n) if double else following
@@ -30,7 +30,7 @@ def test_targets_are_those_of_one_transition_at_a_time(seed, m, n, double):
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, rows, st.booleans())
-def test_the_loss_is_that_of_one_transition_at_a_time(seed, m, weighted):
+def test_the_loss_equals_that_computed_for_one_transition_at_a_time(seed, m, weighted):
     values, targets, weights = drawn(seed, 3, m)
     weights = weights.abs()
     ours = dqn.q_loss(values, targets, weights if weighted else None)
@@ -39,21 +39,21 @@ def test_the_loss_is_that_of_one_transition_at_a_time(seed, m, weighted):
     torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float64))
 
 
-def test_the_gradient_of_the_loss_is_the_error_within_one():
+def test_the_gradient_of_the_loss_is_the_td_error_clipped_to_one():
     values = torch.tensor([0.5, -0.25, 3.0, -70.0], requires_grad=True)
     dqn.q_loss(values, torch.zeros(4)).sum().backward()
     assert values.grad is not None
     assert values.grad.tolist() == [0.5, -0.25, 1.0, -1.0]
 
 
-def test_a_choice_that_is_overestimated_by_one_network_is_valued_by_the_other():
+def test_double_dqn_selects_with_one_network_and_evaluates_with_the_other():
     following, choosing = torch.tensor([[9.0, 1.0]]), torch.tensor([[0.0, 2.0]])
     ones = torch.ones(1)
     assert dqn.q_targets(ones, ones, following, following).item() == 10
     assert dqn.q_targets(ones, ones, following, choosing).item() == 2
 
 
-def test_no_gradient_flows_into_targets():
+def test_targets_have_no_gradient():
     values, ones = torch.ones(2, 3, requires_grad=True), torch.ones(2)
     assert not dqn.q_targets(ones, ones, values, values).requires_grad
 
@@ -73,6 +73,6 @@ M, VALUES = torch.zeros(3), torch.zeros(3, 2)
         lambda: dqn.q_loss(M, M, M[:1]),
     ],
 )
-def test_other_shapes_are_refused(call):
+def test_mismatched_shapes_are_refused(call):
     with pytest.raises(ValueError, match="is expected"):
         call()

@@ -34,7 +34,7 @@ def by_row(function: Callable[..., float], *columns: Tensor, alpha: float) -> Te
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, rows, ensembles, temperatures)
-def test_targets_are_those_of_one_transition_at_a_time(seed, m, e, alpha):
+def test_targets_equal_those_computed_for_one_transition_at_a_time(seed, m, e, alpha):
     reward, discount, log_prob = drawn(seed, 3, m)
     values = drawn(seed + 1, e, m)
     ours = sac.soft_targets(reward, discount, values, log_prob, torch.tensor(alpha))
@@ -43,7 +43,7 @@ def test_targets_are_those_of_one_transition_at_a_time(seed, m, e, alpha):
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, rows, ensembles, st.booleans())
-def test_the_critics_loss_adds_up_half_the_squared_errors_of_each(seed, m, e, weighted):
+def test_the_critic_loss_sums_half_the_squared_errors_of_the_critics(seed, m, e, weighted):
     values, targets, weights = drawn(seed, e, m), drawn(seed + 1, m), drawn(seed + 2, m).abs()
     ours = sac.critic_loss(values, targets, weights if weighted else None)
     used = (weights if weighted else torch.ones(m)).tolist()
@@ -53,7 +53,7 @@ def test_the_critics_loss_adds_up_half_the_squared_errors_of_each(seed, m, e, we
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, rows, ensembles, temperatures)
-def test_the_policys_loss_is_that_of_one_transition_at_a_time(seed, m, e, alpha):
+def test_the_policy_loss_equals_that_computed_for_one_transition_at_a_time(seed, m, e, alpha):
     log_prob, values = drawn(seed, m), drawn(seed + 1, e, m)
     ours = sac.policy_loss(log_prob, values, torch.tensor(alpha))
     torch.testing.assert_close(ours, by_row(slow.policy_row, log_prob, values.T, alpha=alpha))
@@ -61,7 +61,7 @@ def test_the_policys_loss_is_that_of_one_transition_at_a_time(seed, m, e, alpha)
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, rows, ensembles, st.integers(1, 5), temperatures)
-def test_over_choices_targets_and_loss_are_expectations(seed, m, e, n, alpha):
+def test_discrete_targets_and_losses_are_expectations_over_actions(seed, m, e, n, alpha):
     log_probs, values = log_probs_of(seed, m, n), drawn(seed + 1, e, m, n)
     reward, discount = drawn(seed + 2, 2, m)
     by_transition = values.transpose(0, 1)
@@ -75,13 +75,13 @@ def test_over_choices_targets_and_loss_are_expectations(seed, m, e, n, alpha):
 
 @settings(max_examples=30, deadline=None)
 @given(seeds, rows, st.integers(1, 5))
-def test_the_entropy_is_the_expected_surprise(seed, m, n):
+def test_the_entropy_is_the_expected_negative_log_probability(seed, m, n):
     log_probs = log_probs_of(seed, m, n)
     expected = [slow.expected(row, [-log_prob for log_prob in row]) for row in log_probs.tolist()]
     torch.testing.assert_close(sac.entropy_of(log_probs), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_what_a_policy_never_does_costs_and_earns_nothing():
+def test_actions_of_zero_probability_add_nothing_to_entropy_loss_and_targets():
     log_probs, values = torch.tensor([[0.0, -200.0]]), torch.tensor([[[1.0, 7e5]]])
     assert sac.entropy_of(log_probs).item() == 0
     assert sac.discrete_policy_loss(log_probs, values, torch.tensor(0.5)).item() == -1
@@ -89,7 +89,7 @@ def test_what_a_policy_never_does_costs_and_earns_nothing():
     assert targets.item() == 2
 
 
-def test_the_best_policy_over_choices_is_the_softmax_of_the_values():
+def test_the_optimal_discrete_policy_is_the_softmax_of_the_values():
     values = torch.tensor([[1.0, 0.2, -0.5]])
     logits = (values / 0.3).requires_grad_()
     sac.discrete_policy_loss(torch.log_softmax(logits, 1), values.unsqueeze(0), torch.tensor(0.3)).sum().backward()
@@ -97,7 +97,7 @@ def test_the_best_policy_over_choices_is_the_softmax_of_the_values():
     assert logits.grad.abs().max() < 1e-6
 
 
-def test_no_gradient_flows_into_targets_nor_into_the_entropy():
+def test_targets_and_entropy_have_no_gradient():
     values, log_prob, log_probs = drawn(0, 2, 3), drawn(1, 3), log_probs_of(2, 3, 2)
     values.requires_grad_(), log_prob.requires_grad_(), log_probs.requires_grad_()
     reward, alpha = torch.zeros(3, dtype=torch.float64), torch.tensor(1.0)
@@ -109,7 +109,7 @@ def test_no_gradient_flows_into_targets_nor_into_the_entropy():
     assert log_prob.grad is None
 
 
-def test_only_the_least_critic_teaches_the_policy():
+def test_the_policy_loss_uses_only_the_smallest_critic():
     values = torch.tensor([[1.0, 5.0], [2.0, 3.0]], requires_grad=True)
     sac.policy_loss(torch.zeros(2), values, torch.tensor(1.0)).sum().backward()
     assert values.grad is not None
@@ -152,6 +152,6 @@ ALPHA = torch.tensor(1.0)
         lambda: sac.discrete_policy_loss(M, VALUES, ALPHA),
     ],
 )
-def test_other_shapes_are_refused(call):
+def test_mismatched_shapes_are_refused(call):
     with pytest.raises(ValueError, match="is expected"):
         call()

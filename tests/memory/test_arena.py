@@ -39,7 +39,7 @@ def bytes_of(array: Array) -> Array:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(shapes, dtypes), min_size=1, max_size=8))
-def test_arrays_have_their_shape_and_dtype_are_zero_and_share_no_byte(kinds):
+def test_arrays_have_their_shape_and_dtype_are_zero_and_do_not_overlap(kinds):
     slabs = slabs_of(kinds)
     arrays = private_arena(slabs)
     assert [(name, array.shape, array.dtype.name) for name, array in arrays.items()] == slabs
@@ -52,7 +52,7 @@ def test_arrays_have_their_shape_and_dtype_are_zero_and_share_no_byte(kinds):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(shapes, dtypes), min_size=1, max_size=8))
-def test_arrays_begin_a_whole_number_of_cache_lines_apart(kinds):
+def test_arrays_are_aligned_to_cache_lines(kinds):
     slabs = slabs_of(kinds)
     addresses = [array.__array_interface__["data"][0] for array in private_arena(slabs).values() if array.size]
     assert all((address - addresses[0]) % ALIGNMENT == 0 for address in addresses)
@@ -60,7 +60,7 @@ def test_arrays_begin_a_whole_number_of_cache_lines_apart(kinds):
     assert arena_bytes(slabs) >= sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds)
 
 
-def test_arrays_of_one_number_can_be_viewed_and_written():
+def test_arrays_of_one_element_can_be_viewed_and_written():
     arrays = private_arena([("count", (), "int64"), ("flag", (1,), "bool")])
     arrays["count"][...] = 2**40
     assert int(arrays["count"]) == 2**40
@@ -100,7 +100,7 @@ def test_parent_and_child_read_each_others_writes(shared):
     assert shared.arrays["counter"].tolist() == [2**40 + 1]
 
 
-def test_a_child_that_is_started_later_sees_the_same_memory(shared):
+def test_a_child_started_later_maps_the_same_memory(shared):
     shared.arrays["counter"][0] = 2**40
     in_a_child(shared)
     shared.arrays["counter"] -= 1
@@ -108,18 +108,18 @@ def test_a_child_that_is_started_later_sees_the_same_memory(shared):
     assert (shared.arrays["numbers"] == 2).all()
 
 
-def test_shared_arrays_are_zero_and_begin_at_cache_lines(shared):
+def test_shared_arrays_are_zero_and_aligned_to_cache_lines(shared):
     assert not any(array.any() for array in shared.arrays.values())
     assert [array.__array_interface__["data"][0] % ALIGNMENT for array in shared.arrays.values()] == [0, 0, 0]
 
 
-def test_private_arrays_begin_at_cache_lines_too():
+def test_private_arrays_are_aligned_to_cache_lines():
     for _ in range(8):  # wherever the block happens to lie
         arrays = private_arena(SLABS)
         assert [array.__array_interface__["data"][0] % ALIGNMENT for array in arrays.values()] == [0, 0, 0]
 
 
-def test_two_arenas_share_nothing(shared):
+def test_two_arenas_share_no_memory(shared):
     other = SharedArena(SLABS)
     other.arrays["numbers"][:] = 7
     assert not shared.arrays["numbers"].any()
@@ -127,14 +127,14 @@ def test_two_arenas_share_nothing(shared):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_shared_memory_has_no_name_anywhere():
+def test_shared_memory_has_no_name_in_the_file_system():
     arena = SharedArena(SLABS)
     assert Path(f"/proc/self/fd/{arena.fd}").readlink().name.endswith("(deleted)")
     assert os.fstat(arena.fd).st_nlink == 0
     arena.close()
 
 
-def test_without_memfd_the_file_is_nameless_as_well(monkeypatch):
+def test_without_memfd_the_temporary_file_is_unlinked(monkeypatch):
     monkeypatch.delattr(os, "memfd_create", raising=False)
     arena = SharedArena(SLABS)
     assert os.fstat(arena.fd).st_nlink == 0
@@ -144,7 +144,7 @@ def test_without_memfd_the_file_is_nameless_as_well(monkeypatch):
     arena.close()
 
 
-def test_descriptors_reach_no_child_that_is_not_handed_them(shared):
+def test_file_descriptors_are_inherited_only_by_children_that_are_given_them(shared):
     code = "import os, sys; sys.exit(os.path.exists(f'/proc/self/fd/{sys.argv[1]}'))"
     subprocess.run([sys.executable, "-c", code, str(shared.fd)], close_fds=False, check=True)
 
@@ -152,14 +152,14 @@ def test_descriptors_reach_no_child_that_is_not_handed_them(shared):
 # --- memory that is not there -------------------------------------------------------------------------------
 
 
-def test_arrays_that_do_not_fit_into_memory_are_refused_with_a_remedy():
+def test_arrays_larger_than_the_available_memory_are_refused_with_a_remedy():
     with pytest.raises(ConfigError) as refused:
         require_memory([("wall", (2**45,), "float32")], "the slots need", "type a smaller unroll_length")
     text = str(refused.value)
     assert re.match(r"the slots need 140,737\.5 GB, but only [\d,.]+ [GM]B of memory are free: type a smaller", text)
 
 
-def test_arrays_that_exactly_fit_into_memory_are_accepted(monkeypatch):
+def test_arrays_that_exactly_fit_the_available_memory_are_accepted(monkeypatch):
     slabs: list[Slab] = [("rows", (1000,), "float32")]
     monkeypatch.setattr(arena_module, "usable_memory", lambda: arena_bytes(slabs))
     require_memory(slabs, "rows need", "type fewer")
@@ -168,7 +168,7 @@ def test_arrays_that_exactly_fit_into_memory_are_accepted(monkeypatch):
         require_memory(slabs, "rows need", "type fewer")
 
 
-def test_nothing_is_refused_where_it_is_not_known_what_is_free(monkeypatch):
+def test_no_array_is_refused_where_the_available_memory_is_unknown(monkeypatch):
     monkeypatch.setattr(arena_module, "usable_memory", lambda: None)
     require_memory([("wall", (2**45,), "float32")], "the slots need", "type a smaller unroll_length")
 
@@ -180,7 +180,9 @@ MEMINFO = "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable: 5000 kB\n"
     ("limit", "used", "free"),
     [("max", "0", 5000 * 1024), ("3000000", "1000000", 2_000_000), (str(2**40), "0", 5000 * 1024), ("10", "20", 0)],
 )
-def test_usable_memory_is_the_machines_or_the_containers_where_that_is_less(tmp_path, monkeypatch, limit, used, free):
+def test_usable_memory_is_the_smaller_of_that_of_the_machine_and_the_container(
+    tmp_path, monkeypatch, limit, used, free
+):
     (tmp_path / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "memory.current").write_text(f"{int(used) + 700}\n")
     (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 700\n")  # a cache that can be dropped

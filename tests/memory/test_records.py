@@ -60,7 +60,7 @@ def wait_for(records: Records, least: float) -> None:
         time.sleep(0.001)
 
 
-def test_no_record_is_read_torn_while_another_process_writes_and_none_is_older_than_one_read_before(arena):
+def test_concurrent_reads_are_never_torn_and_never_go_back(arena):
     records, newest, reads, changes = Records(NAME, arena.arrays), 0.0, 0, 0
     with writing(arena) as writer:
         while reads < 1000 or changes < 60:  # so that it was often at work while this process read
@@ -72,7 +72,7 @@ def test_no_record_is_read_torn_while_another_process_writes_and_none_is_older_t
             newest = record[0]
 
 
-def test_the_last_record_stays_whole_whenever_its_writer_is_killed_and_the_next_one_goes_on(arena):
+def test_the_last_record_is_complete_when_its_writer_is_killed(arena):
     records, random, before = Records(NAME, arena.arrays), Random(0), 0.0
     for _ in range(8):
         with writing(arena):
@@ -85,7 +85,7 @@ def test_the_last_record_stays_whole_whenever_its_writer_is_killed_and_the_next_
         np.testing.assert_array_equal(Records(NAME, attach(arena.fd, arena.slabs)).read(0), record)
 
 
-def test_a_writer_that_dies_in_the_middle_of_a_record_leaves_the_one_before(arena):
+def test_a_writer_that_dies_during_a_write_leaves_the_previous_record(arena):
     records = Records(NAME, arena.arrays)
     for number in (1.0, 2.0, 3.0):
         records.write(0, np.full(SIZE, number))
@@ -97,7 +97,7 @@ def test_a_writer_that_dies_in_the_middle_of_a_record_leaves_the_one_before(aren
     assert (records.read(0) == 5).all()
 
 
-def test_what_is_read_is_a_copy_and_writers_do_not_disturb_each_other():
+def test_a_read_is_a_copy_and_writers_are_independent():
     records = Records(NAME, private_arena(record_slabs(NAME, 2, 3)))
     assert [records.written(writer) for writer in range(2)] == [False, False]
     assert not records.read(1).any()
@@ -110,7 +110,7 @@ def test_what_is_read_is_a_copy_and_writers_do_not_disturb_each_other():
     assert not records.read(0).any()
 
 
-def test_counts_are_exact_up_to_2_to_the_53():
+def test_integers_are_exact_up_to_2_to_the_53():
     records = Records(NAME, private_arena(record_slabs(NAME, 1, 2)))
     for count in (2**31, 2**53 - 1, 2**53):
         records.write(0, np.array([count, count - 1], np.float64))

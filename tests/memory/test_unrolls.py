@@ -53,7 +53,7 @@ def joined(contents: list[Tree]) -> Tree:
 
 @settings(max_examples=80, deadline=None)
 @given(unrolls=sizes, max_lag=st.integers(0, 3), length=sizes, columns=sizes, seed=st.integers(0, 2**32 - 1))
-def test_a_batch_holds_its_tickets_in_order_and_no_write_touches_another_ticket_in_flight(
+def test_a_batch_has_its_tickets_in_order_and_writes_change_no_other_ticket_in_flight(
     unrolls, max_lag, length, columns, seed
 ):
     random = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def test_a_batch_holds_its_tickets_in_order_and_no_write_touches_another_ticket_
             del live[ticket]
 
 
-def test_slots_and_batches_are_views_of_one_memory():
+def test_slots_and_batches_are_views_of_one_buffer():
     memory = unrolls_of(OnPolicyPace(2, 1), 3, 4)
     batch = memory.batch(1)
     for ticket, columns in ((2, slice(0, 4)), (3, slice(4, 8))):
@@ -89,6 +89,6 @@ def test_slots_and_batches_are_views_of_one_memory():
     assert all(np.shares_memory(memory.batch(1)[name], batch[name]) for name in batch)
 
 
-def test_a_batch_is_contiguous_so_that_nothing_need_be_copied():
+def test_a_batch_is_contiguous():
     memory = unrolls_of(OnPolicyPace(3, 2), 5, 2)
     assert all(array.flags.c_contiguous for step in range(3) for array in memory.batch(step).values())

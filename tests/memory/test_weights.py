@@ -20,7 +20,7 @@ def publish(weights: Weights, version: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 12))
-def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept, newest):
+def test_the_newest_versions_are_stored_and_a_read_returns_exactly_its_version(kept, newest):
     weights = weights_of(3, kept)
     for version in range(newest + 1):
         publish(weights, version)
@@ -35,14 +35,14 @@ def test_the_newest_versions_are_kept_and_no_read_gives_another_ones_vector(kept
                 weights.read(version)
 
 
-def test_nothing_can_be_read_before_it_is_published():
+def test_an_unpublished_version_cannot_be_read():
     weights = weights_of(3, 2)
     assert weights.versions() == {}
     with pytest.raises(KeyError):
         weights.read(0)
 
 
-def test_while_a_version_is_written_neither_it_nor_the_one_it_replaces_can_be_read():
+def test_while_a_version_is_written_neither_it_nor_the_replaced_one_can_be_read():
     weights = weights_of(3, 2)
     publish(weights, 4)
     publish(weights, 5)
@@ -55,7 +55,7 @@ def test_while_a_version_is_written_neither_it_nor_the_one_it_replaces_can_be_re
     assert list(weights.versions()) == [5, 6]
 
 
-def test_vectors_are_views_and_not_copies():
+def test_read_vectors_are_views_and_not_copies():
     weights = weights_of(3, 2)
     publish(weights, 1)
     assert np.shares_memory(weights.read(1), weights.open(1))

@@ -49,7 +49,7 @@ def bottleneck(
 # --- worked numbers -----------------------------------------------------------------------------------------
 
 
-def test_actors_that_wait_mean_that_the_learner_is_the_bound():
+def test_waiting_actors_report_the_learner_as_bottleneck():
     report = bottleneck(5.8, 9.9, 14.2, 0.1, actors=2)
     assert report.bound == "learner"
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.71, 0.01))
@@ -60,7 +60,7 @@ def test_actors_that_wait_mean_that_the_learner_is_the_bound():
     )
 
 
-def test_a_learner_that_waits_means_that_more_actors_help_while_cores_are_idle():
+def test_a_waiting_learner_with_idle_cores_reports_that_more_actors_help():
     report = bottleneck(10.0, 3.6, 0.0, 6.4, cores=4)
     assert report.bound == "actors"
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.0, 0.64))
@@ -89,14 +89,14 @@ def test_more_actors_are_not_advised_where_no_core_is_idle():
         ({"cores": 4}, "balance", "balanced: neither side is ahead (WAITS), 1.9 of 4 cores are busy; "),
     ],
 )
-def test_where_neither_side_waits_the_machine_is_the_bound_unless_a_core_is_idle(topology, bound, beginning):
+def test_without_waits_the_machine_is_the_bottleneck_unless_a_core_is_idle(topology, bound, beginning):
     report = bottleneck(9.6, 9.4, 0.4, 0.6, **topology)
     assert report.bound == bound
     waits = "actors wait 4 %, the learner 6 %"
     assert report.sentence == beginning.replace("WAITS", waits) + "at most 1.98x over serial here"
 
 
-def test_where_both_sides_wait_the_bound_on_lag_makes_them_take_turns():
+def test_waits_on_both_sides_report_max_lag_as_bottleneck():
     report = bottleneck(7.0, 7.0, 3.0, 3.0)
     assert report.bound == "lag"
     assert report.sentence.endswith(
@@ -105,19 +105,19 @@ def test_where_both_sides_wait_the_bound_on_lag_makes_them_take_turns():
 
 
 @pytest.mark.parametrize("learning", [0.5, 5.0, 9.5])
-def test_without_lag_the_sides_always_take_turns(learning):
+def test_without_lag_the_report_says_that_acting_and_learning_take_turns(learning):
     report = bottleneck(10 - learning, learning, learning, 10 - learning, max_lag=0)
     assert report.bound == "lag"
     assert "a larger --max-lag lets them overlap" in report.sentence
 
 
-def test_the_sentence_says_that_a_small_gain_does_not_pay():
+def test_the_report_says_that_a_small_gain_does_not_pay():
     report = bottleneck(0.5, 9.5, 9.5, 0.5)
     assert report.gain_max == pytest.approx(10 / 9.5)
     assert report.sentence.endswith("overlapping wins at most 1.05x: it does not pay")
 
 
-def test_serial_reports_what_processes_can_win():
+def test_serial_reports_the_largest_gain_of_processes():
     report = bottleneck(2.8, 7.2, runtime="serial", cores=4)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("serial", None, None)
     assert report.sentence == (
@@ -125,7 +125,7 @@ def test_serial_reports_what_processes_can_win():
     )
 
 
-def test_the_gain_in_serial_assumes_one_actor_per_core():
+def test_the_gain_reported_by_serial_assumes_one_actor_per_core():
     assert bottleneck(9.0, 1.0, runtime="serial", cores=4).gain_max == pytest.approx(4.0)
 
 
@@ -143,7 +143,7 @@ def test_serial_reports_that_asynchrony_would_not_help(acting, cores, gain):
         (1, 1, "1.0", "one worker does what the serial runtime does, with another process on top"),
     ],
 )
-def test_lock_free_workers_report_the_cores_that_they_use_and_what_they_can_win(workers, cores, used, advice):
+def test_hogwild_reports_the_cores_in_use_and_the_largest_gain(workers, cores, used, advice):
     report = bottleneck(10.0, 5.0, runtime="hogwild", actors=workers, cores=cores)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("hogwild", None, None)
     keep = "worker keeps" if workers == 1 else "workers keep"
@@ -151,15 +151,15 @@ def test_lock_free_workers_report_the_cores_that_they_use_and_what_they_can_win(
     assert report.sentence.removesuffix(" (gradient_staleness)") == f"lock-free: {taken}; {advice}"
 
 
-def test_waits_of_actors_for_evaluations_and_checkpoints_are_left_out():
+def test_waits_for_evaluations_and_checkpoints_are_excluded():
     assert bottleneck(4.0, 9.0, 16.0, 1.0, actors=2) == bottleneck(4.0, 9.0, 16.0 + 2 * 30.0, 1.0, aside=30.0, actors=2)
 
 
-def test_busy_cores_are_computed_without_the_time_of_evaluations():
+def test_busy_cores_exclude_the_time_of_evaluations():
     assert bottleneck(10.0, 3.6, 0.0, 6.4, cores=4, aside=30.0) == bottleneck(10.0, 3.6, 0.0, 6.4, cores=4)
 
 
-def test_actors_that_act_during_an_evaluation_do_not_wait():
+def test_actors_that_act_during_an_evaluation_count_as_busy():
     assert bottleneck(30.0, 4.0, 5.0, 6.0, aside=25.0).actor_wait == 0.0
 
 
@@ -175,7 +175,7 @@ small = st.integers(1, 64)
 
 
 @given(seconds, seconds, seconds, seconds, seconds, small, small, small, st.integers(0, 4), st.booleans())
-def test_shares_and_gain_are_in_their_ranges_and_the_sentence_names_the_bound(
+def test_shares_and_gain_are_in_their_ranges_and_the_report_names_the_bottleneck(
     acting, learning, actors_wait, learner_waits, aside, actors, threads, cores, max_lag, serial
 ):
     runtime = "serial" if serial else "threads"

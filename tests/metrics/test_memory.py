@@ -24,7 +24,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def test_the_memory_of_this_process_grows_by_what_it_writes_to():
+def test_the_memory_of_this_process_grows_by_the_size_of_a_new_array():
     before = resident_mb(os.getpid())
     kept = np.ones(25_000_000)
     after = resident_mb(os.getpid())
@@ -33,7 +33,7 @@ def test_the_memory_of_this_process_grows_by_what_it_writes_to():
     assert after - before == pytest.approx(kept.nbytes / 1e6, rel=0.1)
 
 
-def test_children_are_told_in_sum_at_most_and_one_by_one(child):
+def test_memory_of_children_is_reported_as_sum_as_maximum_and_for_each(child):
     seen = Memory()
     seen.watch("actor", [child.pid, os.getpid()])
     read = seen.read()
@@ -43,7 +43,7 @@ def test_children_are_told_in_sum_at_most_and_one_by_one(child):
     assert read["memory_child_max_mb"] == max(value or 0 for value in each)
 
 
-def test_a_child_that_has_ended_is_unknown_and_without_children_so_are_their_sums(child):
+def test_memory_of_an_ended_child_and_the_sum_of_no_children_are_none(child):
     child.kill()
     child.wait()
     seen = Memory()
@@ -53,7 +53,7 @@ def test_a_child_that_has_ended_is_unknown_and_without_children_so_are_their_sum
     assert Memory().read()["memory_child_max_mb"] is None
 
 
-def test_children_that_are_watched_again_take_the_place_of_those_before():
+def test_watching_new_children_replaces_the_former_ones():
     seen = Memory()
     seen.watch("actor", [os.getpid(), os.getpid()])
     seen.watch("actor", [os.getpid()])

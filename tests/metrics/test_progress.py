@@ -64,7 +64,7 @@ def picture(
 # --- rates --------------------------------------------------------------------------------------------------
 
 
-def test_rates_are_told_over_each_window():
+def test_rates_are_computed_over_each_window():
     rates = Rates()
     for second in range(401):
         rates.add(float(second), 10 * second + (90 * (second - 390) if second > 390 else 0), second)
@@ -73,7 +73,7 @@ def test_rates_are_told_over_each_window():
     assert rates.over(300.0) == ((3000 + 900) / 300, 1.0)
 
 
-def test_a_window_that_the_run_has_not_filled_reaches_back_to_its_beginning():
+def test_a_window_longer_than_the_run_starts_with_the_run():
     rates = Rates()
     rates.add(0.0, 5000, 50)
     rates.add(2.0, 5100, 60)
@@ -81,14 +81,14 @@ def test_a_window_that_the_run_has_not_filled_reaches_back_to_its_beginning():
     assert rates.eta_s(6100) == 20.0
 
 
-def test_a_pause_longer_than_a_window_counts_into_it():
+def test_a_gap_between_samples_longer_than_a_window_is_included():
     rates = Rates()
     rates.add(0.0, 0, 0)
     rates.add(40.0, 80, 0)
     assert rates.over(10.0) == (2.0, 0.0)
 
 
-def test_no_rate_is_told_before_there_are_two_samples():
+def test_rates_are_none_before_two_samples():
     rates = Rates()
     assert rates.over(10.0) == (None, None)
     rates.add(0.0, 0, 0)
@@ -100,7 +100,7 @@ def test_no_rate_is_told_before_there_are_two_samples():
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_dashboard_fits_a_terminal_and_shows_the_run(width):
+def test_the_dashboard_fits_the_terminal_and_shows_the_run(width):
     rates = Rates()
     rates.add(0.0, 0, 0)
     rates.add(20.0, 42_000, 4200)
@@ -155,7 +155,7 @@ def test_a_history_thins_out_evenly_and_keeps_the_first_point():
         (120, "who waits   actors 71%   learner 2%   slots filled 50%   longest env stall 0.31 s   restarts 2 "),
     ],
 )
-def test_who_waits_is_shown_above_the_sentence_of_it(width, figures):
+def test_the_dashboard_shows_waits_above_the_bottleneck_report(width, figures):
     lines = picture(width, status(42_000, **WAITS)).splitlines()
     (row,) = (row for row, line in enumerate(lines) if "who waits" in line)
     assert figures in lines[row]
@@ -163,20 +163,20 @@ def test_who_waits_is_shown_above_the_sentence_of_it(width, figures):
 
 
 @pytest.mark.parametrize(("restarts", "red"), [(0, False), (1, True)])
-def test_restarts_are_red_once_there_are_any(restarts, red):
+def test_restarts_are_shown_in_red(restarts, red):
     file = io.StringIO()
     console = Console(file=file, width=80, force_terminal=True, color_system="standard")
     console.print(Screen(ABOUT, status(10, actor_restarts=restarts), Rates(), History()))
     assert ("\x1b[1;31m" in file.getvalue()) == red
 
 
-def test_serial_has_no_waits_but_a_sentence():
+def test_serial_shows_no_waits_but_a_bottleneck_report():
     shown = picture(80, status(10, bottleneck="serial: a word"), about=replace(ABOUT, runtime=RUNTIMES["serial"]))
     assert "serial: a word" in shown
     assert "who waits" not in shown
 
 
-def test_an_exact_layout_says_so():
+def test_the_topology_line_shows_exact_lag():
     about = replace(ABOUT, actors=2, lag="exact")
     assert topology_of(about) == "processes, 2 actors x 16 envs, max_lag 1 (exact), cpu"
 
@@ -184,7 +184,7 @@ def test_an_exact_layout_says_so():
 # --- when it is drawn ---------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_is_redrawn_only_after_a_moment_and_at_the_end():
+def test_the_dashboard_is_redrawn_at_most_once_per_interval_and_at_the_end():
     clock, file = Clock(), io.StringIO()
     dashboard = Dashboard(Console(file=file, force_terminal=True, width=80), clock=clock)
     dashboard.start(ABOUT)
@@ -222,7 +222,7 @@ def test_lines_are_printed_every_few_seconds_and_at_the_end():
     assert told[2].endswith("2 updates refused  evaluating")
 
 
-def test_lines_tell_the_waits_and_at_the_end_the_sentence():
+def test_lines_show_waits_and_at_the_end_the_bottleneck_report():
     file = io.StringIO()
     lines = Lines(file)
     lines.start(ABOUT)
@@ -234,7 +234,7 @@ def test_lines_tell_the_waits_and_at_the_end_the_sentence():
     assert told[-2:] == ["lag-bound: another word", "finished"]
 
 
-def test_lines_fit_any_encoding():
+def test_lines_can_be_written_in_any_encoding():
     file = io.StringIO()
     lines = Lines(file)
     lines.start(ABOUT)
@@ -243,7 +243,7 @@ def test_lines_fit_any_encoding():
     assert file.getvalue().isascii()
 
 
-def test_a_view_that_never_started_can_be_closed():
+def test_a_progress_view_that_never_started_can_be_closed():
     file = io.StringIO()
     Dashboard(Console(file=file)).close("refused")
     assert file.getvalue().strip() == "refused"
@@ -252,13 +252,13 @@ def test_a_view_that_never_started_can_be_closed():
 # --- which one, and how it leaves the terminal --------------------------------------------------------------
 
 
-def test_lines_are_chosen_where_there_is_no_terminal():
+def test_progress_lines_are_used_without_a_terminal():
     assert isinstance(make_progress(None, io.StringIO()), Lines)
     assert isinstance(make_progress("none", io.StringIO()), Silent)
     assert isinstance(make_progress("dashboard", io.StringIO()), Dashboard)
 
 
-def test_the_dashboard_is_chosen_on_a_terminal_that_can_redraw(monkeypatch):
+def test_the_dashboard_is_used_on_a_terminal_that_can_redraw(monkeypatch):
     _, inner = pty.openpty()
     with os.fdopen(inner, "w") as terminal:
         monkeypatch.setenv("TERM", "xterm")
@@ -278,7 +278,7 @@ view.update(status(5000))
 
 
 @pytest.mark.parametrize("death", ["1 / 0", "raise KeyboardInterrupt", "import os, signal; os.kill(os.getpid(), 2)"])
-def test_a_run_that_dies_gives_the_cursor_back(death):
+def test_a_failed_run_shows_the_cursor_again(death):
     shown = run_in_terminal(DIES.format(death=death))
     assert "ppo on CartPole-v1" in shown
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0

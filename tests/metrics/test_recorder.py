@@ -67,7 +67,7 @@ def test_closing_the_recorder_closes_its_sinks():
     assert sink.closed
 
 
-def test_what_is_not_known_yet_is_none():
+def test_unknown_metrics_are_none():
     recorder = Recorder([], PROCESSES)
     line = recorder.line(Counters(), Timings())
     assert recorder.bottleneck is None
@@ -95,7 +95,7 @@ def test_episodes_are_counted_in_total_and_averaged_over_the_window():
     assert line["episode_length_mean"] == 10.0
 
 
-def test_speeds_are_those_since_the_last_line():
+def test_speeds_are_measured_since_the_last_line():
     recorder = Recorder([])
     assert recorder.line(at(2), Timings())["sps"] == 200.0
     line = recorder.line(at(4, env_steps=1200, updates=58, wall_time_s=3.0), Timings())
@@ -103,7 +103,7 @@ def test_speeds_are_those_since_the_last_line():
     assert line["ups"] == 25.0
 
 
-def test_learning_figures_are_averaged_since_the_last_line_and_lag_keeps_its_extremes():
+def test_learning_metrics_are_averaged_and_lag_keeps_minimum_and_maximum():
     recorder = Recorder([])
     recorder.learned({"policy_loss": 9.0, "policy_lag_min": 0, "policy_lag_max": 9})
     recorder.line(at(1), Timings())
@@ -114,7 +114,7 @@ def test_learning_figures_are_averaged_since_the_last_line_and_lag_keeps_its_ext
     assert (line["policy_lag_min"], line["policy_lag_mean"], line["policy_lag_max"]) == (0.0, 1.0, 2.0)
 
 
-def test_filled_slots_are_told_as_least_mean_and_most():
+def test_filled_slots_are_reported_as_minimum_mean_and_maximum():
     recorder = Recorder([])
     for filled in (0.25, 0.75, 1.0, 0.0):
         recorder.learned(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled))
@@ -122,7 +122,7 @@ def test_filled_slots_are_told_as_least_mean_and_most():
     assert [line[name] for name in ("slots_filled_min", "slots_filled", "slots_filled_max")] == [0.0, 0.5, 1.0]
 
 
-def test_milliseconds_are_those_of_a_learning_step_since_the_last_line():
+def test_times_in_milliseconds_are_averages_per_learning_step():
     recorder, timings = Recorder([]), Timings()
     timings.add("learn/load", 9.0)
     recorder.line(at(1), timings)
@@ -143,14 +143,14 @@ def test_the_memory_of_processes_is_in_every_line():
 # --- numbers of the user's ----------------------------------------------------------------------------------
 
 
-def test_numbers_that_were_given_are_in_the_next_line_alone():
+def test_added_metrics_are_only_in_the_next_line():
     recorder = Recorder([])
     recorder.give({"mine": 2.5})
     assert recorder.line(at(1), Timings())["mine"] == 2.5
     assert "mine" not in recorder.line(at(2), Timings())
 
 
-def test_numbers_that_were_given_survive_a_resume():
+def test_added_metrics_are_restored_by_a_resume():
     first, second = Recorder([]), Recorder([])
     first.give({"mine": 2.5})
     second.restore(first.state(Timings()))
@@ -158,7 +158,7 @@ def test_numbers_that_were_given_survive_a_resume():
 
 
 @pytest.mark.parametrize("name", ["sps", "temperature_of_mine", "info/wind_mean", "memory/actor-0_mb", "twice"])
-def test_a_number_by_the_name_of_another_metric_is_refused(name):
+def test_an_added_metric_with_the_name_of_another_is_refused(name):
     recorder = Recorder([])
     recorder.learned({"temperature_of_mine": 1.0})
     recorder.line(at(1), Timings())
@@ -170,14 +170,14 @@ def test_a_number_by_the_name_of_another_metric_is_refused(name):
 # --- learning -----------------------------------------------------------------------------------------------
 
 
-def test_the_largest_first_ratio_is_not_averaged_away():
+def test_the_first_ratio_deviation_is_a_maximum_and_not_a_mean():
     recorder = Recorder([])
     recorder.learned({"ratio_max_deviation_first": 0.5})
     recorder.learned({"ratio_max_deviation_first": 0.0})
     assert recorder.line(at(2), Timings())["ratio_max_deviation_first"] == 0.5
 
 
-def test_a_figure_that_is_not_finite_is_left_out_of_the_mean():
+def test_non_finite_values_are_excluded_from_the_mean():
     recorder = Recorder([])
     recorder.learned({"policy_loss": math.nan, "value_loss": math.inf})
     recorder.learned({"policy_loss": 2.0})
@@ -186,13 +186,13 @@ def test_a_figure_that_is_not_finite_is_left_out_of_the_mean():
     assert line["value_loss"] is None
 
 
-def test_an_algorithm_may_report_figures_of_its_own():
+def test_an_algorithm_may_report_custom_metrics():
     recorder = Recorder([])
     recorder.learned({"temperature": 0.2})
     assert recorder.line(at(1), Timings())["temperature"] == 0.2
 
 
-def test_a_line_without_learning_since_the_last_repeats_its_figures_and_the_period_goes_on():
+def test_a_line_without_new_learning_repeats_the_learning_metrics():
     recorder, timings = Recorder([]), Timings()
     recorder.learned({"policy_lag_max": 1.0})
     first = recorder.line(at(2), timings)
@@ -204,7 +204,7 @@ def test_a_line_without_learning_since_the_last_repeats_its_figures_and_the_peri
     assert later["time_evaluate"] == pytest.approx(0.5)
 
 
-def test_time_is_told_as_a_fraction_of_the_wall_time_since_the_last_line():
+def test_times_are_fractions_of_the_wall_time_since_the_last_line():
     recorder, timings = Recorder([]), Timings()
     timings.merge({"act": 0.25, "learn/update": 0.5, "wait/actor": 0.1})
     recorder.line(at(2), timings)
@@ -218,7 +218,7 @@ def test_time_is_told_as_a_fraction_of_the_wall_time_since_the_last_line():
     assert line["learner_wait_s"] == pytest.approx(0.3)
 
 
-def test_the_totals_of_seconds_grow_between_periods_too():
+def test_the_totals_of_seconds_grow_in_every_line():
     recorder, timings = Recorder([]), Timings()
     timings.merge({"wait/actor": 0.25, "wait/learner": 0.5, "learn/publish": 0.125})
     recorder.line(at(1), timings)
@@ -227,7 +227,7 @@ def test_the_totals_of_seconds_grow_between_periods_too():
     assert (line["actor_wait_s"], line["learner_wait_s"], line["publish_s"]) == (0.5, 0.5, 0.25)
 
 
-def test_shares_of_waiting_and_the_bottleneck_are_those_of_the_period():
+def test_waits_and_the_bottleneck_are_computed_for_the_period_of_the_line():
     recorder, timings = Recorder([], PROCESSES), Timings()
     timings.merge({"act": 1.0, "learn": 0.5, "wait/learner": 0.5})
     first = recorder.line(at(2), timings)
@@ -240,7 +240,7 @@ def test_shares_of_waiting_and_the_bottleneck_are_those_of_the_period():
         assert bound_of(recorder) == "learner"
 
 
-def test_serial_has_a_bottleneck_but_no_shares_of_waiting():
+def test_serial_has_a_bottleneck_but_no_wait_metrics():
     recorder, timings = Recorder([], Topology(RUNTIMES["serial"], 1, 1, 4, 0)), Timings()
     timings.merge({"act": 0.25, "learn": 0.75})
     line = recorder.line(at(2), timings)
@@ -249,7 +249,7 @@ def test_serial_has_a_bottleneck_but_no_shares_of_waiting():
     assert recorder.bottleneck.gain_max == pytest.approx(4 / 3)
 
 
-def test_slots_filled_is_averaged_and_the_longest_stall_is_told():
+def test_slots_filled_is_averaged_and_the_longest_stall_is_reported():
     recorder = Recorder([])
     recorder.learned({"slots_filled": 0.25})
     recorder.learned({"slots_filled": 0.75})
@@ -257,7 +257,7 @@ def test_slots_filled_is_averaged_and_the_longest_stall_is_told():
     assert (line["slots_filled"], line["env_stall_max_s"], line["actor_restarts"]) == (0.5, 1.5, 1)
 
 
-def test_the_best_evaluation_is_kept_and_each_is_counted():
+def test_evaluations_are_counted_and_the_best_score_is_recorded():
     recorder = Recorder([])
     recorder.evaluated(evaluation(10.0, 1.0, 50.0))
     recorder.evaluated(evaluation(8.0, 2.0, 40.0))
@@ -267,7 +267,7 @@ def test_the_best_evaluation_is_kept_and_each_is_counted():
     assert line["evaluations"] == 2
 
 
-def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written():
+def test_a_restored_recorder_writes_the_same_lines_as_the_original():
     first, timings = Recorder([], PROCESSES, episodes_window=3), Timings()
     ended(first, 1.0, 2.0, 3.0, 4.0)
     first.learned({"policy_loss": 1.5, "policy_lag_max": 1})
@@ -291,7 +291,7 @@ def test_a_restored_recorder_writes_the_lines_that_the_first_would_have_written(
     assert second.bottleneck == first.bottleneck
 
 
-def test_a_state_from_before_a_total_was_kept_can_be_restored():
+def test_a_state_without_newer_totals_can_be_restored():
     state = Recorder([], PROCESSES).state(Timings())
     del state["waited"]["publish_s"], state["bottleneck"], state["counted"]["env_stall_max_s"]
     state["waited"]["actor_wait_s"] = 3.0
@@ -301,7 +301,7 @@ def test_a_state_from_before_a_total_was_kept_can_be_restored():
     assert (line["actor_wait_s"], line["publish_s"]) == (3.0, 0.0)
 
 
-def test_what_infos_report_is_averaged_over_all_of_it_since_the_last_line_and_goes_on_after_a_resume():
+def test_info_metrics_are_averaged_since_the_last_line_also_across_a_resume():
     recorder = Recorder([], info=("a", "b"))
     recorder.reported(np.array([[6.0, 0.0], [1.0, 0.0]]))
     going_on = Recorder([], info=("b", "c", "a"))
@@ -317,7 +317,7 @@ def test_what_infos_report_is_averaged_over_all_of_it_since_the_last_line_and_go
     assert (line["info/a_mean"], line["info/b_mean"]) == (1.0, 2.0)
 
 
-def test_names_that_nothing_was_reported_under_are_told_once():
+def test_info_metrics_that_are_never_reported_give_one_warning():
     said: list[str] = []
     recorder = Recorder([], None, said.append, info=("a", "b"))
     recorder.reported(np.array([[1.0, 0.0], [1.0, 0.0]]))

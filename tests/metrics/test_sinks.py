@@ -28,14 +28,14 @@ def test_lines_can_be_read_back_and_are_appended(tmp_path):
     assert read_metrics(path) == [line(1, sps=None), line(2, sps=0.1), line(3)]
 
 
-def test_each_line_can_be_read_as_soon_as_it_is_written(tmp_path):
+def test_a_line_can_be_read_as_soon_as_it_is_written(tmp_path):
     sink = JsonLines(tmp_path / "metrics.jsonl")
     sink.write(line(1))
     assert read_metrics(tmp_path / "metrics.jsonl") == [line(1)]
     sink.close()
 
 
-def test_a_figure_that_strict_json_cannot_hold_is_refused(tmp_path):
+def test_a_value_that_strict_json_does_not_support_is_refused(tmp_path):
     sink = JsonLines(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="JSON"):
         sink.write(line(1, sps=float("nan")))
@@ -43,21 +43,21 @@ def test_a_figure_that_strict_json_cannot_hold_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 10, 25])
-def test_a_cut_last_line_is_left_out(tmp_path, cut):
+def test_an_incomplete_last_line_is_ignored(tmp_path, cut):
     path = tmp_path / "metrics.jsonl"
     write(path, line(1), line(2))
     path.write_text(path.read_text() + json.dumps(line(3))[:cut])
     assert read_metrics(path) == [line(1), line(2)]
 
 
-def test_a_broken_line_in_the_middle_is_told(tmp_path):
+def test_an_invalid_line_in_the_middle_is_refused_with_its_number(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"learning_step": 1}\nwhat is this\n{"learning_step": 2}\n')
     with pytest.raises(ConfigError, match=r"line 2 of .*metrics\.jsonl is not a JSON object"):
         read_metrics(path)
 
 
-def test_the_whole_lines_up_to_the_learning_step_are_kept_as_they_are(tmp_path):
+def test_metrics_up_to_returns_complete_lines_up_to_the_learning_step_unchanged(tmp_path):
     path, shorter = tmp_path / "metrics.jsonl", tmp_path / "shorter.jsonl"
     write(path, *(line(step) for step in range(5)))
     write(shorter, *(line(step) for step in range(3)))
@@ -65,11 +65,11 @@ def test_the_whole_lines_up_to_the_learning_step_are_kept_as_they_are(tmp_path):
     assert metrics_up_to(path, learning_step=2) == shorter.read_bytes()
 
 
-def test_nothing_is_kept_of_a_file_that_was_never_begun(tmp_path):
+def test_metrics_up_to_returns_nothing_for_a_missing_file(tmp_path):
     assert metrics_up_to(tmp_path / "metrics.jsonl", learning_step=2) == b""
 
 
-def test_tensorboard_reads_the_figures_in_their_groups_over_env_steps(tmp_path):
+def test_tensorboard_shows_metrics_in_groups_over_env_steps(tmp_path):
     sink = TensorBoard(tmp_path)
     sink.write(line(1, sps=50.0, policy_loss=None, surprise=0.5))
     sink.write(line(2, sps=60.0, policy_loss=0.25))

@@ -44,13 +44,13 @@ def model(acting: float, learning: float, learning_wall: float | None = None, **
         ({"runtime": "hogwild", "max_lag": 0, "actors": 4}, LEARN_HEAVY, 200_000, "cores"),
     ],
 )
-def test_limit_of_a_topology_is_that_of_its_slowest_part(changes, costs, sps, bound):
+def test_the_limit_of_a_topology_is_that_of_its_slowest_part(changes, costs, sps, bound):
     ideal = model(*costs, **changes).with_ideal_learner()
     assert ideal.limit_sps == pytest.approx(sps)
     assert ideal.bound_by == bound
 
 
-def test_bounds_have_the_names_of_the_parts_that_set_them():
+def test_bounds_are_named_after_the_limiting_part():
     bounds = {"machine": 50_000, "actors": 31_250, "learner": 125_000}
     assert model(*ENV_HEAVY).bounds == pytest.approx(bounds)
     assert model(*ENV_HEAVY, actors=4).bounds == pytest.approx({**bounds, "actors": 125_000})
@@ -64,19 +64,19 @@ def test_one_core_and_all_cores_are_limited_by_the_cpu_time_of_the_work():
     assert costs.machine_sps == pytest.approx(75_000)
 
 
-def test_without_lag_the_sides_take_turns_and_the_limit_is_not_attained():
+def test_without_lag_acting_and_learning_take_turns_and_the_limit_is_not_attained():
     by_turns = model(*ENV_HEAVY, max_lag=0, actors=2)
     assert by_turns.attainable_sps == pytest.approx(1e6 / (32 / 2 + 8))
     assert by_turns.limit_sps == pytest.approx(50_000)
 
 
-def test_an_ideal_learner_divides_its_cpu_time_over_its_threads_but_a_lock_free_worker_does_not():
+def test_an_ideal_learner_divides_its_cpu_time_over_its_threads_but_a_hogwild_worker_does_not():
     threads = {"learning_wall": 6.0, "learner_threads": 2}
     assert model(2.0, 8.0, **threads).with_ideal_learner().learning == 4.0
     assert model(2.0, 8.0, **threads, runtime="hogwild").with_ideal_learner().learning == 6.0
 
 
-def test_gain_compares_with_taking_turns_as_long_as_learning_takes_on_the_clock():
+def test_the_gain_is_relative_to_taking_turns_with_the_wall_time_of_learning():
     assert model(32.0, 8.0, learning_wall=18.0).gain(40_000) == pytest.approx(2.0)
 
 
@@ -98,12 +98,12 @@ def test_gain_compares_with_taking_turns_as_long_as_learning_takes_on_the_clock(
         ({"runtime": "hogwild", "actors": 8, "cores": 4, "learner_threads": 3}, 4 / 3),
     ],
 )
-def test_largest_gain_is_limited_by_the_actors_by_the_learner_and_by_the_cores(changes, gain):
+def test_the_largest_gain_is_limited_by_actors_learner_and_cores(changes, gain):
     assert SpeedModel.from_wall_times(topology(**changes), acting=4.0, learning=2.0).gain_max == pytest.approx(gain)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_without_any_work_there_is_no_gain_and_no_core_is_used(runtime):
+def test_without_work_there_is_no_gain_and_no_core_is_used(runtime):
     nothing = SpeedModel.from_wall_times(topology(runtime), 0.0, 0.0)
     assert nothing.gain_max == 1.0
     assert nothing.cores_used(0.0) == 0.0
@@ -129,7 +129,7 @@ models = st.builds(SpeedModel, topologies, cost, cost, cost, cost)
 
 
 @given(models)
-def test_limit_and_its_bound_are_those_of_the_slow_twin(model):
+def test_the_limit_and_its_bound_equal_those_of_a_slow_reference(model):
     fastest = slow.limit_sps(model)
     assert model.limit_sps == pytest.approx(fastest)
     if model.bound_by != "lag" and not model.topology.runtime.runs_in_order:
@@ -137,14 +137,14 @@ def test_limit_and_its_bound_are_those_of_the_slow_twin(model):
 
 
 @given(models)
-def test_attainable_speed_is_the_limit_unless_the_sides_take_turns(model):
+def test_the_attainable_speed_is_the_limit_unless_acting_and_learning_take_turns(model):
     by_turns = model.topology.runtime.overlaps and model.topology.max_lag == 0
     expected = slow.turns_sps(model) if by_turns else slow.limit_sps(model)
     assert model.attainable_sps == pytest.approx(expected)
 
 
 @given(topologies.filter(lambda topology: topology.runtime.overlaps), cost, cost)
-def test_largest_gain_is_what_the_slow_twin_gains_over_one_thread(topology, acting, learning):
+def test_the_largest_gain_equals_that_of_a_slow_reference_over_one_thread(topology, acting, learning):
     model = SpeedModel.from_wall_times(topology, acting, learning)
     one_thread = 1e6 / (acting + learning)
     assert model.gain_max == pytest.approx(max(1.0, slow.limit_sps(model) / one_thread))
@@ -152,7 +152,7 @@ def test_largest_gain_is_what_the_slow_twin_gains_over_one_thread(topology, acti
 
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e6), small, small)
-def test_largest_gain_never_promises_to_finish_before_the_work_can_be_done(acting, learning, actors, cores):
+def test_the_largest_gain_never_exceeds_the_speed_of_the_slowest_part(acting, learning, actors, cores):
     few = topology(actors=actors, cores=cores)
     fastest = (acting + learning) / SpeedModel.from_wall_times(few, acting, learning).gain_max
     slack = 1e-9 * (acting + learning)

@@ -14,17 +14,17 @@ from offbeat.metrics.text import compact, duration, percentage, rounded
         (2e9, "2G"), (-12_345, "-12.3k"), (None, "-"), (math.nan, "-"), (math.inf, "-"),
     ],
 )  # fmt: skip
-def test_numbers_are_told_in_three_digits_and_a_unit(value, text):
+def test_numbers_are_formatted_with_three_digits_and_a_unit(value, text):
     assert compact(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.5, "0.50"), (213.44, "213.4"), (-5784.2, "-5,784"), (None, "-")])
-def test_returns_are_told_to_a_readable_precision(value, text):
+def test_returns_are_rounded_to_a_readable_precision(value, text):
     assert rounded(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.714, "71%"), (1.0, "100%"), (0.0, "0%"), (None, "-")])
-def test_fractions_are_told_as_percentages(value, text):
+def test_fractions_are_formatted_as_percentages(value, text):
     assert percentage(value) == text
 
 
@@ -32,5 +32,5 @@ def test_fractions_are_told_as_percentages(value, text):
     ("seconds", "text"),
     [(0, "0:00"), (59.6, "1:00"), (725, "12:05"), (11_220, "3:07:00"), (184_020, "2d 03:07:00"), (None, "-")],
 )
-def test_durations_are_told_as_a_clock_would(seconds, text):
+def test_durations_are_formatted_as_hours_minutes_and_seconds(seconds, text):
     assert duration(seconds) == text

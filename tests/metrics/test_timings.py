@@ -20,36 +20,36 @@ def flat(branches: tuple[Branch, ...]) -> list[Branch]:
     return [each for branch in branches for each in (branch, *flat(branch.children))]
 
 
-def test_seconds_of_one_name_add_up():
+def test_seconds_of_the_same_name_are_summed():
     timings = Timings()
     timings.add("act", 1.0)
     timings.add("act", 2.5)
     assert timings.totals() == {"act": 3.5}
 
 
-def test_a_parent_that_is_timed_in_parts_is_their_sum():
+def test_a_parent_timed_in_parts_is_the_sum_of_its_parts():
     assert timed(learn__prepare=1.0, learn__update=2.0).totals()["learn"] == 3.0
 
 
-def test_a_parent_that_is_timed_as_a_whole_contains_its_parts():
+def test_a_parent_timed_as_a_whole_includes_its_parts():
     assert timed(learn=10.0, learn__prepare=1.0, learn__update=2.0).totals()["learn"] == 10.0
 
 
-def test_since_tells_what_was_added_since():
+def test_since_returns_the_seconds_added_since_an_earlier_state():
     timings = timed(act=1.0, wait__actor=2.0)
     before = timings.totals()
     timings.merge({"act": 0.5, "env": 4.0, "wait/actor": 1.0})
     assert timings.since(before) == {"act": 0.5, "env": 4.0, "wait/actor": 1.0, "wait": 1.0}
 
 
-def test_the_tree_begins_with_the_known_kinds_in_their_order():
+def test_the_tree_lists_the_known_kinds_first_in_their_order():
     tree = timed(wait=1.0, zeta=1.0, learn__update=1.0, act=1.0).tree()
     assert [branch.name for branch in tree] == ["act", "learn", "wait", "zeta"]
     assert [branch.name for branch in tree[1].children] == ["update"]
     assert [branch.share for branch in tree] == [0.25] * 4
 
 
-def test_no_time_at_all_has_an_empty_tree_and_no_division_by_zero():
+def test_timings_without_seconds_have_an_empty_tree():
     assert Timings().tree() == ()
     assert timed(act=0.0).tree()[0].share == 0.0
 

@@ -62,7 +62,7 @@ def test_numpy_and_torch_give_the_same_distribution_parameters(spec, shared, see
 
 @settings(max_examples=40, deadline=None)
 @given(policy_specs(), seeds)
-def test_what_is_recorded_is_torchs_log_probability_of_the_action(spec, seed):
+def test_the_recorded_log_probability_equals_that_of_torch(spec, seed):
     random = np.random.default_rng(seed)
     vector = random_vector(spec, random)
     model, _ = flat_actor_critic(spec, vector)
@@ -78,7 +78,7 @@ def test_what_is_recorded_is_torchs_log_probability_of_the_action(spec, seed):
     np.testing.assert_allclose(acted.recorded["behavior_log_prob"], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_an_action_stays_as_it_was_when_the_policy_acts_again():
+def test_an_action_is_not_overwritten_when_the_policy_acts_again():
     spec = policy_spec("box")
     random = np.random.default_rng(0)
     policy = make_policy(spec)
@@ -93,7 +93,7 @@ def test_an_action_stays_as_it_was_when_the_policy_acts_again():
 
 
 @pytest.mark.parametrize("action", ["discrete", "box"])
-def test_actions_are_uniform_while_the_flag_says_so(action):
+def test_actions_are_uniform_while_the_uniform_flag_is_set(action):
     spec = replace(policy_spec(action), uniform_start=True)
     random = np.random.default_rng(0)
     policy, vector, observation = make_policy(spec), random_vector(spec, random), random_observation(spec, 6, random)

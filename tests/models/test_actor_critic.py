@@ -9,7 +9,7 @@ from tests.reference.models import actor_critic, policy_spec, policy_specs
 
 @settings(max_examples=30, deadline=None)
 @given(policy_specs(), st.booleans(), st.integers(0, 2**31 - 1))
-def test_the_first_weights_depend_on_the_seed_and_on_nothing_else(spec, shared, seed):
+def test_the_initial_weights_depend_on_the_seed_alone(spec, shared, seed):
     torch.manual_seed(1)
     first = actor_critic(spec, shared=shared, seed=seed).state_dict()
     torch.manual_seed(2)
@@ -19,7 +19,7 @@ def test_the_first_weights_depend_on_the_seed_and_on_nothing_else(spec, shared, 
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_layers_begin_orthogonal_without_bias_and_the_policys_head_is_small():
+def test_layers_are_initialized_orthogonal_without_bias_and_with_a_small_policy_head():
     model = actor_critic(policy_spec("box", hidden_sizes=(8, 5)))
     gains = {"policy_body": 2.0, "critic_body": 2.0, "policy_head": 1e-4, "critic_head": 1.0}
     for name, weight in model.state_dict().items():
@@ -34,7 +34,7 @@ def test_layers_begin_orthogonal_without_bias_and_the_policys_head_is_small():
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_value_alone_is_the_value_that_comes_with_the_distribution(shared):
+def test_value_returns_the_value_that_is_computed_with_the_distribution(shared):
     model = actor_critic(policy_spec("discrete", activation="relu"), shared=shared)
     observation = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     distribution, values = model.distribution_and_values(observation)
@@ -45,7 +45,7 @@ def test_the_value_alone_is_the_value_that_comes_with_the_distribution(shared):
     assert values.std() > 0.01
 
 
-def test_a_shared_trunk_has_no_body_of_the_critics_own():
+def test_a_model_with_a_shared_trunk_has_no_critic_body():
     spec = policy_spec("discrete")
     apart, shared = (dict(actor_critic(spec, shared=shared).named_parameters()) for shared in (False, True))
     assert apart.keys() - shared.keys() == {name for name in apart if name.startswith("critic_body")}

@@ -39,7 +39,7 @@ def test_arrays_are_aligned_in_order_and_do_not_overlap(arrays):
 
 @settings(max_examples=60, deadline=None)
 @given(shapes)
-def test_writing_through_all_views_fills_the_buffer_but_for_the_gaps(arrays):
+def test_the_views_cover_the_buffer_except_for_alignment_gaps(arrays):
     layout = BufferLayout.of(named(arrays))
     buffer, tensor = np.zeros(layout.size, np.float32), torch.zeros(layout.size)
     for number, (view, torch_view) in enumerate(
@@ -55,7 +55,7 @@ def test_writing_through_all_views_fills_the_buffer_but_for_the_gaps(arrays):
 
 @settings(max_examples=40, deadline=None)
 @given(policy_specs(), st.booleans())
-def test_the_published_parameters_lie_as_at_the_start_of_the_flat_buffer(spec, shared):
+def test_published_parameters_have_the_layout_of_the_start_of_the_flat_buffer(spec, shared):
     flat = FlatParameters(actor_critic(spec, shared=shared)).layout.entries
     published = published_layout(spec).entries
     trained = len(parameter_shapes(spec))
@@ -67,16 +67,16 @@ def test_the_published_parameters_lie_as_at_the_start_of_the_flat_buffer(spec, s
 
 @settings(max_examples=60, deadline=None)
 @given(policy_specs() | sac_specs())
-def test_a_spec_survives_json(spec):
+def test_a_policy_spec_is_unchanged_by_json(spec):
     assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-def test_what_the_env_is_handed_survives_json_too():
+def test_the_dtype_of_env_actions_is_unchanged_by_json():
     spec = policy_spec("switches")
     assert PolicySpec.from_json(json.loads(json.dumps(spec.to_json()))).action.env_dtype == "int8"
 
 
-def test_a_spec_without_a_word_of_uniform_actions_has_none():
+def test_a_spec_saved_without_a_uniform_start_has_none():
     data = policy_spec("discrete").to_json()
     del data["uniform_start"]
     assert PolicySpec.from_json(data) == policy_spec("discrete")
@@ -84,7 +84,7 @@ def test_a_spec_without_a_word_of_uniform_actions_has_none():
 
 @settings(max_examples=40, deadline=None)
 @given(sac_specs())
-def test_the_flag_of_uniform_actions_comes_last(spec):
+def test_the_flag_of_uniform_actions_is_the_last_entry(spec):
     names = [entry.name for entry in published_layout(spec).entries]
     statistics = ["observation_mean", "observation_scale"] if spec.normalize else []
     assert names == [*(name for name, _ in parameter_shapes(spec)), *statistics, "uniform"]

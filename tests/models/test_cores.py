@@ -57,7 +57,7 @@ def one_by_one(name: str, core: GRU | LSTM, x: Tensor, state: Tensor, resets: Te
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(1, 6), st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31 - 1))
-def test_rows_go_through_as_through_torchs_cells_and_so_do_gradients(name, length, columns, size, seed):
+def test_outputs_and_gradients_equal_those_of_torchs_recurrent_cells(name, length, columns, size, seed):
     core, random = core_of(name, size, seed), torch.Generator().manual_seed(seed)
     x = torch.randn(length, columns, INPUTS, generator=random, requires_grad=True)
     state = torch.randn(columns, core.state_size, generator=random, requires_grad=True)
@@ -74,7 +74,7 @@ def test_rows_go_through_as_through_torchs_cells_and_so_do_gradients(name, lengt
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_one_at_a_time_give_what_all_together_give(name):
+def test_stepping_row_by_row_equals_one_call_over_all_rows(name):
     core, random = core_of(name, 4), torch.Generator().manual_seed(1)
     x, state = torch.randn(7, 2, INPUTS, generator=random), torch.randn(2, core.state_size, generator=random)
     resets = torch.rand(7, 2, generator=random) < 0.4
@@ -86,7 +86,7 @@ def test_rows_one_at_a_time_give_what_all_together_give(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_of_an_episode_is_left_after_its_last_row(name):
+def test_the_core_state_is_reset_at_episode_ends(name):
     core, random = core_of(name, 4), torch.Generator().manual_seed(2)
     x = torch.randn(5, 1, INPUTS, generator=random)
     resets = torch.tensor([[False], [True], [False], [False], [False]])

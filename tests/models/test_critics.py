@@ -39,7 +39,7 @@ def alone(critics: Critics, e: int, activation: str) -> nn.Sequential:
 
 @settings(max_examples=60, deadline=None)
 @given(sizes, st.sampled_from(["tanh", "relu"]), st.integers(1, 4), st.none() | st.integers(1, 5), st.integers(1, 9))
-def test_each_critic_is_a_network_of_its_own(hidden, activation, count, choices, rows):
+def test_each_critic_is_a_separate_network(hidden, activation, count, choices, rows):
     critics = ensemble(hidden, activation, count, choices)
     x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(2))
     values = critics(x)
@@ -49,7 +49,7 @@ def test_each_critic_is_a_network_of_its_own(hidden, activation, count, choices,
         torch.testing.assert_close(values[e], expected[:, 0] if choices is None else expected)
 
 
-def test_the_parameters_are_named_by_layer():
+def test_the_parameters_of_critics_are_named_by_layer():
     shapes = {name: tuple(parameter.shape) for name, parameter in ensemble(choices=6).named_parameters()}
     assert shapes == {
         "weights.0": (3, 7, 4),
@@ -61,7 +61,7 @@ def test_the_parameters_are_named_by_layer():
     }
 
 
-def test_critics_begin_as_torchs_layers_do_and_each_differently():
+def test_critics_are_initialized_as_torch_layers_and_differ_from_each_other():
     critics = ensemble((300, 200), critics=2)
     for weights, biases in zip(critics.weights, critics.biases, strict=True):
         bound = 1 / math.sqrt(weights.shape[2])
@@ -71,7 +71,7 @@ def test_critics_begin_as_torchs_layers_do_and_each_differently():
         assert weights.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
 
 
-def test_the_generator_alone_decides_how_they_begin():
+def test_the_initial_critics_depend_on_the_generator_alone():
     torch.manual_seed(0)
     before = torch.get_rng_state()
     first = ensemble()

@@ -18,7 +18,7 @@ ENOUGH = -(-dense.ONEDNN_PAYS // WIDE**2)
 
 @settings(max_examples=40, deadline=None)
 @given(SIZES, SIZES, SIZES, st.booleans(), st.integers(0, 2**31 - 1))
-def test_outputs_and_gradients_are_those_of_torchs_own_layer(rows, inputs, outputs, input_grad, seed):
+def test_outputs_and_gradients_equal_those_of_torch_linear(rows, inputs, outputs, input_grad, seed):
     generator = torch.Generator().manual_seed(seed)
     layer = Dense(inputs, outputs, Uniform(generator))
     x = torch.randn(rows, inputs, generator=generator, requires_grad=input_grad)
@@ -33,7 +33,7 @@ def test_outputs_and_gradients_are_those_of_torchs_own_layer(rows, inputs, outpu
 
 
 @pytest.mark.skipif(not onednn.works(), reason="torch has no such operator here")
-def test_large_products_are_onednns_and_all_others_torchs(monkeypatch):
+def test_large_products_use_onednn_and_all_others_torch(monkeypatch):
     taken: list[int] = []
 
     def product(x, weight, bias):

@@ -19,7 +19,7 @@ def components(logits: torch.Tensor, nvec: list[int]) -> list[distributions.Cate
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, choices)
-def test_categorical_entropy_is_the_sum_over_components(seed, nvec):
+def test_the_categorical_entropy_is_the_sum_over_components(seed, nvec):
     logits = torch.randn(4, sum(nvec), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 3
     expected = sum(part.entropy() for part in components(logits, nvec))
     torch.testing.assert_close(Categorical(logits, tuple(nvec)).entropy(), expected)
@@ -37,7 +37,7 @@ def test_the_symmetric_kl_to_uniform_is_the_mean_of_both_directions(seed, nvec):
     torch.testing.assert_close(Categorical(logits, tuple(nvec)).symmetric_kl_to_uniform(), expected)
 
 
-def test_a_uniform_policy_has_no_symmetric_kl_and_the_greatest_entropy():
+def test_a_uniform_policy_has_zero_symmetric_kl_and_the_largest_entropy():
     uniform = Categorical(torch.zeros(1, 5), (2, 3))
     assert uniform.symmetric_kl_to_uniform().item() == pytest.approx(0, abs=1e-6)
     assert uniform.entropy().item() == pytest.approx(np.log(2) + np.log(3))
@@ -45,14 +45,14 @@ def test_a_uniform_policy_has_no_symmetric_kl_and_the_greatest_entropy():
 
 @settings(max_examples=40, deadline=None)
 @given(seeds, st.integers(1, 4))
-def test_gaussian_entropy_is_torchs(seed, size):
+def test_the_gaussian_entropy_equals_that_of_torch(seed, size):
     log_std = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     expected = distributions.Normal(torch.zeros(size, dtype=torch.float64), log_std.exp()).entropy().sum()
     torch.testing.assert_close(Gaussian(torch.zeros(3, size, dtype=torch.float64), log_std).entropy(), expected)
 
 
 @pytest.mark.parametrize("log_std", [-3.0, -1.0, 0.0, 0.5])
-def test_squashed_entropy_agrees_with_the_mean_of_many_samples(log_std):
+def test_the_squashed_entropy_agrees_with_the_mean_of_many_samples(log_std):
     mean = torch.tensor([[0.0, 0.3], [-1.0, 2.0], [0.0, -4.0]], dtype=torch.float64)
     squashed = SquashedGaussian(mean, torch.full((2,), log_std, dtype=torch.float64))
     noise = torch.randn(100_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -64,12 +64,12 @@ def test_squashed_entropy_agrees_with_the_mean_of_many_samples(log_std):
         assert squashed.entropy()[row].item() == pytest.approx(surprise.mean().item(), abs=4 * standard_error + 1e-3)
 
 
-def test_squashed_entropy_is_the_log_of_the_box_at_most():
+def test_the_squashed_entropy_is_at_most_the_log_of_the_volume_of_the_box():
     mean, log_std = torch.linspace(-3, 3, 31)[:, None], torch.zeros(1)
     assert (SquashedGaussian(mean, log_std).entropy() < np.log(2)).all()
 
 
-def test_squashed_log_probabilities_and_their_gradients_are_finite_far_out():
+def test_squashed_log_probabilities_and_gradients_of_extreme_actions_are_finite():
     mean = torch.zeros(2, 1, requires_grad=True)
     log_prob = SquashedGaussian(mean, torch.zeros(1)).log_prob(torch.tensor([[-40.0], [40.0]]))
     log_prob.sum().backward()

@@ -58,7 +58,7 @@ def channels_of(leaf: Leaf, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("leaf", LAYOUTS.values(), ids=LAYOUTS)
-def test_images_of_every_layout_become_channels_of_zero_to_one(leaf):
+def test_images_of_every_layout_become_channels_first_floats_in_0_to_1(leaf):
     images = random_images(leaf)
     ours = Images(leaf)(images)
     torch.testing.assert_close(ours, channels_of(leaf, images))
@@ -68,7 +68,7 @@ def test_images_of_every_layout_become_channels_of_zero_to_one(leaf):
 
 
 @pytest.mark.parametrize("leaf", LAYOUTS.values(), ids=LAYOUTS)
-def test_nature_cnn_is_the_one_of_the_paper(leaf):
+def test_nature_cnn_has_the_layers_of_the_paper(leaf):
     encoder = NatureCNN(leaf, init())
     x = channels_of(leaf, random_images(leaf))
     for layer, stride in ((encoder.conv1, 4), (encoder.conv2, 2), (encoder.conv3, 1)):
@@ -78,12 +78,12 @@ def test_nature_cnn_is_the_one_of_the_paper(leaf):
     torch.testing.assert_close(encoder(random_images(leaf)), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_nature_cnn_on_atari_has_as_many_parameters_as_the_papers():
+def test_nature_cnn_on_atari_has_the_parameter_count_of_the_paper():
     # 4 * 32 * 8^2, 32 * 64 * 4^2, 64 * 64 * 3^2 and 64 * 7 * 7 * 512, with a bias for each output.
     assert sum(p.numel() for p in NatureCNN(ATARI, init()).parameters()) == 1_684_128
 
 
-def test_impala_resnet_is_the_one_of_the_paper():
+def test_impala_resnet_has_the_layers_of_the_paper():
     leaf = LAYOUTS["channels last"]
     encoder = ImpalaResNet(leaf, init())
     x = channels_of(leaf, random_images(leaf))
@@ -99,7 +99,7 @@ def test_impala_resnet_is_the_one_of_the_paper():
 
 
 @pytest.mark.parametrize("name", ["nature_cnn", "impala_resnet"])
-def test_several_images_have_an_encoder_each_and_features_side_by_side(name):
+def test_each_image_has_its_own_encoder_and_features_are_concatenated(name):
     left, right = Leaf("observation/left", (36, 36), "uint8"), Leaf("observation/right", (36, 40, 3), "uint8")
     both = Encoders((left, right), name, init())
     encoded = {leaf.name: random_images(leaf) for leaf in (left, right)}
@@ -110,7 +110,7 @@ def test_several_images_have_an_encoder_each_and_features_side_by_side(name):
         torch.testing.assert_close(features[:, i * own.shape[1] : (i + 1) * own.shape[1]], own)
 
 
-def test_images_too_small_for_nature_cnn_are_refused_with_what_to_type():
+def test_images_too_small_for_nature_cnn_are_refused_with_the_remedy():
     with pytest.raises(ConfigError, match=r"35 x 60 pixels.*36 x 36.*--set encoder=impala_resnet"):
         NatureCNN(Leaf("observation", (35, 60, 3), "uint8"), init())
     with pytest.raises(ConfigError, match=r"pass --set encoder=impala_resnet$"):
@@ -130,5 +130,5 @@ def test_images_too_small_for_nature_cnn_are_refused_with_what_to_type():
         (Leaf("o", (16, 16), "uint8", choices=(2,) * 256), False),
     ],
 )
-def test_bytes_with_two_sides_are_an_image(leaf, image):
+def test_uint8_arrays_with_two_dimensions_are_images(leaf, image):
     assert leaf.is_image == image

@@ -45,7 +45,7 @@ def test_backward_adds_to_the_gradient_buffer():
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in model.parameters())
 
 
-def test_adam_on_the_buffer_is_adam_on_the_separate_tensors():
+def test_adam_on_the_flat_buffer_equals_adam_on_separate_tensors():
     model, flat = model_and_flat()
     plain = actor_critic(policy_spec("box", hidden_sizes=(7, 5)))
     adam, theirs = FlatAdam(flat, eps=1e-5), torch.optim.Adam(plain.parameters(), eps=1e-5)
@@ -77,7 +77,7 @@ def test_gaps_between_the_arrays_stay_zero():
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_moments_can_be_carried_to_another_optimizer(before):
+def test_moments_can_be_restored_in_another_optimizer(before):
     model, flat = model_and_flat()
     adam = FlatAdam(flat, eps=1e-5)
     for step in range(before):

@@ -16,7 +16,7 @@ from offbeat.models.tensor_inputs import flatten_tensors
 
 @settings(max_examples=60, deadline=None)
 @given(policy_specs(), st.integers(0, 2**32 - 1), st.integers(1, 5))
-def test_numpy_and_torch_see_the_same(spec, seed, rows):
+def test_numpy_and_torch_flatten_observations_equally(spec, seed, rows):
     observation = random_observation(spec, rows, np.random.default_rng(seed))
     inputs = flatten(spec.vectors, observation)
     assert inputs.shape == (rows, spec.inputs)
@@ -27,7 +27,7 @@ def test_numpy_and_torch_see_the_same(spec, seed, rows):
     np.testing.assert_array_equal(flatten_tensors(spec.vectors, folded, "next/")[:, 0], inputs)
 
 
-def test_choices_are_seen_one_hot_in_the_order_of_the_leaves():
+def test_discrete_leaves_are_one_hot_encoded_in_the_order_of_the_leaves():
     spec = policy_spec("discrete", observation="choices")
     card, dice, place = np.array([2]), np.array([[[1, 7], [0, 3]]]), np.array([[0.5, -1.0, 4.0]], np.float32)
     observation = {"observation/card": card, "observation/dice": dice, "observation/place": place}
@@ -43,7 +43,7 @@ def test_a_single_leaf_of_float32_is_not_copied():
 
 
 @pytest.mark.parametrize("observation", ["choices", "masked choices"])
-def test_choices_are_never_normalised_and_numbers_beside_them_are(observation):
+def test_discrete_leaves_are_never_normalized_and_numeric_leaves_are(observation):
     spec, random = policy_spec("discrete", observation=observation, normalize=True), np.random.default_rng(0)
     statistics = Statistics(spec, PrivateStorage(), returns=False, device="cpu")
     rows = torch.from_numpy(flatten(spec.vectors, random_observation(spec, 50, random)))

@@ -52,7 +52,7 @@ def test_log_probabilities_entropy_and_symmetric_kl_are_those_over_allowed_choic
 
 @settings(max_examples=60, deadline=None)
 @given(several, seeds)
-def test_gradients_are_finite_and_those_of_what_is_not_allowed_are_zero(nvec, seed):
+def test_gradients_are_finite_and_zero_for_masked_actions(nvec, seed):
     random = np.random.default_rng(seed)
     mask = torch.from_numpy(random_mask(nvec, 4, random))
     logits = torch.from_numpy(random.normal(scale=30, size=(4, sum(nvec))).astype(np.float32)).requires_grad_()
@@ -64,7 +64,7 @@ def test_gradients_are_finite_and_those_of_what_is_not_allowed_are_zero(nvec, se
     assert not logits.grad[~mask].any()
 
 
-def test_a_row_that_allows_nothing_gives_no_nan():
+def test_a_row_without_an_allowed_action_gives_no_nan():
     """It can only be a reset row, which no loss looks at; but NaN times 0 is NaN."""
     logits = torch.randn(2, 3, requires_grad=True)
     ours = Categorical(logits, (3,), torch.tensor([[False] * 3, [True, False, True]]))
@@ -75,7 +75,7 @@ def test_a_row_that_allows_nothing_gives_no_nan():
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["discrete", "multidiscrete", "switches", "tree", "choice tree"]), st.booleans(), seeds)
-def test_a_policy_acts_only_as_it_may_and_records_what_torch_says(action, squashed, seed):
+def test_a_masked_policy_takes_allowed_actions_and_records_the_log_probability_of_torch(action, squashed, seed):
     spec = policy_spec(action, observation="masked choices", squashed=squashed)
     random = np.random.default_rng(seed)
     policy, vector, observation = make_policy(spec), random_vector(spec, random), random_observation(spec, 20, random)
@@ -97,7 +97,7 @@ def test_a_policy_acts_only_as_it_may_and_records_what_torch_says(action, squash
     np.testing.assert_allclose(acted.recorded["behavior_log_prob"], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_allowed_choices_come_as_often_as_their_probability_among_them():
+def test_allowed_actions_are_sampled_with_their_renormalized_probability():
     spec = policy_spec("multidiscrete", observation="masked")
     random = np.random.default_rng(0)
     logits, mask = random.normal(size=9), random_mask((2, 4, 3), 1, np.random.default_rng(4))[0]
@@ -111,7 +111,7 @@ def test_allowed_choices_come_as_often_as_their_probability_among_them():
     assert stats.chisquare(observed, 20_000 * np.array(list(expected.values()))).pvalue > 0.001
 
 
-def test_masking_leaves_what_the_network_gave_and_the_numbers_of_boxes():
+def test_masking_changes_neither_its_input_nor_the_parameters_of_boxes():
     parameters = np.arange(10, dtype=np.float32).reshape(2, 5)
     put_down = sampling.masked(parameters, np.array([[True, False, True], [False, True, True]]))
     assert parameters.tolist() == np.arange(10).reshape(2, 5).tolist()
@@ -120,7 +120,7 @@ def test_masking_leaves_what_the_network_gave_and_the_numbers_of_boxes():
 
 
 @pytest.mark.parametrize("action", ["tree", "choice tree"])
-def test_entropy_of_a_tree_is_the_sum_over_its_parts(action):
+def test_the_entropy_of_a_tree_action_is_the_sum_over_its_parts(action):
     spec = policy_spec(action, observation="masked")
     random = np.random.default_rng(0)
     mask, parameters = random_mask(spec.action.nvec, 4, random), random.normal(size=(4, spec.outputs))
@@ -133,7 +133,7 @@ def test_entropy_of_a_tree_is_the_sum_over_its_parts(action):
         assert ours[row].item() == pytest.approx(-(p * np.log(p)).sum() + of_boxes)
 
 
-def test_the_numbers_of_a_trees_boxes_are_scaled_to_their_bounds_and_choices_stay():
+def test_box_parts_of_a_tree_action_are_scaled_to_their_bounds_and_choices_are_unchanged():
     spec = policy_spec("tree")
     action = np.array([[2, 1, 3, 0, 1, -9.0, 0.25]], np.float32)
     np.testing.assert_array_equal(actions.ToEnv(spec)(action), [[2, 1, 3, 0, 1, -1, 0.25]])

@@ -20,7 +20,7 @@ def taken_in(rows: np.ndarray, cuts: list[int]) -> RunningStatistics:
 
 @settings(max_examples=150, deadline=None)
 @given(seeds, cuts, st.sampled_from([0.0, 1.0, -1e3, 1e8]), st.sampled_from([1e-3, 1.0, 1e3]))
-def test_any_split_gives_the_mean_and_variance_of_all_rows(seed, cuts, offset, scale):
+def test_updates_in_any_split_give_the_mean_and_variance_of_all_rows(seed, cuts, offset, scale):
     rows = np.random.default_rng(seed).normal(scale=scale, size=(40, 3)) + offset
     statistics = taken_in(rows, cuts)
     spread = rows.std(axis=0)
@@ -35,7 +35,7 @@ def test_float32_rows_far_from_zero_keep_their_variance():
     np.testing.assert_allclose(taken_in(rows, [100, 2000]).variance, rows.astype(np.float64).var(axis=0), rtol=1e-9)
 
 
-def test_nothing_is_changed_before_the_first_row():
+def test_normalization_is_the_identity_before_the_first_row():
     statistics = RunningStatistics(2)
     statistics.update(np.empty((0, 2), np.float32))
     mean, scale = statistics.published()
@@ -43,7 +43,7 @@ def test_nothing_is_changed_before_the_first_row():
     np.testing.assert_allclose(scale, 1)
 
 
-def test_what_is_published_gives_mean_0_and_deviation_1():
+def test_published_statistics_normalize_rows_to_mean_0_and_standard_deviation_1():
     rows = np.random.default_rng(0).normal(5, 3, (1000, 2)).astype(np.float32)
     mean, scale = taken_in(rows, []).published()
     assert mean.dtype == scale.dtype == np.dtype(np.float32)
@@ -52,12 +52,12 @@ def test_what_is_published_gives_mean_0_and_deviation_1():
     np.testing.assert_allclose(normalized.std(axis=0), 1, atol=1e-5)
 
 
-def test_a_number_that_never_changes_stays_finite():
+def test_a_constant_observation_stays_finite():
     _, scale = taken_in(np.full((10, 1), 7.0), []).published()
     assert scale[0] == pytest.approx(EPSILON**-0.5)
 
 
-def test_a_restored_copy_goes_on_alike_and_shares_nothing():
+def test_restored_statistics_continue_equally_and_share_no_memory():
     random = np.random.default_rng(0)
     statistics, other = taken_in(random.normal(size=(40, 3)), [7]), RunningStatistics(3)
     other.restore(statistics.state())
@@ -71,7 +71,7 @@ def test_a_restored_copy_goes_on_alike_and_shares_nothing():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_rows_that_are_not_finite_leave_the_statistics_as_they_were(bad):
+def test_non_finite_rows_do_not_change_the_statistics(bad):
     rows = np.ones((4, 2))
     statistics = taken_in(np.random.default_rng(0).normal(size=(40, 2)), [])
     before = statistics.state()

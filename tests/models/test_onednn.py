@@ -7,7 +7,7 @@ from offbeat.models import onednn
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
-def test_where_torch_has_onednn_it_is_found_to_work():
+def test_onednn_is_detected_where_torch_has_it():
     assert onednn.works()
 
 
@@ -21,11 +21,11 @@ def of_another_meaning(x, weight, bias, *, relu=False):
 
 
 @pytest.mark.parametrize("operator", [failing, of_another_meaning])
-def test_an_operator_that_does_not_do_what_it_should_is_not_used(monkeypatch, operator):
+def test_an_onednn_operator_with_wrong_results_is_not_used(monkeypatch, operator):
     monkeypatch.setattr(onednn, "linear", operator)
     assert not onednn.works.__wrapped__()
 
 
-def test_an_operator_that_is_not_there_is_not_used(monkeypatch):
+def test_a_missing_onednn_operator_is_not_used(monkeypatch):
     monkeypatch.setattr(torch.ops, "mkldnn", object())
     assert not onednn.works.__wrapped__()

@@ -66,7 +66,7 @@ def encoder_of(leaves: tuple[Leaf, ...], name: str, seed: int = 0) -> Any:
     return OwnEncoder(leaves, name, init(seed))
 
 
-def test_it_is_given_what_the_env_observes_under_the_envs_own_keys():
+def test_a_custom_encoder_receives_observations_under_the_keys_of_the_env():
     offbeat.register_encoder("seeing", Seeing)
     encoder = encoder_of(TREE, "seeing")
     assert list(encoder.module.observation) == ["image", "inner/goal"]
@@ -77,7 +77,7 @@ def test_it_is_given_what_the_env_observes_under_the_envs_own_keys():
     assert encoder.module.seen["inner/goal"] is goal
 
 
-def test_one_observation_is_given_as_it_is_and_first_weights_depend_on_the_seed_alone():
+def test_a_custom_encoder_receives_a_single_observation_unwrapped_and_is_seeded():
     offbeat.register_encoder("linear", Linear)
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -89,7 +89,7 @@ def test_one_observation_is_given_as_it_is_and_first_weights_depend_on_the_seed_
     assert torch.equal(first({"observation": x}), first.module(x))
 
 
-def test_policy_and_critic_share_it_and_it_is_all_that_they_see():
+def test_policy_and_critic_share_a_custom_encoder_and_have_no_other_input():
     offbeat.register_encoder("linear", Linear)
     config = PPOConfig(encoder="linear")
     spec = config.policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
@@ -129,20 +129,20 @@ class Failing(Linear):
         (lambda _: 3, r"made 3, but a torch.nn.Module is expected"),
     ],
 )
-def test_what_cannot_be_an_encoder_is_refused_with_words(encoder, words):
+def test_an_invalid_encoder_is_refused_with_a_message(encoder, words):
     offbeat.register_encoder("mine", encoder)
     with pytest.raises(ConfigError, match=words):
         encoder_of((VECTOR,), "mine")
 
 
-def test_an_encoder_that_is_not_known_is_refused_with_the_nearest_name():
+def test_an_unknown_encoder_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match=r"'nature_cn'. Did you mean 'nature_cnn'\?"):
         PPOConfig(encoder="nature_cn").policy_spec(EnvSpec("test", (VECTOR,), CHOICES, 2))
     with pytest.raises(ConfigError, match=r"that offbeat includes"):
         offbeat.register_encoder("nature_cnn", Linear)
 
 
-def test_the_example_has_the_same_bits_in_serial_and_in_processes_and_goes_on(tmp_path, monkeypatch):
+def test_the_example_encoder_trains_with_the_same_bits_in_serial_and_processes_and_resumes(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend("examples")
     monkeypatch.setenv("PYTHONPATH", "examples")
     settings = {**SMALL, "encoder": "own_encoder:GoalEncoder", "lag": "exact", "max_lag": 1}

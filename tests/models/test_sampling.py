@@ -39,7 +39,7 @@ def torch_log_prob(spec: PolicySpec, parameters: np.ndarray, log_std: np.ndarray
 
 @settings(max_examples=100, deadline=None)
 @given(policy_specs(), seeds, st.integers(1, 6))
-def test_log_probabilities_are_those_of_both_torch_twins(spec, seed, rows):
+def test_log_probabilities_equal_those_of_both_torch_references(spec, seed, rows):
     random = np.random.default_rng(seed)
     parameters = random.normal(scale=2, size=(rows, spec.outputs)).astype(np.float32)
     log_std = random.uniform(-2, 0.3, spec.box_size).astype(np.float32)
@@ -53,7 +53,7 @@ def test_log_probabilities_are_those_of_both_torch_twins(spec, seed, rows):
     np.testing.assert_allclose(ours.log_prob(torch.from_numpy(action)), theirs, rtol=2e-5, atol=5e-5)
 
 
-def test_choices_come_as_often_as_their_joint_probability_says():
+def test_discrete_actions_are_sampled_with_their_joint_probability():
     spec = PolicySpec((), ActionSpec("multidiscrete", (2,), nvec=(2, 3)), (), "tanh", "categorical", normalize=False)
     logits = np.array([0.5, -0.5, 1.0, 0.0, -2.0])
     parameters = np.tile(logits, (20_000, 1)).astype(np.float32)
@@ -65,14 +65,14 @@ def test_choices_come_as_often_as_their_joint_probability_says():
     np.testing.assert_allclose(np.exp(log_prob), expected[action[:, 0] * 3 + action[:, 1]] / len(action), rtol=1e-5)
 
 
-def test_every_column_follows_its_own_logits():
+def test_every_column_is_sampled_from_its_own_logits():
     spec = policy_spec("discrete")
     logits = np.tile(np.array([[0, 60, 0], [60, 0, 0], [0, 0, 60]], np.float32), (50, 1))
     action, _ = sampling.sample(spec, logits, None, stream(0, "test"))
     assert action.tolist() == [1, 0, 2] * 50
 
 
-def test_choices_of_no_probability_are_never_drawn():
+def test_discrete_actions_of_zero_probability_are_never_sampled():
     spec = policy_spec("discrete")
     logits = np.tile(np.array([-1e4, 0.0, -1e4], np.float32), (20_000, 1))
     action, log_prob = sampling.sample(spec, logits, None, stream(0, "test"))
@@ -80,7 +80,7 @@ def test_choices_of_no_probability_are_never_drawn():
     assert (log_prob == 0).all()
 
 
-def test_gaussian_actions_have_the_mean_and_deviation_they_should():
+def test_gaussian_actions_have_the_mean_and_standard_deviation_of_the_policy():
     spec = policy_spec("box")
     mean, log_std = np.array([1.5, -4.0], np.float32), np.array([-1.0, 0.7], np.float32)
     action, _ = sampling.sample(spec, np.tile(mean, (20_000, 1)), log_std, stream(0, "test"))
@@ -96,13 +96,13 @@ def test_the_greedy_action_is_the_most_likely_choice_of_each_component():
 
 
 @pytest.mark.parametrize("squashed", [False, True])
-def test_the_greedy_action_of_a_gaussian_is_its_mean_in_the_actions_shape(squashed):
+def test_the_greedy_action_of_a_gaussian_is_its_mean_in_the_shape_of_the_action(squashed):
     mean = np.arange(8, dtype=np.float32).reshape(2, 4)
     action = actions.greedy(policy_spec("matrix", squashed=squashed), mean)
     np.testing.assert_array_equal(action, mean.reshape(2, 2, 2))
 
 
-def test_the_slope_of_tanh_does_not_overflow():
+def test_the_log_derivative_of_tanh_does_not_overflow():
     u = np.array([-50, -20, 0, 1, 20, 50], np.float32)
     exact = -2 * np.log(np.cosh(u.astype(np.float64)))
     np.testing.assert_allclose(sampling.log_tanh_slope(u), exact, rtol=1e-6)
@@ -117,7 +117,7 @@ def tanh_gaussian(shape: tuple[int, ...]) -> PolicySpec:
     return PolicySpec((), action, (), "relu", "tanh_gaussian", normalize=False, uniform_start=True)
 
 
-def test_each_column_has_the_mean_and_deviation_that_the_network_gives_it():
+def test_each_column_is_sampled_with_its_own_mean_and_standard_deviation():
     parameters = np.array([[1.5, -0.5, -1.0, 0.2], [-0.3, 0.8, 0.5, -2.0]], np.float32)
     action = sampling.sample_unrecorded(tanh_gaussian((2,)), np.repeat(parameters, 20_000, axis=0), stream(0, "test"))
     assert np.abs(action).max() <= 1
@@ -127,7 +127,7 @@ def test_each_column_has_the_mean_and_deviation_that_the_network_gives_it():
         assert min(stats.kstest(standardized[column], "norm").pvalue) > 0.001
 
 
-def test_log_deviations_beyond_their_range_count_as_its_ends():
+def test_log_standard_deviations_are_clipped_to_their_range():
     parameters = np.array([[0.0, 50.0], [0.0, -90.0]], np.float32)
     action = sampling.sample_unrecorded(tanh_gaussian((1,)), np.repeat(parameters, 5_000, axis=0), stream(0, "test"))
     wide, narrow = np.arctanh(action.astype(np.float64).clip(-1 + 1e-7, 1 - 1e-7)).reshape(2, -1)
@@ -135,18 +135,18 @@ def test_log_deviations_beyond_their_range_count_as_its_ends():
     assert np.median(np.abs(narrow)) == pytest.approx(0.6745 * np.exp(-20), rel=0.05)
 
 
-def test_the_greedy_action_is_the_tanh_of_the_mean_alone():
+def test_the_greedy_action_of_a_tanh_gaussian_is_the_tanh_of_its_mean():
     parameters = np.array([[0.0, 0.5, -3.0, 9.0, 1, 2, 3, 4]], np.float32)
     action = actions.greedy(tanh_gaussian((2, 2)), parameters)
     np.testing.assert_array_equal(action, np.tanh(parameters[:, :4]).reshape(1, 2, 2))
 
 
-def test_actions_after_the_tanh_are_only_scaled_to_the_box():
+def test_squashed_actions_are_scaled_to_the_box_without_clipping():
     given = actions.ToEnv(tanh_gaussian((1,)))(np.array([[-1], [0], [0.5], [1]], np.float32))
     np.testing.assert_allclose(given[:, 0], [-2, -0.5, 0.25, 1], rtol=1e-6)
 
 
-def test_uniform_actions_fill_the_box_evenly():
+def test_uniform_box_actions_are_uniform_in_the_box():
     spec = tanh_gaussian((2, 2))
     action = sampling.uniform(spec, 20_000, stream(0, "test"))
     assert action.shape == (20_000, 2, 2)
@@ -161,7 +161,7 @@ def test_uniform_actions_fill_the_box_evenly():
 
 
 @pytest.mark.parametrize("action", ["discrete", "multidiscrete"])
-def test_uniform_choices_come_equally_often(action):
+def test_uniform_discrete_actions_are_equally_frequent(action):
     spec = policy_spec(action)
     drawn = sampling.uniform(spec, 20_000, stream(0, "test"))
     assert drawn.shape == (20_000, *spec.action.shape)
@@ -170,7 +170,7 @@ def test_uniform_choices_come_equally_often(action):
     assert stats.chisquare(np.bincount(joint, minlength=np.prod(spec.action.nvec))).pvalue > 0.001
 
 
-def test_unrecorded_choices_are_those_that_would_be_recorded():
+def test_unrecorded_discrete_actions_equal_recorded_ones():
     logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     action, _ = sampling.sample(policy_spec("discrete"), logits, None, stream(0, "test"))
     again = sampling.sample_unrecorded(policy_spec("discrete"), logits, stream(0, "test"))
@@ -210,7 +210,7 @@ def test_squashed_actions_are_scaled_to_the_box():
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, st.booleans())
-def test_bounds_hold_component_by_component(seed, squashed):
+def test_bounds_of_a_box_apply_to_each_component(seed, squashed):
     random = np.random.default_rng(seed)
     low = random.normal(size=(2, 3)).astype(np.float32)
     high = low + random.exponential(size=(2, 3)).astype(np.float32)
@@ -225,6 +225,6 @@ def test_bounds_hold_component_by_component(seed, squashed):
     assert (given <= high).all()
 
 
-def test_choices_are_handed_on_as_they_are():
+def test_discrete_actions_are_passed_to_the_env_unchanged():
     action = np.array([[1, 3, 2]])
     assert actions.ToEnv(policy_spec("multidiscrete"))(action) is action

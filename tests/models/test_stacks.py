@@ -16,7 +16,7 @@ def slow_stack(episode: list[Array], stack: int) -> Array:
 
 
 @given(st.integers(2, 5), st.integers(1, 4), st.integers(0, 2**32 - 1))
-def test_a_policy_sees_the_last_frames_of_the_episode_and_its_first_one_for_those_before(stack, columns, seed):
+def test_stacks_have_the_last_frames_of_an_episode_padded_with_its_first_frame(stack, columns, seed):
     random = np.random.default_rng(seed)
     image = Leaf(IMAGE.name, IMAGE.shape, IMAGE.dtype, stack=stack)
     stacks = Stacks([image, OTHER], columns)
@@ -43,7 +43,7 @@ def test_a_policy_sees_the_last_frames_of_the_episode_and_its_first_one_for_thos
         np.testing.assert_array_equal(stacks.older(image.name), older)
 
 
-def test_without_stacked_leaves_nothing_is_kept():
+def test_without_stacked_leaves_observations_are_unchanged():
     stacks, now = Stacks([IMAGE, OTHER], 2), {IMAGE.name: np.zeros((2, 2, 3), np.uint8)}
     stacks.reset(now)
     assert stacks.seen(now) == now

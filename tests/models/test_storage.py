@@ -76,7 +76,7 @@ def step(flat: FlatParameters, adam: FlatAdam, seed: int) -> None:
 
 
 @given_settings({"separate": False}, {"separate": True})
-def test_learners_begin_with_what_is_shared_and_see_each_others_steps(shared_state):
+def test_learners_start_with_the_shared_parameters_and_read_each_others_steps(shared_state):
     one, two = learner(shared_state, 0), learner(shared_state, 1, seed=9)
     expected = private([])[0]
     for flat, _ in (one, two):
@@ -92,7 +92,7 @@ def test_learners_begin_with_what_is_shared_and_see_each_others_steps(shared_sta
 
 
 @given_settings({"separate": True})
-def test_a_copy_is_left_alone_until_it_is_pulled_and_own_steps_change_the_master_and_renew_it(shared_state):
+def test_a_local_copy_changes_only_by_pull_and_own_steps_which_update_the_shared_parameters(shared_state):
     (one, _), two = learner(shared_state, 0), learner(shared_state, 1)
     before = one.values.clone()
     step(*two, seed=1)
@@ -104,7 +104,7 @@ def test_a_copy_is_left_alone_until_it_is_pulled_and_own_steps_change_the_master
 
 
 @given_settings({"separate": True})
-def test_it_is_the_copy_that_the_module_computes_with_and_that_backward_differentiates(shared_state):
+def test_the_module_computes_outputs_and_gradients_with_its_local_copy(shared_state):
     model = actor_critic(SPEC)
     flat = FlatParameters(model, GROUP, shared_state.storage(0))
     observation = torch.ones(1, 3)
@@ -118,14 +118,14 @@ def test_it_is_the_copy_that_the_module_computes_with_and_that_backward_differen
 
 
 @given_settings({"separate": False}, {"separate": True})
-def test_who_only_looks_on_never_has_a_copy(shared_state):
+def test_a_reader_that_does_not_learn_has_no_local_copy(shared_state):
     (onlooker, _), one = learner(shared_state, None), learner(shared_state, 0)
     step(*one, seed=1)
     np.testing.assert_array_equal(onlooker.values, one[0].master)
 
 
 @given_settings({"separate": False}, {"separate": True})
-def test_steps_on_what_is_shared_have_the_bits_of_steps_on_what_is_not(shared_state):
+def test_steps_on_shared_parameters_have_the_bits_of_steps_on_private_ones(shared_state):
     flat, adam = learner(shared_state, 0)
     for seed in range(30):
         step(flat, adam, seed)
@@ -139,7 +139,7 @@ def test_steps_on_what_is_shared_have_the_bits_of_steps_on_what_is_not(shared_st
 
 
 @given_settings({"share_moments": True})
-def test_shared_moments_are_those_of_all_learners_together(shared_state):
+def test_shared_adam_moments_include_the_steps_of_all_learners(shared_state):
     one, two = learner(shared_state, 0), learner(shared_state, 1)
     for seed in range(6):
         step(*(one, two)[seed % 2], seed)
@@ -151,7 +151,7 @@ def test_shared_moments_are_those_of_all_learners_together(shared_state):
 
 
 @given_settings({"share_moments": False})
-def test_moments_of_one_learner_alone_know_nothing_of_the_others_steps(shared_state):
+def test_separate_adam_moments_include_only_the_steps_of_one_learner(shared_state):
     one, two = learner(shared_state, 0), learner(shared_state, 1)
     for seed in range(6):
         step(*(one, two)[seed % 2], seed)
@@ -162,7 +162,7 @@ def test_moments_of_one_learner_alone_know_nothing_of_the_others_steps(shared_st
     assert not [name for name in shared_state.storage(None).learned() if "exp_avg" in name or "step" in name]
 
 
-def test_what_is_learned_can_be_taken_and_put_back(shared_state):
+def test_learned_arrays_can_be_copied_and_restored(shared_state):
     one = learner(shared_state, 0)
     step(*one, seed=1)
     onlooker = shared_state.storage(None)
@@ -184,7 +184,7 @@ def assert_same(one: RunningStatistics, other: RunningStatistics, within: float 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 50), min_size=1, max_size=5), st.sampled_from([0.0, 1e3]))
-def test_merged_statistics_are_those_of_all_rows(seed, sizes, offset):
+def test_merged_statistics_equal_those_of_all_rows(seed, sizes, offset):
     random = np.random.default_rng(seed)
     parts = [random.normal(size=(size + 1, 3)) + offset for size in sizes]
     merged = RunningStatistics(3)
@@ -197,7 +197,7 @@ def test_merged_statistics_are_those_of_all_rows(seed, sizes, offset):
 
 
 @given_settings({"workers": 1}, {"workers": 3}, {"workers": 5})
-def test_what_several_writers_saw_is_to_everybody_what_one_would_have_that_saw_all_rows(shared_state):
+def test_statistics_shared_by_several_writers_equal_those_of_one_writer_with_all_rows(shared_state):
     workers, random = shared_state.shape.workers, np.random.default_rng(0)
     writers = [shared_state.storage(worker).statistics("rows", 3) for worker in range(workers)]
     whole = RunningStatistics(3)
@@ -215,7 +215,7 @@ def test_what_several_writers_saw_is_to_everybody_what_one_would_have_that_saw_a
 
 
 @given_settings({"workers": 1})
-def test_one_writer_has_the_bits_of_statistics_that_nobody_shares(shared_state):
+def test_shared_statistics_of_one_writer_have_the_bits_of_private_ones(shared_state):
     random, whole = np.random.default_rng(0), RunningStatistics(3)
     shared, onlooker = shared_state.storage(0).statistics("rows", 3), shared_state.storage(None).statistics("rows", 3)
     for _ in range(20):
@@ -228,7 +228,7 @@ def test_one_writer_has_the_bits_of_statistics_that_nobody_shares(shared_state):
             np.testing.assert_array_equal(theirs, expected)
 
 
-def test_a_writer_that_is_started_again_goes_on_with_what_it_had_told(shared_state):
+def test_a_restarted_writer_of_statistics_continues_with_its_earlier_rows(shared_state):
     random, whole = np.random.default_rng(0), RunningStatistics(3)
     for worker in (0, 1, 0):  # each time another object, as another process has one
         rows = random.normal(size=(6, 3))
@@ -241,7 +241,7 @@ def test_a_writer_that_is_started_again_goes_on_with_what_it_had_told(shared_sta
         np.testing.assert_allclose(ours, expected, rtol=1e-6)
 
 
-def test_a_writers_state_is_its_own_share_and_what_a_run_begins_with_is_the_first_ones(shared_state):
+def test_the_state_of_a_writer_is_its_own_part_and_the_initial_statistics_are_the_first_writers(shared_state):
     rows = np.random.default_rng(0).normal(size=(8, 3))
     begun = RunningStatistics(3)
     begun.update(rows)
@@ -254,7 +254,7 @@ def test_a_writers_state_is_its_own_share_and_what_a_run_begins_with_is_the_firs
     assert shared_state.storage(None).statistics("rows", 3).state()["count"] == 16
 
 
-def test_a_row_that_is_not_finite_is_told_to_nobody(shared_state):
+def test_non_finite_rows_do_not_enter_shared_statistics(shared_state):
     statistics = shared_state.storage(0).statistics("rows", 3)
     statistics.update(np.ones((2, 3)))
     statistics.update(np.full((2, 3), np.nan))

@@ -62,7 +62,7 @@ def seen(spec: PolicySpec, policy: ActingPolicy, observation: dict[str, np.ndarr
 
 @settings(max_examples=80, deadline=None)
 @given(sac_specs("box", "matrix"), seeds)
-def test_numpy_and_torch_act_alike_on_the_same_noise(spec, seed):
+def test_numpy_and_torch_actions_agree_given_the_same_noise(spec, seed):
     random = np.random.default_rng(seed)
     policy, module = both(spec, random)
     observation = random_observation(spec, 6, random)
@@ -86,13 +86,13 @@ def test_numpy_and_torch_act_alike_on_the_same_noise(spec, seed):
 
 @settings(max_examples=40, deadline=None)
 @given(sac_specs(), seeds)
-def test_the_parameters_lie_as_at_the_start_of_what_is_published(spec, seed):
+def test_parameters_have_the_layout_of_the_start_of_the_published_vector(spec, seed):
     flat = FlatParameters(soft_policy(spec, seed % 2**31)).layout
     assert [entry.name for entry in flat.entries] == [name for name, _ in parameter_shapes(spec)]
     assert published_layout(spec).entries[: len(flat.entries)] == flat.entries
 
 
-def test_it_begins_as_torchs_layers_do_whatever_torchs_own_generator_says():
+def test_the_policy_is_initialized_as_torch_layers_independently_of_torchs_global_generator():
     spec = sac_spec("box", SACConfig(hidden_sizes=(300, 200)))
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -114,7 +114,7 @@ def test_it_begins_as_torchs_layers_do_whatever_torchs_own_generator_says():
 
 @settings(max_examples=60, deadline=None)
 @given(seeds, st.integers(1, 5), st.integers(1, 4))
-def test_log_probabilities_are_those_of_torchs_tanh_of_a_gaussian(seed, rows, size):
+def test_log_probabilities_equal_those_of_torchs_tanh_transformed_gaussian(seed, rows, size):
     generator = torch.Generator().manual_seed(seed)
     mean, log_std, noise = torch.randn(3, rows, size, generator=generator, dtype=torch.float64)
     log_std = log_std.clamp(max=2)
@@ -124,14 +124,14 @@ def test_log_probabilities_are_those_of_torchs_tanh_of_a_gaussian(seed, rows, si
     torch.testing.assert_close(log_prob, expected, rtol=1e-7, atol=1e-7)
 
 
-def test_means_come_before_log_deviations():
+def test_means_precede_log_standard_deviations_in_the_parameters():
     parameters = torch.tensor([[0.5, -1.0, -30.0, -30.0]])
     action, _ = TanhGaussian(parameters).sample(torch.ones(1, 2))
     torch.testing.assert_close(action, parameters[:, :2].tanh())
 
 
 @pytest.mark.parametrize(("given", "used"), [(-25.0, -20.0), (-20.0, -20.0), (2.0, 2.0), (7.0, 2.0)])
-def test_log_deviations_are_clipped_and_get_no_gradient_beyond(given, used):
+def test_log_standard_deviations_are_clipped_and_have_no_gradient_outside_the_range(given, used):
     log_std = torch.tensor([[given]], requires_grad=True)
     mean = torch.zeros(1, 1)
     _, log_prob = TanhGaussian(torch.cat([mean, log_std], 1)).sample(torch.full((1, 1), 0.3))
@@ -142,7 +142,7 @@ def test_log_deviations_are_clipped_and_get_no_gradient_beyond(given, used):
     assert bool(log_std.grad) is (given == used)
 
 
-def test_actions_far_out_keep_finite_log_probabilities_and_gradients():
+def test_extreme_actions_have_finite_log_probabilities_and_gradients():
     parameters = torch.tensor([[300.0, -300.0, 2.0, -20.0]], requires_grad=True)
     action, log_prob = TanhGaussian(parameters).sample(torch.tensor([[3.0, -3.0]]))
     assert action.tolist() == [[1, -1]]
@@ -153,7 +153,7 @@ def test_actions_far_out_keep_finite_log_probabilities_and_gradients():
 
 
 @pytest.mark.parametrize("action", sorted(BOUNDED))
-def test_nothing_is_recorded_of_a_policy_that_may_be_uniform(action):
+def test_a_policy_with_a_uniform_start_records_no_log_probability(action):
     spec = sac_spec(action, SACConfig(hidden_sizes=(4,)))
     random = np.random.default_rng(0)
     policy, _ = both(spec, random)

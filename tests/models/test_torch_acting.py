@@ -58,7 +58,7 @@ def inputs(spec: PolicySpec, policy, observation):
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_it_acts_by_the_network_that_is_learned(spec):
+def test_torch_acting_uses_the_learned_network(spec):
     random = np.random.default_rng(3)
     network, vector = published(spec)
     policy = make_policy(spec)
@@ -76,7 +76,7 @@ def test_it_acts_by_the_network_that_is_learned(spec):
 
 
 @pytest.mark.parametrize("name", ["gru", "lstm", "all"])
-def test_what_it_remembers_row_by_row_is_what_learning_goes_through(name):
+def test_core_states_of_acting_equal_those_of_learning(name):
     spec, random = SPECS[name], np.random.default_rng(4)
     network, vector = published(spec)
     policy = make_policy(spec)
@@ -101,7 +101,7 @@ def test_what_it_remembers_row_by_row_is_what_learning_goes_through(name):
     np.testing.assert_allclose(recorded, distribution.log_prob(actions).detach().numpy(), atol=1e-5, rtol=1e-5)
 
 
-def test_new_weights_are_seen_at_once_and_the_vector_given_is_not_kept():
+def test_load_copies_new_weights_into_the_network():
     spec = SPECS["gru"]
     policy, observation = make_policy(spec), random_observation(SPECS["gru"], 2, np.random.default_rng(0))
     outputs = []
@@ -114,15 +114,15 @@ def test_new_weights_are_seen_at_once_and_the_vector_given_is_not_kept():
     assert not np.allclose(outputs[0], outputs[1])
 
 
-def test_a_core_without_a_state_is_refused():
+def test_acting_with_a_core_without_a_state_is_refused():
     with pytest.raises(ValueError, match="zeros at first"):
         make_policy(SPECS["gru"]).forward(random_observation(SPECS["gru"], 2, np.random.default_rng(0)))
 
 
-def test_a_plain_spec_acts_in_numpy():
+def test_a_plain_policy_spec_acts_in_numpy():
     assert isinstance(make_policy(policy_spec("discrete")).network, NumpyNetwork)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_a_spec_comes_back_from_json(spec):
+def test_a_policy_spec_is_unchanged_by_json(spec):
     assert PolicySpec.from_json(spec.to_json()) == spec

@@ -47,20 +47,20 @@ def ink(picture: Path) -> set[Any]:
 
 
 @pytest.mark.parametrize("x", ["steps", "frames", "time"])
-def test_one_run_is_drawn_against_each_x(tmp_path, x):
+def test_one_run_can_be_plotted_over_each_x_axis(tmp_path, x):
     out = plot_runs([make_run(tmp_path / "run")], x, out=tmp_path / "new" / "curve.png")
     assert out == tmp_path / "new" / "curve.png"
     assert (0x00, 0x72, 0xB2) in ink(out)
 
 
-def test_a_run_given_twice_is_drawn_once_and_another_of_the_same_seed_is_no_seed_more(tmp_path):
+def test_a_run_given_twice_is_plotted_once(tmp_path):
     run, twin = make_run(tmp_path / "run"), make_run(tmp_path / "twin")
     second_colour = (0xD5, 0x5E, 0x00)
     assert second_colour not in ink(plot_runs([run, run], out=tmp_path / "once.png"))
     assert second_colour in ink(plot_runs([run, twin], out=tmp_path / "twice.png"))
 
 
-def test_runs_that_differ_in_the_seed_alone_share_a_colour_and_others_do_not(tmp_path):
+def test_only_runs_that_differ_in_the_seed_alone_share_a_colour(tmp_path):
     seeds = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(3)]
     second_colour = (0xD5, 0x5E, 0x00)
     assert second_colour not in ink(plot_runs(seeds, out=tmp_path / "seeds.png"))
@@ -68,12 +68,12 @@ def test_runs_that_differ_in_the_seed_alone_share_a_colour_and_others_do_not(tmp
     assert second_colour in ink(plot_runs([*seeds, other], out=tmp_path / "both.png"))
 
 
-def test_a_run_without_evaluations_is_drawn_among_runs_that_have_them(tmp_path):
+def test_a_run_without_evaluations_is_plotted_with_runs_that_have_them(tmp_path):
     runs = [make_run(tmp_path / "short", seed=0, lines=5), make_run(tmp_path / "long", seed=1)]
     assert plot_runs(runs, out=tmp_path / "curve.svg").read_text().count("<svg") == 1
 
 
-def test_an_evaluation_is_one_point_though_later_lines_repeat_it(tmp_path):
+def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):
     run = read_run(make_run(tmp_path / "run"), "steps")
     assert run.evaluation.x.tolist() == [10_000, 20_000]
     assert run.evaluation.y.tolist() == [10, 20]
@@ -87,11 +87,11 @@ def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch,
         plot_runs([make_run(tmp_path / "run")], out=Path(folder) / "curve.png")
 
 
-def test_lines_before_the_first_episode_are_left_out(tmp_path):
+def test_lines_before_the_first_episode_are_not_plotted(tmp_path):
     assert read_run(make_run(tmp_path / "run"), "steps").training.x[0] == 1000
 
 
-def test_curves_meet_on_the_range_that_all_have():
+def test_curves_are_aggregated_over_the_range_that_all_have():
     long = Curve(np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
     late = Curve(np.array([5.0, 15.0]), np.array([5.0, 15.0]))
     x, y = aligned([long, late])
@@ -106,13 +106,13 @@ def test_curves_over_the_same_points_are_not_interpolated():
     assert y.tolist() == [[3.0, 1.0, 2.0]] * 2
 
 
-def test_curves_whose_ranges_do_not_meet_have_no_common_point():
+def test_curves_with_disjoint_ranges_have_no_common_point():
     x, y = aligned([Curve(np.array([0.0, 1.0]), np.zeros(2)), Curve(np.array([2.0, 3.0]), np.zeros(2))])
     assert x.shape == (0,)
     assert y.shape == (2, 0)
 
 
-def test_a_moving_average_is_the_mean_of_the_last_points_or_of_those_that_there_are():
+def test_a_moving_average_is_the_mean_of_up_to_the_last_n_points():
     returns = np.random.default_rng(0).normal(size=250)
     averaged = moving_average(Curve(np.arange(250.0), returns))
     expected = [np.mean(returns[max(0, index - 99) : index + 1]) for index in range(250)]
@@ -127,7 +127,7 @@ def legend(out: Path) -> list[str]:
     return [line[5:-4] for line in map(str.strip, out.read_text().splitlines()) if line[5:].startswith(kinds)]
 
 
-def test_the_legend_names_each_kind_of_line_that_is_drawn_and_nothing_else(tmp_path):
+def test_the_legend_names_exactly_the_kinds_of_lines_in_the_plot(tmp_path):
     runs = [make_run(tmp_path / f"seed{seed}", seed=seed) for seed in range(5)]
     assert legend(plot_runs(runs[:1], out=tmp_path / "one.svg")) == ["evaluation, seed 0", "training episodes"]
     assert legend(plot_runs(runs, out=tmp_path / "five.svg")) == [
@@ -139,14 +139,14 @@ def test_the_legend_names_each_kind_of_line_that_is_drawn_and_nothing_else(tmp_p
     assert legend(plot_runs([short], out=tmp_path / "short.svg")) == ["training episodes, seed 0"]
 
 
-def test_the_moving_average_is_drawn_only_if_it_is_asked_for(tmp_path):
+def test_the_moving_average_is_plotted_only_on_request(tmp_path):
     run = make_run(tmp_path / "run")
     average = "training, average over 100 points"
     assert average not in legend(plot_runs([run], out=tmp_path / "without.svg"))
     assert average in legend(plot_runs([run], out=tmp_path / "with.svg", average=True))
 
 
-def test_each_env_has_a_panel_and_a_setting_the_same_colour_in_all(tmp_path):
+def test_each_env_has_a_panel_and_each_setting_one_colour_in_all_panels(tmp_path):
     envs = ("A-v0", "B-v0")
     runs = [make_run(tmp_path / f"{env}{clip}", env=env, clip=clip) for env in envs for clip in (0.1, 0.2)]
     one = Image.open(plot_runs(runs[:2], out=tmp_path / "one.png"))
@@ -156,7 +156,7 @@ def test_each_env_has_a_panel_and_a_setting_the_same_colour_in_all(tmp_path):
     assert (0x00, 0x9E, 0x73) not in ink(both)  # the third colour
 
 
-def test_labels_in_panels_name_what_differs_in_any(tmp_path):
+def test_labels_name_the_settings_that_differ_in_any_panel(tmp_path):
     runs = [make_run(tmp_path / f"{clip}", env="A-v0", clip=clip) for clip in (0.1, 0.2)]
     text = plot_runs([*runs, make_run(tmp_path / "b", env="B-v0", clip=0.2)], out=tmp_path / "a.svg").read_text()
     assert text.count("<!-- clip 0.1 -->") == 1
@@ -176,7 +176,7 @@ def make_trial(path: Path, number: int, **settings: Any) -> Path:
     return trial
 
 
-def test_the_sessions_of_a_trial_are_seeds_of_one_setting_whatever_layout_they_have_chosen(tmp_path):
+def test_the_sessions_of_a_trial_are_seeds_of_one_setting_despite_different_auto_layouts(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1 * number))]
     text = plot_runs(runs, out=tmp_path / "a.svg").read_text()
     assert "<!-- clip 0.0 (2 seeds) -->" in text
@@ -184,13 +184,13 @@ def test_the_sessions_of_a_trial_are_seeds_of_one_setting_whatever_layout_they_h
     assert "actors" not in text
 
 
-def test_trials_of_equal_settings_stay_apart(tmp_path):
+def test_trials_of_equal_settings_have_separate_curves(tmp_path):
     runs = [run for number in (0, 1) for run in runs_of(make_trial(tmp_path, number, clip=0.1))]
     text = plot_runs(runs, out=tmp_path / "a.svg").read_text()
     assert "directory trial-001 (2 seeds)" in text
 
 
-def test_an_experiment_is_the_sessions_of_its_trials_that_have_returns(tmp_path):
+def test_the_plot_of_an_experiment_has_the_sessions_with_returns(tmp_path):
     (tmp_path / "experiment.json").touch()
     trials = [make_trial(tmp_path, number, clip=0.1) for number in (10, 9)]
     make_run(trials[1] / "seed-11", seed=11, lines=3, ended=False)
@@ -214,7 +214,7 @@ def test_an_experiment_without_returns_is_refused(tmp_path):
             runs_of(path)
 
 
-def test_labels_name_what_differs_and_nothing_else():
+def test_labels_name_only_settings_that_differ():
     settings = [
         {"run.env": "A-v1", "run.seed": 0, "ppo.clip": 0.1, "ppo.gamma": 0.99},
         {"run.env": "B-v1", "run.seed": 1, "ppo.clip": 0.2, "ppo.gamma": 0.99},
@@ -223,21 +223,21 @@ def test_labels_name_what_differs_and_nothing_else():
     assert labels_of(settings[:1]) == [""]
 
 
-def test_labels_count_what_they_have_no_room_for():
+def test_labels_count_the_settings_that_they_omit():
     settings = [{f"ppo.{key}": value for key in "abcdef"} for value in (1, 2)]
     assert labels_of(settings)[1] == "a 2, b 2, c 2, d 2, 2 more"
 
 
-def test_a_setting_that_only_one_run_has_is_named_too():
+def test_labels_name_a_setting_that_only_one_run_has():
     assert labels_of([{"ppo.clip": 0.1}, {"a2c.rho": 1.0}]) == ["clip 0.1, rho -", "clip -, rho 1.0"]
 
 
-def test_a_directory_that_is_no_run_is_refused(tmp_path):
+def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"is not a run: it has no config.toml.*offbeat plot"):
         plot_runs([tmp_path], out=tmp_path / "curve.png")
 
 
-def test_a_run_without_returns_is_refused_with_what_to_type(tmp_path):
+def test_a_run_without_returns_is_refused_with_the_remedy(tmp_path):
     run = make_run(tmp_path / "run", lines=3, ended=False)
     with pytest.raises(ConfigError, match=f"no episode has ended.*offbeat resume {run}"):
         plot_runs([run], out=tmp_path / "curve.png")
@@ -251,6 +251,6 @@ def test_an_unknown_picture_format_is_refused(tmp_path):
         plot_runs([make_run(tmp_path / "run")], out=tmp_path / "curve.doc")
 
 
-def test_no_run_at_all_is_refused(tmp_path):
+def test_a_plot_of_no_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no run to plot"):
         plot_runs([], out=tmp_path / "curve.png")

@@ -14,12 +14,12 @@ scores = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
 
 @given(scores)
-def test_the_iqm_is_that_of_the_slow_twin_and_of_scipy(values):
+def test_the_iqm_equals_that_of_a_slow_reference_and_of_scipy(values):
     assert float(iqm(values)) == pytest.approx(slow.iqm(values), rel=1e-9, abs=1e-6)
     assert float(iqm(values)) == pytest.approx(trim_mean(values, 0.25), rel=1e-9, abs=1e-6)
 
 
-def test_the_iqm_along_an_axis_is_that_of_each_column():
+def test_the_iqm_along_an_axis_is_computed_for_each_column():
     values = np.random.default_rng(0).normal(size=(7, 5))
     assert iqm(values, axis=0) == pytest.approx([slow.iqm(list(column)) for column in values.T])
 
@@ -38,7 +38,7 @@ def test_the_iqm_of_no_scores_is_refused():
         iqm([])
 
 
-def test_the_band_is_that_of_the_slow_twin_up_to_the_noise_of_the_draws():
+def test_the_bootstrap_band_agrees_with_a_slow_reference():
     curves = np.random.default_rng(1).normal(size=(8, 3)) + np.array([0.0, 10.0, 100.0])
     low, high = stratified_bootstrap_band(curves, repetitions=4000)
     slow_low, slow_high = slow.bootstrap_band(curves.tolist(), 0.95, 4000, seed=2)
@@ -46,7 +46,7 @@ def test_the_band_is_that_of_the_slow_twin_up_to_the_noise_of_the_draws():
     assert high == pytest.approx(slow_high, abs=0.12)
 
 
-def test_the_band_covers_the_iqm_and_shrinks_with_the_confidence():
+def test_the_bootstrap_band_covers_the_iqm_and_shrinks_with_the_confidence():
     curves = np.random.default_rng(3).normal(size=(10, 4))
     low, high = stratified_bootstrap_band(curves)
     narrow_low, narrow_high = stratified_bootstrap_band(curves, confidence=0.5)
@@ -54,17 +54,17 @@ def test_the_band_covers_the_iqm_and_shrinks_with_the_confidence():
     assert np.all((low < narrow_low) & (narrow_low < middle) & (middle < narrow_high) & (narrow_high < high))
 
 
-def test_equal_runs_have_a_band_of_no_width():
+def test_equal_runs_have_a_band_of_zero_width():
     low, high = stratified_bootstrap_band([[1.0, 2.0]] * 5)
     assert low.tolist() == high.tolist() == [1.0, 2.0]
 
 
-def test_the_same_seed_draws_the_same_band():
+def test_the_same_seed_gives_the_same_bootstrap_band():
     curves = np.random.default_rng(3).normal(size=(10, 4))
     assert np.array_equal(stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=1))
     assert not np.array_equal(stratified_bootstrap_band(curves, seed=1), stratified_bootstrap_band(curves, seed=2))
 
 
-def test_curves_without_points_have_a_band_without_points():
+def test_empty_curves_have_an_empty_band():
     low, high = stratified_bootstrap_band(np.empty((3, 0)))
     assert low.shape == high.shape == (0,)

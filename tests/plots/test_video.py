@@ -30,7 +30,7 @@ def read_mp4(path: Path) -> tuple[dict[str, Any], list[Frame]]:
     return about, [np.frombuffer(data, np.uint8).reshape(height, width, 3) for data in reader]
 
 
-def test_an_mp4_holds_every_frame_at_its_speed(tmp_path):
+def test_an_mp4_has_every_frame_at_the_given_frame_rate(tmp_path):
     path = write_video(frames(8), tmp_path / "new" / "run.mp4", fps=10)
     about, read = read_mp4(path)
     assert about["fps"] == 10
@@ -43,7 +43,7 @@ def test_an_mp4_of_odd_size_is_padded_by_a_pixel(tmp_path):
     assert read[0].shape == (42, 62, 3)
 
 
-def test_a_gif_holds_every_frame_at_its_speed(tmp_path):
+def test_a_gif_has_every_frame_at_the_given_frame_rate(tmp_path):
     with Image.open(write_video(frames(5), tmp_path / "run.gif", fps=20)) as picture:
         assert getattr(picture, "n_frames", 1) == 5
         assert picture.size == (60, 40)
@@ -51,12 +51,12 @@ def test_a_gif_holds_every_frame_at_its_speed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["run.avi", "run"])
-def test_another_suffix_is_refused(tmp_path, name):
+def test_a_video_file_with_another_suffix_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match=r"must end in .mp4 or .gif, such as .*run\.mp4"):
         write_video(frames(2), tmp_path / name, fps=5)
 
 
-def test_an_mp4_without_ffmpeg_is_refused_with_the_extra_and_the_gif(tmp_path, monkeypatch):
+def test_an_mp4_without_ffmpeg_is_refused_with_the_extra_to_install_or_gif(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "imageio_ffmpeg")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(ConfigError, match=r"offbeat\[video\].*run\.gif"):
@@ -64,7 +64,7 @@ def test_an_mp4_without_ffmpeg_is_refused_with_the_extra_and_the_gif(tmp_path, m
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
-def test_no_frames_are_refused(tmp_path, suffix):
+def test_a_video_without_frames_is_refused(tmp_path, suffix):
     with pytest.raises(RunFailed, match="no frames"):
         write_video([], tmp_path / f"run{suffix}", fps=5)
 
@@ -82,6 +82,6 @@ def test_float_frames_are_refused(tmp_path):
         write_video([wrong], tmp_path / "run.gif", fps=5)
 
 
-def test_a_speed_of_zero_is_refused(tmp_path):
+def test_a_frame_rate_of_zero_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="fps is 0"):
         write_video(frames(2), tmp_path / "run.gif", fps=0)

@@ -50,7 +50,7 @@ def same(a: Any, b: Any) -> bool:
 
 @settings(deadline=None, max_examples=60)
 @given(st.dictionaries(keys, states, max_size=4), st.dictionaries(keys, arrays, max_size=3))
-def test_what_is_saved_is_loaded_bit_for_bit(tmp_path_factory, state, weights):
+def test_a_saved_checkpoint_is_loaded_bit_for_bit(tmp_path_factory, state, weights):
     store = store_in(tmp_path_factory.mktemp("run"))
     saved = Checkpoint.of_one(weights, {"env": "E"}, state)
     loaded = load(store.save(5, saved, ["latest"]))
@@ -59,7 +59,7 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path_factory, state, weights):
     assert loaded.policy == {"env": "E"}
 
 
-def test_random_generators_and_large_numbers_survive(tmp_path):
+def test_states_of_random_generators_and_large_integers_are_restored(tmp_path):
     random = np.random.default_rng(3)
     random.random(5)
     state = {"random": random.bit_generator.state, "big": 2**127 + 1, "tiny": 5e-324}
@@ -70,7 +70,7 @@ def test_random_generators_and_large_numbers_survive(tmp_path):
     assert again.random() == random.random()
 
 
-def test_the_weights_file_has_no_metadata_so_equal_weights_are_equal_files(tmp_path):
+def test_equal_weights_give_equal_files(tmp_path):
     weights = {"b": np.arange(3.0), "a": np.ones((2, 2), np.float32)}
     first = store_in(tmp_path / "1").save(1, Checkpoint.of_one(weights, {}, {"counters": 1}), ["latest"])
     other = store_in(tmp_path / "2").save(2, Checkpoint.of_one(dict(reversed(weights.items())), {}, None), ["best"])
@@ -100,7 +100,7 @@ def names(store: CheckpointStore) -> list[str]:
     return sorted(path.name for path in store.path("latest").parent.iterdir())
 
 
-def test_the_best_and_the_newest_few_are_kept(tmp_path):
+def test_the_best_and_the_newest_checkpoints_are_kept(tmp_path):
     store = store_in(tmp_path, max_full=2)
     store.save(1, weights_alone(), ["best"])
     for number in range(2, 9):
@@ -110,7 +110,7 @@ def test_the_best_and_the_newest_few_are_kept(tmp_path):
     assert load(store.path("best")).state is None
 
 
-def test_weights_alone_are_kept_while_they_are_the_best_and_take_no_place_of_others(tmp_path):
+def test_weights_only_checkpoints_are_kept_while_best_and_do_not_count_as_full_ones(tmp_path):
     store = store_in(tmp_path, max_full=2)
     for number in range(1, 9):
         store.save(number, full(number) if number % 2 else weights_alone(), ["latest" if number % 2 else "best"])
@@ -118,7 +118,7 @@ def test_weights_alone_are_kept_while_they_are_the_best_and_take_no_place_of_oth
     assert store.full() == [f"step-{n:012d}" for n in (5, 7)]
 
 
-def test_what_lies_beyond_the_point_that_a_run_goes_on_from_is_dropped_but_for_the_best(tmp_path):
+def test_checkpoints_after_the_resumed_one_are_dropped_except_the_best(tmp_path):
     store = store_in(tmp_path)
     for number in (1, 2, 3):
         store.save(number, full(number), ["latest"])
@@ -128,7 +128,7 @@ def test_what_lies_beyond_the_point_that_a_run_goes_on_from_is_dropped_but_for_t
     assert names(store) == ["best", "latest", "step-000000000001", "step-000000000004"]
 
 
-def test_a_best_checkpoint_beyond_the_latest_takes_neither_the_replay_nor_the_place_of_another(tmp_path):
+def test_a_best_checkpoint_after_the_latest_neither_has_a_replay_nor_counts_as_full(tmp_path):
     store = store_in(tmp_path, max_full=2)
     store.save(1, replayed(1), ["latest"])
     store.save(9, replayed(9), ["best", "latest"])
@@ -140,7 +140,7 @@ def test_a_best_checkpoint_beyond_the_latest_takes_neither_the_replay_nor_the_pl
     assert load(store.path("best"), with_replay=True).replay_dropped
 
 
-def test_a_second_save_at_one_env_step_has_a_directory_of_its_own(tmp_path):
+def test_a_second_save_at_the_same_env_step_has_a_separate_directory(tmp_path):
     store = store_in(tmp_path)
     for number in (1, 2, 3):
         store.save(7, full(number), ["latest"])
@@ -149,7 +149,7 @@ def test_a_second_save_at_one_env_step_has_a_directory_of_its_own(tmp_path):
     assert load(store.path("step-000000000007")).state == {"number": 3}
 
 
-def test_weights_of_an_earlier_process_are_not_taken_for_those_of_this_one(tmp_path):
+def test_weights_saved_by_an_earlier_process_are_not_reused(tmp_path):
     store_in(tmp_path).save(7, weights_alone(), ["best"])
     other = Checkpoint.of_one({"w": np.ones(4, np.float32)}, {"env": "E"}, None)
     store = store_in(tmp_path)
@@ -157,14 +157,14 @@ def test_weights_of_an_earlier_process_are_not_taken_for_those_of_this_one(tmp_p
     assert same(load(store.path("best")).weights, other.weights)
 
 
-def test_weights_alone_never_take_the_place_of_a_full_checkpoint_of_that_step(tmp_path):
+def test_a_weights_only_checkpoint_never_replaces_a_full_one_of_the_same_step(tmp_path):
     store = store_in(tmp_path)
     store.save(1, full(1), ["latest"])
     store.save(1, weights_alone(), ["best"])
     assert load(store.path("latest")).state == load(store.path("best")).state == {"number": 1}
 
 
-def test_a_full_checkpoint_stands_beside_weights_alone_of_that_step(tmp_path):
+def test_a_full_checkpoint_is_saved_beside_a_weights_only_one_of_the_same_step(tmp_path):
     store = store_in(tmp_path)
     store.save(1, weights_alone(), ["best"])
     store.save(1, full(1), ["latest"])
@@ -183,7 +183,7 @@ def test_temporary_files_of_a_killed_process_are_deleted(tmp_path):
     assert load(store.path("latest")).state == {"number": 2}
 
 
-def test_an_unknown_checkpoint_name_is_refused_with_the_known_ones(tmp_path):
+def test_an_unknown_checkpoint_name_is_refused_with_the_existing_names(tmp_path):
     store = store_in(tmp_path)
     store.save(7, full(7), ["latest"])
     with pytest.raises(ConfigError, match="has no checkpoint 'best'; it has latest, step-000000000007"):
@@ -225,7 +225,7 @@ DAMAGES = [flip_a_byte, cut_short, empty, Path.unlink]
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("file", FILES)
-def test_a_damaged_checkpoint_is_never_used_and_nothing_changes(run, file, damage, tmp_path):
+def test_a_damaged_checkpoint_is_refused_and_no_file_changes(run, file, damage, tmp_path):
     damage(run / "checkpoints" / "latest" / file)
     before = contents(tmp_path)
     commands = [
@@ -244,7 +244,9 @@ def test_a_damaged_checkpoint_is_never_used_and_nothing_changes(run, file, damag
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from(FILES), st.integers(0, 10**6), st.integers(1, 255))
-def test_no_changed_byte_changes_what_is_loaded(sound_run, tmp_path_factory, file, place, difference):
+def test_a_checkpoint_with_a_changed_byte_is_refused_or_loads_equally(
+    sound_run, tmp_path_factory, file, place, difference
+):
     sound = sound_run / "checkpoints" / "latest"
     checkpoint = Path(shutil.copytree(sound, tmp_path_factory.mktemp("changed") / "checkpoint"))
     data = bytearray((checkpoint / file).read_bytes())
@@ -258,7 +260,7 @@ def test_no_changed_byte_changes_what_is_loaded(sound_run, tmp_path_factory, fil
     assert same(vars(load(sound)), vars(loaded))
 
 
-def test_a_checkpoint_of_another_format_names_what_can_read_it(run):
+def test_a_checkpoint_of_another_format_is_refused_with_the_version_that_reads_it(run):
     file = run / "checkpoints" / "latest" / "manifest.json"
     manifest = json.loads(file.read_text())
     file.write_text(json.dumps(manifest | {"format": 99}))
@@ -268,7 +270,7 @@ def test_a_checkpoint_of_another_format_names_what_can_read_it(run):
     assert "use the version of offbeat that saved it" in said.err
 
 
-def test_another_checkpoint_can_be_named_when_the_latest_is_damaged(tmp_path):
+def test_another_checkpoint_can_be_selected_when_the_latest_is_damaged(tmp_path):
     run = small_run(tmp_path / "run", checkpoint_every=500).path
     flip_a_byte(run / "checkpoints" / "latest" / "weights.safetensors")
     older = min((run / "checkpoints").glob("step-*")).name
@@ -307,7 +309,7 @@ def replayed(number: int, rows: int = 50) -> Checkpoint:
 
 @settings(deadline=None, max_examples=60)
 @given(st.dictionaries(keys, recorded, max_size=4), st.integers(8, 40), st.booleans())
-def test_a_replay_is_loaded_bit_for_bit_whatever_the_chunks_and_gaps(tmp_path_factory, replay, chunk_bytes, gaps):
+def test_a_replay_is_loaded_bit_for_bit_for_any_chunks_and_gaps(tmp_path_factory, replay, chunk_bytes, gaps):
     store = store_in(tmp_path_factory.mktemp("run"))
     given_ = {name: with_gaps(array) for name, array in replay.items()} if gaps else replay
     with pytest.MonkeyPatch.context() as patch:
@@ -323,7 +325,7 @@ def test_a_replay_is_loaded_bit_for_bit_whatever_the_chunks_and_gaps(tmp_path_fa
         assert all(same(array, file.get_tensor(name)) for name, array in replay.items())
 
 
-def test_what_is_hashed_is_what_is_written_though_somebody_writes_to_the_array_meanwhile(tmp_path, monkeypatch):
+def test_the_hash_is_that_of_the_written_bytes_if_the_array_changes_during_the_save(tmp_path, monkeypatch):
     row = np.zeros(64, np.float32)
 
     class Meddled:
@@ -355,12 +357,12 @@ def test_a_replay_is_loaded_only_on_request(tmp_path):
     assert (loaded.state, loaded.replay, loaded.replay_dropped) == ({"number": 1}, None, False)
 
 
-def test_a_checkpoint_without_a_replay_says_that_it_had_none(tmp_path):
+def test_a_checkpoint_that_never_had_a_replay_reports_no_dropped_replay(tmp_path):
     loaded = load(store_in(tmp_path).save(1, full(1), ["latest"]), with_replay=True)
     assert (loaded.replay, loaded.replay_dropped) == (None, False)
 
 
-def test_a_checkpoint_from_before_there_were_replays_is_still_read(tmp_path):
+def test_a_checkpoint_of_a_format_without_replays_can_be_loaded(tmp_path):
     path = store_in(tmp_path).save(1, full(1), ["latest"])
     manifest = json.loads((path / "manifest.json").read_text())
     del manifest["replay"]
@@ -393,13 +395,15 @@ def loaded_with_a_changed_byte(path: Path, file: str, place: int, difference: in
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from([*FILES, REPLAY]), st.integers(0, 10**6), st.integers(1, 255))
-def test_no_changed_byte_changes_what_is_loaded_with_a_replay(tmp_path_factory, file, place, difference):
+def test_a_checkpoint_with_a_replay_and_a_changed_byte_is_refused_or_loads_equally(
+    tmp_path_factory, file, place, difference
+):
     path = store_in(tmp_path_factory.mktemp("run")).save(1, replayed(1, rows=3), [])
     loaded = loaded_with_a_changed_byte(path, file, place, difference)
     assert loaded is None or same(vars(load(path, with_replay=True)), vars(loaded))
 
 
-def test_no_changed_byte_of_a_manifest_hides_that_there_is_a_replay_or_was_one(tmp_path):
+def test_a_changed_byte_of_a_manifest_never_hides_a_replay_or_a_dropped_one(tmp_path):
     store = store_in(tmp_path)
     dropped, newest = (store.save(number, replayed(number, rows=3), ["latest"]) for number in (1, 2))
     for path in (dropped, newest):
@@ -409,7 +413,7 @@ def test_no_changed_byte_of_a_manifest_hides_that_there_is_a_replay_or_was_one(t
             assert loaded is None or (loaded.replay is not None, loaded.replay_dropped) == expected
 
 
-def test_neither_saving_nor_loading_makes_a_copy(tmp_path):
+def test_saving_and_loading_a_replay_make_no_copy(tmp_path):
     wide = np.arange(2 * 8_000_000, dtype=np.float32).reshape(500, -1, 2)
     replay: dict[str, np.ndarray] = {
         "contiguous": wide,
@@ -429,7 +433,7 @@ def test_neither_saving_nor_loading_makes_a_copy(tmp_path):
     assert most < 5_000_000
 
 
-def test_a_loaded_replay_outlives_its_file(tmp_path):
+def test_a_loaded_replay_stays_valid_after_its_file_is_deleted(tmp_path):
     store = store_in(tmp_path, max_full=1)
     loaded = load(store.save(1, replayed(1), ["latest"]), with_replay=True).replay
     store.save(2, replayed(2), ["latest"])
@@ -461,7 +465,7 @@ def test_only_the_newest_full_checkpoint_keeps_its_replay(tmp_path):
     assert load(store.path("best"), with_replay=True).replay_dropped
 
 
-def test_checkpoints_without_a_replay_take_none_away(tmp_path):
+def test_saving_a_checkpoint_without_a_replay_deletes_no_replay(tmp_path):
     store = store_in(tmp_path)
     store.save(1, replayed(1), ["latest"])
     store.save(2, weights_alone(), ["best"])
@@ -478,7 +482,7 @@ def test_the_same_step_saved_again_has_the_new_replay(tmp_path):
 
 
 @pytest.mark.parametrize("room", [0, 1000, 500_000, 1_000_000])
-def test_without_room_for_a_replay_the_last_one_stays(tmp_path, room):
+def test_on_a_full_disk_the_last_replay_is_kept(tmp_path, room):
     store = store_in(tmp_path)
     store.save(1, replayed(1), ["latest"])
     before = contents(tmp_path)
@@ -489,7 +493,7 @@ def test_without_room_for_a_replay_the_last_one_stays(tmp_path, room):
     assert with_replays(store) == [2]
 
 
-def test_an_older_replay_is_taken_away_where_nothing_can_be_written(tmp_path, monkeypatch):
+def test_an_older_replay_is_deleted_where_nothing_can_be_written(tmp_path, monkeypatch):
     store = store_in(tmp_path)
     store.save(1, replayed(1), ["latest"])
     prune = store._prune
@@ -500,7 +504,7 @@ def test_an_older_replay_is_taken_away_where_nothing_can_be_written(tmp_path, mo
     assert with_replays(store) == [2]
 
 
-def test_a_replay_is_deleted_only_once_the_disk_has_the_manifest_that_says_so(tmp_path, monkeypatch):
+def test_a_replay_is_deleted_only_after_the_new_manifest_is_synced(tmp_path, monkeypatch):
     store = store_in(tmp_path)
     first = store.save(1, replayed(1), ["latest"])
     sync = files.sync
@@ -559,7 +563,7 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
     return code == 9
 
 
-def test_a_save_killed_at_any_moment_leaves_whole_checkpoints_and_a_replay_to_go_on_with(tmp_path):
+def test_a_save_killed_at_any_moment_leaves_complete_checkpoints_and_a_replay(tmp_path):
     """Three are kept, of which the last save deletes one and takes a replay away from another."""
     for moment in count(1):
         store = store_in(tmp_path / str(moment), max_full=3)
@@ -585,7 +589,7 @@ def test_a_save_killed_at_any_moment_leaves_whole_checkpoints_and_a_replay_to_go
     assert moment > 60  # nothing was left out
 
 
-def test_latest_and_best_lead_to_a_whole_checkpoint_whenever_a_second_save_at_one_env_step_is_killed(tmp_path):
+def test_latest_and_best_are_complete_if_a_second_save_at_the_same_step_is_killed(tmp_path):
     for moment in count(1):
         store = store_in(tmp_path / str(moment))
         store.save(5, replayed(5), ["best", "latest"])

@@ -22,7 +22,7 @@ from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
 # --- on the disk --------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_needs_to_go_on_is_synced(tmp_path, monkeypatch):
+def test_files_needed_for_a_resume_are_synced(tmp_path, monkeypatch):
     synced, fsync = set(), os.fsync
 
     def note(descriptor: int) -> None:
@@ -37,7 +37,7 @@ def test_what_a_run_needs_to_go_on_is_synced(tmp_path, monkeypatch):
     assert not list(run.glob(".*.new"))
 
 
-def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path):
+def test_a_failed_replacement_keeps_the_file_and_leaves_no_temporary_file(tmp_path):
     (tmp_path / "file").write_text("old")
     with files_up_to(2), pytest.raises(OSError, match="too large"):
         files.replace_file(tmp_path / "file", b"new and long")
@@ -113,7 +113,7 @@ def test_the_status_is_overwritten_in_place_on_a_full_disk(tmp_path):
     assert (status_of(directory.path)["state"], status_of(directory.path)["reason"]) == ("failed", "no room")
 
 
-def test_warnings_are_passed_on_once_a_minute_with_the_number_of_those_in_between(monkeypatch):
+def test_repeated_warnings_are_logged_once_a_minute_with_their_count(monkeypatch):
     told: list[str] = []
     warn = RateLimitedWarning(told.append)
     for _ in range(3):

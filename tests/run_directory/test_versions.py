@@ -66,7 +66,7 @@ def test_a_run_outside_of_git_records_versions_and_no_diff(tmp_path, monkeypatch
     assert not (run / "git.diff").exists()
 
 
-def test_a_resume_records_again_keeps_the_earlier_record_and_logs_what_differs(repository):
+def test_a_resume_adds_a_record_of_versions_and_logs_the_differences(repository):
     run = small_run(repository / "run", stop_at=200).path
     recorded = _versions_of(run)
     recorded["packages"]["torch"] = "2.12.0"
@@ -82,21 +82,21 @@ def test_a_resume_records_again_keeps_the_earlier_record_and_logs_what_differs(r
     assert "+rate = 2" in (run / "git-1.diff").read_text()
 
 
-def test_a_resume_with_the_same_versions_says_nothing_and_keeps_one_record(repository):
+def test_a_resume_with_the_same_versions_logs_nothing_and_adds_no_record(repository):
     run = small_run(repository / "run", stop_at=200).path
     resume(run)
     assert "there," not in (run / "log.txt").read_text()
     assert not (run / "versions-1.json").exists()
 
 
-def test_a_huge_diff_is_cut_and_says_so(repository):
+def test_a_huge_diff_is_truncated_with_a_note(repository):
     (repository / "agent.py").write_text("rate = 2\n" * 1_000_000)
     diff = versions.git_diff(repository)
     assert len(diff) < versions.DIFF_BYTES + 100
     assert diff.endswith(b"+rate = 2\n\n[cut: offbeat keeps the first 2,000,000 bytes of a diff]\n")
 
 
-def test_a_git_that_hangs_is_ended_with_its_children_and_nothing_is_recorded(tmp_path, monkeypatch):
+def test_a_hanging_git_is_killed_with_its_children_and_records_no_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "GIT_S", 0.1)
     _git_that("sleep 60", tmp_path / "bin", monkeypatch)
     begun = monotonic()
@@ -105,13 +105,13 @@ def test_a_git_that_hangs_is_ended_with_its_children_and_nothing_is_recorded(tmp
     assert monotonic() - begun < 30
 
 
-def test_without_git_nothing_of_git_is_recorded(tmp_path, monkeypatch):
+def test_without_git_no_commit_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert versions.git_state(tmp_path) is None
     assert versions.made_with()["packages"]["offbeat"]
 
 
-def test_a_working_directory_that_is_gone_costs_the_record_of_git_alone(tmp_path, monkeypatch):
+def test_a_deleted_working_directory_only_omits_the_git_record(tmp_path, monkeypatch):
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -130,7 +130,7 @@ def test_recording_versions_starts_no_program_of_the_repository(repository):
     assert not (repository / "STARTED").exists()
 
 
-def test_a_repository_that_names_programs_for_the_contents_of_its_files_has_its_commit_recorded_alone(repository):
+def test_a_repository_with_content_filters_has_its_commit_recorded_without_a_diff(repository):
     (repository / ".gitattributes").write_text("*.py filter=own\n")
     _git("config", "filter.own.clean", f"touch {repository / 'STARTED'}; cat")
     state = versions.git_state(repository)

@@ -36,7 +36,7 @@ def short_run(path: Path, **changes: Any) -> Run:
     return train("ppo", "BreakoutNoFrameskip-v4", run_dir=path, **{**SHORT, **changes})
 
 
-def test_a_resume_begins_new_games_and_says_so(tmp_path):
+def test_a_resume_starts_new_games_and_logs_it(tmp_path):
     stopped = short_run(tmp_path / "run", stop_at=48)
     assert resume(stopped.path).state == "finished"
     assert (
@@ -45,7 +45,7 @@ def test_a_resume_begins_new_games_and_says_so(tmp_path):
     )
 
 
-def test_the_commands_train_in_processes_and_evaluate_as_the_run_was_played(tmp_path, monkeypatch):
+def test_the_command_line_trains_in_processes_and_evaluates_with_the_settings_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("offbeat.config.env.EVALUATION_FRAMES", 20)
     pairs = [
         f"{key}={value}"
@@ -61,7 +61,7 @@ def test_the_commands_train_in_processes_and_evaluate_as_the_run_was_played(tmp_
 
 
 @pytest.mark.skipif(not find_spec("imageio_ffmpeg"), reason="needs the extra video")
-def test_whole_games_are_evaluated_and_shown_in_colour(tmp_path):
+def test_eval_plays_complete_games_and_watch_shows_them_in_colour(tmp_path):
     run = short_run(tmp_path / "run", steps=24, max_frames=400)
     said = offbeat("eval", run.path, "--episodes", 2, "--json")
     assert said.code == 0, said.err

@@ -20,7 +20,7 @@ BOTH = ("threads", "processes")
         *more(("threads", 0), ("threads", 1), ("processes", 0), ("processes", 3)),
     ],
 )
-def test_no_row_is_older_than_max_lag_however_irregular_the_envs_are(tmp_path, runtime, max_lag):
+def test_no_row_exceeds_max_lag_with_envs_of_irregular_speed(tmp_path, runtime, max_lag):
     layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "unrolls_per_batch": 2}
     run = small_run(tmp_path / "run", "runs/Irregular-v0", imports=(ENVS,), steps=2048, runtime=runtime, **layout)
     lines = lines_of(run.path)
@@ -44,7 +44,7 @@ def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
 @pytest.mark.parametrize(
     ("runtime", "max_lag"), [("threads", 2), ("processes", 2), *more(("threads", 0), ("processes", 0))]
 )
-def test_a_run_ends_after_the_batch_that_reaches_steps_and_says_what_was_acted_beyond(tmp_path, runtime, max_lag):
+def test_a_run_ends_after_the_batch_that_reaches_steps_and_reports_rows_acted_beyond(tmp_path, runtime, max_lag):
     rows = 2 * 4 * 16
     layout: dict[str, Any] = {"max_lag": max_lag, "actors": 2, "steps": 10 * rows}
     run = small_run(tmp_path / "run", "Pendulum-v1", runtime=runtime, **layout)  # 160 rows: no episode ends in them
@@ -53,7 +53,7 @@ def test_a_run_ends_after_the_batch_that_reaches_steps_and_says_what_was_acted_b
 
 
 @pytest.mark.parametrize("runtime", BOTH)
-def test_a_bounded_run_is_stopped_and_resumed_with_its_episodes_and_tells_who_waited(tmp_path, runtime):
+def test_a_bounded_run_is_resumed_with_its_episodes_and_reports_waits(tmp_path, runtime):
     path = tmp_path / "run"
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "runtime": runtime}
     said = offbeat(*small_arguments(path, stop_at=700, **layout))

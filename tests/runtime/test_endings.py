@@ -31,7 +31,7 @@ def status_of(run: Path) -> dict[str, str]:
     return status
 
 
-def test_a_callback_that_raises_before_the_first_checkpoint_loses_nothing(tmp_path):
+def test_a_run_whose_callback_raises_before_the_first_checkpoint_is_saved(tmp_path):
     def third_line_fails(line):
         if line["learning_step"] >= 3:
             raise ValueError("no more")
@@ -71,7 +71,7 @@ def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> 
     monkeypatch.setattr("offbeat.run_directory.store.write", slowly)
 
 
-def test_a_last_save_that_takes_longer_than_the_grace_after_a_signal_is_not_given_up(tmp_path, monkeypatch):
+def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):
     saves_slowly(monkeypatch, and_is_signalled=False)
     run = small_run(tmp_path / "run", callbacks=[signal_from(700)])
     assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGINT", 130)
@@ -79,7 +79,7 @@ def test_a_last_save_that_takes_longer_than_the_grace_after_a_signal_is_not_give
     assert saved == lines_of(run.path)[-1]["env_steps"] >= 700
 
 
-def test_a_save_in_which_the_signal_comes_is_ended_and_nothing_is_begun_after_it(tmp_path, monkeypatch):
+def test_a_save_during_a_signal_is_completed_and_no_other_is_started(tmp_path, monkeypatch):
     saves_slowly(monkeypatch, and_is_signalled=True)
     run = small_run(tmp_path / "run", checkpoint_every=512)
     assert (run.state, run.exit_code) == ("interrupted", 130)
@@ -107,7 +107,7 @@ main()
 """
 
 
-def test_signals_while_a_run_closes_give_no_traceback_and_leave_it_whole(tmp_path):
+def test_signals_while_a_run_closes_give_no_traceback_and_leave_it_complete(tmp_path):
     settings = [f"{key}={','.join(map(str, v)) if isinstance(v, tuple) else v}" for key, v in SMALL.items()]
     arguments = ["train", "ppo", "CartPole-v1", "--run-dir", str(tmp_path / "run"), "--set", *settings]
     done = subprocess.run(
@@ -123,7 +123,7 @@ def test_signals_while_a_run_closes_give_no_traceback_and_leave_it_whole(tmp_pat
     assert checkpoint.load(tmp_path / "run" / "checkpoints" / "latest").state is not None
 
 
-def test_checkpoints_of_a_timeline_that_is_left_are_dropped(tmp_path):
+def test_checkpoints_after_the_resumed_one_are_dropped(tmp_path):
     run = tmp_path / "run"
     small_run(run, checkpoint_every=512, checkpoints_kept=10)
     folder = run / "checkpoints"
@@ -136,7 +136,7 @@ def test_checkpoints_of_a_timeline_that_is_left_are_dropped(tmp_path):
     assert (folder / "latest").resolve().name == f"step-{max(steps):012d}"
 
 
-def test_the_newest_full_checkpoints_are_kept_whatever_was_best_meanwhile(tmp_path):
+def test_the_newest_full_checkpoints_are_kept_regardless_of_the_best(tmp_path):
     run = tmp_path / "run"
     small_run(run, checkpoint_every=256, checkpoints_kept=3, eval_every=64, eval_episodes=1, max_lag=1)
     folder = run / "checkpoints"
@@ -147,7 +147,7 @@ def test_the_newest_full_checkpoints_are_kept_whatever_was_best_meanwhile(tmp_pa
     assert len(set(full) - {best}) <= 3
 
 
-def test_a_resume_with_an_edited_layout_is_refused_and_changes_nothing(tmp_path):
+def test_a_resume_with_an_edited_topology_is_refused_and_changes_nothing(tmp_path):
     run = tmp_path / "run"
     small_run(run, stop_at=512)
     edited = (run / "config.toml").read_text().replace("max_lag = 0", "max_lag = 2")
@@ -160,7 +160,7 @@ def test_a_resume_with_an_edited_layout_is_refused_and_changes_nothing(tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"shared_trunk": True}, {"hidden_sizes": (8,)}, {"normalize_returns": False}])
-def test_weights_of_another_network_are_refused_by_init_from(tmp_path, change):
+def test_init_from_refuses_weights_of_another_network(tmp_path, change):
     small_run(tmp_path / "first", steps=128)
     settings = {**SMALL, **change, "init_from": str(tmp_path / "first")}
     with pytest.raises(ConfigError, match="does not fit"):
@@ -169,7 +169,7 @@ def test_weights_of_another_network_are_refused_by_init_from(tmp_path, change):
 
 
 @pytest.mark.parametrize("key", ["env", "algorithm", "preset"])
-def test_what_the_command_names_cannot_be_set_again(key):
+def test_keys_that_the_command_has_as_arguments_cannot_be_assigned(key):
     with pytest.raises(ConfigError, match=f"unknown key '{key}'"):
         resolve("ppo", "CartPole-v1", assignments={key: "nonsense"})
 
@@ -188,7 +188,7 @@ def test_a_manifest_that_does_not_list_a_file_is_refused(tmp_path):
 # --- before the first checkpoint on the way -----------------------------------------------------------------
 
 
-def test_a_run_that_fails_before_it_learns_keeps_the_traceback_and_resumes_from_its_start(tmp_path, monkeypatch):
+def test_a_run_that_fails_before_learning_logs_the_traceback_and_resumes_from_its_start(tmp_path, monkeypatch):
     run, late = tmp_path / "mine" / "run", {"unroll_length": 1000, "imports": (RUN_ENVS,), "steps": 8000}
     with pytest.raises(EnvFailed) as failed:
         small_run(run, "runs/RaisesLate-v0", **late)
@@ -202,7 +202,7 @@ def test_a_run_that_fails_before_it_learns_keeps_the_traceback_and_resumes_from_
     assert weights_of(run) == weights_of(tmp_path / "whole")
 
 
-def test_a_run_that_is_refused_takes_the_folders_made_for_it_away(tmp_path):
+def test_a_refused_run_deletes_the_folders_created_for_it(tmp_path):
     (tmp_path / "mine").mkdir()
     unsendable: Any = lambda: run_envs.Wave()  # noqa: E731, PLW0108 - no other process finds it
     gym.register("tests/Unsendable-v0", unsendable)
@@ -233,13 +233,13 @@ sys.exit(0 if seen and not seen[0] and "torch" in sys.modules else 1)
 @pytest.mark.parametrize(
     "call", ["training.train('ppo', 'CartPole-v1', learning_rate=-1)", "training.resume(sys.argv[1], steps=1)"]
 )
-def test_openmp_is_told_not_to_spin_before_torch_is_loaded(tmp_path, call):
+def test_openmp_spinning_is_disabled_before_torch_is_imported(tmp_path, call):
     small_run(tmp_path / "run", steps=64)
     command = [sys.executable, "-c", ORDER.format(call=call), str(tmp_path / "run")]
     assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_weights_are_those_of_the_last_finished_learning_step_after_a_failure(tmp_path):
+def test_a_failed_run_saves_the_weights_of_the_last_finished_learning_step(tmp_path):
     def fails(line):
         if line["learning_step"] == 5:
             raise ValueError("stop here")
@@ -257,18 +257,18 @@ def test_weights_are_those_of_the_last_finished_learning_step_after_a_failure(tm
     ("wrong", "message"),
     [({"callbacks": print}, r"pass callbacks=\[my_function\]"), ({"progress": "fancy"}, "dashboard, lines or none")],
 )
-def test_wrong_arguments_from_python_are_told_before_anything_is_made(tmp_path, wrong, message):
+def test_invalid_arguments_of_train_are_refused_before_any_file_is_created(tmp_path, wrong, message):
     with pytest.raises(ConfigError, match=message):
         train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
 
 
-def test_an_env_object_in_place_of_an_id_is_told(tmp_path):
+def test_an_env_object_in_place_of_an_id_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="its name, or a class or function that creates it, is expected"):
         train("ppo", object(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
 
 
-def test_a_run_that_failed_late_says_where_it_is_kept(tmp_path):
+def test_the_error_of_a_failed_run_has_the_resume_command(tmp_path):
     with pytest.raises(EnvFailed) as failed:
         small_run(tmp_path / "run", "runs/RaisesLate-v0", imports=(RUN_ENVS,))
     lines, note = failed.value.__notes__

@@ -29,7 +29,7 @@ def frames_in(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("runtime", ["serial", "threads", "processes"])
-def test_an_env_that_raises_in_training_shows_the_lines_of_its_own_code_alone(tmp_path, runtime):
+def test_an_env_error_in_training_shows_only_lines_of_the_env(tmp_path, runtime):
     budget = {"restart_budget": 0, "actors": 1} if runtime == "processes" else {"actors": 1}
     said = said_of(tmp_path, raising_envs.RaisesLate, runtime=runtime, **budget)
     assert said.code == 1
@@ -39,7 +39,7 @@ def test_an_env_that_raises_in_training_shows_the_lines_of_its_own_code_alone(tm
     assert "return 1.0 / len(shares)" in said.err
 
 
-def test_restarts_show_the_lines_of_the_env_once_and_log_every_whole_traceback(tmp_path):
+def test_restarts_show_the_lines_of_the_env_once_and_log_every_traceback(tmp_path):
     settings = {"runtime": "processes", "actors": 1, "restart_budget": 2, "checkpoint_every": 64}
     said = said_of(tmp_path, raising_envs.RaisesLate, **settings)
     assert said.code == 1
@@ -51,34 +51,34 @@ def test_restarts_show_the_lines_of_the_env_once_and_log_every_whole_traceback(t
 
 
 @pytest.mark.parametrize("kind", [raising_envs.RaisesAtOnce, raising_envs.RaisesInReset, raising_envs.RaisesWhenMade])
-def test_an_env_that_raises_before_training_shows_the_lines_of_its_own_code_alone(tmp_path, kind):
+def test_an_env_error_before_training_shows_only_lines_of_the_env(tmp_path, kind):
     said = said_of(tmp_path, kind)
     assert said.code == 2
     assert set(frames_in(said.err)) == {OWN}
     assert "return 1.0 / len(shares)" in said.err
 
 
-def test_an_error_that_has_a_cause_in_the_users_code_is_shown_with_its_cause(tmp_path):
+def test_an_env_error_is_shown_with_its_cause_in_user_code(tmp_path):
     said = said_of(tmp_path, raising_envs.RaisesAfterMistake)
     assert frames_in(said.err) == [OWN, OWN, OWN]
     shown = said.err[said.err.index("Traceback") :]
     assert shown.index("ZeroDivisionError: float") < shown.index("direct cause") < shown.index("ValueError: no shares")
 
 
-def test_an_error_in_an_evaluations_env_carries_the_lines_of_its_own_code():
+def test_an_env_error_in_an_evaluation_has_the_lines_of_the_env():
     envs = make_envs("raising/RaisesInReset-v0", 1, seed=0, role="evaluation")
     with pytest.raises(EnvFailed, match="ZeroDivisionError") as caught:
         envs.reset()
     assert frames_in("\n".join(caught.value.__notes__)) == [OWN, OWN]
 
 
-def test_a_python_user_sees_the_lines_of_the_env_too(tmp_path):
+def test_an_env_error_raised_by_train_has_the_lines_of_the_env(tmp_path):
     with pytest.raises(ConfigError, match="ZeroDivisionError") as caught:
         small_run(tmp_path / "run", "raising/RaisesAtOnce-v0", **IMPORTS)
     assert frames_in("\n".join(caught.value.__notes__)) == [OWN, OWN]
 
 
-def test_a_module_that_raises_when_it_is_imported_shows_its_own_lines(tmp_path, monkeypatch):
+def test_an_error_in_an_imported_module_shows_the_lines_of_that_module(tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text("import json\n\njson.loads('nothing')\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="broken_module") as caught:

@@ -137,7 +137,7 @@ MORE_CELLS = [
 ]
 
 
-def test_the_cells_have_every_algorithm_and_every_pair_of_runtimes():
+def test_the_matrix_has_every_algorithm_and_every_pair_of_runtimes():
     assert {cell.algorithm for cell in CELLS} == set(ALGORITHMS)
     assert {(cell.first, cell.second) for cell in CELLS} >= {
         (one, other) for one in ("serial", *BOTH) for other in ("serial", *BOTH) if one != other
@@ -147,7 +147,7 @@ def test_the_cells_have_every_algorithm_and_every_pair_of_runtimes():
 @pytest.mark.parametrize(
     "cell", [*CELLS, *more(*((cell,) for cell in MORE_CELLS))], ids=lambda c: "-".join(map(str, c[:-2]))
 )
-def test_a_run_in_two_runtimes_has_the_weights_and_figures_of_one_that_went_through_in_serial(tmp_path, cell):
+def test_a_run_resumed_in_another_runtime_has_the_weights_and_metrics_of_serial(tmp_path, cell):
     whole, resumed = assert_parts_are_the_whole(cell.train, cell.first, cell.second, tmp_path, **cell.parts)
     assert load(resumed.path / "config.toml").runtime.runtime == cell.second
     assert resumed.metrics["evaluations"] > 0 or not cell.parts
@@ -161,7 +161,7 @@ COVERED = [case for case in IN_CI["same_bits"] if case.feature in ("vector", "bo
 
 
 @pytest.mark.parametrize("case", [*FEATURES, *more(*((case,) for case in COVERED))], ids=str)
-def test_a_run_in_two_runtimes_has_the_bits_of_serial_with_every_kind_of_env_and_network(tmp_path, case):
+def test_a_run_resumed_in_another_runtime_has_the_bits_of_serial_for_every_env_and_network(tmp_path, case):
     same_bits(case, tmp_path)
 
 
@@ -229,7 +229,7 @@ COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused",
 @pytest.mark.parametrize(
     "cell", [*LOCK_FREE, *more(*((cell,) for cell in MORE_LOCK_FREE))], ids=lambda cell: "-".join(map(str, cell[:-1]))
 )
-def test_one_lock_free_worker_that_is_stopped_and_goes_on_has_the_bits_of_serial(tmp_path, cell):
+def test_one_stopped_and_resumed_hogwild_worker_has_the_bits_of_serial(tmp_path, cell):
     serial = cell.train(tmp_path / "serial")
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "hogwild": cell.hogwild}
     layout |= {"hogwild_moments": cell.moments, **(OFTEN_ON_A_REPLAY if cell.algorithm == "sac" else {})}
@@ -260,7 +260,7 @@ def stop_from(env_steps: int) -> Any:
 
 
 @pytest.mark.parametrize("runtime", ["processes", *more("serial", "threads")])
-def test_a_run_may_be_stopped_and_resumed_again_and_again_across_runtimes(tmp_path, runtime):
+def test_a_run_resumed_repeatedly_across_runtimes_has_the_bits_of_serial(tmp_path, runtime):
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
     whole = small_run(tmp_path / "whole", **layout)
     path = small_run(tmp_path / "run", **layout, runtime=runtime, callbacks=[stop_from(300)]).path
@@ -270,7 +270,7 @@ def test_a_run_may_be_stopped_and_resumed_again_and_again_across_runtimes(tmp_pa
     assert weights_of(path) == weights_of(whole.path)
 
 
-def test_settings_that_another_runtime_does_not_support_are_dropped_when_a_command_resumes_there(tmp_path):
+def test_a_resume_in_another_runtime_drops_unsupported_settings(tmp_path):
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
     whole = small_run(tmp_path / "whole", **layout)
     only: dict[str, Any] = {"runtime": "processes", "restart_budget": 2, "start_together": 1, "step_timeout_s": 50}
@@ -285,7 +285,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 @pytest.mark.parametrize("runtime", ["processes", *more("threads")])
-def test_the_command_line_gives_the_bits_of_serial_where_no_thread_variable_is_set(tmp_path, monkeypatch, runtime):
+def test_the_command_line_gives_the_bits_of_serial_without_thread_variables(tmp_path, monkeypatch, runtime):
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact", "hidden_sizes": (64, 64)}
@@ -297,7 +297,7 @@ def test_the_command_line_gives_the_bits_of_serial_where_no_thread_variable_is_s
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", *more("a2c", "impala")])
-def test_one_seed_gives_one_result_and_another_seed_another(tmp_path, algorithm):
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, algorithm):
     first, again, other = (
         weights_of(small_run(tmp_path / name, algorithm=algorithm, steps=512, seed=seed).path)
         for name, seed in [("a", 1), ("b", 1), ("c", 2)]
@@ -317,7 +317,7 @@ def test_envs_of_irregular_speed_change_no_bit(tmp_path, runtime):
 
 
 @pytest.mark.parametrize("runtime", ["threads", *more("processes")])
-def test_envs_of_irregular_speed_change_no_bit_on_a_replay_that_actors_are_far_ahead_of(tmp_path, runtime):
+def test_envs_of_irregular_speed_change_no_bit_of_a_replay_run_with_a_large_max_ahead(tmp_path, runtime):
     layout: dict[str, Any] = {"imports": (ENVS,), "lag": "exact", "max_ahead": 9, "actors": 3, "utd_ratio": "1/8"}
     serial = small_sac(tmp_path / "serial", "runs/Irregular-v0", **layout)
     irregular = small_sac(tmp_path / "run", "runs/Irregular-v0", **layout, runtime=runtime)

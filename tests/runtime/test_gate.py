@@ -47,7 +47,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @settings(max_examples=50, deadline=None)
 @given(layouts(), seeds)
-def test_each_batch_is_what_its_actors_wrote_with_weights_that_the_pace_allows(layout, seed):
+def test_each_batch_has_the_rows_of_its_actors_acted_with_weights_that_the_pace_allows(layout, seed):
     simulation = Simulation(layout, Random(seed))
     simulation.run(learn_all)
     assert (simulation.arrays["seen/closed"] == 1).all()
@@ -63,13 +63,13 @@ def nothing() -> None: ...
 
 @settings(max_examples=30, deadline=None)
 @given(layouts(), seeds, st.sampled_from([0.002, 0.02]))
-def test_a_ticket_whose_actor_dies_anywhere_is_taken_again_and_learned_once(layout, seed, deaths):
+def test_a_ticket_whose_actor_dies_is_repeated_and_learned_once(layout, seed, deaths):
     Simulation(layout, Random(seed), deaths).run(learn_all)
 
 
 @settings(max_examples=30, deadline=None)
 @given(layouts(), seeds, st.sampled_from([0.0, 0.005]))
-def test_a_pause_stops_all_at_one_ticket_with_everything_below_learned(layout, seed, deaths):
+def test_a_pause_stops_all_actors_at_one_ticket_with_all_earlier_ones_learned(layout, seed, deaths):
     random = Random(seed)
     simulation = Simulation(layout, random, deaths)
     pauses_set = 0
@@ -90,7 +90,7 @@ def test_a_pause_stops_all_at_one_ticket_with_everything_below_learned(layout, s
 
 @settings(max_examples=30, deadline=None)
 @given(layouts(), seeds, st.integers(0, 200), st.sampled_from([0.0, 0.01]))
-def test_closing_at_any_moment_ends_everyone_and_nobody_begins_another_ticket(layout, seed, pauses, deaths):
+def test_closing_the_gate_at_any_moment_ends_all_actors_and_starts_no_ticket(layout, seed, pauses, deaths):
     simulation = Simulation(layout, Random(seed), deaths)
 
     def close_early(simulation: Simulation) -> None:
@@ -170,14 +170,14 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_all_batches_are_whole_when_actors_really_run_side_by_side(stages, pool_kind, layout):
+def test_batches_are_complete_when_actors_run_in_parallel(stages, pool_kind, layout):
     stage = begin(stages, pool_kind, layout, 0.0003)
     for _ in range(60):
         stage.pupil.learn(stage.watch)
 
 
 @pytest.mark.parametrize("lag", ["bounded", "exact"])
-def test_actors_that_really_run_stop_at_a_pause(stages, pool_kind, lag):
+def test_actors_that_run_in_parallel_stop_at_a_pause(stages, pool_kind, lag):
     stage = begin(stages, pool_kind, Layout(2, 1, 3, lag=lag), 0.0005)
     for number in range(1, 6):
         stage.pupil.learn(stage.watch)
@@ -185,7 +185,7 @@ def test_actors_that_really_run_stop_at_a_pause(stages, pool_kind, lag):
         assert stage.arena.arrays["seen/pauses"].tolist() == [number] * 3
 
 
-def test_actors_go_no_further_than_the_pace_and_closing_wakes_them_where_they_sleep(stages, pool_kind):
+def test_actors_wait_where_the_pace_stops_them_and_closing_wakes_them(stages, pool_kind):
     stage = begin(stages, pool_kind, Layout(2, 1, 3))
     stage.gate.wait(4, stage.watch)
     stage.wait_until_begun(3, 1, 2)  # of 0 1 2 3, the last that each may begin
@@ -197,7 +197,7 @@ def test_actors_go_no_further_than_the_pace_and_closing_wakes_them_where_they_sl
 
 
 @pytest.mark.parametrize("lag", ["bounded", "exact"])
-def test_a_killed_process_ends_no_other_and_its_ticket_is_taken_again(stages, lag):
+def test_a_killed_process_ends_no_other_and_its_ticket_is_repeated(stages, lag):
     layout, random = Layout(2, 1, 2, length=20, lag=lag), Random(0)
     stage = begin(stages, Processes, layout, 0.0005)
     assert isinstance(stage.pool, Processes)
@@ -228,32 +228,32 @@ def slept(bell: Bell, seconds: float) -> bool:
     return monotonic() - begun >= 0.9 * seconds
 
 
-def test_a_bell_that_is_rung_before_anybody_sleeps_is_not_lost(bell):
+def test_a_bell_that_rings_before_a_wait_is_not_lost(bell):
     bell.ring()
     assert not slept(bell, PATIENCE_S)
 
 
-def test_a_sleeper_is_woken(bell):
+def test_a_bell_wakes_a_waiting_thread(bell):
     ringer = threading.Timer(0.05, bell.ring)
     ringer.start()
     assert not slept(bell, PATIENCE_S)
     ringer.join()
 
 
-def test_all_rings_before_a_sleep_wake_it_once(bell):
+def test_several_rings_before_a_wait_wake_it_once(bell):
     for _ in range(3):
         bell.ring()
     assert not slept(bell, PATIENCE_S)
     assert slept(bell, 0.05)
 
 
-def test_ringing_never_blocks_however_often_nobody_listens(bell):
+def test_ringing_a_bell_never_blocks_without_a_listener(bell):
     for _ in range(100_000):
         bell.ring()
     assert not slept(bell, PATIENCE_S)
 
 
-def test_ringing_for_one_who_has_died_does_no_harm():
+def test_ringing_a_bell_whose_reader_is_closed_raises_nothing():
     bell = Bell.make()
     os.close(bell.reader)
     bell.reader = -1
@@ -265,7 +265,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_closing_a_bell_gives_back_both_ends(bell):
+def test_closing_a_bell_closes_both_file_descriptors(bell):
     before = descriptors()
     Bell.make().close()
     Bell(-1, os.dup(bell.writer)).close()
@@ -282,14 +282,14 @@ def board_of(actors: int, origin: int = 0, learned: int = 0) -> PaceBoard:
 
 
 @given(st.integers(1, 6), st.integers(0, 50))
-def test_an_actors_first_ticket_is_its_own_and_none_is_left_out(actors, origin):
+def test_the_first_tickets_of_actors_are_assigned_without_gaps(actors, origin):
     first = [first_ticket(actor, actors, origin) for actor in range(actors)]
     assert [ticket % actors for ticket in first] == list(range(actors))
     assert sorted(first) == list(range(origin, origin + actors))
 
 
 @given(st.integers(1, 5), st.integers(0, 20), st.lists(st.integers(0, 6), min_size=5, max_size=5), st.integers(0, 40))
-def test_acted_is_the_prefix_without_a_gap_and_committed_counts_behind_gaps_too(actors, origin, advances, beyond):
+def test_acted_counts_tickets_up_to_the_first_gap_and_committed_counts_all(actors, origin, advances, beyond):
     board = board_of(actors, origin)
     done = set(range(origin))
     for actor in range(actors):
@@ -301,7 +301,7 @@ def test_acted_is_the_prefix_without_a_gap_and_committed_counts_behind_gaps_too(
     assert board.committed(first) == sum(ticket >= first for ticket in done)
 
 
-def test_slots_filled_is_the_share_of_slots_that_wait_to_be_learned_from():
+def test_slots_filled_is_the_fraction_of_slots_that_are_not_yet_learned_from():
     board = board_of(2)
     gate = LearnerGate(board, OnPolicyPace(2, 1), Timings())
     assert gate.slots_filled(0) == 0
@@ -318,7 +318,7 @@ def test_every_counter_has_a_cache_line_of_its_own():
 
 
 @pytest.mark.parametrize(("lag", "version"), [("bounded", 3), ("exact", 1)])
-def test_a_ticket_begins_with_the_newest_weights_or_exactly_those_that_it_was_promised(lag, version):
+def test_a_ticket_starts_with_the_newest_weights_or_the_exact_version(lag, version):
     layout = Layout(1, 2, 1, lag=lag)
     board = board_of(1, origin=3, learned=3)
     gate = ActorGate(board, layout.pace, layout.runtime, 0, Bell(-1, -1), Bell(-1, -1))
@@ -335,7 +335,7 @@ def gate_of(board: PaceBoard, **settings: float) -> ActorGate:
 
 
 @pytest.mark.parametrize(("resets", "seconds"), [(False, 60), (True, 300)])
-def test_a_call_of_an_env_has_a_deadline_of_its_own(resets, seconds):
+def test_every_env_call_has_its_own_deadline(resets, seconds):
     board = board_of(1)
     gate = gate_of(board)
     begun = monotonic()
@@ -345,7 +345,7 @@ def test_a_call_of_an_env_has_a_deadline_of_its_own(resets, seconds):
     assert 0 <= board.deadlines[0].moment - begun - 120 < 10
 
 
-def test_an_actor_that_waits_at_the_gate_sets_new_deadlines():
+def test_an_actor_waiting_at_the_gate_renews_its_deadline():
     board = board_of(1)
     moments: list[float] = []
 
@@ -364,7 +364,7 @@ def test_an_actor_that_waits_at_the_gate_sets_new_deadlines():
     assert board.deadlines[0].moment > moments[-1]
 
 
-def test_an_env_is_not_called_any_more_once_the_gate_is_closed():
+def test_no_env_is_called_after_the_gate_is_closed():
     board = board_of(1)
     gate = gate_of(board)
     learner = LearnerGate(board, OnPolicyPace(1, 0), Timings())
@@ -375,7 +375,7 @@ def test_an_env_is_not_called_any_more_once_the_gate_is_closed():
     learner.discard()
 
 
-def test_what_actors_time_went_into_is_shown_at_a_commit():
+def test_a_commit_publishes_the_timings_of_the_actor():
     board, bell = board_of(2), Bell.make()
     gate = ActorGate(board, PACE, RuntimeConfig(actors=2), 1, bell, bell)
     timings = Timings()
@@ -389,7 +389,7 @@ def test_what_actors_time_went_into_is_shown_at_a_commit():
     bell.close()
 
 
-def test_the_learners_wait_is_timed_and_watched():
+def test_the_wait_of_the_learner_is_timed_and_watched():
     board, timings = board_of(1), Timings()
     gate = LearnerGate(board, OnPolicyPace(1, 0), timings)
     looks = []
@@ -406,7 +406,7 @@ def test_the_learners_wait_is_timed_and_watched():
     gate.discard()
 
 
-def test_what_the_watch_raises_ends_the_wait():
+def test_an_exception_of_the_watch_ends_the_wait():
     gate = LearnerGate(board_of(1), OnPolicyPace(1, 0), Timings())
 
     def dead() -> None:

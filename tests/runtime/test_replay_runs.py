@@ -99,7 +99,7 @@ QUICK = (CASES[0], CASES[4], CASES[5])
     [*QUICK, *more(*((case,) for case in CASES if case not in QUICK))],
     ids=lambda case: f"{case.algorithm}-{case.env.split('/')[-1]}-{case.ratio}",
 )
-def test_the_ratio_is_exact_in_every_line_through_a_stop_a_signal_an_end_and_what_follows_it(tmp_path, case):
+def test_the_update_ratio_is_exact_in_every_line_across_stops_signals_and_resumes(tmp_path, case):
     path, warmup = tmp_path / "run", case.settings["warmup"]
     first, second, third = case.runtimes
     with learning_steps() as taken:
@@ -119,7 +119,7 @@ def test_the_ratio_is_exact_in_every_line_through_a_stop_a_signal_an_end_and_wha
     assert last["policy_lag_max"] <= case.settings["max_ahead"]
 
 
-def test_the_cases_have_invalid_rows_several_actors_and_all_runtimes_first():
+def test_the_short_cases_cover_invalid_rows_several_actors_and_all_runtimes():
     assert {case.runtimes[0] for case in QUICK} == set(RUNTIMES)
     assert {case.settings["actors"] for case in CASES} == {1, 2, 3}
     assert {case.settings["prioritized"] for case in CASES} == {True, False}
@@ -128,7 +128,7 @@ def test_the_cases_have_invalid_rows_several_actors_and_all_runtimes_first():
 
 
 @pytest.mark.parametrize("runtime", ["processes", *more("serial", "threads")])
-def test_nothing_is_updated_in_the_warm_up_and_actors_are_never_further_ahead_than_they_may(tmp_path, runtime):
+def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, runtime):
     layout: dict[str, Any] = {"actors": 2, "max_ahead": 4, "chunk_length": 2, "envs_per_actor": 2}
     run = small_sac(tmp_path / "run", **layout, runtime=runtime, warmup=80, steps=80)
     assert (run.metrics["env_steps"], run.metrics["updates"]) == (80, 0)
@@ -143,7 +143,7 @@ def test_nothing_is_updated_in_the_warm_up_and_actors_are_never_further_ahead_th
 
 @pytest.mark.parametrize("runtime", ["threads", *more("serial", "processes")])
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
-def test_refused_updates_count_for_the_ratio_and_nobody_waits_for_them(tmp_path, runtime):
+def test_refused_updates_count_for_the_update_ratio_and_training_continues(tmp_path, runtime):
     settings: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "capacity": 100, "utd_ratio": "1/2"}
     settings |= {"actors": 2, "max_ahead": 2, "envs_per_actor": 1, "steps": 500}
     run = small_sac(tmp_path / "run", "runs/OverflowingForAWhile-v0", **settings, runtime=runtime)
@@ -163,9 +163,7 @@ def test_refused_updates_count_for_the_ratio_and_nobody_waits_for_them(tmp_path,
         *more(("serial", 3, 2), ("threads", 1, 1), ("threads", 3, 2), ("processes", 1, 1)),
     ],
 )
-def test_no_transition_leads_into_another_episode_though_actors_write_and_runs_are_resumed(
-    tmp_path, runtime, n_step, chunk_length
-):
+def test_no_transition_crosses_an_episode_end_in_a_resumed_run(tmp_path, runtime, n_step, chunk_length):
     layout: dict[str, Any] = {**LINKS, "actors": 3, "max_ahead": 5, "chunk_length": chunk_length, "n_step": n_step}
     path = tmp_path / "run"
     with samples_checked(n_step) as counted:
@@ -177,7 +175,7 @@ def test_no_transition_leads_into_another_episode_though_actors_write_and_runs_a
 
 
 @pytest.mark.parametrize("tickets", [1, 2, 3, 4])
-def test_a_run_of_few_tickets_goes_on_without_a_link_to_what_was_before(tmp_path, tickets):
+def test_a_resumed_run_of_few_tickets_has_no_transition_from_before_the_resume(tmp_path, tickets):
     layout: dict[str, Any] = {**LINKS, "actors": 3, "max_ahead": 3, "chunk_length": 2, "capacity": 400}
     path = tmp_path / "run"
     ended = small_sac(path, "links/Linked-v0", **layout, warmup=400, steps=4 * (tickets - 1) + 1)
@@ -191,7 +189,7 @@ def test_a_run_of_few_tickets_goes_on_without_a_link_to_what_was_before(tmp_path
 
 
 @pytest.mark.parametrize(("env", "runtime", "other"), [(ENVS[0], "threads", "serial"), (ENVS[2], "serial", "threads")])
-def test_without_its_replay_a_run_warms_up_again_and_the_ratio_counts_from_there(tmp_path, env, runtime, other):
+def test_a_resume_without_the_replay_warms_up_again_and_restarts_the_update_ratio(tmp_path, env, runtime, other):
     path, ratio = tmp_path / "run", Fraction(7, 3)
     layout: dict[str, Any] = {**LINKS, "actors": 2, "max_ahead": 3, "save_replay": False, "utd_ratio": "7/3"}
     stopped = small_sac(path, env, **layout, runtime=runtime, stop_at=120)
@@ -212,7 +210,7 @@ def test_without_its_replay_a_run_warms_up_again_and_the_ratio_counts_from_there
     assert again.metrics["updates"] > resumed.metrics["updates"]
 
 
-def test_a_run_says_how_much_of_its_replay_is_restored(tmp_path):
+def test_a_resume_logs_the_number_of_restored_transitions(tmp_path):
     stopped = small_sac(tmp_path / "run", stop_at=150)
     said = offbeat("resume", stopped.path, "--progress", "lines")
     assert said.code == 0
@@ -220,7 +218,7 @@ def test_a_run_says_how_much_of_its_replay_is_restored(tmp_path):
     assert "warms up again" not in said.err
 
 
-def test_init_from_begins_with_the_weights_of_another_run_and_a_ratio_of_its_own(tmp_path):
+def test_init_from_copies_the_weights_and_starts_a_new_update_ratio(tmp_path):
     first = small_sac(tmp_path / "first", normalize_observations=True)
     settings: dict[str, Any] = {"normalize_observations": True, "init_from": str(first.path), "steps": 72}
     with learning_steps() as taken:
@@ -235,7 +233,7 @@ def test_init_from_begins_with_the_weights_of_another_run_and_a_ratio_of_its_own
     assert "taken from" in log_of(second)
 
 
-def test_threads_of_the_learner_change_no_bit(tmp_path):
+def test_learner_threads_change_no_bit(tmp_path):
     one, two = (small_sac(tmp_path / str(threads), learner_threads=threads) for threads in (1, 2))
     assert weights_of(one.path) == weights_of(two.path)
     assert one.metrics["replay_size"] == two.metrics["replay_size"] == SMALL_SAC["capacity"], "no row is invalid here"
@@ -247,7 +245,7 @@ def test_threads_of_the_learner_change_no_bit(tmp_path):
 @pytest.mark.parametrize(
     ("begun", "other"), [("processes", "serial"), *more(("serial", "threads"), ("threads", "serial"))]
 )
-def test_a_run_keeps_the_max_ahead_that_it_was_begun_with_in_any_runtime(tmp_path, begun, other):
+def test_a_run_resumed_in_another_runtime_keeps_its_max_ahead(tmp_path, begun, other):
     whole = small_sac(tmp_path / "whole", lag="exact", runtime=begun)
     path = small_sac(tmp_path / "run", lag="exact", runtime=begun, stop_at=150).path
     assert resume(path, runtime=other).state == "finished"

@@ -15,7 +15,7 @@ HALF = 1024
 LAGGED: dict[str, Any] = {"max_lag": 1, "unrolls_per_batch": 2, "actors": 2}
 
 
-def test_counters_episodes_and_figures_go_on_where_they_were(tmp_path):
+def test_a_resume_continues_counters_episodes_and_metrics(tmp_path):
     whole = small_run(tmp_path / "whole", **LAGGED, eval_every=700, eval_episodes=2)
     stopped = small_run(tmp_path / "stopped", **LAGGED, eval_every=700, eval_episodes=2, stop_at=HALF)
     resumed = resume(stopped.path)
@@ -29,7 +29,7 @@ def test_counters_episodes_and_figures_go_on_where_they_were(tmp_path):
 # --- what cannot be exact, and what is refused --------------------------------------------------------------
 
 
-def test_envs_without_snapshots_begin_new_episodes_and_the_resume_says_so(tmp_path):
+def test_envs_without_snapshots_start_new_episodes_and_the_resume_logs_it(tmp_path):
     path = tmp_path / "run"
     env, modules = "runs/Wave-v0", ("tests.reference.run_envs",)
     small_run(path, env, imports=modules, stop_at=HALF)
@@ -42,7 +42,7 @@ def test_envs_without_snapshots_begin_new_episodes_and_the_resume_says_so(tmp_pa
     assert last["episode_length_mean"] == 20  # none was glued together at the cut, and none cut short there
 
 
-def test_a_resume_with_snapshots_says_that_episodes_go_on(tmp_path):
+def test_a_resume_with_snapshots_logs_that_episodes_continue(tmp_path):
     path = small_run(tmp_path / "run", stop_at=HALF).path
     assert "unfinished episodes continue" in offbeat("resume", path, "--progress", "lines").err
 
@@ -61,13 +61,13 @@ def test_a_finished_run_is_resumed_only_with_more_steps(tmp_path):
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])
-def test_extending_a_finished_run_continues_its_episodes_only_if_nothing_was_acted_beyond(tmp_path, max_lag):
+def test_extending_a_finished_run_continues_its_episodes_only_if_no_rows_were_acted_beyond(tmp_path, max_lag):
     path = small_run(tmp_path / "run", max_lag=max_lag).path
     said = offbeat("resume", path, "--steps", 3000, "--progress", "lines")
     assert ("they are cut, and new episodes start" in said.err) == (max_lag > 0)
 
 
-def test_resuming_from_an_older_checkpoint_drops_the_lines_beyond_it(tmp_path):
+def test_a_resume_from_an_older_checkpoint_drops_later_metrics_lines(tmp_path):
     whole = small_run(tmp_path / "run", checkpoint_every=300, eval_every=300, eval_episodes=2)
     lines, weights = lines_of(whole.path), weights_of(whole.path)
     _take_back(whole)

@@ -62,7 +62,7 @@ def state_of(run: Path) -> Any:
         (("recorder", "given"), {"a": "b"}, "given {'a': 'b'}"),
     ],
 )
-def test_what_cannot_be_in_a_state_is_named(stopped, tmp_path, place, value, words):
+def test_invalid_values_in_a_saved_state_are_refused_by_name(stopped, tmp_path, place, value, words):
     assert_refused(stopped["unrolls"], tmp_path, place, value, words)
 
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_in_a_state_is_named(stopped, tmp_path, place, value, wor
         (("statistics",), {"more": 1}, "statistics"),
     ],
 )
-def test_what_cannot_be_in_a_state_of_lock_free_workers_is_named(stopped, tmp_path, place, value, words):
+def test_invalid_values_in_a_saved_state_of_hogwild_workers_are_refused_by_name(stopped, tmp_path, place, value, words):
     assert_refused(stopped["hogwild"], tmp_path, place, value, words)
 
 
@@ -96,7 +96,7 @@ def assert_refused(stopped: Path, tmp_path: Path, place: tuple[Any, ...], value:
 
 
 @pytest.mark.parametrize(("kind", "tries"), [("unrolls", 30), ("replay", 30), *more(("hogwild", 10))])
-def test_a_changed_state_is_refused_with_words_or_goes_on(stopped, tmp_path, kind, tries):
+def test_a_fuzzed_state_is_refused_with_a_message_or_resumes(stopped, tmp_path, kind, tries):
     random, original, refused = Random(kind), (stopped[kind] / "checkpoints/latest/state.json").read_bytes(), 0
     for number in range(tries):
         run = with_state(stopped[kind], tmp_path / str(number), in_json(original, random))

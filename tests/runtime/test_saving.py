@@ -33,7 +33,7 @@ def trained(path: Path, **settings: Any) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["serial", "processes", "sac", *more("threads", "one lock-free worker")])
-def test_checkpoints_by_the_clock_change_no_bit_of_an_exact_run(tmp_path, kind):
+def test_checkpoints_at_time_intervals_change_no_bit_of_an_exact_run(tmp_path, kind):
     often = trained(tmp_path / "often", **KINDS[kind], checkpoint_every_s=1e-9)
     never = trained(tmp_path / "never", **KINDS[kind], checkpoint_every_s=0)
     assert len(RunDirectory(often).store().full()) > 2
@@ -41,7 +41,7 @@ def test_checkpoints_by_the_clock_change_no_bit_of_an_exact_run(tmp_path, kind):
     assert weights_of(often) == weights_of(never)
 
 
-def test_workers_pause_anew_for_each_checkpoint_by_the_clock(tmp_path, monkeypatch):
+def test_workers_pause_for_each_checkpoint_at_a_time_interval(tmp_path, monkeypatch):
     limits: list[int] = []
     states = WorkerPool.states
 
@@ -55,7 +55,7 @@ def test_workers_pause_anew_for_each_checkpoint_by_the_clock(tmp_path, monkeypat
     assert len(stops) > 1, "a pause that was reported for one stop would be taken for one at the next"
 
 
-def test_a_resume_keeps_the_score_of_a_best_that_was_saved_after_a_full_checkpoint_of_the_same_weights(tmp_path):
+def test_a_resume_keeps_the_score_of_a_best_saved_after_a_full_checkpoint_of_the_same_step(tmp_path):
     store = CheckpointStore(tmp_path / "checkpoints", 3)
     weights = {"w": np.zeros(2, np.float32)}
     full = {"env_steps": 100}
@@ -65,6 +65,6 @@ def test_a_resume_keeps_the_score_of_a_best_that_was_saved_after_a_full_checkpoi
     assert load(store.path("latest")).state is not None
 
 
-def test_a_checkpoint_is_saved_by_the_clock_every_ten_minutes_unless_told_otherwise(tmp_path):
+def test_a_checkpoint_is_saved_every_ten_minutes_by_default(tmp_path):
     run = small_run(tmp_path / "run", steps=256).path
     assert "checkpoint_every_s = 600.0" in (run / "config.toml").read_text()

@@ -18,7 +18,7 @@ def batch_lines(path):
 
 @pytest.mark.parametrize("max_lag", [0, 1, 2, 5])
 @pytest.mark.parametrize("unrolls_per_batch", [1, 2])
-def test_learning_step_j_learns_from_data_that_is_exactly_min_j_max_lag_steps_old(tmp_path, max_lag, unrolls_per_batch):
+def test_learning_step_j_uses_data_that_is_exactly_min_j_max_lag_steps_old(tmp_path, max_lag, unrolls_per_batch):
     run = small_run(tmp_path / "run", max_lag=max_lag, unrolls_per_batch=unrolls_per_batch, **EVERY_BATCH)
     lines = batch_lines(run.path)
     assert [line["learning_step"] for line in lines] == list(range(1, len(lines) + 1))
@@ -27,7 +27,7 @@ def test_learning_step_j_learns_from_data_that_is_exactly_min_j_max_lag_steps_ol
         assert lags == [min(step, max_lag)] * 3
 
 
-def test_every_row_was_acted_with_the_version_that_the_pace_names():
+def test_every_row_is_acted_with_the_version_of_the_pace():
     parts, acting = begun("CartPole-v1", max_lag=2, unrolls_per_batch=2)
     acting.wait(2)
     assert acting.acted == 6
@@ -64,7 +64,7 @@ def test_without_lag_the_first_ratio_is_one(tmp_path, env):
         assert line["effective_sample_size"] == pytest.approx(1, abs=1e-5)
 
 
-def test_with_lag_the_data_is_corrected_and_the_first_ratio_is_still_one(tmp_path):
+def test_with_lag_the_first_ratio_to_the_proximal_policy_is_one(tmp_path):
     run = small_run(tmp_path / "run", max_lag=3, learning_rate=0.01, **EVERY_BATCH)
     lines = batch_lines(run.path)
     assert max(line["ratio_max_deviation_first"] for line in lines) <= 1e-5  # to the proximal policy, recomputed
@@ -89,7 +89,7 @@ def test_reset_rows_are_not_counted(tmp_path):
 
 
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
-def test_what_was_acted_beyond_the_end_is_reported_apart(tmp_path, max_lag):
+def test_rows_acted_beyond_the_end_are_reported_separately(tmp_path, max_lag):
     rows = 16 * 4
     run = small_run(tmp_path / "run", "HalfCheetah-v5", steps=10 * rows, max_lag=max_lag)  # no episode ends: all valid
     assert run.metrics["env_steps"] == 10 * rows
@@ -98,7 +98,7 @@ def test_what_was_acted_beyond_the_end_is_reported_apart(tmp_path, max_lag):
 
 @pytest.mark.parametrize("max_lag", [0, 1, 3])
 @pytest.mark.parametrize("stop_at", [1, 500, 640])
-def test_a_stop_comes_at_most_max_lag_batches_after_the_one_that_reaches_stop_at(tmp_path, max_lag, stop_at):
+def test_a_stop_happens_at_most_max_lag_batches_after_stop_at_is_reached(tmp_path, max_lag, stop_at):
     rows = 16 * 4
     run = small_run(tmp_path / "run", "HalfCheetah-v5", max_lag=max_lag, stop_at=stop_at)
     reached = -(-stop_at // rows)
@@ -108,12 +108,12 @@ def test_a_stop_comes_at_most_max_lag_batches_after_the_one_that_reaches_stop_at
     assert run.metrics["acted_beyond"] == 0
 
 
-def test_a_stop_that_would_come_after_the_end_does_not_come(tmp_path):
+def test_a_stop_at_beyond_the_end_has_no_effect(tmp_path):
     run = small_run(tmp_path / "run", max_lag=3, steps=1000, stop_at=999)
     assert run.state == "finished"
 
 
-def test_time_stops_with_a_checkpoint(tmp_path):
+def test_the_time_limit_stops_a_run_with_a_checkpoint(tmp_path):
     run = small_run(tmp_path / "run", steps=10**9, time=0.2)
     assert (run.state, run.exit_code) == ("interrupted", 0)
     assert run.metrics["env_steps"] > 0
@@ -121,7 +121,7 @@ def test_time_stops_with_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("env_groups", [2, 4])
-def test_groups_of_columns_see_the_same_rows_as_all_columns_together(env_groups):
+def test_env_groups_produce_the_same_rows_as_one_group(env_groups):
     first, grouped = (_first_unroll(groups) for groups in (1, env_groups))
     assert first["observation"].std() > 0.1
     for name in ("observation", "action", "reward", "behavior_log_prob"):
@@ -137,7 +137,7 @@ def _first_unroll(env_groups: int):
 
 
 @pytest.mark.parametrize("actors", [2, 3])
-def test_actors_and_columns_have_streams_of_their_own(actors):
+def test_actors_and_columns_have_separate_random_streams(actors):
     parts, acting = begun("Pendulum-v1", actors=actors)
     acting.wait(actors)
     first = unrolls_of(parts).batch(0)["observation"][0]

@@ -104,7 +104,7 @@ def goes_on(before: Tree, after: Tree) -> bool:
 
 
 @pytest.mark.parametrize("lag", ["bounded", "exact"])
-def test_no_ticket_is_lost_or_written_twice_however_often_actors_are_killed(lag):
+def test_no_ticket_is_lost_or_written_twice_when_actors_are_killed(lag):
     random, kills, steps = Random(0), 3, 250
     moments = sorted(random.sample(range(10, steps - 50), kills))
     with scene(actors=2, max_lag=2, lag=lag, unroll_length=8) as it:
@@ -123,7 +123,7 @@ def test_no_ticket_is_lost_or_written_twice_however_often_actors_are_killed(lag)
         assert all(("no longer exact" in text) == (lag == "exact") for text in it.said)
 
 
-def test_an_actor_killed_at_any_moment_of_its_start_is_started_again():
+def test_an_actor_killed_at_any_moment_of_its_start_is_restarted():
     random = Random(1)
     with scene(actors=2, restart_budget=100) as it:
         killer = threading.Thread(target=kill_while_it_starts, args=(it, random, done := threading.Event()))
@@ -144,7 +144,7 @@ def kill_while_it_starts(it: Scene, random: Random, done: threading.Event) -> No
             it.kill(random.randrange(len(it.pids)))
 
 
-def test_an_actor_killed_during_a_pause_leaves_no_snapshot_and_acts_on_when_it_ends():
+def test_an_actor_killed_during_a_pause_leaves_no_snapshot_and_its_replacement_continues():
     with scene(actors=2, max_lag=1) as it:
         it.begin()
         it.acting.pause_at(4)
@@ -161,7 +161,7 @@ def test_an_actor_killed_during_a_pause_leaves_no_snapshot_and_acts_on_when_it_e
         assert [cuts_between(unrolls) for unrolls in of_actor] == [1, 0]
 
 
-def test_a_spent_restart_budget_ends_the_run():
+def test_an_exhausted_restart_budget_ends_the_run():
     with scene(actors=1, restart_budget=2, max_lag=1) as it:
         it.begin()
         with pytest.raises(RunFailed, match=r"actor 0 .* SIGKILL.* restart_budget of 2 .* is spent"):

@@ -34,13 +34,13 @@ def actors_of(env: str = "telling/Telling-v0", **settings: Any) -> list[EnvRepor
 
 
 @pytest.mark.parametrize("runtime", BOTH)
-def test_actors_are_given_cores_by_turns(runtime):
+def test_actor_cores_are_assigned_round_robin(runtime):
     seen = actors_of(runtime=runtime, actors=3, actor_cores=(CORES[1], CORES[0]))
     assert sorted(one.cores for one in seen) == [[CORES[0]], [CORES[1]], [CORES[1]]]
 
 
 @pytest.mark.parametrize("runtime", BOTH)
-def test_a_pinned_learner_leaves_actors_and_the_caller_all_cores(runtime):
+def test_pinning_the_learner_does_not_pin_actors_or_the_caller(runtime):
     within: list[set[int]] = []
     small_run(
         Path("run"),
@@ -56,7 +56,7 @@ def test_a_pinned_learner_leaves_actors_and_the_caller_all_cores(runtime):
 
 
 @pytest.mark.parametrize("runtime", BOTH)
-def test_the_caller_gets_its_cores_back_from_a_run_that_fails_too(runtime):
+def test_a_failed_run_restores_the_cpu_affinity_of_the_caller(runtime):
     def fails(_line: dict[str, Any]) -> None:
         raise LookupError("no such table")
 
@@ -66,7 +66,7 @@ def test_the_caller_gets_its_cores_back_from_a_run_that_fails_too(runtime):
 
 
 @pytest.mark.parametrize("runtime", BOTH)
-def test_actors_are_as_nice_as_they_are_told_and_the_caller_is_not(runtime):
+def test_actor_nice_sets_the_niceness_of_actors_but_not_of_the_caller(runtime):
     before = os.getpriority(os.PRIO_PROCESS, 0)
     seen = actors_of(runtime=runtime, actors=2, actor_nice=min(19, before + 3))
     assert [one.nice for one in seen] == [min(19, before + 3)] * 2
@@ -84,7 +84,7 @@ def test_actors_are_as_nice_as_they_are_told_and_the_caller_is_not(runtime):
     ],
     ids=str,
 )
-def test_actor_processes_that_can_fill_all_cores_let_the_learner_go_first(settings, nicer):
+def test_actors_that_can_use_all_cores_have_a_lower_priority_than_the_learner(settings, nicer):
     """In a thread of the test's own, whose niceness goes with it."""
     before, seen = os.getpriority(os.PRIO_PROCESS, 0), []
     thread = threading.Thread(target=lambda: seen.extend(actors_of(**{"runtime": "processes", **settings})))
@@ -93,7 +93,7 @@ def test_actor_processes_that_can_fill_all_cores_let_the_learner_go_first(settin
     assert {one.nice for one in seen} == {min(19, before + nicer)}
 
 
-def test_nobody_becomes_less_nice_than_it_is():
+def test_actor_nice_and_learner_nice_never_raise_a_priority():
     """In a thread of the test's own, whose niceness goes with it."""
     seen: list[EnvReport] = []
 
@@ -107,7 +107,7 @@ def test_nobody_becomes_less_nice_than_it_is():
     assert {one.nice for one in seen} == {15}
 
 
-def test_the_learner_is_as_nice_as_it_is_told():
+def test_learner_nice_sets_the_niceness_of_the_learner():
     """In a thread of the test's own, whose niceness goes with it."""
     seen: list[int] = []
     wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 2)
@@ -123,26 +123,26 @@ def test_the_learner_is_as_nice_as_it_is_told():
 
 
 @pytest.mark.parametrize(("given", "threads"), [({}, 1), ({"actor_threads": 2}, 2)])
-def test_libraries_in_actor_processes_have_as_many_threads_as_they_are_told(monkeypatch, given, threads):
+def test_actor_threads_sets_the_thread_count_of_libraries_in_actor_processes(monkeypatch, given, threads):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     seen = actors_of(runtime="processes", actors=2, **given)
     assert [(one.variable, set(one.threads)) for one in seen] == [(str(threads), {threads})] * 2
 
 
-def test_no_more_actor_processes_than_start_together_begin_at_one_time():
+def test_at_most_start_together_actor_processes_start_at_the_same_time():
     seen = actors_of(runtime="processes", actors=5, start_together=2, unrolls_per_batch=5)
     assert len({one.pid for one in seen}) == 5
     most = max(sum(other.begun <= one.begun < other.ended for other in seen) for one in seen)
     assert most <= 2
 
 
-def test_all_actor_processes_begin_together_unless_told_otherwise(monkeypatch):
+def test_all_actor_processes_start_at_the_same_time_by_default(monkeypatch):
     monkeypatch.setenv("LEARNER", str(os.getpid()))
     seen = actors_of("telling/Meeting-v0", runtime="processes", actors=3)
     assert max(one.begun for one in seen) < min(one.ended for one in seen)
 
 
-def test_actor_processes_are_in_the_status_while_they_live():
+def test_the_status_lists_actor_processes_while_they_run():
     alive: list[list[bool]] = []
 
     def look(_line: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ def test_actor_processes_are_in_the_status_while_they_live():
     assert not any(Path(f"/proc/{pid}").exists() for pid in actor_pids())
 
 
-def test_decorrelated_columns_end_their_episodes_in_other_rows_and_no_episode_is_cut_short():
+def test_decorrelated_columns_end_their_episodes_in_different_rows():
     ends = {decorrelate: _ends_of_wave(decorrelate) for decorrelate in (False, True)}
     assert len(set(ends[False])) == 1
     assert len(set(ends[True])) >= 5
@@ -175,7 +175,7 @@ def _ends_of_wave(decorrelate: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("runtime", BOTH)
-def test_time_stops_with_a_checkpoint_that_can_be_gone_on_from(runtime):
+def test_the_time_limit_stops_a_run_with_a_checkpoint_that_can_be_resumed(runtime):
     run = small_run(Path("run"), runtime=runtime, actors=2, steps=10**9, time=0.3)
     assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped after --time 0.3 seconds", 0)
     assert weights_of(run.path)

@@ -46,14 +46,14 @@ def log(run: Run) -> str:
     return (run.path / "log.txt").read_text()
 
 
-def test_a_limit_of_the_run_trains_as_the_same_limit_of_the_env_does(tmp_path):
+def test_max_episode_steps_trains_as_the_same_limit_of_the_env(tmp_path):
     limited = run_of(tmp_path / "limited", max_episode_steps=5)
     registered = run_of(tmp_path / "registered", "offbeat/ChainTruncates-v0")
     assert limited.metrics["episode_length_mean"] == 5
     assert weights_of(limited.path) == weights_of(registered.path)
 
 
-def test_a_run_with_a_limit_is_resumed_within_an_episode_in_another_runtime(tmp_path):
+def test_a_run_with_max_episode_steps_is_resumed_in_mid_episode_in_another_runtime(tmp_path):
     """Rollouts of 12 rows and episodes of 7 steps: an episode is under way where the run is stopped."""
     whole = run_of(tmp_path / "whole", max_episode_steps=7)
     stopped = run_of(tmp_path / "stopped", max_episode_steps=7, stop_at=96)
@@ -62,7 +62,7 @@ def test_a_run_with_a_limit_is_resumed_within_an_episode_in_another_runtime(tmp_
     assert weights_of(resumed.path) == weights_of(whole.path)
 
 
-def test_eval_and_watch_play_with_the_limit_of_the_run(tmp_path):
+def test_eval_and_watch_apply_max_episode_steps_of_the_run(tmp_path):
     run = run_of(tmp_path / "run", CLIFF, max_episode_steps=9)
     assert load(run.path).trained.env_config.max_episode_steps == 9
     figures = json.loads(offbeat("eval", run.path, "--episodes", 3, "--json").out)
@@ -75,7 +75,7 @@ def test_eval_and_watch_play_with_the_limit_of_the_run(tmp_path):
         assert " in 9 env steps, written to" in said.out
 
 
-def test_a_policy_that_never_ends_its_episode_is_evaluated_in_bounded_time_and_that_is_said(tmp_path):
+def test_an_evaluation_cuts_endless_episodes_and_logs_it(tmp_path):
     bounds = {"eval_max_episode_steps": 30, "eval_every": 120, "eval_episodes": 3}
     run = run_of(tmp_path / "run", CLIFF, **bounds)
     assert run.metrics["eval_length_mean"] == 30
@@ -95,7 +95,7 @@ def test_a_total_bound_ends_an_evaluation_in_training(tmp_path):
 
 
 @pytest.mark.skipif(not (find_spec("imageio") and find_spec("pygame")), reason="needs the extra video")
-def test_watch_cuts_an_episode_that_never_ends_and_says_so(tmp_path):
+def test_watch_cuts_an_endless_episode_and_reports_it(tmp_path):
     run = run_of(tmp_path / "run", CLIFF)
     said = offbeat("watch", run.path, "--video", tmp_path / "episode.gif", "--max-steps", 6)
     assert said.code == 0, said.err
@@ -103,7 +103,7 @@ def test_watch_cuts_an_episode_that_never_ends_and_says_so(tmp_path):
     assert offbeat("watch", run.path, "--max-steps", 0).code == 2
 
 
-def test_training_warns_once_of_an_env_without_a_time_limit(tmp_path):
+def test_training_warns_once_about_an_env_without_a_time_limit(tmp_path):
     steps = {"steps": 2 * LONG, "envs_per_actor": 1, "env_groups": 1, "unroll_length": 100, "minibatch_size": 50}
     run = run_of(tmp_path / "run", CLIFF, **steps)
     warning = "warning: CliffWalking-v1 has no time limit that is known, and only 0 episodes have ended in "
@@ -122,7 +122,7 @@ def test_training_warns_once_of_an_env_without_a_time_limit(tmp_path):
         ("offbeat/Recall-v0", 0, False),
     ],
 )
-def test_a_warning_needs_an_unknown_limit_and_long_episodes(env, episodes, warns):
+def test_a_missing_time_limit_is_reported_only_for_long_episodes(env, episodes, warns):
     told: list[str] = []
     warning = TimeLimitWarning(make_envs(env, 1, seed=0).spec, 2, told.append)
     warning.check(2 * LONG - 1, 0)

@@ -27,7 +27,7 @@ def told(path: Path, **settings: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("max_lag", [0, 2])
-def test_envs_are_told_the_progress_of_the_learning_step_that_made_the_weights_that_act(tmp_path, max_lag):
+def test_envs_receive_the_progress_of_the_learning_step_of_the_acting_weights(tmp_path, max_lag):
     lines = told(tmp_path / "run", max_lag=max_lag, curriculum=("wind 0:1 0.5:3",))
     learned = [0, *(line["env_steps"] for line in lines)]
     assert [line["learning_step"] for line in lines] == list(range(1, len(lines) + 1))
@@ -39,7 +39,7 @@ def test_envs_are_told_the_progress_of_the_learning_step_that_made_the_weights_t
     assert progress > 0.5
 
 
-def test_on_a_replay_too_a_ticket_at_a_time(tmp_path):
+def test_envs_receive_the_progress_once_per_ticket_of_a_replay(tmp_path):
     run = small_sac(tmp_path / "run", "curious/Learning-v0", **CURIOUS, info_metrics=("progress",), max_ahead=1)
     lines = lines_of(run.path)[:-1]
     learned = [0, *(line["env_steps"] for line in lines)]
@@ -48,7 +48,7 @@ def test_on_a_replay_too_a_ticket_at_a_time(tmp_path):
         assert line["info/progress_mean"] == pytest.approx(learned[version - 1] / 300 if version else 0.0)
 
 
-def test_new_episodes_after_a_resume_begin_where_the_training_stands(tmp_path, monkeypatch):
+def test_episodes_after_a_resume_start_with_the_current_progress(tmp_path, monkeypatch):
     at_resets: list[float] = []
 
     def reset(self: Any, **arguments: Any) -> Any:
@@ -66,7 +66,7 @@ def test_new_episodes_after_a_resume_begin_where_the_training_stands(tmp_path, m
     assert len(at_resets) > told_first + 4
 
 
-def test_evaluations_are_of_the_task_as_it_is_in_the_end(tmp_path):
+def test_evaluations_use_the_final_progress_and_parameters(tmp_path):
     settings = {**CURIOUS, **ROWS, "eval_every": 200, "eval_episodes": 3, "curriculum": ("wind 0:3 1:0",)}
     run = small_run(tmp_path / "run", "curious/LearningVector-v0", **settings)  # each step pays progress + wind
     evaluated = [line for line in lines_of(run.path) if line["eval_return_mean"] is not None]
@@ -79,7 +79,7 @@ def test_evaluations_are_of_the_task_as_it_is_in_the_end(tmp_path):
 # --- what is reported ---------------------------------------------------------------------------------------
 
 
-def test_the_mean_is_over_all_that_was_reported_since_the_last_line(tmp_path):
+def test_info_metrics_are_averaged_over_all_values_since_the_last_line(tmp_path):
     lines = told(tmp_path / "run", info_metrics=("place", "success", "sign/positive"))
     for line in lines:
         assert -5 < line["info/place_mean"] < 5
@@ -88,7 +88,7 @@ def test_the_mean_is_over_all_that_was_reported_since_the_last_line(tmp_path):
     assert any(line["info/success_mean"] is not None for line in lines)
 
 
-def test_a_name_that_is_never_reported_is_told_once_and_stays_unknown(tmp_path):
+def test_an_info_metric_that_is_never_reported_gives_one_warning_and_is_none(tmp_path):
     path = tmp_path / "run"
     said = offbeat(
         *small_arguments(path, "curious/Reporting-v0", **CURIOUS, **ROWS, info_metrics=("success", "succes"))
@@ -106,12 +106,12 @@ def test_a_name_that_is_never_reported_is_told_once_and_stays_unknown(tmp_path):
         ({"curriculum": ("rain 0:1",)}, "curriculum sets rain"),
     ],
 )
-def test_what_cannot_be_reported_or_set_is_refused_before_anything_is_made(tmp_path, wrong, message):
+def test_invalid_info_metrics_and_curricula_are_refused_before_any_file_is_created(tmp_path, wrong, message):
     path = tmp_path / "run"
     said = offbeat(*small_arguments(path, "curious/Reporting-v0", **CURIOUS, **ROWS, **wrong))
     assert (said.code, path.exists()) == (2, False)
     assert message in said.err
 
 
-def test_what_is_reported_has_a_section_of_its_own_in_tensorboard():
+def test_info_metrics_have_their_own_tensorboard_section():
     assert tag_of("info/success_mean") == "info/success_mean"

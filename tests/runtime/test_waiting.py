@@ -31,7 +31,7 @@ def _known():
     import_modules(CURIOUS["imports"])
 
 
-def test_rows_say_where_there_was_nothing_to_decide_and_where_an_episode_began():
+def test_rows_mark_no_decision_steps_and_episode_starts():
     envs = make_envs(WAITING, 2, seed=0)
     assert isinstance(envs, Snapshots)
     envs.reset()
@@ -48,7 +48,7 @@ def test_rows_say_where_there_was_nothing_to_decide_and_where_an_episode_began()
         assert outcome.reward.tolist() == [float(at < LENGTH)] * 2
 
 
-def test_decisions_alone_are_counted_and_returns_are_whole(tmp_path):
+def test_only_decisions_are_counted_and_returns_include_all_rewards(tmp_path):
     run = small_run(tmp_path / "run", WAITING, **CURIOUS, eval_every=1000, eval_episodes=2)
     last = run.metrics
     assert (last["episode_length_mean"], last["episode_return_mean"]) == (DECISIONS, LENGTH)
@@ -69,7 +69,7 @@ def exact_value(age: int, gamma: float) -> float:
 
 
 @pytest.mark.parametrize("settings", [{}, *more({"max_lag": 1})], ids=["gae", "vtrace"])
-def test_values_are_those_in_closed_form_though_unrolls_end_in_the_middle_of_waits(tmp_path, settings):
+def test_values_converge_to_the_closed_form_if_unrolls_end_in_no_decision_rows(tmp_path, settings):
     run = small_run(
         tmp_path / "run",
         WAITING,
@@ -106,14 +106,14 @@ def batch_of(parts: Any) -> Tree:
 
 
 @pytest.mark.thorough
-def test_a_core_sees_what_passes_while_there_is_nothing_to_decide(tmp_path):
+def test_a_core_reads_observations_of_no_decision_rows(tmp_path):
     settings: dict[str, Any] = {"core": "gru", "core_size": 16, "learning_rate": 1e-2, "unroll_length": 18, "epochs": 4}
     run = small_run(tmp_path / "run", CUE, **{**CURIOUS, **settings, "steps": 12_000, "envs_per_actor": 16})
     assert run.metrics["episode_return_mean"] > 0.9, "without memory of such moments it is 0.5"
     assert max(line["ratio_max_deviation_first"] or 0 for line in lines_of(run.path)) < 1e-4
 
 
-def test_recomputed_probabilities_are_those_that_acted():
+def test_recomputed_probabilities_equal_those_of_acting():
     parts, acting = begun(CUE, core="lstm", core_size=8, unroll_length=11, imports=CURIOUS["imports"])
     for step in range(4):
         acting.wait(parts.pace.acted_before_learn(step))
@@ -123,7 +123,7 @@ def test_recomputed_probabilities_are_those_that_acted():
     acting.close()
 
 
-def test_a_replay_refuses_such_an_env_before_anything_is_made(tmp_path):
+def test_a_replay_refuses_an_env_with_no_decision_rows_before_any_file_is_created(tmp_path):
     arguments = small_arguments(tmp_path / "run", WAITING, **CURIOUS)
     arguments[1] = "dqn"
     said = offbeat(*arguments[: arguments.index("--set")])

@@ -12,7 +12,7 @@ from offbeat.tracking.follower import new_lines
     lines=st.lists(st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False), max_size=3), max_size=5),
     cuts=st.lists(st.integers(0, 300), max_size=5),
 )
-def test_new_lines_of_a_growing_file_are_read_once_and_complete(tmp_path_factory, lines, cuts):
+def test_each_complete_line_of_a_growing_file_is_read_once(tmp_path_factory, lines, cuts):
     path = tmp_path_factory.mktemp("metrics") / "metrics.jsonl"
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     read, position = new_lines(path, 0)

@@ -109,7 +109,7 @@ def logged(path: Path) -> str:
 
 
 @pytest.mark.usefixtures("offline")
-def test_wandb_gets_each_line_and_all_settings_and_a_resume_continues_the_same_run(tmp_path):
+def test_wandb_receives_each_line_and_all_settings_and_a_resume_continues_the_same_run(tmp_path):
     path = tmp_path / "run"
     small_run(path, steps=1280, stop_at=640, tracker="wandb")
     before = len(lines_of(path))
@@ -126,7 +126,7 @@ def test_wandb_gets_each_line_and_all_settings_and_a_resume_continues_the_same_r
 
 
 @pytest.mark.usefixtures("offline")
-def test_wandb_that_is_disabled_writes_nothing(tmp_path, monkeypatch):
+def test_disabled_wandb_writes_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     run = small_run(tmp_path / "run", **SHORT, tracker="wandb")
     assert run.state == "finished"
@@ -134,7 +134,7 @@ def test_wandb_that_is_disabled_writes_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("offline")
-def test_wandb_without_an_account_is_refused_in_words_and_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_wandb_without_an_account_is_refused_with_a_message_and_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "online")
     said = offbeat(*small_arguments(tmp_path / "run", **SHORT, tracker="wandb"))
     assert said.code == 2
@@ -154,7 +154,9 @@ print(before == after, "wandb" in sys.modules)
 
 
 @pytest.mark.usefixtures("offline")
-def test_the_process_that_trains_is_left_as_it_was_and_the_environment_names_project_and_run(tmp_path, monkeypatch):
+def test_wandb_does_not_change_the_training_process_and_reads_project_and_name_from_the_environment(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("WANDB_PROJECT", "walking")
     monkeypatch.setenv("WANDB_NAME", "first steps")
     said = Started([str(tmp_path / "run")], tmp_path, SAME).end()
@@ -182,7 +184,7 @@ def test_ctrl_c_ends_the_wandb_run_as_interrupted(tmp_path):
 
 
 @pytest.mark.usefixtures("offline")
-def test_nothing_of_wandb_outlives_a_run_that_is_killed(tmp_path):
+def test_no_process_of_wandb_outlives_a_killed_run(tmp_path):
     path = tmp_path / "run"
     started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path)
     started.wait_until(lambda: len(lines_of(path)) > 0)
@@ -193,7 +195,7 @@ def test_nothing_of_wandb_outlives_a_run_that_is_killed(tmp_path):
 
 @pytest.mark.parametrize("victim", ["follower", *more("wandb-core")])
 @pytest.mark.usefixtures("offline")
-def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
+def test_a_run_continues_after_the_processes_of_wandb_are_killed(tmp_path, victim):
     path = tmp_path / "run"
     started = Started(small_arguments(path, **FOR_EVER, tracker="wandb"), tmp_path)
     started.wait_until(lambda: len(lines_of(path)) > 0)
@@ -210,7 +212,7 @@ def test_a_run_goes_on_without_the_processes_of_wandb(tmp_path, victim):
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("offline")
-def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_path, monkeypatch):
+def test_a_run_continues_after_the_network_fails(tmp_path, monkeypatch):
     path = tmp_path / "run"
     with wandb_server() as environment:
         for name, value in environment.items():
@@ -229,7 +231,7 @@ def test_a_network_that_goes_in_the_middle_of_a_run_takes_nothing_with_it(tmp_pa
 # --- Trackio, for real where it is installed ----------------------------------------------------------------
 
 
-def test_trackio_gets_each_line(tmp_path, monkeypatch):
+def test_trackio_receives_each_line(tmp_path, monkeypatch):
     pytest.importorskip("trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     run = small_run(tmp_path / "run", **SHORT, tracker="trackio")
@@ -239,7 +241,7 @@ def test_trackio_gets_each_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("trackio") is not None, reason="trackio is installed")
-def test_a_tracker_that_is_not_installed_is_refused_before_any_work(tmp_path, monkeypatch):
+def test_a_tracker_that_is_not_installed_is_refused_before_the_run_starts(tmp_path, monkeypatch):
     (tmp_path / "trackio").mkdir()  # a folder of that name is no package
     monkeypatch.syspath_prepend(tmp_path)
     said = offbeat(*small_arguments(tmp_path / "run", tracker="trackio"))
@@ -262,7 +264,7 @@ def test_a_tracker_that_is_not_installed_is_refused_before_any_work(tmp_path, mo
     ],
     ids=lambda layout: layout["runtime"],
 )
-def test_in_each_runtime_a_tracker_gets_each_line_and_the_final_state(tmp_path, strange, layout):
+def test_a_tracker_receives_each_line_and_the_final_state_in_each_runtime(tmp_path, strange, layout):
     path = tmp_path / "run"
     small_run(path, **SHORT, **layout, tracker="trackio")
     began, *lines, ended = told(strange, "run")
@@ -283,7 +285,7 @@ def test_a_tracker_continues_its_own_run_but_not_another_run_of_the_same_name(tm
     ]
 
 
-def test_a_tracker_that_is_added_at_a_resume_gets_all_lines(tmp_path, strange):
+def test_a_tracker_added_at_a_resume_receives_all_lines(tmp_path, strange):
     path = tmp_path / "run"
     small_run(path, **SHORT)
     config = (path / "config.toml").read_text()
@@ -297,7 +299,7 @@ def test_a_tracker_that_is_added_at_a_resume_gets_all_lines(tmp_path, strange):
     "how", ["raise in log", "hang in finish", *more("die in log", "hang in log", "raise in finish")]
 )
 @pytest.mark.usefixtures("strange")
-def test_a_failing_tracker_is_reported_once_and_changes_nothing(tmp_path, monkeypatch, how):
+def test_a_failing_tracker_is_reported_once_and_does_not_affect_the_run(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
     monkeypatch.setitem(tracker.END_S, "finished", 1.0)
     small_run(tmp_path / "without", **SHORT)
@@ -344,7 +346,7 @@ def followers() -> set[int]:
 
 @pytest.mark.parametrize("how", ["raise in init", *more("die in init", "hang in init")])
 @pytest.mark.usefixtures("strange")
-def test_a_run_whose_tracker_cannot_start_is_refused(tmp_path, monkeypatch, how):
+def test_a_run_is_refused_if_its_tracker_cannot_start(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
     monkeypatch.setattr(tracker, "START_S", 5.0)
     with pytest.raises(ConfigError, match="tracker is trackio, which could not start"):
@@ -354,7 +356,7 @@ def test_a_run_whose_tracker_cannot_start_is_refused(tmp_path, monkeypatch, how)
 
 
 @pytest.mark.usefixtures("strange")
-def test_a_signal_while_a_tracker_starts_ends_both(tmp_path, monkeypatch):
+def test_a_signal_while_a_tracker_starts_ends_the_run_and_the_tracker(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in init")
     path = tmp_path / "run"
     code = f"import sys; sys.path.insert(0, {STRANGE!r}); {OFFBEAT}"

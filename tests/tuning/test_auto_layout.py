@@ -111,19 +111,19 @@ for env_id, entry in ENVS.items():
         ((0.9, 0.4, 40.0), 2, 0, 1),  # by turns: 24.2 k or 24.6 k
     ],
 )
-def test_the_smallest_topology_is_chosen_that_is_about_as_fast_as_the_fastest(costs, cores, max_lag, actors):
+def test_the_smallest_of_nearly_equally_fast_topologies_is_chosen(costs, cores, max_lag, actors):
     considered = candidates(costs, 1, 2, 4, 8, 16, cores=cores, max_lag=max_lag)
     assert choose(considered).topology.actors == actors
 
 
-def test_actors_that_wait_are_worth_more_than_there_are_cores():
+def test_more_actors_than_cores_are_chosen_for_envs_that_wait():
     waiting = [replace(candidate, env=Cost(10, 1000, waits=True)) for candidate in candidates((0, 1, 5), 1, 2, 4, 8)]
     assert choose(waiting).topology.actors == 8
     assert waiting[0].speed_model.bounds["actors"] == pytest.approx(1e6 / 1001)
 
 
 @pytest.mark.parametrize(("cpu", "wall", "threads"), [(44, 22, 2), (60, 30, 2), (120, 39, 1), (41, 40, 1)])
-def test_threads_for_the_learner_must_win_more_than_they_take_from_the_actors(cpu, wall, threads):
+def test_learner_threads_are_added_only_if_they_increase_the_speed(cpu, wall, threads):
     narrow = candidates((2, 1, 40), 1, 2)
     wider = [
         replace(candidate, learn=Cost(cpu, wall), topology=replace(candidate.topology, learner_threads=2))
@@ -136,7 +136,7 @@ prices = st.floats(0.1, 1000)
 
 
 @given(st.tuples(prices, prices, prices), st.integers(1, 64), st.integers(0, 2), st.floats(1, 10))
-def test_slower_envs_never_get_fewer_actors_and_the_choice_is_near_the_best(costs, cores, max_lag, factor):
+def test_slower_envs_never_get_fewer_actors_and_the_choice_is_near_the_optimum(costs, cores, max_lag, factor):
     numbers = (1, 2, 4, 8, 16, 32)
     env, act, learn = costs
     considered = candidates(costs, *numbers, cores=cores, max_lag=max_lag)
@@ -148,7 +148,7 @@ def test_slower_envs_never_get_fewer_actors_and_the_choice_is_near_the_best(cost
 
 
 @given(st.integers(1, 8), st.integers(1, 60), st.integers(1, 20))
-def test_actors_share_the_columns_evenly_and_in_whole_groups(groups, of_each, most):
+def test_columns_are_divided_evenly_over_actors_and_env_groups(groups, of_each, most):
     columns = groups * of_each
     numbers = actor_counts(columns, groups, most)
     assert numbers[0] == 1
@@ -161,7 +161,7 @@ def test_actors_share_the_columns_evenly_and_in_whole_groups(groups, of_each, mo
 
 @pytest.mark.parametrize("runtime", ["threads", "processes"])
 @pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
-def test_the_columns_of_a_batch_stay_as_they_are(env, runtime):
+def test_auto_layout_does_not_change_the_columns_of_a_batch(env, runtime):
     config = measured(env, runtime=runtime, env_groups=2, unrolls_per_batch=2, envs_per_actor=6)
     chosen, reason = with_measured_topology(config)
     topology = chosen.runtime
@@ -176,7 +176,7 @@ def test_the_columns_of_a_batch_stay_as_they_are(env, runtime):
     assert {key for key in before if before[key] != after[key]} <= unsettled
 
 
-def test_a_topology_that_was_given_is_not_measured():
+def test_a_given_topology_is_not_measured():
     config = measured(split="given")
     assert with_measured_topology(config) == (config, "")
 
@@ -186,14 +186,14 @@ def test_more_actors_than_cores_are_considered_only_for_envs_that_wait():
     assert with_measured_topology(config)[0].runtime.actors > usable_cores()
 
 
-def test_envs_that_take_long_to_make_are_not_made_for_every_topology():
+def test_envs_that_are_slow_to_create_are_not_created_for_every_topology():
     SlowToMake.made = 0
     with_measured_topology(measured("auto_layout/SlowToMake-v0"))
     assert SlowToMake.made == 2, "one before anything begins, and one that is measured"
 
 
 @pytest.mark.parametrize(("settings", "budget"), [({}, 5), ({"runtime": "processes", "restart_budget": 2}, 2)])
-def test_an_env_that_fails_while_it_is_measured_is_made_again_within_the_budget(settings, budget):
+def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_budget(settings, budget):
     said: list[str] = []
     Failing.left = budget
     with_measured_topology(measured("auto_layout/Failing-v0", **settings), said.append)
@@ -205,7 +205,7 @@ def test_an_env_that_fails_while_it_is_measured_is_made_again_within_the_budget(
     assert "raise ConnectionError" in said[0]
 
 
-def test_an_env_that_fails_too_often_while_it_is_measured_ends_the_run_and_says_when():
+def test_an_env_that_fails_too_often_during_measurement_ends_the_run_with_a_message():
     Failing.left = 10**9
     with pytest.raises(
         EnvFailed, match=r"while auto layout measured the envs: .*simulator is gone.*budget of 1 is"
@@ -215,12 +215,12 @@ def test_an_env_that_fails_too_often_while_it_is_measured_ends_the_run_and_says_
     assert "raise ConnectionError" in "".join(caught.value.__notes__)
 
 
-def test_threads_for_the_learner_that_were_given_are_kept(monkeypatch):
+def test_given_learner_threads_are_not_changed(monkeypatch):
     monkeypatch.setattr(auto_layout, "UPDATE_US", 0.0)
     assert with_measured_topology(measured(learner_threads=1))[0].runtime.learner_threads == 1
 
 
-def test_threads_for_the_learner_are_tried_where_updates_are_large(monkeypatch):
+def test_learner_threads_are_measured_only_for_large_updates(monkeypatch):
     tried: list[int] = []
 
     def noted(threads: int) -> None:
@@ -239,7 +239,7 @@ def test_threads_for_the_learner_are_tried_where_updates_are_large(monkeypatch):
 # --- in a run -----------------------------------------------------------------------------------------------
 
 
-def test_a_measured_run_records_its_topology_and_its_reason_and_equals_a_run_that_was_given_it(tmp_path):
+def test_a_run_with_auto_layout_saves_its_topology_and_equals_a_run_with_that_topology(tmp_path):
     by_turns = {**BATCH, "runtime": "threads", "max_lag": 0}
     chosen = small_run(tmp_path / "measured", **by_turns)
     topology = load(chosen.path / "config.toml").runtime

@@ -84,7 +84,7 @@ def test_every_runtime_is_measured_with_its_own_topology_and_lag(monkeypatch, na
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_sampling_alone_learns_nothing(name):
+def test_an_act_only_measurement_does_not_learn(name):
     config = small(runtime=name, actors=2, env="Pendulum-v1")
     assert bench.sampling_sps(config, 0.1, print) > 0
     parts = build(config)
@@ -97,7 +97,7 @@ def test_sampling_alone_learns_nothing(name):
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_the_batch_that_was_learned_last_is_still_whole_when_the_actors_have_gone(name):
+def test_the_last_learned_batch_is_unchanged_after_the_actors_have_ended(name):
     parts = build(small(runtime=name, actors=2, max_lag=1))
     try:
         last = bench._speed(parts, 0.1, print, learns=True).last_step
@@ -109,7 +109,7 @@ def test_the_batch_that_was_learned_last_is_still_whole_when_the_actors_have_gon
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-def test_an_env_that_fails_ends_the_measurement_with_its_error(name):
+def test_an_env_that_fails_ends_the_benchmark_with_its_error(name):
     config = small(runtime=name, env="bench/Tires-v0")
     if name == "processes":
         config = replace(config, runtime=replace(config.runtime, restart_budget=0))

@@ -14,7 +14,7 @@ from offbeat.models.acting import make_policy
 from offbeat.tuning.costs import Cost, EnvStepper, Meter, RecordedEnvs, act_cost, learn_cost
 
 
-def test_work_that_computes_takes_its_cpu_time_and_work_that_waits_its_wall_time():
+def test_the_cost_is_the_cpu_time_of_computation_and_the_wall_time_of_waiting():
     assert Cost(cpu=10, wall=11).time == 10
     assert Cost(cpu=10, wall=90).time == 10
     assert Cost(cpu=10, wall=90, waits=True).time == 90
@@ -42,7 +42,7 @@ def test_the_overhead_of_the_meter_is_subtracted_and_the_cost_is_never_negative(
     assert meter.cost(10, Cost(cpu=1e9, wall=1e9))[:2] == (0, 0)
 
 
-def test_envs_are_stepped_in_all_their_groups():
+def test_all_env_groups_are_stepped_in_a_measurement():
     parts, _ = begun("CartPole-v1", envs_per_actor=4, env_groups=2)
     policy = make_policy(parts.policy.spec)
     policy.load(parts.policy.weights.read(0))
@@ -53,7 +53,7 @@ def test_envs_are_stepped_in_all_their_groups():
         assert (stepper._observation["observation"] != before).any(axis=1).all(), "every column has moved"
 
 
-def test_recorded_envs_return_the_rows_of_an_unroll_again_and_again():
+def test_recorded_envs_replay_the_rows_of_an_unroll_repeatedly():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     slot = {name: array.copy() for name, array in parts.policy.slots.open(0).items()}
@@ -67,7 +67,7 @@ def test_recorded_envs_return_the_rows_of_an_unroll_again_and_again():
         assert (outcome.valid == slot["valid"][row]).all()
 
 
-def test_measuring_acting_leaves_the_recorded_unroll_as_it_was():
+def test_measuring_acting_does_not_change_the_recorded_unroll():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     slot = parts.policy.slots.open(0)
@@ -76,7 +76,7 @@ def test_measuring_acting_leaves_the_recorded_unroll_as_it_was():
     assert all((slot[name] == array).all() for name, array in before.items())
 
 
-def test_learning_is_measured_from_the_same_weights_each_time():
+def test_every_measurement_of_learning_starts_from_the_same_weights():
     parts, acting = begun("CartPole-v1")
     acting.wait(1)
     before = {name: array.copy() for name, array in parts.policy.algorithm.weights().items()}

@@ -94,7 +94,7 @@ def whole(slots: list[Tree]) -> Tree:
 
 
 @pytest.mark.parametrize("env", [WANDERER, DICTS, CHOICES, "CartPole-v1", "Pendulum-v1"])
-def test_a_slot_holds_what_the_env_said_of_the_actions_it_holds(env):
+def test_a_slot_has_the_env_outcomes_of_its_actions(env):
     stage, twin = Stage(env), make_envs(env, COLUMNS, seed=0)
     slots = stage.begin_and_act(0, 1, 2)
     rows, leaves = whole(slots), [leaf.name for leaf in twin.spec.observation]
@@ -109,7 +109,7 @@ def test_a_slot_holds_what_the_env_said_of_the_actions_it_holds(env):
 
 
 @pytest.mark.parametrize("env", [WANDERER, DICTS, "CartPole-v1"])
-def test_row_t_of_a_ticket_is_row_0_of_the_next(env):
+def test_the_last_row_of_a_ticket_is_the_first_row_of_the_next(env):
     stage = Stage(env)
     first, second, third = stage.begin_and_act(0, 4, 8)
     for before, after in ((first, second), (second, third)):
@@ -118,7 +118,7 @@ def test_row_t_of_a_ticket_is_row_0_of_the_next(env):
     assert (first["observation" if env != DICTS else "observation/place"][0] != 0).any()
 
 
-def test_actions_and_their_log_probabilities_are_the_policys_for_the_rows_observation():
+def test_actions_and_log_probabilities_of_a_row_are_those_of_the_policy_for_its_observation():
     stage = Stage("Pendulum-v1")
     [slot] = stage.begin_and_act(0)
     log_std = published_layout(stage.policy.spec).views(stage.vector)["log_std"]
@@ -130,7 +130,7 @@ def test_actions_and_their_log_probabilities_are_the_policys_for_the_rows_observ
     assert (slot["behavior_version"] == 3).all()
 
 
-def test_the_weights_of_a_ticket_are_those_it_was_given():
+def test_an_actor_uses_the_given_weights_for_each_ticket():
     left, right = Stage("Pendulum-v1"), Stage("Pendulum-v1")
     left.begin_and_act(0)
     right.begin_and_act(0)
@@ -140,7 +140,7 @@ def test_the_weights_of_a_ticket_are_those_it_was_given():
     assert (other["behavior_version"] == 4).all()
 
 
-def test_the_random_stream_is_that_of_the_ticket_whatever_went_before():
+def test_the_random_stream_of_a_ticket_does_not_depend_on_earlier_tickets():
     stage = Stage(WANDERER)
     [fifth] = stage.begin_and_act(5)
     _renew(stage)
@@ -159,7 +159,7 @@ def _renew(stage: Stage) -> None:
 
 @pytest.mark.parametrize("env", [WANDERER, DICTS, "Pendulum-v1"])
 @pytest.mark.parametrize("groups", [2, 4])
-def test_groups_give_the_same_rows_as_one_group(env, groups):
+def test_env_groups_give_the_same_rows_as_one_group(env, groups):
     one, several = whole(Stage(env).begin_and_act(0, 1, 2)), whole(Stage(env, groups=groups).begin_and_act(0, 1, 2))
     ended = one["terminated"] | one["truncated"]
     assert one.keys() == several.keys()
@@ -170,7 +170,7 @@ def test_groups_give_the_same_rows_as_one_group(env, groups):
 
 @pytest.mark.parametrize("env", [WANDERER, "CartPole-v1"])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_returns_and_lengths_stand_where_episodes_end_and_count_across_tickets(env, groups):
+def test_returns_and_lengths_are_recorded_at_episode_ends_across_tickets(env, groups):
     rows = whole(Stage(env, groups=groups).begin_and_act(*range(12)))
     ended = (rows["terminated"] | rows["truncated"]) & rows["valid"]
     assert ended.sum() > 5
@@ -187,7 +187,7 @@ def test_returns_and_lengths_stand_where_episodes_end_and_count_across_tickets(e
 
 
 @pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
-def test_what_is_learned_from_is_clipped_and_ends_with_a_life_and_returns_are_those_of_whole_games():
+def test_rewards_are_clipped_and_end_with_a_life_while_returns_are_those_of_complete_games():
     game, tickets = "SpaceInvadersNoFrameskip-v4", range(60)
     settings = EnvConfig(reward_scale=0.5, max_frames=1200).completed(game)
     envs = make_envs(game, COLUMNS, seed=0, settings=settings)
@@ -215,7 +215,7 @@ def test_what_is_learned_from_is_clipped_and_ends_with_a_life_and_returns_are_th
     assert begin > 0
 
 
-def test_beginning_again_begins_new_episodes():
+def test_a_second_start_begins_new_episodes():
     stage = Stage("Pendulum-v1")
     first = stage.begin_and_act(0)[0]
     again = stage.begin_and_act(0)[0]
@@ -230,7 +230,7 @@ def long_slot(spec: EnvSpec, length: int) -> Tree:
 
 
 @pytest.mark.parametrize("spread", [0, 10_000])
-def test_the_return_of_a_very_long_episode_is_right_within_one_in_a_million(spread):
+def test_the_return_of_a_very_long_episode_is_accurate_to_one_in_a_million(spread):
     envs = make_envs(env_zoo.zoo_id(env_zoo.Payday), 1, seed=0)
     actor = Actor(0, 0, [PolicyColumns(envs, AtRandom(envs.spec.action))])
     actor.start(0, spread)
@@ -245,7 +245,7 @@ def test_the_return_of_a_very_long_episode_is_right_within_one_in_a_million(spre
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", env_zoo.zoo_id(env_zoo.OwnSnapshots)])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_restored_actor_goes_on_bit_for_bit(env, groups):
+def test_a_restored_actor_continues_bit_for_bit(env, groups):
     stage, other = Stage(env, groups=groups), Stage(env, groups=groups, seed=0)
     stage.begin_and_act(0, 1, 2)
     state = stage.actor.snapshot()
@@ -259,7 +259,7 @@ def test_a_restored_actor_goes_on_bit_for_bit(env, groups):
     assert ended.any(), "no episode ended: its return was not put to the test"
 
 
-def test_envs_without_snapshots_say_so():
+def test_an_actor_on_envs_without_snapshots_has_no_snapshot_and_refuses_restore():
     stage = Stage(WANDERER)
     stage.begin_and_act(0)
     assert stage.actor.snapshot() is None
@@ -270,7 +270,7 @@ def test_envs_without_snapshots_say_so():
 # --- beginning at other moments of the episodes ---------------------------------------------------------------
 
 
-def test_spread_columns_begin_at_other_moments_and_their_episodes_count_from_the_start():
+def test_spread_columns_start_at_different_episode_steps_and_report_full_lengths():
     stage = Stage("Pendulum-v1")
     stage.actor.start(0, spread=100)
     rows = whole(stage.act(*range(30)))
@@ -283,7 +283,7 @@ def test_spread_columns_begin_at_other_moments_and_their_episodes_count_from_the
     assert (rows["observation"][0] != first["observation"][0]).any(axis=1).sum() >= COLUMNS - 1
 
 
-def test_the_spread_follows_from_seed_actor_and_origin():
+def test_the_spread_is_determined_by_seed_actor_and_origin():
     def first_row(origin: int, seed: int = 0) -> list[float]:
         stage = Stage("Pendulum-v1", seed=seed)
         stage.actor.start(origin, spread=50)
@@ -320,7 +320,7 @@ class Looking:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_every_call_of_the_envs_is_watched_and_those_that_may_reset_are_named(groups):
+def test_every_env_call_is_watched_and_possible_resets_are_marked(groups):
     watch = Looking()
     stage = Stage("Pendulum-v1", groups=groups, watch=watch)
     rows = whole(stage.begin_and_act(*range(60)))
@@ -333,13 +333,13 @@ def test_every_call_of_the_envs_is_watched_and_those_that_may_reset_are_named(gr
     assert sum(watch.calls) == 1 + resetting * groups * 2
 
 
-def test_closing_ends_an_actor_in_the_middle_of_a_ticket():
+def test_closing_the_gate_ends_an_actor_in_the_middle_of_a_ticket():
     stage = Stage(WANDERER, watch=Looking(close_at=5))
     with pytest.raises(Closed):
         stage.begin_and_act(0)
 
 
-def test_the_longest_call_of_the_envs_is_kept():
+def test_the_longest_env_call_is_recorded():
     stage = Stage(WANDERER)
     stage.begin_and_act(0, 1)
     assert 0 < stage.actor.longest_stall <= stage.actor.timings.seconds["env"]
@@ -368,7 +368,7 @@ class TwoTickets:
         self.committed.append(work.ticket)
 
 
-def test_an_actor_acts_each_ticket_with_the_version_that_its_link_names_until_it_closes():
+def test_an_actor_uses_the_version_of_its_link_for_each_ticket_until_the_link_closes():
     stage = Stage(WANDERER)
     pace, length = OnPolicyPace(4, 1), LENGTH
     fields = [*env_fields(stage.envs.spec), Field("behavior_log_prob", (), "float32")]
@@ -393,7 +393,7 @@ def test_an_actor_acts_each_ticket_with_the_version_that_its_link_names_until_it
         np.testing.assert_array_equal(unrolls.open(ticket)["action"][:length], slot["action"][:length])
 
 
-def test_an_actor_of_two_policies_writes_the_rows_that_an_actor_of_each_would_write():
+def test_an_actor_of_two_policies_writes_the_rows_of_two_separate_actors():
     """Rows of the first do not depend on the second; the second has random streams of its own."""
     both, alone = Stage("Pendulum-v1"), Stage("Pendulum-v1")
     second = Stage("CartPole-v1")

@@ -56,7 +56,7 @@ def test_learners_with_different_data_have_the_same_parameters_and_statistics():
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_update_that_is_not_finite_in_one_learner_is_refused_by_all(rank):
+def test_a_non_finite_update_of_one_learner_is_refused_by_all(rank):
     sides, _ = pair(WHOLE)
     before = sides[0].parameters
     for place, side in enumerate(sides):
@@ -69,7 +69,7 @@ def test_an_update_that_is_not_finite_in_one_learner_is_refused_by_all(rank):
         np.testing.assert_array_equal(side.parameters, before)
 
 
-def test_learners_stop_their_epochs_together_by_the_mean_kl_of_all():
+def test_learners_stop_their_epochs_together_at_the_mean_kl_of_all():
     config = replace(WHOLE, kl_target=1e-4, learning_rate=0.05)
     sides, meeting = pair(config)
     first, second = learned_by(sides, 0)
@@ -77,7 +77,7 @@ def test_learners_stop_their_epochs_together_by_the_mean_kl_of_all():
     assert meeting.calls[0] == meeting.calls[1]
 
 
-def test_statistics_of_all_learners_are_those_of_all_their_rows():
+def test_the_statistics_of_every_learner_include_the_rows_of_all():
     rows = np.random.default_rng(0).normal(3, 2, (40, 3))
     meeting, parts = Meeting(2), (rows[:13], rows[13:])
     statistics = [RunningStatistics(3), RunningStatistics(3)]

@@ -77,7 +77,7 @@ def lengths_of_column(seed: int, column: int, episodes: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("columns", "episodes"), [(4, 10), (4, 4), (5, 3), (1, 6), (3, 20)])
-def test_column_i_plays_episodes_i_and_i_plus_n_and_so_on(columns, episodes):
+def test_column_i_of_n_plays_episodes_i_and_i_plus_n(columns, episodes):
     played = [lengths_of_column(0, column, 1 + episodes // columns) for column in range(columns)]
     expected = [played[episode % columns][episode // columns] for episode in range(episodes)]
     result = evaluated(columns, episodes)
@@ -87,19 +87,19 @@ def test_column_i_plays_episodes_i_and_i_plus_n_and_so_on(columns, episodes):
     assert result.return_std == pytest.approx(np.std(expected))
 
 
-def test_short_episodes_are_not_preferred():
+def test_an_evaluation_is_not_biased_towards_short_episodes():
     """Of 200 columns, the first 200 episodes to end would be about half as long as they should be."""
     lengths = evaluated(200, 200).lengths
     assert lengths.mean() == pytest.approx(MEAN_LENGTH, abs=4 * lengths.std() / len(lengths) ** 0.5)
 
 
-def test_the_seed_decides_the_result():
+def test_the_seed_determines_the_result_of_an_evaluation():
     first, again, other = evaluated(3, 9, 1), evaluated(3, 9, 1), evaluated(3, 9, 2)
     np.testing.assert_array_equal(first.returns, again.returns)
     assert first.returns.tolist() != other.returns.tolist()
 
 
-def test_actions_are_the_most_likely_ones_unless_they_are_to_be_sampled():
+def test_actions_are_greedy_unless_sampling_is_requested():
     greedy, sampled, again = evaluated(4, 40), evaluated(4, 40, sampled=True), evaluated(4, 40, sampled=True)
     np.testing.assert_array_equal(greedy.lengths, sampled.lengths)
     ones = (sampled.returns - greedy.returns).sum() / sampled.lengths.sum()
@@ -107,7 +107,7 @@ def test_actions_are_the_most_likely_ones_unless_they_are_to_be_sampled():
     np.testing.assert_array_equal(sampled.returns, again.returns)
 
 
-def test_the_policy_sees_each_observation_that_it_acts_on():
+def test_the_policy_receives_the_current_observation_for_each_action():
     envs = make_envs(ENV, 3, seed=0, role="evaluation")
     policy = policy_for(envs.spec, weights_seed=LOOKS)
     even, odd = (int(policy.greedy({"observation": np.array([[1, sign]], np.float32)})[0]) for sign in (1.0, -1.0))
@@ -117,7 +117,7 @@ def test_the_policy_sees_each_observation_that_it_acts_on():
     assert result.returns.tolist() == expected
 
 
-def test_the_caller_is_told_of_every_step_and_may_stop():
+def test_the_step_callback_is_called_at_every_step_and_may_stop_the_evaluation():
     told: list[int] = []
     evaluated(3, 7, on_step=told.append)
     assert told == sorted(told)
@@ -174,7 +174,7 @@ for _id, _maker in _OTHERS.items():
         gym.register(_id, _maker)
 
 
-def test_an_env_that_raises_fails_the_evaluation_with_the_step_and_its_own_traceback():
+def test_an_env_error_fails_the_evaluation_with_the_step_and_the_traceback():
     envs = make_envs("tests/FailsAtStep-v0", 2, seed=0, role="evaluation")
     with pytest.raises(EnvFailed, match=r"an evaluation failed after 4 env steps, when \d of 5 episodes had") as caught:
         evaluate(policy_for(envs.spec), envs, episodes=5, seed=0)
@@ -198,7 +198,7 @@ class Recorded:
         self.inside -= 1
 
 
-def test_each_call_of_the_envs_is_watched_and_said_to_reset_where_an_episode_may_begin():
+def test_every_env_call_is_watched_and_possible_resets_are_marked():
     class Calls:
         """Envs that are called only while they are watched."""
 
@@ -225,7 +225,7 @@ def test_each_call_of_the_envs_is_watched_and_said_to_reset_where_an_episode_may
     assert resets == [True, *[False] * 3, True, *[False] * 4]
 
 
-def test_env_steps_are_those_of_all_columns_without_reset_rows():
+def test_env_steps_count_all_columns_without_reset_rows():
     """Episodes of 4 steps: in 9 rows the first column plays two, the second one and 4 steps that nobody counts."""
     envs = make_envs("offbeat/FailsOnLastStep-v0", 2, seed=0, role="evaluation")
     result = evaluate(policy_for(envs.spec), envs, episodes=3, seed=0)
@@ -240,7 +240,7 @@ def endless(episodes: int, max_steps: int | None) -> Evaluation:
     return evaluate(policy_for(envs.spec), envs, episodes=episodes, seed=0, max_steps=max_steps)
 
 
-def test_the_bound_in_total_cuts_episodes_that_never_end_and_counts_what_they_earned():
+def test_max_steps_cuts_endless_episodes_and_counts_their_returns():
     """In 9 vector steps the first column plays 3, a reset row, 3, a reset row, 1; the second is in its first."""
     result = endless(episodes=8, max_steps=16)
     assert result.lengths.tolist() == [3, 9, 3, 1], "episodes 0, 1, 2 and 4"
@@ -249,7 +249,7 @@ def test_the_bound_in_total_cuts_episodes_that_never_end_and_counts_what_they_ea
     assert (result.return_min, result.return_max, result.return_mean) == (1, 9, 4)
 
 
-def test_a_column_whose_episode_does_not_end_gives_its_share_to_no_other():
+def test_episodes_of_a_column_with_an_endless_episode_are_not_played_by_others():
     """Episodes 1 and 3 are the second column's: the first, which ends its own early, does not play them too."""
     result = endless(episodes=4, max_steps=1000)
     assert result.lengths[:1].tolist() == [3]
@@ -258,13 +258,13 @@ def test_a_column_whose_episode_does_not_end_gives_its_share_to_no_other():
 
 
 @pytest.mark.parametrize("max_steps", [1, 2, 3])
-def test_the_smallest_bound_leaves_an_episode_of_each_column(max_steps):
+def test_the_smallest_max_steps_plays_one_episode_per_column(max_steps):
     result = endless(episodes=9, max_steps=max_steps)
     assert result.lengths.tolist() == ([2, 2] if max_steps == 3 else [1, 1])
     assert (result.cut, result.not_begun) == (2, 7)
 
 
-def test_an_episode_that_is_cut_counts_with_what_it_earned_and_its_column_plays_its_share():
+def test_a_cut_episode_counts_with_its_return_and_its_column_continues():
     """Episodes of the first column end after 3 steps, those of the second never."""
     Endless.made = 0
     envs = evaluation_envs("tests/Endless-v0", 2, seed=0, role="evaluation", settings=EnvConfig(), max_episode_steps=10)
@@ -274,7 +274,7 @@ def test_an_episode_that_is_cut_counts_with_what_it_earned_and_its_column_plays_
     assert result.cuts == "of 6 episodes 3 ended, 3 were cut"
 
 
-def test_an_end_at_the_limit_of_the_task_itself_is_no_cut():
+def test_an_end_at_the_time_limit_of_the_task_is_not_a_cut():
     def played(env_id, bound, settings=EnvConfig()):  # noqa: B008 - it is frozen
         envs = evaluation_envs(env_id, 2, seed=0, role="evaluation", settings=settings, max_episode_steps=bound)
         result = evaluate(policy_for(envs.spec), envs, episodes=4, seed=0)
@@ -288,7 +288,7 @@ def test_an_end_at_the_limit_of_the_task_itself_is_no_cut():
 
 
 @pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
-def test_a_game_that_is_cut_after_lives_were_lost_counts_as_cut():
+def test_a_game_cut_after_lost_lives_counts_as_cut():
     settings = EnvConfig().completed("BreakoutNoFrameskip-v4")
     envs = evaluation_envs(
         "BreakoutNoFrameskip-v4", 2, seed=0, role="evaluation", settings=settings, max_episode_steps=100
@@ -311,7 +311,7 @@ class _Still:
         return action
 
 
-def test_a_bound_that_is_not_reached_changes_nothing():
+def test_a_max_steps_that_is_not_reached_changes_nothing():
     free, bounded = (evaluated(3, 9, max_steps=max_steps) for max_steps in (None, 10_000))
     np.testing.assert_array_equal(free.returns, bounded.returns)
     assert bounded.cut == 0

@@ -29,7 +29,7 @@ def spoil(side: Bench, step: int, value: float, rows: slice = slice(None)) -> No
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_update_that_is_not_finite_changes_nothing_and_republishes_the_old_values(action, value):
+def test_a_non_finite_update_changes_nothing_and_republishes_the_previous_weights(action, value):
     side = bench(WHOLE, action)
     side.fill(0, seed=11)
     side.learner.learn(0, 0.0)
@@ -45,7 +45,7 @@ def test_an_update_that_is_not_finite_changes_nothing_and_republishes_the_old_va
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_only_the_minibatches_that_are_not_finite_are_refused(action):
+def test_only_non_finite_minibatches_are_refused(action):
     side = bench(replace(WHOLE, minibatch_size=4), action)
     spoil(side, 0, np.nan, slice(0, 1))
     before = side.parameters
@@ -57,7 +57,7 @@ def test_only_the_minibatches_that_are_not_finite_are_refused(action):
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_bad_batch_leaves_no_trace_in_the_normalisers_and_learning_goes_on(action):
+def test_a_non_finite_batch_does_not_change_normalizers_and_learning_continues(action):
     side = bench(replace(WHOLE, normalize_observations=True, normalize_returns=True), action)
     spoil(side, 0, np.nan)
     assert side.learner.learn(0, 0.0).refused == 2
@@ -69,7 +69,7 @@ def test_a_bad_batch_leaves_no_trace_in_the_normalisers_and_learning_goes_on(act
     assert all(np.isfinite(array).all() for array in side.algorithm.weights().values())
 
 
-def test_an_observation_that_is_not_finite_never_reaches_what_is_published():
+def test_a_non_finite_observation_never_reaches_the_published_weights():
     side = bench(replace(WHOLE, normalize_observations=True))
     batch = side.fill(0, seed=11)
     batch["observation"][2, 1] = np.nan
@@ -77,7 +77,7 @@ def test_an_observation_that_is_not_finite_never_reaches_what_is_published():
     assert np.isfinite(side.weights.read(1)).all()
 
 
-def test_too_many_refusals_in_a_row_end_the_run():
+def test_too_many_refused_updates_in_a_row_end_the_run():
     side = bench(WHOLE)
     spoil(side, 0, np.nan)
     for _ in range(REFUSED_IN_A_ROW // 2 - 1):
@@ -87,7 +87,7 @@ def test_too_many_refusals_in_a_row_end_the_run():
     assert np.isfinite(side.parameters).all()
 
 
-def test_one_good_update_makes_a_new_beginning_for_the_count():
+def test_one_accepted_update_resets_the_count_of_refused_ones():
     side = bench(WHOLE)
     for step in range(REFUSED_IN_A_ROW + 1):
         good = step % (REFUSED_IN_A_ROW // 2) == REFUSED_IN_A_ROW // 2 - 1
@@ -100,7 +100,7 @@ def test_one_good_update_makes_a_new_beginning_for_the_count():
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("max_grad_norm", [0.01, 1e6])
-def test_gradients_are_scaled_down_to_their_greatest_norm_and_never_up(action, max_grad_norm):
+def test_gradients_are_clipped_to_max_grad_norm_and_never_scaled_up(action, max_grad_norm):
     side = bench(replace(WHOLE, epochs=1, max_grad_norm=max_grad_norm), action)
     side.fill(0, seed=11)
     norm = side.learner.learn(0, 0.0).metrics["grad_norm"]
@@ -109,7 +109,7 @@ def test_gradients_are_scaled_down_to_their_greatest_norm_and_never_up(action, m
     assert applied == pytest.approx(min(norm, max_grad_norm), rel=1e-3)
 
 
-def test_the_learning_rate_is_that_of_the_progress():
+def test_the_learning_rate_depends_on_the_progress():
     side = bench(WHOLE)
     side.fill(0, seed=11)
     before = side.parameters
@@ -119,7 +119,7 @@ def test_the_learning_rate_is_that_of_the_progress():
     assert np.abs(side.parameters - before).max() == pytest.approx(2 * 0.0025, rel=0.1)
 
 
-def test_a_learning_step_is_repeatable_and_its_shuffle_is_keyed_by_the_step():
+def test_a_learning_step_is_reproducible_and_its_shuffle_depends_on_the_step():
     config = replace(WHOLE, minibatch_size=7)
     left, right, later = bench(config), bench(config), bench(config)
     for side, step in ((left, 0), (right, 0), (later, 5)):
@@ -134,7 +134,7 @@ def test_a_learning_step_is_repeatable_and_its_shuffle_is_keyed_by_the_step():
 
 
 @pytest.mark.parametrize("max_lag", [0, 2])
-def test_each_step_publishes_the_next_version_as_it_then_is(max_lag):
+def test_each_learning_step_publishes_its_weights_as_the_next_version(max_lag):
     side = bench(replace(WHOLE, normalize_observations=True), max_lag=max_lag)
     for step in range(max_lag + 1):
         side.fill(step, seed=11)
@@ -146,7 +146,7 @@ def test_each_step_publishes_the_next_version_as_it_then_is(max_lag):
     assert len({vector.tobytes() for vector in side.weights.versions().values()}) == max_lag + 1
 
 
-def test_counts_episodes_and_lags_are_those_of_the_batch():
+def test_reported_counts_episodes_and_lags_are_those_of_the_batch():
     side = bench(WHOLE, max_lag=2)
     batch = {step: side.fill(step, seed=11) for step in range(3)}[2]
     batch["episode_return"][...] = np.arange(batch["episode_return"].size).reshape(batch["episode_return"].shape)
@@ -167,7 +167,7 @@ def test_counts_episodes_and_lags_are_those_of_the_batch():
     assert learned.metrics["policy_lag_mean"] == pytest.approx(2 * 5 / 6)
 
 
-def test_episodes_are_counted_where_a_length_stands_and_not_where_only_what_is_learned_from_ends():
+def test_episodes_are_counted_at_recorded_lengths_and_not_at_lost_lives():
     side = bench(WHOLE)
     batch = side.fill(0, seed=11)
     batch["terminated"][1, 0] = batch["valid"][1, 0] = True  # a lost life

@@ -116,7 +116,7 @@ RATIOS = [Fraction(1), Fraction(1, 4), Fraction("0.37"), Fraction(3), Fraction(7
 
 @settings(max_examples=20, deadline=None)
 @given(ratio=st.sampled_from(RATIOS), warmup=st.integers(8, 30), seed=st.integers(0, 99))
-def test_each_ticket_brings_the_updates_that_its_transitions_make_due(ratio, warmup, seed):
+def test_each_ticket_triggers_the_updates_that_its_transitions_make_due(ratio, warmup, seed):
     config, random = replace(SMALL, warmup=warmup), np.random.default_rng(seed)
     bench, made, transitions = Bench(config, ratio=ratio), 0, 0
     for ticket in range(14):
@@ -136,7 +136,7 @@ def test_each_ticket_brings_the_updates_that_its_transitions_make_due(ratio, war
             assert "utd_ratio" not in learned.metrics
 
 
-def test_updates_sample_from_the_tickets_up_to_their_own_though_more_are_committed():
+def test_updates_sample_only_from_tickets_up_to_their_own():
     bench = Bench(SMALL)
     for ticket in range(4):
         bench.fill(ticket)
@@ -148,7 +148,7 @@ def test_updates_sample_from_the_tickets_up_to_their_own_though_more_are_committ
     assert bench.replay.samples
 
 
-def test_each_step_draws_from_a_stream_of_its_own():
+def test_each_learning_step_samples_from_its_own_random_stream():
     bench = Bench(SMALL)
     for ticket in range(6):
         before = len(bench.replay.samples)
@@ -158,7 +158,7 @@ def test_each_step_draws_from_a_stream_of_its_own():
             np.testing.assert_array_equal(first.cells, again.cells)
 
 
-def test_updates_are_numbered_through_the_run_so_that_a_delayed_policy_is_changed_in_each_third():
+def test_update_numbers_continue_across_steps_and_resumes_for_a_delayed_policy():
     bench = Bench(replace(SMALL, policy_delay=3), ratio=Fraction(1, LENGTH * COLUMNS))
     made, changed = 0, []
     for ticket in range(16):
@@ -171,7 +171,7 @@ def test_updates_are_numbered_through_the_run_so_that_a_delayed_policy_is_change
     assert changed == [0, 3, 6, 9]
 
 
-def test_the_figures_are_those_of_the_ticket_and_lags_count_learning_steps():
+def test_metrics_are_those_of_the_ticket_and_lags_count_learning_steps():
     bench = Bench(SMALL)
     bench.learn(0)
     bench.learn(1)
@@ -191,7 +191,7 @@ def test_the_figures_are_those_of_the_ticket_and_lags_count_learning_steps():
 
 
 @pytest.mark.parametrize("max_ahead", [0, 3])
-def test_each_step_publishes_the_next_version_in_the_warm_up_too_and_keeps_those_that_may_be_asked_for(max_ahead):
+def test_each_learning_step_publishes_a_version_and_keeps_those_that_actors_may_need(max_ahead):
     bench = Bench(SMALL, max_ahead)
     updates, uniform = [], []
     for ticket in range(5):
@@ -208,7 +208,7 @@ def test_each_step_publishes_the_next_version_in_the_warm_up_too_and_keeps_those
 
 @settings(max_examples=15, deadline=None)
 @given(max_ahead=st.integers(0, 3), lags=st.lists(st.integers(0, 3), min_size=12, max_size=12))
-def test_the_age_of_a_sample_counts_updates_since_those_of_the_weights_that_acted_it(max_ahead, lags):
+def test_sample_age_counts_updates_since_the_weights_that_acted_the_sample(max_ahead, lags):
     bench = Bench(SMALL, max_ahead, Fraction(2, 3))
     had, acted = {0: 0}, {}  # version -> updates it has had; ticket -> version that acted it
     for ticket, wanted in enumerate(lags):
@@ -234,7 +234,7 @@ def test_the_age_of_a_sample_counts_updates_since_those_of_the_weights_that_acte
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_refused_update_keeps_the_weights_and_counts_for_the_ratio(value, prioritized):
+def test_a_refused_update_keeps_the_weights_and_counts_for_the_update_ratio(value, prioritized):
     bench = Bench(replace(SMALL, prioritized=prioritized))
     bench.learn(0, reward=value)
     before, published = bench.values(), bench.weights.read(1).copy()
@@ -250,7 +250,7 @@ def test_a_refused_update_keeps_the_weights_and_counts_for_the_ratio(value, prio
     assert bench.counted()["made"] == 10
 
 
-def test_priorities_are_fed_back_once_for_each_update_that_was_applied():
+def test_priorities_are_updated_once_for_each_applied_update():
     config = replace(SMALL, prioritized=True, batch_size=2)
     bench, refused, updates = Bench(config), 0, 0
     for ticket in range(8):
@@ -263,7 +263,7 @@ def test_priorities_are_fed_back_once_for_each_update_that_was_applied():
     assert all(np.isfinite(array).all() for array in bench.algorithm.weights().values())
 
 
-def test_a_row_that_errs_more_is_sampled_more_often_afterwards():
+def test_a_row_with_a_larger_error_is_sampled_more_often():
     config = replace(SMALL, prioritized=True, priority_exponent=1.0, critic_learning_rate=1e-9)
     bench = Bench(config, ratio=Fraction(4))
     bench.learn(0)
@@ -276,7 +276,7 @@ def test_a_row_that_errs_more_is_sampled_more_often_afterwards():
     assert np.mean(place == erring) > 0.5, "one row of eighteen"
 
 
-def test_without_priorities_nothing_is_fed_back():
+def test_a_replay_without_priorities_gets_no_priority_updates():
     bench = Bench(SMALL)
     for ticket in range(4):
         bench.learn(ticket)
@@ -313,7 +313,7 @@ def gone_on(bench: Bench, *, with_replay: bool, step: int) -> tuple[Bench, str]:
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_a_learner_that_goes_on_makes_the_same_updates(prioritized):
+def test_a_restored_learner_makes_the_same_updates(prioritized):
     bench = Bench(replace(SMALL, prioritized=prioritized, n_step=2, policy_delay=2))
     for ticket in range(15):
         bench.learn(ticket, lag=min(2, ticket))
@@ -325,7 +325,7 @@ def test_a_learner_that_goes_on_makes_the_same_updates(prioritized):
     assert_equal(other.algorithm.weights(), bench.algorithm.weights())
 
 
-def test_without_the_replay_it_warms_up_again_and_goes_on_with_its_numbers():
+def test_a_learner_restored_without_its_replay_warms_up_again_and_continues_its_counters():
     bench = Bench(SMALL)
     made = sum(bench.learn(ticket).updates for ticket in range(10))
     other, said = gone_on(bench, with_replay=False, step=10)
@@ -341,14 +341,14 @@ def test_without_the_replay_it_warms_up_again_and_goes_on_with_its_numbers():
     assert taken[1].metrics["sample_age_max"] == made + 3 - oldest_that_acted
 
 
-def test_what_is_kept_is_nothing_where_the_replay_is_not_to_be_saved():
+def test_save_replay_false_leaves_the_replay_out_of_checkpoints():
     for saved in (True, False):
         bench = Bench(replace(SMALL, save_replay=saved))
         bench.learn(0)
         assert (bench.learner.feed.checkpoint_arrays() is not None) == saved
 
 
-def test_a_rehearsed_update_takes_the_work_of_as_many_env_steps_as_make_one_due():
+def test_a_rehearsed_update_counts_the_env_steps_that_make_one_update_due():
     bench = Bench(SMALL, ratio=Fraction(1, 4))
     for ticket in range(3):
         bench.learn(ticket)
@@ -358,7 +358,7 @@ def test_a_rehearsed_update_takes_the_work_of_as_many_env_steps_as_make_one_due(
     assert bench.counted()["due"] == updates_due(Fraction(1, 4), 8, 18), "it counts for nothing"
 
 
-def test_the_replay_is_taken_in_ticket_by_ticket():
+def test_the_replay_takes_in_one_ticket_at_a_time():
     bench = Bench(SMALL)
     bench.fill(1)
     with pytest.raises(ValueError, match="ticket 1 is taken in, but 0 is the next"):

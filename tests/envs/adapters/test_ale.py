@@ -71,7 +71,7 @@ def rows_of(envs: Envs, actions: Any) -> Iterator[Outcome]:
         ("BreakoutNoFrameskip-v4", {"max_frames": 130, "frame_skip": 2}, 150),
     ],
 )
-def test_rows_are_those_of_the_emulator_stepped_frame_by_frame(
+def test_rows_equal_those_of_the_emulator_stepped_frame_by_frame(
     begun: list[Any], env_id: str, given: dict[str, Any], rows: int
 ) -> None:
     settings = EnvConfig(**given)
@@ -111,7 +111,7 @@ def first_loss(envs: Envs) -> int:
 
 
 @pytest.mark.parametrize(("frames", "valid"), [(0, [True, False, True]), (2, [True, False, False])])
-def test_a_game_that_ends_while_the_next_life_begins_has_two_reset_rows(frames: int, valid: list[bool]) -> None:
+def test_a_game_that_ends_while_the_next_life_starts_has_two_reset_rows(frames: int, valid: list[bool]) -> None:
     """Truncated `frames` after the lost life: in its row, or in the one where FIRE is pressed for the next."""
     row = first_loss(make_envs("BreakoutNoFrameskip-v4", 1, seed=SEED))
     settings = EnvConfig(max_frames=4 * (row + 1) + frames)
@@ -138,23 +138,23 @@ def test_with_fire_reset_a_policy_without_actions_reaches_the_end_of_a_game() ->
     assert not ended(fire_reset=False)
 
 
-def test_the_spec_says_what_a_row_is() -> None:
+def test_the_spec_describes_shape_and_dtype_of_a_row() -> None:
     spec = make_envs("ALE/Pong-v5", 2, seed=0, settings=EnvConfig(frame_skip=5)).spec
     (leaf,) = spec.observation
     assert (leaf.shape, leaf.dtype, spec.action.nvec, spec.frame_skip) == ((1, 84, 84), "uint8", (6,), 5)
 
 
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "ale_py:ALE/Pong-v5", "PongNoFrameskip-v4"])
-def test_a_games_module_may_be_named_as_gymnasium_has_it(env_id: str) -> None:
+def test_an_id_with_its_module_prefix_is_accepted(env_id: str) -> None:
     assert make_envs(env_id, 1, seed=0).spec.frame_skip == 4
 
 
-def test_a_game_that_there_is_not_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_game_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="ALE/Pong-v5"):
         make_envs("ALE/Ponk-v5", 1, seed=0)
 
 
-def test_other_versions_of_a_game_are_what_gymnasium_registers() -> None:
+def test_other_versions_of_a_game_are_created_by_gymnasium() -> None:
     """In a Python that does not know ale-py's ids yet."""
     look = 'from offbeat.envs.make import make_envs; print(make_envs("Pong-v4", 1, seed=0).spec.observation[0].shape)'
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)

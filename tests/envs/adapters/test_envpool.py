@@ -18,7 +18,7 @@ from offbeat.envs.rows import empty_rows
 GAME = SimpleNamespace(use_fire_reset=True, frame_skip=4)
 
 
-def test_settings_of_games_get_the_names_that_envpool_has_for_them() -> None:
+def test_atari_settings_are_translated_to_envpools_names() -> None:
     settings = EnvConfig(fire_reset=False, episodic_life=True, noop_max=5, max_frames=400)
     assert _arguments("envpool:Pong-v5", GAME, settings) == {
         "stack_num": 1,
@@ -40,7 +40,7 @@ def test_envpool_refuses_settings_that_its_env_does_not_support() -> None:
 UNLIMITED = 2**31 - 1
 
 
-def test_a_pool_without_a_limit_refuses_that_of_the_run_and_is_not_cut_by_an_evaluation() -> None:
+def test_a_pool_without_a_limit_refuses_max_episode_steps_and_is_not_cut_by_an_evaluation() -> None:
     with pytest.raises(ConfigError, match="max_episode_steps is 7, which is not supported by EnvPool's CliffW"):
         _own_limit("envpool:CliffWalking-v1", UNLIMITED, Limits(run=7))
     assert _own_limit("envpool:CliffWalking-v1", UNLIMITED, Limits(evaluation=7)) == (None, NO_LIMITS)
@@ -61,7 +61,7 @@ class EndlessPool:
         return np.zeros((2, 1), np.float32), np.zeros(2, np.float32), flags, flags, {"elapsed_step": elapsed}
 
 
-def test_a_pool_that_plays_on_beyond_its_limit_fails_instead_of_giving_wrong_rows() -> None:
+def test_a_pool_that_exceeds_its_episode_limit_fails() -> None:
     leaf = Leaf("observation", (1,), "float32")
     spec = EnvSpec("envpool:Highway-v0", (leaf,), ActionSpec("discrete", (), nvec=(2,)), 2)
     pool = Pool(spec, EndlessPool(), empty_rows([leaf], 2), 0, limit=3)

@@ -84,7 +84,7 @@ def exact_return(policy: Policy, cues: int, delay: int) -> float:
     return float(np.mean([each.pop() for each in per_cue]))
 
 
-def test_of_all_policies_without_memory_none_is_better_at_recall_than_the_closed_form() -> None:
+def test_no_policy_without_memory_exceeds_the_closed_form_return_in_recall() -> None:
     cues, delay = 2, 2
     tables = product(range(cues), repeat=cues + 2)
     values = [exact_return(without_memory(table), cues, delay) for table in tables]
@@ -99,7 +99,7 @@ def test_the_best_policy_with_memory_always_recalls(cues: int, delay: int) -> No
     assert [table for table, value in values.items() if value == 1.0] == [tuple(range(cues))]
 
 
-def test_a_cue_is_shown_once_and_asked_for_once_and_only_that_answer_counts() -> None:
+def test_a_cue_is_shown_once_and_only_the_last_answer_is_rewarded() -> None:
     envs = RecallVectorEnv(COLUMNS, cues=4, delay=3)
     observation, _ = envs.reset(seed=2)
     assert isinstance(observation, np.ndarray)
@@ -183,7 +183,7 @@ def test_a_policy_that_reads_the_image_gets_the_best_return(kind: Any, reader: A
         (PixelsGoalVectorEnv, lambda seen: (seen["goal"][:, 0] > 0).astype(int)),
     ],
 )
-def test_with_a_part_of_the_observation_both_actions_are_equally_good(kind: Any, partly: Any) -> None:
+def test_both_actions_are_equally_good_given_only_a_part_of_the_observation(kind: Any, partly: Any) -> None:
     """Whatever a policy makes of that part, half of its answers are right."""
     envs = kind(4000, length=3)
     observation, _ = envs.reset(seed=0)
@@ -196,7 +196,7 @@ def test_with_a_part_of_the_observation_both_actions_are_equally_good(kind: Any,
     assert envs.impaired_return == 1.5
 
 
-def test_on_a_ring_every_place_is_reached_as_often_by_either_move() -> None:
+def test_every_cell_of_the_ring_is_reached_equally_often_by_either_move() -> None:
     """All that can happen in two moves, each as likely as any other: a frame does not tell the last one."""
     reached = np.zeros((CELLS, 2), int)
     for start, first, second in product(range(CELLS), (-1, 1), (-1, 1)):
@@ -219,7 +219,7 @@ def test_a_single_env_gives_the_rows_of_one_column(env_id: str) -> None:
 
 
 @every_env
-def test_a_single_env_goes_on_from_a_snapshot(env_id: str) -> None:
+def test_a_single_env_continues_from_a_snapshot(env_id: str) -> None:
     env, fresh = (make_single(registered(env_id), {}) for _ in range(2))
     env.reset(seed=1)
     for _ in range(3):
@@ -230,7 +230,7 @@ def test_a_single_env_goes_on_from_a_snapshot(env_id: str) -> None:
 
 
 @every_env
-def test_the_vector_env_is_the_one_that_is_used_and_can_be_saved(env_id: str) -> None:
+def test_make_envs_uses_the_vector_env_and_it_supports_snapshots(env_id: str) -> None:
     envs = make_envs(env_id, 4, seed=0)
     assert isinstance(envs, Snapshots)
     assert len(envs.snapshot()["envs"]) == 1

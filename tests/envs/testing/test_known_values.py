@@ -57,7 +57,7 @@ def test_exact_values_are_their_own_targets(env_id: str, gae_lambda: float) -> N
 
 
 @every_env
-def test_what_a_value_function_says_after_a_termination_changes_no_target(env_id: str) -> None:
+def test_values_after_a_termination_change_no_target(env_id: str) -> None:
     rows = unroll(env_id)
     values = exact_values(env_id, rows["observation"], GAMMA)
     said = values.copy()
@@ -67,7 +67,7 @@ def test_what_a_value_function_says_after_a_termination_changes_no_target(env_id
 
 
 @every_env
-def test_whole_returns_need_values_only_where_episodes_are_cut(env_id: str) -> None:
+def test_monte_carlo_returns_need_values_only_where_episodes_are_cut(env_id: str) -> None:
     """With lambda 1 only the values at truncations and at the unroll's end matter to a target."""
     rows = unroll(env_id)
     exact = exact_values(env_id, rows["observation"], GAMMA)
@@ -85,7 +85,7 @@ def test_whole_returns_need_values_only_where_episodes_are_cut(env_id: str) -> N
 
 
 @every_env
-def test_discounted_rewards_of_whole_episodes_are_the_exact_values(env_id: str) -> None:
+def test_discounted_rewards_of_complete_episodes_are_the_exact_values(env_id: str) -> None:
     """The closed form against a plain sum, with nothing of the library's in between."""
     rows = unroll(env_id, rows=60)
     exact = exact_values(env_id, rows["observation"], GAMMA)
@@ -105,7 +105,7 @@ def test_discounted_rewards_of_whole_episodes_are_the_exact_values(env_id: str) 
     ("env_id", "terminates", "longest"),
     [(IDS[0], False, 5), (IDS[1], True, 4), (IDS[2], True, 4), (IDS[3], True, 1)],
 )
-def test_episodes_end_as_their_names_say(env_id: str, terminates: bool, longest: int) -> None:
+def test_episodes_terminate_or_truncate_according_to_their_names(env_id: str, terminates: bool, longest: int) -> None:
     rows = unroll(env_id, rows=200)
     assert rows["terminated"].any() == terminates
     assert rows["truncated"].any() == (not terminates)
@@ -113,6 +113,6 @@ def test_episodes_end_as_their_names_say(env_id: str, terminates: bool, longest:
     assert lengths.max() == longest
 
 
-def test_the_ring_is_worth_its_lap_over_one_minus_the_discount_of_a_lap() -> None:
+def test_the_value_of_the_ring_is_the_geometric_sum_over_laps() -> None:
     value = exact_values(IDS[0], np.array([0.0, 0.5], np.float32), GAMMA)
     assert value == pytest.approx((1 + 2 * 0.9 + 3 * 0.81) / (1 - 0.729))

@@ -62,7 +62,7 @@ def changed(tree: SumTree, leaves: list[float], random: np.random.Generator) -> 
 
 @settings(max_examples=80, deadline=None)
 @given(kind=trees, size=st.integers(1, 300), seed=seeds)
-def test_a_sum_tree_has_the_sums_of_its_leaves_and_finds_where_they_pass_a_target(kind, size, seed):
+def test_a_sum_tree_stores_prefix_sums_and_finds_the_leaf_of_a_target(kind, size, seed):
     random = np.random.default_rng(seed)
     tree, leaves = kind(size), [0.0] * size
     for _ in range(12):
@@ -73,7 +73,7 @@ def test_a_sum_tree_has_the_sums_of_its_leaves_and_finds_where_they_pass_a_targe
         assert tree.find(shares).tolist() == [slow_find(leaves, share) for share in shares]
 
 
-def test_a_tree_of_all_its_levels_finds_each_leaf():
+def test_a_sum_tree_of_three_levels_finds_each_leaf():
     tree = SumTree(200_000)
     assert len(levels_of(tree)) == 3
     leaves = np.zeros(200_000)
@@ -84,7 +84,7 @@ def test_a_tree_of_all_its_levels_finds_each_leaf():
 
 
 @pytest.mark.parametrize("kind", [SumTree, NarrowTree])
-def test_sums_are_exact_after_thousands_of_updates(kind):
+def test_the_sums_of_a_tree_are_exact_after_thousands_of_updates(kind):
     random = np.random.default_rng(3)
     tree, size = kind(10_000), 10_000
     for _ in range(3_000):
@@ -101,7 +101,7 @@ def test_sums_are_exact_after_thousands_of_updates(kind):
 
 @settings(max_examples=150, deadline=None)
 @given(kind=trees, size=st.integers(1, 200), seed=seeds)
-def test_no_leaf_of_zero_is_ever_found_however_sums_are_rounded(kind, size, seed):
+def test_a_leaf_of_zero_is_never_found_despite_rounding(kind, size, seed):
     random = np.random.default_rng(seed)
     leaves = 10.0 ** random.uniform(-20, 20, size) * (random.random(size) < random.random())
     leaves[random.integers(size)] = 0.1
@@ -112,7 +112,7 @@ def test_no_leaf_of_zero_is_ever_found_however_sums_are_rounded(kind, size, seed
     assert (leaves[tree.find(shares)] > 0).all()
 
 
-def test_a_tree_takes_over_leaves_that_were_written_from_outside():
+def test_a_tree_can_be_rebuilt_from_its_leaves():
     tree, other = NarrowTree(50), NarrowTree(50)
     values = np.random.default_rng(0).random(50)
     tree.fill(0, values)
@@ -132,20 +132,20 @@ def of_six(exponents: Exponents) -> Priorities:
     return priorities
 
 
-def test_a_priority_is_the_size_of_the_error_to_the_exponent():
+def test_a_priority_is_the_absolute_error_to_the_power_of_the_exponent():
     found = of_six(Exponents(0.5, 1)).view(range(8))
     expected = [0, 0, (1 + 1e-6) ** 0.5, 0, (2 + 1e-6) ** 0.5, 1e-3, 0, (5 + 1e-6) ** 0.5]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_new_rows_get_the_highest_priority_so_far_even_if_no_row_has_it_any_more():
+def test_new_rows_get_the_highest_priority_so_far_even_if_its_row_has_left():
     priorities = of_six(Exponents(1, 1))
     priorities.update(np.array([7]), np.array([0.5]))
     priorities.enter(0, np.array([True, False]))
     np.testing.assert_allclose(priorities.view(range(2)), [5 + 1e-6, 0])
 
 
-def test_rows_that_leave_have_no_priority_and_are_not_counted():
+def test_rows_that_leave_the_window_have_no_priority_and_are_not_counted():
     priorities = of_six(Exponents(1, 1))
     assert priorities.count == 4
     priorities.leave(2, np.array([True, False, True]))
@@ -154,7 +154,7 @@ def test_rows_that_leave_have_no_priority_and_are_not_counted():
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
-def test_rows_are_drawn_in_proportion_to_their_priorities(exponent):
+def test_rows_are_sampled_in_proportion_to_their_priorities(exponent):
     priorities, random = of_six(Exponents(exponent, 1)), np.random.default_rng(0)
     cells, counts = np.zeros(7, np.int64), np.zeros(8, np.int64)
     for _ in range(3_000):
@@ -165,11 +165,11 @@ def test_rows_are_drawn_in_proportion_to_their_priorities(exponent):
     assert stats.chisquare(counts[expected > 0], expected[expected > 0]).pvalue > 0.01
 
 
-def test_exponent_zero_draws_all_valid_rows_equally_often():
+def test_exponent_zero_samples_all_valid_rows_uniformly():
     assert of_six(Exponents(0, 1)).view(range(8)).tolist() == [0, 0, 1, 0, 1, 1, 0, 1]
 
 
-def test_each_equal_share_of_the_sum_gives_one_row():
+def test_sampling_is_stratified_over_equal_shares_of_the_sum():
     priorities = Priorities(Exponents(1, 1), 4)
     priorities.enter(0, np.ones(4, bool))
     priorities.update(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]) - 1e-6)
@@ -180,7 +180,7 @@ def test_each_equal_share_of_the_sum_gives_one_row():
 
 
 @pytest.mark.parametrize("importance", [0.0, 0.4, 1.0])
-def test_weights_are_those_of_the_paper(importance):
+def test_importance_weights_equal_those_of_the_paper(importance):
     priorities = of_six(Exponents(0.6, importance))
     slow = SlowPriorities(0.6)
     slow.enter([2, 4, 5, 7])
@@ -191,7 +191,7 @@ def test_weights_are_those_of_the_paper(importance):
     np.testing.assert_allclose(weights, slow.weights(cells, importance), rtol=1e-6)
 
 
-def test_full_importance_takes_the_bias_away():
+def test_importance_exponent_1_removes_the_sampling_bias():
     priorities, random = of_six(Exponents(0.6, 1.0)), np.random.default_rng(1)
     value = np.array([0, 0, 3.0, 0, -1.0, 2.0, 0, 7.0])
     cells = np.zeros(40_000, np.int64)
@@ -201,7 +201,7 @@ def test_full_importance_takes_the_bias_away():
 
 
 @pytest.mark.parametrize("error", [np.nan, np.inf, -np.inf])
-def test_an_error_that_is_not_finite_changes_nothing(error):
+def test_a_non_finite_error_changes_no_priority(error):
     priorities = of_six(Exponents(0.6, 1))
     before = priorities.view(range(8)).copy(), priorities.highest
     with pytest.raises(ValueError, match="must be finite"):
@@ -210,7 +210,7 @@ def test_an_error_that_is_not_finite_changes_nothing(error):
     assert priorities.highest == before[1]
 
 
-def test_no_errors_change_nothing():
+def test_an_update_with_empty_errors_changes_no_priority():
     priorities = of_six(Exponents(0.6, 1))
     priorities.update(np.zeros(0, np.int64), np.zeros(0))
     assert priorities.count == 4

@@ -126,7 +126,7 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
 
 @settings(max_examples=30, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_each_sample_is_one_valid_row_of_the_window_as_it_was_committed_with_its_own_successor(run, seed):
+def test_each_sample_is_a_valid_committed_row_of_the_window_with_its_successor(run, seed):
     for step in range(3 * run.shape.slots_per_ring * run.shape.actors):
         run.step()
         assert run.replay.valid == len(run.expected())
@@ -137,7 +137,7 @@ def test_each_sample_is_one_valid_row_of_the_window_as_it_was_committed_with_its
 
 @settings(max_examples=30, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_rows_that_actors_are_writing_change_no_sample(run, seed):
+def test_rows_being_written_by_actors_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.step()
         if run.replay.valid:
@@ -147,7 +147,7 @@ def test_rows_that_actors_are_writing_change_no_sample(run, seed):
             assert_equal(run.replay.sample(np.random.default_rng(seed)), before)
 
 
-def test_every_transition_of_the_window_is_sampled_and_all_equally_often():
+def test_all_transitions_of_the_window_are_sampled_uniformly():
     run = Run(shape_of(2, 3, 4, 60, 2), 1, batch_size=60).steps(23)
     random, counts = np.random.default_rng(0), dict.fromkeys(run.expected(), 0)
     assert 20 < len(counts) < 50  # and the others are invalid
@@ -157,7 +157,7 @@ def test_every_transition_of_the_window_is_sampled_and_all_equally_often():
     assert stats.chisquare(list(counts.values())).pvalue > 0.01
 
 
-def test_samples_are_equally_frequent_when_nearly_all_rows_are_invalid():
+def test_samples_are_uniform_when_nearly_all_rows_are_invalid():
     run = Run(shape_of(1, 2, 5, 200, 0), 1, batch_size=200, chances=Chances(invalid=0.95)).steps(30)
     random, counts = np.random.default_rng(0), dict.fromkeys(run.expected(), 0)
     assert 2 < len(counts) < 20
@@ -167,7 +167,7 @@ def test_samples_are_equally_frequent_when_nearly_all_rows_are_invalid():
     assert stats.chisquare(list(counts.values())).pvalue > 0.01
 
 
-def test_a_sample_draws_one_number_a_transition_whatever_is_valid():
+def test_sampling_uses_one_random_number_per_transition():
     for invalid in (0.0, 0.7):
         run = Run(shape_of(1, 2, 5, 200, 0), 1, batch_size=64, chances=Chances(invalid=invalid)).steps(30)
         random, same = np.random.default_rng(5), np.random.default_rng(5)
@@ -176,13 +176,13 @@ def test_a_sample_draws_one_number_a_transition_whatever_is_valid():
         assert random.integers(2**60) == same.integers(2**60)
 
 
-def test_without_a_valid_row_there_is_nothing_to_sample():
+def test_sampling_without_a_valid_row_is_refused():
     run = Run(shape_of(1, 2, 3, 30, 1), batch_size=8, chances=Chances(invalid=1.0)).steps(7)
     with pytest.raises(RunFailed, match=r"tickets 2 to 6, .* have no transition.*larger capacity"):
         run.replay.sample(np.random.default_rng(0))
 
 
-def test_samples_keep_shapes_and_dtypes_and_have_the_fields_that_are_promised():
+def test_samples_have_the_documented_fields_shapes_and_dtypes():
     run = Run(shape_of(2, 3, 4, 60, 2), n_step=2, batch_size=5, exponents=Exponents(0.6, 0.4)).steps(5)
     samples = run.replay.sample(np.random.default_rng(0))
     assert {name: (array.shape, array.dtype.name) for name, array in samples.arrays.items()} == {
@@ -199,7 +199,7 @@ def test_samples_keep_shapes_and_dtypes_and_have_the_fields_that_are_promised():
 
 
 @pytest.mark.parametrize("exponents", [None, Exponents(0.6, 0.4)])
-def test_a_sample_stays_whole_through_the_next_call_and_is_written_anew_by_the_one_after(exponents):
+def test_a_sample_stays_unchanged_during_the_next_call_of_sample(exponents):
     run = Run(shape_of(2, 3, 4, 60, 2), n_step=2, batch_size=11, exponents=exponents).steps(9)
     random = np.random.default_rng(0)
     first = run.replay.sample(random)
@@ -214,7 +214,7 @@ def test_a_sample_stays_whole_through_the_next_call_and_is_written_anew_by_the_o
         assert (kept.arrays[name] != second.arrays[name]).any() or name == "discount"
 
 
-def test_tickets_are_taken_in_in_order():
+def test_tickets_must_be_taken_in_in_order():
     run = Run(shape_of(2, 3, 4, 60, 2)).steps(3)
     for ticket in (2, 4):
         with pytest.raises(ValueError, match=f"ticket {ticket} is taken in, but 3 is the next"):
@@ -248,7 +248,7 @@ SIX = {"reward": [1, 2, 4, 8, 16, 32]}
         ({"invalid": [1], "terminated": [1]}, 3, 0, 1, 1 / 2, 1),  # of a row that is not taken
     ],
 )
-def test_n_steps_stop_where_they_must(flags, n, row, reward, discount, following):
+def test_n_step_returns_stop_at_episode_ends_and_the_end_of_the_window(flags, n, row, reward, discount, following):
     shape = shape_of(1, 1, 3, 6, 0)
     rings = rings_of(shape)
     for ticket in range(2):
@@ -276,7 +276,7 @@ def sampled_row(replay: Replay, row: int) -> tuple[int, float, float, int]:
 
 @settings(max_examples=100, deadline=None)
 @given(n=st.integers(1, 6), size=st.integers(1, 20), seed=seeds)
-def test_n_steps_are_those_of_a_walk_whatever_lies_beyond_them(n, size, seed):
+def test_n_step_returns_equal_those_of_a_row_by_row_computation(n, size, seed):
     random = np.random.default_rng(seed)
     reward = random.standard_normal((n, size)).astype(np.float32)
     terminated, truncated, valid = (random.random((n, size)) < chance for chance in (0.2, 0.2, 0.8))
@@ -304,7 +304,7 @@ def test_n_steps_are_those_of_a_walk_whatever_lies_beyond_them(n, size, seed):
 
 @settings(max_examples=30, deadline=None)
 @given(run=runs(Exponents(0.6, 0.4)), seed=seeds)
-def test_priorities_are_those_of_a_dict_and_samples_are_whole(run, seed):
+def test_priorities_equal_those_of_a_slow_reference_and_samples_are_consistent(run, seed):
     random, slow = np.random.default_rng(seed), SlowPriorities(0.6)
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         known = run.expected()
@@ -330,7 +330,7 @@ def priorities_in(run: Run) -> list[float]:
     return [float(priority) for priority in np.concatenate(kept) if priority]
 
 
-def test_rows_that_have_left_meanwhile_or_given_way_to_others_get_no_priority():
+def test_rows_that_left_the_window_since_they_were_sampled_get_no_priority():
     run = Run(shape_of(1, 2, 1, 6, 2), batch_size=6, exponents=Exponents(1, 1), chances=Chances(0, 0, 0, 0)).steps(3)
     samples = run.replay.sample(np.random.default_rng(0))
     tickets = samples.tickets.copy()
@@ -343,7 +343,7 @@ def test_rows_that_have_left_meanwhile_or_given_way_to_others_get_no_priority():
     assert priorities_in(run) == [7 + 1e-6] * 6
 
 
-def test_only_rows_with_priorities_can_be_given_them():
+def test_a_replay_without_priorities_refuses_priority_updates():
     run = Run(shape_of(1, 2, 1, 6, 2), batch_size=6).steps(3)
     samples = run.replay.sample(np.random.default_rng(0))
     with pytest.raises(ValueError, match="there are no priorities"):
@@ -355,7 +355,7 @@ def test_only_rows_with_priorities_can_be_given_them():
 
 @settings(max_examples=30, deadline=None)
 @given(exponents=st.sampled_from([None, Exponents(0.6, 0.4)]), data=st.data())
-def test_a_restored_replay_samples_and_goes_on_bit_for_bit(exponents, data):
+def test_a_restored_replay_samples_and_continues_bit_for_bit(exponents, data):
     run = data.draw(runs(exponents))
     run.steps(data.draw(st.integers(0, 2 * run.shape.slots_per_ring * run.shape.actors)))
     before = learn(run.replay, 1)
@@ -404,7 +404,7 @@ def rewrite(run: Run, replay: Replay) -> None:
         array[rows] = source[name][rows]
 
 
-def test_arrays_are_contiguous_views_of_the_window_and_the_next_rows():
+def test_checkpoint_arrays_are_contiguous_views_of_the_window_and_the_next_rows():
     run = Run(shape_of(2, 3, 4, 60, 2))
     assert run.replay.arrays() == {}
     for step in range(40):
@@ -435,7 +435,7 @@ def test_a_replay_of_another_topology_is_refused():
             run.replay.restore(state)
 
 
-def test_a_new_origin_is_an_empty_replay_whose_window_begins_there():
+def test_reset_empties_the_replay_and_starts_its_window_at_the_given_ticket():
     run = Run(shape_of(2, 3, 4, 60, 2), exponents=Exponents(0.6, 0.4)).steps(9)
     run.replay.reset(21)
     assert (run.replay.window, run.replay.valid) == (range(21, 21), 0)
@@ -450,7 +450,7 @@ def test_a_new_origin_is_an_empty_replay_whose_window_begins_there():
 
 @settings(max_examples=60, deadline=None)
 @given(run=runs(), data=st.data())
-def test_the_learner_reads_of_each_ticket_what_was_written(run, data):
+def test_the_learner_reads_the_rows_that_were_written_for_each_ticket(run, data):
     run.steps(data.draw(st.integers(1, 40)))
     for ticket in run.replay.window:
         rows = run.replay.ticket(ticket)
@@ -460,7 +460,7 @@ def test_the_learner_reads_of_each_ticket_what_was_written(run, data):
                 np.testing.assert_array_equal(rows[name], whole, err_msg=name)
 
 
-def test_slots_are_views_of_one_memory_with_a_row_for_what_follows():
+def test_slots_are_views_of_one_buffer_with_a_row_for_the_next_observation():
     shape = shape_of(2, 3, 4, 60, 2)
     rings = rings_of(shape)
     slot, rows = rings.open(3), rings.ticket(3)
@@ -473,7 +473,7 @@ def test_slots_are_views_of_one_memory_with_a_row_for_what_follows():
 
 @settings(max_examples=60, deadline=None)
 @given(actors=st.integers(1, 4), length=st.integers(1, 3), count=st.integers(1, 40))
-def test_the_observation_that_followed_is_there_when_the_next_ticket_is_opened(actors, length, count):
+def test_opening_a_ticket_keeps_the_final_observation_of_the_one_before(actors, length, count):
     rings = rings_of(shape_of(actors, 2, length, 2 * actors * length, 0))
     for ticket in range(count):
         slot = rings.open(ticket)
@@ -482,7 +482,7 @@ def test_the_observation_that_followed_is_there_when_the_next_ticket_is_opened(a
         slot["observation/number"][-1] = ticket + 1
 
 
-def test_episodes_follow_others_in_all_but_an_actors_first_ticket():
+def test_only_the_first_ticket_of_an_actor_is_not_a_continuation():
     shape = shape_of(3, 1, 1, 20, 1)
     assert [shape.is_cut(ticket) for ticket in range(5)] == [False, False, False, True, True]
 
@@ -495,7 +495,7 @@ def test_episodes_follow_others_in_all_but_an_actors_first_ticket():
     ahead=st.integers(0, 9),
     data=st.data(),
 )
-def test_the_window_keeps_the_capacity_and_the_rings_have_just_room_for_what_is_in_flight(
+def test_the_window_has_the_capacity_and_the_rings_exactly_the_room_for_tickets_in_flight(
     actors, columns, length, ahead, data
 ):
     least = (ahead + actors) * columns * length
@@ -519,7 +519,7 @@ def refusal(make: Any) -> str:
     return str(refused.value)
 
 
-def test_a_capacity_below_what_is_in_flight_is_refused_with_the_arithmetic():
+def test_a_capacity_below_the_tickets_in_flight_is_refused_with_the_arithmetic():
     text = refusal(lambda: shape_of(2, 4, 8, 191, 4))
     assert "capacity is 191" in text
     assert "max_ahead + actors = 4 + 2 tickets of chunk_length x envs_per_actor = 8 x 4 rows, 192 together" in text
@@ -527,21 +527,21 @@ def test_a_capacity_below_what_is_in_flight_is_refused_with_the_arithmetic():
     assert shape_of(2, 4, 8, 192, 4)
 
 
-def test_a_warm_up_beyond_the_capacity_is_refused():
+def test_a_warmup_above_the_capacity_is_refused():
     text = refusal(lambda: shape_of(1, 1, 1, 50, 0, warmup=51))
     assert "warmup is 51 transitions, but capacity is 50" in text
     assert "--set capacity=51 or more, or --set warmup=50 or less" in text
     assert shape_of(1, 1, 1, 50, 0, warmup=50)
 
 
-def test_a_batch_beyond_the_capacity_is_refused():
+def test_a_batch_size_above_the_capacity_is_refused():
     rings = rings_of(shape_of(1, 1, 1, 50, 0))
     text = refusal(lambda: Replay(rings, batch_size=51, n_step=1, gamma=GAMMA))
     assert "capacity is 50 transitions, but a batch has 51: pass --set capacity=51 or more" in text
     assert Replay(rings, batch_size=50, n_step=1, gamma=GAMMA)
 
 
-def test_more_steps_than_the_window_has_of_a_column_are_refused():
+def test_an_n_step_longer_than_a_column_of_the_window_is_refused():
     shape = shape_of(2, 3, 4, 60, 2)  # 5 tickets of two actors: two of the same one at least
     shape.check(1, 8)
     text = refusal(lambda: shape.check(1, 9))
@@ -563,14 +563,14 @@ def test_describe_reports_the_size_of_the_replay():
     )
 
 
-def test_the_slabs_of_an_arena_have_a_row_more_than_the_slots():
+def test_the_arrays_of_a_ring_have_one_row_more_than_its_slots():
     slabs = {name: (shape, dtype) for name, shape, dtype in shape_of(2, 3, 4, 60, 2).slabs(FIELDS)}
     assert slabs["replay/observation/image"] == ((2, 21, 3, 2, 3), "uint8")
     assert slabs["replay/behavior_version"] == ((2, 5, 3), "int64")
     assert len(slabs) == len(FIELDS)
 
 
-def test_a_shape_can_be_sent_to_another_process():
+def test_a_ring_shape_can_be_pickled():
     shape = shape_of(2, 3, 4, 60, 2)
     assert pickle.loads(pickle.dumps(shape)) == shape
 

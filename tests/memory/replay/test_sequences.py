@@ -122,7 +122,7 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
 
 @settings(max_examples=20, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_each_sample_is_a_column_of_a_ticket_with_the_rows_before_and_after_it_as_they_were_committed(run, seed):
+def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_after(run, seed):
     for step in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
         expected = run.expected()
@@ -137,7 +137,7 @@ def test_each_sample_is_a_column_of_a_ticket_with_the_rows_before_and_after_it_a
 
 @settings(max_examples=10, deadline=None)
 @given(run=runs(), seed=seeds)
-def test_rows_that_actors_are_writing_change_no_sample(run, seed):
+def test_rows_being_written_by_actors_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
         if run.replay.valid:
@@ -148,7 +148,7 @@ def test_rows_that_actors_are_writing_change_no_sample(run, seed):
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_every_sequence_with_a_transition_is_sampled_and_all_equally_often(before):
+def test_all_sequences_with_a_transition_are_sampled_uniformly(before):
     run = Run(length=2, seed=1, before=before, chances=Chances(invalid=0.5)).steps(43)
     random, counts = np.random.default_rng(0), dict.fromkeys(run.expected(), 0)
     assert 30 < len(counts) < (20 - 2 * before) * 3  # some have none
@@ -158,13 +158,13 @@ def test_every_sequence_with_a_transition_is_sampled_and_all_equally_often(befor
     assert stats.chisquare(list(counts.values())).pvalue > 0.01
 
 
-def test_without_a_transition_there_is_nothing_to_sample():
+def test_sampling_without_a_transition_is_refused():
     run = Run(chances=Chances(invalid=1.0)).steps(12)
     with pytest.raises(RunFailed, match=r"tickets 4 to 11, .* have no transition.*larger capacity"):
         run.replay.sample(np.random.default_rng(0))
 
 
-def test_shapes_and_dtypes_are_those_that_are_promised():
+def test_samples_have_the_documented_shapes_and_dtypes():
     run = Run(n_step=2, priorities=Exponents(0.6, 0.4)).steps(5)
     samples = run.replay.sample(np.random.default_rng(0))
     assert {name: (array.shape, array.dtype.name) for name, array in samples.arrays.items()} == {
@@ -187,7 +187,7 @@ def test_shapes_and_dtypes_are_those_that_are_promised():
 
 @settings(max_examples=20, deadline=None)
 @given(run=runs(Exponents(0.6, 0.4)), seed=seeds)
-def test_sequences_are_drawn_in_proportion_to_their_errors_and_weighed_in_return(run, seed):
+def test_sequences_are_sampled_in_proportion_to_their_errors_with_importance_weights(run, seed):
     random = np.random.default_rng(seed)
     run.steps(2 * run.shape.slots_per_ring * run.shape.actors)
     if not run.replay.valid:
@@ -203,7 +203,7 @@ def test_sequences_are_drawn_in_proportion_to_their_errors_and_weighed_in_return
     np.testing.assert_allclose(again.arrays["weight"], (priority.min() / priority) ** 0.4, rtol=1e-5)
 
 
-def test_a_sequence_that_cannot_be_drawn_any_more_gets_no_priority_though_its_rows_are_still_seen():
+def test_a_sequence_that_can_no_longer_be_sampled_gets_no_priority():
     run = Run(priorities=Exponents(1.0, 1.0), chances=Chances(0, 0, 0, 0)).steps(10)
     samples = copied(run.replay.sample(np.random.default_rng(0)))
     oldest = min(samples.tickets)
@@ -221,7 +221,7 @@ def test_a_sequence_that_cannot_be_drawn_any_more_gets_no_priority_though_its_ro
 
 @pytest.mark.parametrize("exponents", [None, Exponents(0.6, 0.4)])
 @pytest.mark.parametrize("steps", [3, 9, 47])
-def test_a_restored_replay_gives_the_samples_of_one_that_went_on(steps, exponents):
+def test_a_restored_replay_gives_the_samples_of_an_uninterrupted_one(steps, exponents):
     run = Run(priorities=exponents).steps(steps)
     if exponents and run.replay.valid:
         samples = run.replay.sample(np.random.default_rng(1))
@@ -235,7 +235,7 @@ def test_a_restored_replay_gives_the_samples_of_one_that_went_on(steps, exponent
         assert_equal(other.sample(np.random.default_rng(seed)), run.replay.sample(np.random.default_rng(seed)))
 
 
-def test_recover_uses_the_rows_and_states_of_a_learner_that_died():
+def test_recover_uses_the_rows_and_states_written_for_a_dead_learner():
     run = Run().steps(31)
     other = run.new_replay(run.writers.rings)
     other.recover(0, 31, acted_at=5)
@@ -259,7 +259,7 @@ def test_recover_uses_the_rows_and_states_of_a_learner_that_died():
         ({"before": 0.5}, r"burn_in is 2.0 env steps.*chunk_length = 4.*--set burn_in=4"),
     ],
 )
-def test_sequences_that_the_rings_cannot_give_are_refused_with_the_arithmetic(changes, words):
+def test_sequences_longer_than_the_rings_support_are_refused_with_the_arithmetic(changes, words):
     with pytest.raises(ConfigError, match=words):
         Run(**changes)
     Run(**{**changes, "batch_size": 8, "n_step": 4, "before": 4})

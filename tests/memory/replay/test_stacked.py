@@ -75,7 +75,7 @@ def slow_stacks(frames: list[Array], valid: list[Array], stack: int) -> list[Arr
 
 @settings(max_examples=30)
 @given(st.integers(2, 4), st.integers(1, 3), st.integers(1, 6), st.integers(1, 2))
-def test_an_unrolls_rows_are_seen_by_the_learner_as_by_the_actor(stack, columns, length, unrolls):
+def test_the_learner_stacks_the_same_frames_as_the_actor(stack, columns, length, unrolls):
     shape, actors, spies = UnrollShape(OnPolicyPace(unrolls, 1), length, columns), [], [Spy() for _ in range(unrolls)]
     envs = [motion(columns, stack, actor) for actor in range(unrolls)]
     fields = env_fields(envs[0].spec)
@@ -161,7 +161,7 @@ class Replayed:
 
 @settings(max_examples=20, deadline=None)
 @given(st.data())
-def test_what_is_sampled_was_seen_as_it_is_wherever_the_ring_ends_and_others_write(data):
+def test_sampled_stacks_equal_those_of_the_actor_across_the_end_of_a_ring(data):
     stack, actors = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
     columns, length, max_ahead = (
         data.draw(st.integers(1, 2)),
@@ -188,7 +188,7 @@ def test_what_is_sampled_was_seen_as_it_is_wherever_the_ring_ends_and_others_wri
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 4), st.integers(1, 3), st.integers(2, 4), st.integers(0, 2), seeds)
-def test_sequences_are_seen_as_they_were_burn_in_included(stack, actors, length, before, seed):
+def test_sampled_sequences_have_the_stacks_of_the_actor_including_burn_in(stack, actors, length, before, seed):
     shape = RingShape(ReplayPace(Fraction(1), 1, 1), actors, 2, length, (before + 8) * actors * 2 * length, stack - 1)
     run, random = (
         Replayed(shape, stack, [Field("initial_state", (1,), "float32", per="unroll")]),
@@ -212,7 +212,7 @@ def test_sequences_are_seen_as_they_were_burn_in_included(stack, actors, length,
 
 
 @pytest.mark.parametrize("stack", [2, 4])
-def test_each_frame_lies_in_memory_once(stack):
+def test_each_frame_is_stored_once(stack):
     frame, history = 36 * 36, stack - 1
     fields = {one: env_fields(motion(3, one, length=8).spec) for one in (1, stack)}
     ring = RingShape(ReplayPace(Fraction(1), 1, 0), 2, 3, 5, 300)

@@ -35,7 +35,7 @@ def last_line() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("settings", [EVALUATED, PROCESSES], ids=["serial", "processes"])
-def test_an_env_that_ends_its_process_in_evaluations_does_not_end_the_run(settings):
+def test_an_env_that_exits_in_evaluations_does_not_end_the_run(settings):
     said = train("ExitsInEvaluations", **settings, restart_budget=1)
     assert said.code == 0, said.err
     last = last_line()
@@ -47,14 +47,14 @@ def test_an_env_that_ends_its_process_in_evaluations_does_not_end_the_run(settin
     assert not (Path("run") / "checkpoints" / "best").exists()
 
 
-def test_an_env_that_raises_in_an_evaluation_is_told_with_the_env_steps_that_it_took():
+def test_an_env_that_raises_in_an_evaluation_is_reported_with_its_env_steps():
     said = train("RaisesInEvaluations", **EVALUATED)
     assert said.code == 0, said.err
     assert "an evaluation failed after 12 env steps" in said.err  # 4 in each of 3 columns
     assert "ZeroDivisionError: the wave has no length" in said.err
 
 
-def test_an_evaluation_whose_env_hangs_is_made_again():
+def test_an_evaluation_whose_env_hangs_is_repeated():
     said = train("HangsInOneEvaluation", **EVALUATED, step_timeout_s=2, reset_timeout_s=2)
     assert said.code == 0, said.err
     last = last_line()
@@ -63,7 +63,7 @@ def test_an_evaluation_whose_env_hangs_is_made_again():
     assert "did not return in time" in said.err
 
 
-def test_an_evaluator_that_is_killed_is_started_again(monkeypatch):
+def test_a_killed_evaluator_is_restarted(monkeypatch):
     monkeypatch.setattr(evaluations, "NAP_S", 0.01)
     killed: list[int] = []
 
@@ -90,7 +90,7 @@ def evaluators() -> list[int]:
     return [process["pid"] for process in status_of(Path("run"))["processes"] if process["role"] == "evaluator"]
 
 
-def test_learning_goes_on_while_an_evaluation_takes_its_time():
+def test_learning_continues_during_a_slow_evaluation():
     def go() -> None:
         while not any(line["env_steps"] >= 1900 for line in lines_of(Path("run"))):
             time.sleep(0.01)
@@ -104,7 +104,7 @@ def test_learning_goes_on_while_an_evaluation_takes_its_time():
     assert last_line()["eval_env_steps"] == last_line()["env_steps"], "the end is evaluated too"
 
 
-def test_evaluations_that_would_take_too_much_of_the_time_are_left_out_but_the_last(monkeypatch):
+def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeypatch):
     monkeypatch.setattr(evaluations, "FREE_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, eval_time_share=0.1)
     assert said.code == 0, said.err
@@ -114,14 +114,14 @@ def test_evaluations_that_would_take_too_much_of_the_time_are_left_out_but_the_l
     assert last_line()["eval_env_steps"] == last_line()["env_steps"]
 
 
-def test_no_evaluation_is_left_out_with_lag_exact(monkeypatch):
+def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):
     monkeypatch.setattr(evaluations, "FREE_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 512}, lag="exact", eval_time_share=0.01)
     assert said.code == 0, said.err
     assert last_line()["evaluations"] == 4
 
 
-def test_exact_runs_have_the_same_evaluations_and_the_same_best_in_every_runtime_and_evaluator(tmp_path):
+def test_exact_runs_have_the_same_evaluations_and_best_checkpoint_in_every_runtime(tmp_path):
     settings: dict[str, Any] = {"lag": "exact", "max_lag": 1, "actors": 2, "eval_every": 512, "eval_episodes": 3}
     runs = [
         small_run(tmp_path / f"{runtime}-{evaluator}", **settings, runtime=runtime, evaluator=evaluator).path
@@ -133,7 +133,7 @@ def test_exact_runs_have_the_same_evaluations_and_the_same_best_in_every_runtime
     assert weights_of(runs[0], "best") == weights_of(runs[1], "best") == weights_of(runs[2], "best")
 
 
-def test_an_env_that_cannot_be_sent_to_another_process_is_evaluated_in_the_process_of_the_learner():
+def test_an_env_that_cannot_be_sent_is_evaluated_in_the_process_of_the_learner():
     def local(**_arguments: Any) -> Wave:
         """Is found under no name."""
         return Wave()

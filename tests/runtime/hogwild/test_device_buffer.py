@@ -43,7 +43,7 @@ SHAPES = st.tuples(st.lists(st.integers(1, 5), max_size=3).map(tuple), st.sample
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(SHAPES, min_size=1, max_size=6))
-def test_its_tensors_are_aligned_zeros_of_which_each_is_written_alone(shapes):
+def test_tensors_of_a_device_buffer_are_aligned_zero_and_do_not_overlap(shapes):
     slabs: list[Slab] = [(f"tensor {number}", *each) for number, each in enumerate(shapes)]
     tensors = DeviceBuffer(slabs, "cpu").tensors
     assert list(tensors) == [name for name, _, _ in slabs]
@@ -60,7 +60,7 @@ def test_its_tensors_are_aligned_zeros_of_which_each_is_written_alone(shapes):
 SLABS: list[Slab] = [("a", (3, 5), "float32"), ("b", (), "float32"), ("c", (2,), "float64")]
 
 
-def test_processes_that_open_it_see_and_change_the_same_memory_and_a_killed_one_takes_nothing_along(device):
+def test_processes_share_a_device_buffer_which_outlives_a_killed_one(device):
     buffer = DeviceBuffer(SLABS, device)
     buffer.tensors["a"].fill_(7)
     openers = [Opener(buffer, SLABS) for _ in range(2)]
@@ -93,7 +93,7 @@ def step(flat: FlatParameters, adam: FlatAdam, seed: int) -> None:
     adam.step(0.01)
 
 
-def test_steps_on_it_have_the_bits_of_steps_on_memory_of_ones_own_and_can_be_taken_and_put_back(device):
+def test_steps_on_a_device_buffer_have_the_bits_of_steps_on_private_memory(device):
     made = PrivateStorage()
     own = learner(made, device)
     shape = SharedStateShape.of(made, workers=2, separate=False, share_moments=True, apart=True)
@@ -132,7 +132,7 @@ RUNS = [("ppo", {**KL, "hogwild": "shared"}), ("sac", {"steps": 300, "hogwild": 
 
 
 @pytest.mark.parametrize(("algorithm", "changes"), [RUNS[0], *more(RUNS[1])], ids=["ppo", "sac"])
-def test_one_worker_on_it_that_is_stopped_and_goes_on_has_done_what_serial_does(tmp_path, device, algorithm, changes):
+def test_one_stopped_and_resumed_worker_on_a_device_buffer_agrees_with_serial(tmp_path, device, algorithm, changes):
     wanted = 2048 if algorithm == "ppo" else 300
     stopped = train(algorithm, tmp_path / "run", device, **changes, runtime="hogwild", workers=1, stop_at=wanted // 2)
     assert stopped.state == "interrupted"
@@ -151,7 +151,7 @@ def test_one_worker_on_it_that_is_stopped_and_goes_on_has_done_what_serial_does(
 
 
 @pytest.mark.thorough
-def test_a_worker_that_is_killed_is_started_again_on_it_and_what_was_learned_is_still_there(tmp_path, device):
+def test_a_killed_worker_is_restarted_on_a_device_buffer_that_keeps_the_learned_weights(tmp_path, device):
     killed: list[int] = []
 
     def kill(line: dict[str, Any]) -> None:

@@ -55,9 +55,7 @@ def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
-def test_one_worker_that_goes_through_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(
-    tmp_path, algorithm
-):
+def test_one_worker_with_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(tmp_path, algorithm):
     often: dict[str, Any] = (
         {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2} if algorithm == "sac" else {}
     )
@@ -69,7 +67,7 @@ def test_one_worker_that_goes_through_checkpoints_and_evaluations_has_the_bits_a
     assert_whole(run.path)
 
 
-def test_without_its_replay_a_run_warms_up_again_and_the_ratio_counts_from_there(tmp_path):
+def test_a_resume_without_the_replay_warms_up_again_and_restarts_the_update_ratio(tmp_path):
     ratio = Fraction(7, 3)
     layout: dict[str, Any] = {"utd_ratio": "7/3", "save_replay": False, "runtime": "hogwild", "workers": 1}
     stopped = small_sac(tmp_path / "run", **layout, stop_at=120)
@@ -117,7 +115,7 @@ def several(request, tmp_path_factory) -> tuple[Several, Run]:
     return case, run
 
 
-def test_one_budget_ends_the_run_and_is_overshot_by_less_than_a_learning_step_of_each_worker(several):
+def test_a_run_exceeds_its_steps_by_less_than_a_learning_step_of_each_worker(several):
     case, run = several
     steps = load(run.path / "checkpoints" / "latest").policy["env_steps"]
     wanted = 2048 if case.algorithm == "a2c" else 1000
@@ -127,7 +125,7 @@ def test_one_budget_ends_the_run_and_is_overshot_by_less_than_a_learning_step_of
     assert len(workers_of(run.path)) == case.workers
 
 
-def test_every_line_counts_all_workers_and_nothing_ever_goes_back(several):
+def test_every_metrics_line_counts_all_workers_and_counters_never_decrease(several):
     _, run = several
     lines = lines_of(run.path)
     for name in ("env_steps", "learning_step", "updates", "episodes", "wall_time_s"):
@@ -146,11 +144,11 @@ def test_every_line_counts_all_workers_and_nothing_ever_goes_back(several):
     assert any(line["gradient_staleness_mean"] is not None for line in lines)
 
 
-def test_each_workers_state_is_of_the_end(several):
+def test_the_final_checkpoint_has_the_last_state_of_each_worker(several):
     assert_whole(several[1].path)
 
 
-def test_workers_act_and_learn_from_episodes_of_their_own(several):
+def test_each_worker_learns_from_its_own_episodes(several):
     case, run = several
     workers = workers_of(run.path)
     following = [worker["actor"]["policies"][0]["following"]["observation"] for worker in workers]
@@ -170,7 +168,7 @@ def test_workers_act_and_learn_from_episodes_of_their_own(several):
                 assert len(np.intersect1d(seen[one][seen[one] != 0], seen[other])) < 5
 
 
-def test_each_worker_holds_the_ratio_and_so_do_all_together_but_for_less_than_one_update_each(several):
+def test_each_worker_keeps_the_update_ratio(several):
     case, run = several
     if case.algorithm != "sac":
         pytest.skip("the ratio is of a replay")
@@ -181,7 +179,7 @@ def test_each_worker_holds_the_ratio_and_so_do_all_together_but_for_less_than_on
     assert due - 3 < run.metrics["updates"] <= due
 
 
-def test_evaluations_are_of_a_snapshot_and_the_best_one_is_kept_as_it_was_evaluated(several):
+def test_evaluations_use_a_snapshot_and_best_has_the_evaluated_weights(several):
     case, run = several
     if case.algorithm != "sac":
         pytest.skip("it was not evaluated")
@@ -195,7 +193,7 @@ def test_evaluations_are_of_a_snapshot_and_the_best_one_is_kept_as_it_was_evalua
     assert offbeat("eval", run.path, "--episodes", 2).code == 0
 
 
-def test_workers_stopped_in_the_middle_are_saved_as_they_pause_and_go_on_with_their_episodes(tmp_path):
+def test_workers_interrupted_in_mid_episode_resume_their_episodes(tmp_path):
     path = tmp_path / "run"
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "chunk_length": 24, "normalize_observations": True}
     layout |= {"steps": 10**6, "log_every": 100, "capacity": 400, "prioritized": True, "hogwild": "synced"}
@@ -223,7 +221,7 @@ def test_workers_stopped_in_the_middle_are_saved_as_they_pause_and_go_on_with_th
     assert state["learner"]["algorithm"]["observations"]["count"] == resumed.metrics["env_steps"], "each row once"
 
 
-def test_a_worker_is_saved_as_it_pauses_however_long_its_learning_step_takes(tmp_path):
+def test_a_worker_with_a_slow_learning_step_is_saved_after_the_step(tmp_path):
     slow: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "unroll_length": 100, "envs_per_actor": 4}
     layout: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 20_000}
     run = small_run(tmp_path / "run", "runs/Unhurried-v0", **slow, **layout, callbacks=[stop_from(1)])
@@ -234,7 +232,7 @@ def test_a_worker_is_saved_as_it_pauses_however_long_its_learning_step_takes(tmp
         assert worker["learner"]["algorithm"]["observations"]["count"] == worker["done"]["env_steps"]
 
 
-def test_no_transition_leads_into_another_episode_though_workers_are_stopped_without_snapshots(tmp_path):
+def test_no_transition_crosses_an_episode_end_after_a_resume_without_snapshots(tmp_path):
     path = tmp_path / "run"
     layout: dict[str, Any] = {**LINKS, "runtime": "hogwild", "workers": 2, "capacity": 3000, "chunk_length": 4}
     stopped = small_sac(path, "links/Linked-v0", **layout, stop_at=200)
@@ -248,7 +246,7 @@ def test_no_transition_leads_into_another_episode_though_workers_are_stopped_wit
 FROZEN: dict[str, Any] = {"learning_rate": 1e-30, "learning_rate_schedule": "constant"}
 
 
-def test_a_run_begins_with_the_weights_and_normalisers_of_one_in_another_runtime_and_is_begun_from_in_turn(tmp_path):
+def test_init_from_copies_weights_and_normalizers_from_and_to_other_runtimes(tmp_path):
     first = small_run(tmp_path / "first", runtime="processes", max_lag=1)
     lock_free: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "steps": 200, **FROZEN}
     second = small_run(tmp_path / "second", **lock_free, init_from=str(first.path))
@@ -293,7 +291,7 @@ def prepared(tmp_path_factory) -> Path:
         ("alone", ["hogwild_moments is none in the checkpoint and per_worker here", "--init-from"]),
     ],
 )
-def test_a_run_cannot_leave_or_enter_the_runtime_nor_change_its_workers(prepared, monkeypatch, arguments, says):
+def test_a_resume_cannot_change_from_or_to_hogwild_nor_the_number_of_workers(prepared, monkeypatch, arguments, says):
     monkeypatch.chdir(prepared)
     before = contents(prepared)
     said = offbeat("resume", *arguments.split(), "--steps", 500)
@@ -303,7 +301,7 @@ def test_a_run_cannot_leave_or_enter_the_runtime_nor_change_its_workers(prepared
 
 
 @pytest.mark.thorough
-def test_a_finished_run_goes_on_with_more_steps_to_the_bits_of_serial(prepared, tmp_path):
+def test_a_finished_run_resumed_with_more_steps_has_the_bits_of_serial(prepared, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(prepared / "free", path, symlinks=True)
     constant: dict[str, Any] = {"learning_rate_schedule": "constant", "clip_schedule": "constant"}
@@ -316,7 +314,7 @@ def test_a_finished_run_goes_on_with_more_steps_to_the_bits_of_serial(prepared, 
 # --- as typed -----------------------------------------------------------------------------------------------
 
 
-def test_the_command_line_trains_lock_free_and_tells_of_its_workers(tmp_path):
+def test_the_command_line_trains_with_hogwild_and_reports_its_workers(tmp_path):
     path = tmp_path / "run"
     arguments = small_arguments(path, steps=512, envs_per_actor=2)
     said = offbeat(*arguments[:3], "--runtime", "hogwild", "--workers", "2", *arguments[3:])

@@ -45,7 +45,7 @@ def alone() -> np.ndarray:
     return least_squares.line.w.detach().numpy().astype(np.float64)
 
 
-def test_updates_in_one_process_are_those_of_a_plain_loop_with_torchs_adam():
+def test_updates_in_one_process_equal_those_of_a_plain_loop_with_torchs_adam():
     problem, w = Problem(), torch.zeros(COLUMNS, requires_grad=True)
     adam = torch.optim.Adam([w], eps=1e-8)
     for number in range(COUNT):
@@ -60,9 +60,7 @@ def test_updates_in_one_process_are_those_of_a_plain_loop_with_torchs_adam():
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_lock_free_steps_converge_to_the_solution_and_one_process_has_the_bits_of_a_learner_by_itself(
-    pool: Solvers, case: Case
-):
+def test_lock_free_steps_converge_to_the_least_squares_solution(pool: Solvers, case: Case):
     solved = pool.solve(case)
     np.testing.assert_allclose(solved.w, Problem().solution(), atol=1e-3)
     assert solved.updates == [COUNT] * case.workers, "each update was counted once"

@@ -160,7 +160,7 @@ def stand_in(left: Side, right: Side, step: int) -> None:
 
 @cases
 @separately
-def test_another_worker_goes_on_with_what_was_learned_as_if_it_had_learned_it_itself(case, hogwild):
+def test_a_second_worker_continues_from_the_shared_state_bit_for_bit(case, hogwild):
     with bench(case, hogwild=hogwild) as made:
         alone, first, second, onlooker = made.private(), made.shared(0), made.shared(1), made.shared(None)
         shared_state = made.storage(None)
@@ -186,7 +186,7 @@ def test_another_worker_goes_on_with_what_was_learned_as_if_it_had_learned_it_it
 
 @cases
 @separately
-def test_with_moments_of_its_own_a_worker_shares_all_the_rest(case, hogwild):
+def test_workers_with_separate_moments_share_all_other_state(case, hogwild):
     with bench(case, hogwild=hogwild, hogwild_moments="per_worker") as made:
         first, second, onlooker = made.shared(0), made.shared(1), made.shared(None)
         first.learner.publish(0)
@@ -245,7 +245,7 @@ def lag_of(updates: Updates, rate: float = 0.1) -> float:
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_the_lag_is_what_others_did_between_a_workers_read_and_its_write(separate):
+def test_gradient_staleness_counts_updates_of_others_between_read_and_write(separate):
     algorithm, updates, board = interrupted(separate=separate)
     updates.pull()
     assert lag_of(updates) == 0
@@ -265,7 +265,7 @@ def test_the_lag_is_what_others_did_between_a_workers_read_and_its_write(separat
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("separate", [False, True])
-def test_a_refused_update_is_counted_as_one_and_as_refused(separate):
+def test_a_refused_update_is_counted_as_an_update_and_as_refused(separate):
     algorithm, updates, board = interrupted(separate=separate)
     figures = UpdateMetrics()
     for number, spoilt in enumerate([False, True, True, False]):
@@ -279,7 +279,7 @@ def test_a_refused_update_is_counted_as_one_and_as_refused(separate):
 # --- the board ----------------------------------------------------------------------------------------------
 
 
-def test_the_board_adds_up_what_workers_have_done_each_at_one_moment():
+def test_the_board_sums_the_progress_of_all_workers():
     board = WorkersBoard(private_arena(board_slabs(3)), 3)
     board.reset()
     assert board.env_steps == 0 > board.limit[0], "nobody may begin yet"
