@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from tests.reference.collectives import Meeting, ThreadCollective, together
+from tests.reference.update_cases import stages_on_a_device
 from tests.reference.update_rows import Bench, bench
 
 from offbeat.algorithms.ppo import PPOConfig
@@ -25,6 +28,13 @@ WHOLE = PPOConfig(
 """One minibatch is the whole batch."""
 
 
+@pytest.fixture(params=["decided on the host", "decided on the device"])
+def decided(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Take one of the two ways to decide whether an update is applied."""
+    with stages_on_a_device() if "device" in request.param else nullcontext():
+        yield
+
+
 def pair(config: PPOConfig) -> tuple[list[Bench], Meeting]:
     """Return two learners of the same parameters in one collective."""
     sides, meeting = [bench(config, "discrete"), bench(config, "discrete")], Meeting(2)
@@ -40,6 +50,7 @@ def learned_by(sides: list[Bench], step: int, progress: float = 0.0) -> list[Lea
     return together([partial(side.learner.learn, step, progress) for side in sides])
 
 
+@pytest.mark.usefixtures("decided")
 def test_learners_with_different_data_have_the_same_parameters_and_statistics():
     sides, _ = pair(WHOLE)
     for step in range(3):
@@ -54,6 +65,7 @@ def test_learners_with_different_data_have_the_same_parameters_and_statistics():
     assert (alone.parameters != first.parameters).any()
 
 
+@pytest.mark.usefixtures("decided")
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_update_that_is_not_finite_in_one_learner_is_refused_by_all(rank):
@@ -69,6 +81,7 @@ def test_an_update_that_is_not_finite_in_one_learner_is_refused_by_all(rank):
         np.testing.assert_array_equal(side.parameters, before)
 
 
+@pytest.mark.usefixtures("decided")
 def test_learners_stop_their_epochs_together_by_the_mean_kl_of_all():
     config = replace(WHOLE, kl_target=1e-4, learning_rate=0.05)
     sides, meeting = pair(config)

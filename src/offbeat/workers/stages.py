@@ -77,8 +77,8 @@ class HostStages:
 class DeviceStages:
     """Computes all stages before anything is read. A stage that is refused changes nothing.
 
-    No method but `fetched` may read a tensor: `float(tensor)`, `if tensor`, boolean masks, and copies to or from the
-    host that are waited for.
+    Only `fetched` may read a tensor. In a loss too, `float(tensor)`, `if tensor`, indexing with a boolean mask and
+    copies between host and device make the host wait.
     """
 
     def __init__(self, algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> None:
@@ -128,6 +128,8 @@ def _applied(results: Sequence[tuple[Stage, LossResult]], checks: list[Tensor]) 
         results: what the loss of each stage returned.
         checks: for each stage whether all was finite, and the norm.
     """
+    if not results:
+        return []
     device = checks[0].device
     metrics = [
         {name: value for name, value in result.metrics.items() if isinstance(value, Tensor) and value.device == device}
