@@ -117,7 +117,7 @@ def sampled(algorithm: SAC | DQN, device: str, *, weighted: bool) -> Iterator[Mi
         yield algorithm.minibatch(moved(samples, device), stream(seed, "learn", 0))
 
 
-CLIPPED = {"max_grad_norm": 0.05}
+CLIPPED: dict[str, Any] = {"max_grad_norm": 0.05}
 CASES: dict[str, Case] = {
     "ppo": on_policy(PPOConfig(kl_target=0.1), "discrete"),
     "ppo, clipped, squashed": on_policy(PPOConfig(action_distribution="squashed", value_clip=0.1, **CLIPPED), "box"),

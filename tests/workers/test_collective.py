@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tests.reference.collectives import Meeting, ThreadCollective, together
 from tests.reference.update_cases import stages_on_a_device
 from tests.reference.update_rows import Bench, bench
 
+from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.models.normalize import RunningStatistics
 from offbeat.workers.learner import Learned
@@ -77,6 +79,22 @@ def test_an_update_that_is_not_finite_in_one_learner_is_refused_by_all(rank):
             batch["reward"][:, :1][batch["valid"][:, :1]] = np.nan
     learned = together([partial(side.learner.learn, 0, 0.0) for side in sides])
     assert [each.refused for each in learned] == [each.updates for each in learned] == [4, 4]
+    for side in sides:
+        np.testing.assert_array_equal(side.parameters, before)
+
+
+@pytest.mark.usefixtures("decided")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loss_that_is_not_finite_in_one_learner_is_refused_by_all_although_all_gradients_are_finite(rank):
+    sides, _ = pair(WHOLE)
+    before, stage = sides[0].parameters, sides[rank].algorithm.stages[0]
+
+    def gradients(minibatch: Minibatch) -> LossResult:
+        assert stage.gradients is not None
+        return stage.gradients(minibatch)._replace(loss=math.inf)
+
+    sides[rank].algorithm.stages = (replace(stage, gradients=gradients),)
+    assert [each.refused for each in learned_by(sides, 0)] == [4, 4]
     for side in sides:
         np.testing.assert_array_equal(side.parameters, before)
 

@@ -234,7 +234,7 @@ class SAC(OffPolicy[SACConfig]):
         """
         if not self.spec.mask or self.config.target_entropy is not None:
             return self._target_entropy
-        largest = minibatch["mask"].sum(dim=1).log().mean()
+        largest: Tensor = minibatch["mask"].sum(dim=1).log().mean()
         return (SHARE_OF_ENTROPY * largest.double()).to(largest.dtype)
 
     def _temperature_stage(self, minibatch: Minibatch) -> LossResult:

@@ -5,8 +5,9 @@ are two ways to decide that, with the same bits. `HostStages` reads two numbers 
 another device the host waits at each read until the device has finished all its work. `DeviceStages` therefore leaves
 the decision on the device and reads once, at the end of the update.
 
-Only the update itself is meant. Before it, a minibatch may be read while it is made: nothing is queued on the device
-by then. `Stage.after` and the priorities of a replay come after the read.
+This is about the update itself. Making a minibatch may read: with a core, the number of its rows is not known before.
+The update before has then ended, so the host waits for little. `Stage.after` and the priorities of a replay come after
+the read of the update.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _applied(results: Sequence[tuple[Stage, LossResult]], checks: list[Tensor]) 
 def fetched(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return copies of tensors of one device in the memory of the host, in one transfer, bit for bit."""
     parts = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors]
-    copies = torch.cat(parts).cpu().split([len(part) for part in parts])
+    copies = torch.split(torch.cat(parts).cpu(), [len(part) for part in parts])
     # Each copy is cloned, as the bytes of a number must lie at a multiple of its size.
     return [copy.clone().view(tensor.dtype).reshape(tensor.shape) for copy, tensor in zip(copies, tensors, strict=True)]
 

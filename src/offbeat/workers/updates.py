@@ -80,7 +80,6 @@ class Updates:
         self._algorithm, self._counter = algorithm, counter
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
         self._stages = make_stages(algorithm, self._adam)
-        self._norms = {stage.name: _norm_of(stage, algorithm) for stage in algorithm.stages}
         self._refused_in_a_row = 0
         self._seen = 0
         """Updates that the others had made when this learner last read the parameters."""
@@ -125,7 +124,7 @@ class Updates:
         for stage, result, norm in applied:
             if stage.after is not None:
                 stage.after(result)
-            collected.add({**result.metrics, self._norms[stage.name]: norm})
+            collected.add({**result.metrics, _norm_of(stage, self._algorithm): norm})
         return len(applied) == len(stages)
 
     def _refuse(self, collected: UpdateMetrics) -> None:
