@@ -159,7 +159,7 @@ def test_the_sequence_losses_of_sac_equal_those_of_a_plain_loop_to_five_digits(n
     np.testing.assert_allclose(algorithm.priorities_of(errors, minibatch), twin.urgency(twin.errors), rtol=1e-5)
     entropy = assert_gradients(algorithm, 1, minibatch, twin, twin.policy_loss()).outputs["entropy"]
     temperature = torch.as_tensor(algorithm.temperature_loss(entropy, minibatch).loss).item()
-    gap = twin.mean_entropy - algorithm.entropy_target(minibatch)
+    gap = twin.mean_entropy - float(algorithm.entropy_target(minibatch))
     assert temperature == pytest.approx(twin.parameters["log_alpha"].item() * gap, rel=1e-4)
 
 

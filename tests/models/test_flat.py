@@ -92,3 +92,21 @@ def test_moments_can_be_restored_in_another_optimizer(before):
         parameters.gradients.copy_(torch.linspace(-1, 1, flat.layout.size))
         optimizer.step(0.1)
     np.testing.assert_array_equal(flat.values.numpy(), twin.values.numpy())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_refused_step_changes_neither_parameters_nor_moments_and_is_not_counted(shared):
+    model, flat = model_and_flat()
+    flat.shared = shared
+    adam = FlatAdam(flat, eps=1e-5)
+    loss_of(model, 0).backward()
+    adam.step(0.1)
+    before = [tensor.clone() for tensor in (flat.values, *adam.state_tensors().values())]
+    flat.gradients.fill_(float("nan"))
+    adam.step(0.1, refused=torch.tensor(True))
+    for tensor, expected in zip((flat.values, *adam.state_tensors().values()), before, strict=True):
+        assert torch.equal(tensor, expected)
+    flat.gradients.fill_(0.5)
+    adam.step(0.1, refused=torch.tensor(False))
+    assert adam.state_tensors()["step"] == 2
+    assert (flat.values != before[0]).any()

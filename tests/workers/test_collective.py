@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from tests.reference.collectives import Meeting, ThreadCollective, together
+from tests.reference.update_cases import stages_on_a_device
 from tests.reference.update_rows import Bench, bench
 
+from offbeat.algorithms.base import LossResult, Minibatch
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.models.normalize import RunningStatistics
 from offbeat.workers.learner import Learned
@@ -23,6 +28,13 @@ WHOLE = PPOConfig(
     normalize_returns=True,
 )
 """One minibatch is the whole batch."""
+
+
+@pytest.fixture(params=["decided on the host", "decided on the device"])
+def decided(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Take one of the two ways to decide whether an update is applied."""
+    with stages_on_a_device() if "device" in request.param else nullcontext():
+        yield
 
 
 def pair(config: PPOConfig) -> tuple[list[Bench], Meeting]:
@@ -40,6 +52,7 @@ def learned_by(sides: list[Bench], step: int, progress: float = 0.0) -> list[Lea
     return together([partial(side.learner.learn, step, progress) for side in sides])
 
 
+@pytest.mark.usefixtures("decided")
 def test_learners_with_different_data_have_the_same_parameters_and_statistics():
     sides, _ = pair(WHOLE)
     for step in range(3):
@@ -54,6 +67,7 @@ def test_learners_with_different_data_have_the_same_parameters_and_statistics():
     assert (alone.parameters != first.parameters).any()
 
 
+@pytest.mark.usefixtures("decided")
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_non_finite_update_of_one_learner_is_refused_by_all(rank):
@@ -69,6 +83,23 @@ def test_a_non_finite_update_of_one_learner_is_refused_by_all(rank):
         np.testing.assert_array_equal(side.parameters, before)
 
 
+@pytest.mark.usefixtures("decided")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_non_finite_loss_of_one_learner_is_refused_by_all_though_its_gradients_are_finite(rank):
+    sides, _ = pair(WHOLE)
+    before, stage = sides[0].parameters, sides[rank].algorithm.stages[0]
+
+    def gradients(minibatch: Minibatch) -> LossResult:
+        assert stage.gradients is not None
+        return stage.gradients(minibatch)._replace(loss=math.inf)
+
+    sides[rank].algorithm.stages = (replace(stage, gradients=gradients),)
+    assert [each.refused for each in learned_by(sides, 0)] == [4, 4]
+    for side in sides:
+        np.testing.assert_array_equal(side.parameters, before)
+
+
+@pytest.mark.usefixtures("decided")
 def test_learners_stop_their_epochs_together_at_the_mean_kl_of_all():
     config = replace(WHOLE, kl_target=1e-4, learning_rate=0.05)
     sides, meeting = pair(config)

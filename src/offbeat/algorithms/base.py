@@ -45,7 +45,7 @@ class LossResult(NamedTuple):
     metrics: Mapping[str, torch.Tensor | float]
     """Detached scalars to report; the mean over the updates of a learning step is logged."""
     outputs: Mapping[str, Any] = NO_OUTPUTS
-    """Other values that `Stage.after` needs, detached; not reported."""
+    """Other values that `Stage.after` or `Stage.pass_on` needs, detached; not reported."""
 
 
 Batch = Mapping[str, Any]
@@ -69,9 +69,14 @@ class Stage:
     gradients: Callable[[Minibatch], LossResult] | None = None
     """Writes all of the group's gradients, and returns what `loss` returns, with a float as loss: a fast path."""
     after: Callable[[LossResult], None] | None = None
-    """Called with the result of the loss after the group was updated: to update ema copies, or to store outputs."""
+    """Called with the result of the loss at the end of an update in which the stage was applied, in the order of the
+    stages: to update ema copies, or to store outputs. Metrics are then on the host, so reading them costs nothing."""
     every: int = 1
     """The stage is applied in every n-th update."""
+    pass_on: Callable[[LossResult], None] | None = None
+    """Called with the result of the loss before the next stage: to store outputs that later stages of the same update
+    need. It must not read a tensor on the host, and must change nothing that is learned: whether the result is finite
+    may not be known yet. If it is not, later stages are not applied."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class DQN(OffPolicy[DQNConfig]):
         """Publish the new epsilon, and update the ema network."""
         self.store_errors(result)
         self.flags["epsilon"].fill_(self._epsilon)
-        updates = int(self._updates) + 1
+        updates = int(self._updates) + 1  # in CPU memory, unless lock-free workers share it on a GPU
         self._updates.fill_(updates)
         if updates % self.config.ema_every == 0:
             self._ema.lerp_(self.policy.values, self.config.ema_rate)

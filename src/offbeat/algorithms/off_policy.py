@@ -174,6 +174,8 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         """
         if self.spec.recurrent:
             errors = sequence_errors(errors, minibatch["column"], len(minibatch["state"]))
+        # On another device the host waits a second time here. The errors are outputs, which stay on the device; but the
+        # update has ended, and nothing else is waited for.
         priorities: Array = errors.cpu().numpy()
         return priorities
 

@@ -153,7 +153,9 @@ class SAC(OffPolicy[SACConfig]):
         temperature = fast.temperature_gradients if fast else None
         stages = (
             Stage(CRITIC, CRITIC, self.critic_loss, critic, self._after_critics),
-            Stage(POLICY, POLICY, self.policy_loss, policy, self._after_policy, every=delay),
+            Stage(
+                POLICY, POLICY, self.policy_loss, policy, self._after_policy, every=delay, pass_on=self._pass_on_entropy
+            ),
             Stage(TEMPERATURE, TEMPERATURE, self._temperature_stage, temperature, every=delay),
         )
         return tuple(stage for stage in stages if stage.group in self.groups)
@@ -179,7 +181,11 @@ class SAC(OffPolicy[SACConfig]):
         if self.spec.action.kind == "box":
             action = action.reshape(-1, self.spec.action_size)
         noise = self._heads.noise(len(rows["reward"]), random)
-        return {**rows, "action": action, **{name: drawn.to(self.device) for name, drawn in noise.items()}}
+        return {
+            **rows,
+            "action": action,
+            **{name: drawn.to(self.device, non_blocking=True) for name, drawn in noise.items()},
+        }
 
     def values(self, minibatch: Minibatch) -> Tensor:
         """Return the critics' values of the recorded actions, [critics, M]."""
@@ -220,15 +226,16 @@ class SAC(OffPolicy[SACConfig]):
         loss = losses.temperature_loss(self.temperature.log_alpha, entropy, self.entropy_target(minibatch))
         return LossResult(loss, {"temperature_loss": loss.detach(), "temperature": self.temperature()})
 
-    def entropy_target(self, minibatch: Minibatch) -> float:
-        """Return the target entropy in nats, the mean over the minibatch.
+    def entropy_target(self, minibatch: Minibatch) -> Tensor | float:
+        """Return the target entropy in nats, the mean over the minibatch, a scalar.
 
         With masks the default is a fraction of the largest entropy over the allowed choices: the default without masks
         may be unreachable, and the temperature would grow forever.
         """
         if not self.spec.mask or self.config.target_entropy is not None:
             return self._target_entropy
-        return SHARE_OF_ENTROPY * float(minibatch["mask"].sum(dim=1).log().mean())
+        largest: Tensor = minibatch["mask"].sum(dim=1).log().mean()
+        return (SHARE_OF_ENTROPY * largest.double()).to(largest.dtype)
 
     def _temperature_stage(self, minibatch: Minibatch) -> LossResult:
         return self.temperature_loss(self.entropy, minibatch)
@@ -237,8 +244,10 @@ class SAC(OffPolicy[SACConfig]):
         self.store_errors(result)
         self.ema_critics.lerp_(self.critics.values, self.config.ema_rate)
 
-    def _after_policy(self, result: LossResult) -> None:
+    def _pass_on_entropy(self, result: LossResult) -> None:
         self.entropy = result.outputs["entropy"]
+
+    def _after_policy(self, result: LossResult) -> None:  # noqa: ARG002
         self._uniform.zero_()
 
     # --- checkpoints ----------------------------------------------------------------------------------------

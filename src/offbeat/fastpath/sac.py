@@ -49,7 +49,7 @@ class SACFastPath:
         algorithm = self._algorithm
         parameters = algorithm.temperature.parameters
         assert parameters is not None
-        gap = float(algorithm.entropy) - algorithm.entropy_target(minibatch)
+        gap = float(algorithm.entropy) - float(algorithm.entropy_target(minibatch))
         parameters.gradients[0] = gap
         loss = float(parameters.values[0]) * gap
         return LossResult(loss, {"temperature_loss": loss, "temperature": float(algorithm.temperature())})

@@ -70,7 +70,7 @@ def policy_loss(log_prob: Tensor, values: Tensor, temperature: Tensor) -> Tensor
     return temperature * log_prob - values.amin(dim=0)
 
 
-def temperature_loss(log_temperature: Tensor, entropy: Tensor | float, target_entropy: float) -> Tensor:
+def temperature_loss(log_temperature: Tensor, entropy: Tensor | float, target_entropy: Tensor | float) -> Tensor:
     """Return ``log alpha * (H - target)``, of the shape of the entropy H (arXiv:1812.05905, equation 18).
 
     Alpha falls while the entropy is above its target. The paper has alpha in place of its logarithm; the logarithm,
@@ -79,7 +79,7 @@ def temperature_loss(log_temperature: Tensor, entropy: Tensor | float, target_en
     Args:
         log_temperature: log alpha, a scalar.
         entropy: of the policy, estimated by -log pi(a|s) or exact: [M] or their mean. It gets no gradient.
-        target_entropy: in nats.
+        target_entropy: in nats, a scalar.
     """
     return log_temperature * (torch.as_tensor(entropy).detach() - target_entropy)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -94,10 +95,16 @@ class SquashedGaussian(Gaussian):
 
     def entropy(self) -> Tensor:
         """Return [M]: the Gaussian's entropy plus the mean log-slope of tanh, by 16-point Gauss-Hermite quadrature."""
-        nodes = torch.as_tensor(_NODES, dtype=self.mean.dtype, device=self.mean.device)
-        weights = torch.as_tensor(_WEIGHTS / _WEIGHTS.sum(), dtype=self.mean.dtype, device=self.mean.device)
+        nodes, weights = _quadrature(self.mean.dtype, self.mean.device)
         u = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * nodes  # [M, D, 16]
         return super().entropy() + (_log_tanh_slope(u) * weights).sum(dim=(-1, -2))
+
+
+@cache
+def _quadrature(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return nodes and weights, [16] each. They are copied to the device once: the host waits for such a copy."""
+    nodes, weights = torch.from_numpy(_NODES), torch.from_numpy(_WEIGHTS / _WEIGHTS.sum())
+    return nodes.to(device, dtype), weights.to(device, dtype)
 
 
 class TanhGaussian:

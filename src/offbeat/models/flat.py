@@ -97,18 +97,24 @@ class FlatAdam:
         self._change = torch.zeros_like(parameters.values) if parameters.shared else None
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Apply the gradients to the parameters."""
+    def step(self, learning_rate: float, refused: Tensor | None = None) -> None:
+        """Apply the gradients to the parameters.
+
+        Args:
+            learning_rate: of this step.
+            refused: bool, a scalar on the device of the parameters: if it is true, nothing changes, and the step is not
+                counted. The host does not wait for it.
+        """
         if self._change is None:
-            self._apply(self._parameters.master, learning_rate)
+            self._apply(self._parameters.master, learning_rate, refused)
             return
         # Bit for bit the same result, as 0 - x is exact. Changes by other workers are lost only during the addition.
-        self._apply(self._change.zero_(), learning_rate)
+        self._apply(self._change.zero_(), learning_rate, refused)
         most = LARGEST_STEP * learning_rate
         self._parameters.master.add_(self._change.clamp_(-most, most))
         self._parameters.pull()
 
-    def _apply(self, values: Tensor, learning_rate: float) -> None:
+    def _apply(self, values: Tensor, learning_rate: float, refused: Tensor | None) -> None:
         """Let Adam change values by the gradients."""
         adam(
             [values],
@@ -118,6 +124,7 @@ class FlatAdam:
             [],
             [self._step],
             fused=True,
+            found_inf=None if refused is None else refused.float(),
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,

@@ -30,7 +30,8 @@ def _flat(leaf: Leaf, values: Tensor) -> Tensor:
 
 def one_hot(numbers: Tensor, choices: Choices) -> Tensor:
     """Return choices [..., components], counted from 0, as a 1 among zeros each: [..., sum(choices)] float32."""
-    where = numbers.long() + torch.from_numpy(firsts(choices)).to(numbers.device)
+    first = torch.from_numpy(firsts(choices)).to(numbers.device, non_blocking=True)
+    where = numbers.long() + first
     zeros = torch.zeros(*numbers.shape[:-1], sum(choices), device=numbers.device)
     return zeros.scatter_(-1, where, 1.0)
 

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offbeat.algorithms.base import Algorithm, LossResult, Minibatch, Stage
+from offbeat.algorithms.base import Algorithm, Minibatch, Stage
 from offbeat.core.errors import RunFailed
 from offbeat.core.types import Array
 from offbeat.models.flat import FlatAdam
+from offbeat.workers.stages import make_stages
 
 REFUSED_IN_A_ROW = 100
 """Updates refused one after the other before the run is given up."""
@@ -78,6 +79,7 @@ class Updates:
         """
         self._algorithm, self._counter = algorithm, counter
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
+        self._stages = make_stages(algorithm, self._adam)
         self._refused_in_a_row = 0
         self._seen = 0
         """Updates that the others had made when this learner last read the parameters."""
@@ -117,28 +119,13 @@ class Updates:
     def _apply_stages(
         self, number: int, minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics
     ) -> bool:
-        return all(
-            self._apply(stage, minibatch, rates[stage.group], collected)
-            for stage in self._algorithm.stages
-            if number % stage.every == 0
-        )
-
-    def _apply(self, stage: Stage, minibatch: Minibatch, rate: float, collected: UpdateMetrics) -> bool:
-        """Change a stage's group by its gradients, if they are finite; return whether they were."""
-        group = self._algorithm.groups[stage.group]
-        gradients = group.parameters.gradients
-        result = _differentiate(stage, minibatch, gradients)
-        collective = self._algorithm.collective
-        norm, loss = _read(torch.linalg.vector_norm(collective.sum_(gradients)), result.loss)
-        if not collective.all_(math.isfinite(norm) and math.isfinite(loss)):
-            return False
-        if norm > group.max_grad_norm:
-            gradients.mul_(group.max_grad_norm / (norm + 1e-6))
-        self._adam[stage.group].step(rate)
-        if stage.after is not None:
-            stage.after(result)
-        collected.add({**result.metrics, _norm_of(stage, self._algorithm): norm})
-        return True
+        stages = [stage for stage in self._algorithm.stages if number % stage.every == 0]
+        applied = self._stages.apply(stages, minibatch, rates)
+        for stage, result, norm in applied:
+            if stage.after is not None:
+                stage.after(result)
+            collected.add({**result.metrics, _norm_of(stage, self._algorithm): norm})
+        return len(applied) == len(stages)
 
     def _refuse(self, collected: UpdateMetrics) -> None:
         collected.refused += 1
@@ -164,25 +151,6 @@ class Updates:
                 tensor.copy_(torch.from_numpy(state[name][key]))
 
 
-def _read(norm: Tensor, loss: Tensor | float) -> tuple[float, float]:
-    """Return both as numbers; from another device in one transfer, for which the host waits once."""
-    if isinstance(loss, Tensor) and loss.device.type != "cpu":
-        norm, loss = torch.stack((norm, loss.detach().to(norm.dtype))).cpu()
-    return float(norm), float(loss)
-
-
 def _norm_of(stage: Stage, algorithm: Algorithm) -> str:
     """Return the name under which a stage's gradient norm is reported."""
     return "grad_norm" if len(algorithm.stages) == 1 else f"grad_norm_{stage.name}"
-
-
-def _differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> LossResult:
-    """Put a stage's gradients into its group's buffer; return the loss, detached, and what came with it."""
-    if stage.gradients is not None:
-        return stage.gradients(minibatch)
-    gradients.zero_()
-    result = stage.loss(minibatch)
-    if not isinstance(result.loss, Tensor):
-        return result
-    result.loss.backward()  # type: ignore[no-untyped-call]
-    return result._replace(loss=result.loss.detach())
