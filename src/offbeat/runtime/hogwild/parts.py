@@ -87,13 +87,13 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
         ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
     """
     env = env_of(config)
-    of_workers = [config.of_worker(worker) for worker in range(config.workers)]
-    made = PrivateStorage()
-    first = policy_parts(of_workers[0], env, storage=made)
+    made, of_first = PrivateStorage(), config.of_worker(0)
+    first = policy_parts(of_first, env, storage=made)
     Updates(first.algorithm)  # its moments are kept too
+    _require_memory(plan_of(of_first, [first], of_first.blas_threads), config.workers)
+    of_workers = [config.of_worker(worker) for worker in range(config.workers)]
     plans = tuple(plan_of(own, [first], own.blas_threads) for own in of_workers)
     first.algorithm.close()
-    _require_memory(plans[0], config.workers)
     if needed := plans[0].policy.memory.describe(plans[0].policy.fields):
         notify(needed if config.workers == 1 else f"each of {config.workers} workers has a {needed}")
     shape = _shape_of(config, made)
@@ -105,7 +105,7 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     return LockFreeParts(
         config=config,
         env=env,
-        policies=(policy_parts(of_workers[0], env, storage=storage),),
+        policies=(policy_parts(of_first, env, storage=storage),),
         timings=Timings(),
         plans=plans,
         shared_state=shape,
