@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from safetensors.numpy import load
 from tests.reference.hub_server import TOKEN, Hub, hub_server
 from tests.reference.mutations import rehashed
-from tests.reference.runs import OFFBEAT, Said, contents, offbeat, small_run
+from tests.reference.runs import OFFBEAT, Said, contents, offbeat, run_python, small_run
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
@@ -45,16 +45,12 @@ def hub():
 
 
 def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, code: str = OFFBEAT) -> Said:
-    """Run a command in a process of its own, which knows no other hub."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=os.environ | hub.environment(home, token),
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    """Run a command, or code in a fresh Python, in a process of its own, which knows no other hub."""
+    environment = os.environ | hub.environment(home, token)
+    if code == OFFBEAT:
+        return run_python(code, *arguments, folder=home, environment=environment)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
     return Said(done.returncode, done.stdout, done.stderr)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from tests.reference.mutations import rehashed
 from tests.reference.registries import registries_kept
-from tests.reference.runs import OFFBEAT, REPOSITORY, Said, contents, offbeat, small_run
+from tests.reference.runs import OFFBEAT, REPOSITORY, Said, contents, offbeat, run_python, small_run
 from torch import nn
 
 import offbeat as library
@@ -119,11 +118,7 @@ def traces(module: Path) -> set[str]:
 
 def fresh(folder: Path, *arguments: object) -> Said:
     """Type a command in a process that knows nothing of the tests' modules."""
-    done = subprocess.run(
-        [sys.executable, "-c", OFFBEAT, *map(str, arguments)],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    return Said(done.returncode, done.stdout, done.stderr)
+    return run_python(OFFBEAT, *arguments, folder=folder)
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from unittest.mock import patch
+
+from tests.reference import warm
+from tests.reference.warm import ForkedProcess
 
 from offbeat import __file__ as package_file
 from offbeat.api.train import Run, train
@@ -215,26 +219,41 @@ def with_files_up_to(size: int) -> str:
     return f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); {OFFBEAT}"
 
 
+def run_python(code: str, *arguments: object, folder: Path, environment: Mapping[str, str] = os.environ) -> Said:
+    """Run code in a process of its own, forked from a warm Python (warm.py), that knows no module of the tests."""
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        process = warm.start(code, list(map(str, arguments)), folder, environment, (out, err))
+        try:
+            process.wait(120)
+        finally:
+            process.kill()
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read())
+    assert process.returncode is not None
+    return Said(process.returncode, *said)
+
+
 class Started:
     """A process of its own, with the tests' modules within reach of its imports."""
 
     def __init__(self, arguments: list[str], folder: Path, code: str = OFFBEAT, threads: int | None = 1) -> None:
         """Start `offbeat`, or other code, in `folder`, where what it prints is kept.
 
-        Unless told otherwise, OpenMP has one thread, so that tests do not wait for each other.
+        It is forked from a warm Python (warm.py), where OpenMP has one thread, so that tests do not wait for each
+        other; with `threads=None` it is a fresh Python, whose environment says nothing of threads.
         """
         self._files = [folder / "stdout.txt", folder / "stderr.txt"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), *_python_path()])}
-        if threads is not None:
-            environment["OMP_NUM_THREADS"] = str(threads)
+        self.process: ForkedProcess | subprocess.Popen[bytes]
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code, *arguments],
-                cwd=folder,
-                env=environment,
-                stdout=out,
-                stderr=err,
-            )
+            if threads == 1:
+                environment["OMP_NUM_THREADS"] = "1"
+                self.process = warm.start(code, arguments, folder, environment, (out, err))
+            else:
+                command = [sys.executable, "-c", code, *arguments]
+                self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         """Wait for a condition that the process brings about; the limit keeps a broken test from hanging."""
@@ -262,4 +281,5 @@ class Started:
 
     def _said(self) -> Said:
         out, err = (file.read_text() for file in self._files)
+        assert self.process.returncode is not None
         return Said(self.process.returncode, out, err)
