@@ -94,8 +94,13 @@ class Warm:
     def start(
         self, code: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], files: Files
     ) -> ForkedProcess:
-        """Start a program: Python code, as `python -c` runs it, with files for stdout and stderr."""
-        program = {"code": code, "arguments": list(arguments), "folder": str(folder.resolve()), "environment": dict(environment)}
+        """Start a program: Python code, as `python -c` runs it."""
+        program = {
+            "code": code,
+            "arguments": list(arguments),
+            "folder": str(folder.resolve()),
+            "environment": dict(environment),
+        }
         reader, writer = os.pipe()
         message = json.dumps(program).encode()
         assert len(message) < LARGEST
