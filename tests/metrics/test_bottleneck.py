@@ -27,10 +27,14 @@ def bottleneck(
     actors_wait: float = 0.0,
     learner_waits: float = 0.0,
     aside: float = 0.0,
+    wait_aside: float = 0.0,
     runtime: str = "processes",
     **topology: Any,
 ) -> BottleneckReport:
-    """Of ten seconds, and `aside` seconds of evaluation and checkpoints, with a topology on two cores."""
+    """Of ten seconds, and `aside` seconds of evaluation and checkpoints, with a topology on two cores.
+
+    Actors waited `wait_aside` of the seconds that they waited while the learner evaluated or saved.
+    """
     usual = {"actors": 1, "learner_threads": 1, "cores": 2, "max_lag": 1}
     spent = {
         "act": 0.25 * acting,
@@ -41,6 +45,7 @@ def bottleneck(
         "checkpoint": 0.25 * aside,
         "wait": actors_wait + learner_waits,
         "wait/actor": actors_wait,
+        "wait/actor/other_work": wait_aside,
         "wait/learner": learner_waits,
     }
     return bottleneck_report(spent, 10.0 + aside, Topology(**{"runtime": RUNTIMES[runtime], **usual, **topology}))
@@ -152,7 +157,15 @@ def test_hogwild_reports_the_cores_in_use_and_the_largest_gain(workers, cores, u
 
 
 def test_waits_for_evaluations_and_checkpoints_are_excluded():
-    assert bottleneck(4.0, 9.0, 16.0, 1.0, actors=2) == bottleneck(4.0, 9.0, 16.0 + 2 * 30.0, 1.0, aside=30.0, actors=2)
+    with_waits = bottleneck(4.0, 9.0, 16.0 + 60.0, 1.0, aside=30.0, wait_aside=60.0, actors=2)
+    assert bottleneck(4.0, 9.0, 16.0, 1.0, actors=2) == with_waits
+
+
+def test_only_waits_that_were_counted_are_subtracted():
+    """The last evaluation is over before actors wait no more, so no wait for it was counted."""
+    report = bottleneck(4.2, 9.0, 5.8, 1.0, aside=30.0)
+    assert report.actor_wait == pytest.approx(0.58)
+    assert report.bound == "learner"
 
 
 def test_busy_cores_exclude_the_time_of_evaluations():
@@ -160,7 +173,7 @@ def test_busy_cores_exclude_the_time_of_evaluations():
 
 
 def test_actors_that_act_during_an_evaluation_count_as_busy():
-    assert bottleneck(30.0, 4.0, 5.0, 6.0, aside=25.0).actor_wait == 0.0
+    assert bottleneck(30.0, 4.0, 5.0, 6.0, aside=25.0, wait_aside=5.0).actor_wait == 0.0
 
 
 def test_a_period_without_timings_has_a_report():

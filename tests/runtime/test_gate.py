@@ -382,11 +382,39 @@ def test_a_commit_publishes_the_timings_of_the_actor():
     for name, seconds in (("act", 1.0), ("env", 2.0), ("wait/actor", 3.0), ("other", 9.0)):
         timings.add(name, seconds)
     gate.commit(1, timings, 0.5)
-    assert board.spent(0) == {"act": 0, "env": 0, "wait/actor": 0}
-    assert board.spent(1) == {"act": 1, "env": 2, "wait/actor": 3}
+    assert board.spent(0) == {"act": 0, "env": 0, "wait/actor": 0, "wait/actor/other_work": 0}
+    assert board.spent(1) == {"act": 1, "env": 2, "wait/actor": 3, "wait/actor/other_work": 0}
     assert board.longest_stall == 0.5
     assert int(board.next[1][0]) == 3
     bell.close()
+
+
+def test_actors_measure_how_long_they_wait_while_the_learner_is_between_learning_steps():
+    board, pace = board_of(1), OnPolicyPace(1, 0)
+    learner = LearnerGate(board, pace, Timings())
+    gate = ActorGate(board, pace, RuntimeConfig(runtime="threads"), 0, learner.actors[0], learner.own)
+    board.next[0][0] = 1
+
+    def learn() -> None:
+        learner.wait(1, nothing)
+        time.sleep(0.3)  # learning: the actor waits for it
+        learner.pause_at(1)
+        learner.finish(1)
+        time.sleep(0.3)  # an evaluation or a checkpoint: the actor waits at the pause
+        learner.pause_at(None)
+
+    thread, begun = threading.Thread(target=learn), monotonic()
+    thread.start()
+    gate.start(1, nothing)
+    waited = monotonic() - begun
+    thread.join()
+    gate.commit(1, Timings(), 0.0)
+    assert 0.3 <= board.spent(0)["wait/actor/other_work"] <= waited - 0.3
+    learner.wait(1, nothing)
+    counted = board.other_work_s
+    time.sleep(0.01)
+    assert board.other_work_s == counted, "nothing is counted while the learner waits or learns"
+    learner.discard()
 
 
 def test_the_wait_of_the_learner_is_timed_and_watched():

@@ -151,6 +151,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         loop = _make_loop(closing, context, sinks, warn)
         _start(context, loop, sinks)
         try:
+            context.parts.timings.seconds.clear()  # what came before the clock is started is no part of the run's time
             loop.metrics.start_clock()
             _set_learner_affinity(context)
             loop.run()

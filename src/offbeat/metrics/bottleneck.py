@@ -50,8 +50,8 @@ class BottleneckReport:
 def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topology) -> BottleneckReport:
     """Return what limited the speed in a period of `wall_s` seconds.
 
-    Evaluations and checkpoints are left out. The actors wait for the learner meanwhile, but perhaps not for all of that
-    time. All of it is subtracted from their waits, so their waiting may be reported too low, but never too high.
+    Evaluations and checkpoints are left out. Actors may wait meanwhile, but not for learning: each actor measures these
+    waits itself, as a part of all its waits ('wait/actor/other_work' of 'wait/actor').
 
     Args:
         spent: seconds by name, as in `Timings`, summed over all workers.
@@ -65,7 +65,7 @@ def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topol
     aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
     if topology.runtime.workers_learn:
         return _report_lock_free(speed, wall_s - aside)
-    waited = max(0.0, spent.get("wait/actor", 0.0) - topology.actors * aside)
+    waited = max(0.0, spent.get("wait/actor", 0.0) - spent.get("wait/actor/other_work", 0.0))
     period = _Period(
         actor_wait=_share(waited, acting + waited),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),

@@ -28,7 +28,9 @@ from offbeat.runtime.board import LINE, NAP_S, Bell
 from offbeat.runtime.deadline import WorkerDeadline
 
 NO_PAUSE = np.iinfo(np.int64).max
-SECONDS = ("act", "env", "wait/actor")
+OTHER_WORK = "wait/actor/other_work"
+"""The part of 'wait/actor' in which the learner was between two learning steps: evaluations, checkpoints, metrics."""
+SECONDS = ("act", "env", "wait/actor", OTHER_WORK)
 """What an actor's time goes into, as the board keeps it."""
 
 
@@ -38,6 +40,7 @@ def board_slabs(actors: int) -> list[Slab]:
         *board.board_slabs(actors),
         *((f"board/{name}", (LINE,), "int64") for name in ("learned", "pause")),
         ("board/next", (actors, LINE), "int64"),
+        ("board/other_work", (LINE,), "float64"),
         ("board/seconds", (actors, LINE), "float64"),
     ]
 
@@ -53,6 +56,8 @@ class PaceBoard(board.Board):
         self.pause = arrays["board/pause"]
         """No ticket from here on may begin."""
         self._next = list(arrays["board/next"])
+        self._other_work = arrays["board/other_work"]
+        """Seconds between learning steps so far; then since when the learner is between two, or 0."""
         self.seconds = arrays["board/seconds"][:, : len(SECONDS) + 1]
         """Seconds by `SECONDS`, then the longest call of an env; written by each actor at each commit."""
 
@@ -66,6 +71,23 @@ class PaceBoard(board.Board):
         self.pause[0], self.learned[0] = NO_PAUSE, learned
         for actor in range(self.workers):
             self.next[actor][0] = first_ticket(actor, self.workers, origin)
+
+    def begin_other_work(self) -> None:
+        """A learning step is finished: what follows is not learning."""
+        self._other_work[1] = monotonic()
+
+    def end_other_work(self) -> None:
+        """The learner turns to the next learning step."""
+        seconds, since = self._other_work[:2].tolist()
+        if since:
+            self._other_work[1] = 0.0  # first: an actor that reads in between must not count the seconds twice
+            self._other_work[0] = seconds + monotonic() - since
+
+    @property
+    def other_work_s(self) -> float:
+        """Seconds that the learner has spent between learning steps, up to this moment."""
+        seconds, since = self._other_work[:2].tolist()
+        return float(seconds + (monotonic() - since if since else 0.0))
 
     @property
     def acted(self) -> int:
@@ -102,6 +124,8 @@ class ActorGate(WorkerDeadline):
         self._board, self._pace, self._actor = board, pace, actor
         self._own, self._learners = own, learners
         self._exact = runtime.lag == "exact"
+        self._other_work_s = 0.0
+        """Seconds of `OTHER_WORK`."""
 
     @property
     def open_ticket(self) -> int:
@@ -119,7 +143,7 @@ class ActorGate(WorkerDeadline):
         Raises:
             Closed: the gate has been closed.
         """
-        paused_at = NO_PAUSE
+        paused_at, begun, other_work = NO_PAUSE, monotonic(), self._board.other_work_s
         while (version := self._version(ticket)) is None:
             pause = int(self._board.pause[0])
             self.renew()
@@ -128,6 +152,7 @@ class ActorGate(WorkerDeadline):
                 paused_at = pause
             self._own.sleep(NAP_S)
         self.renew()
+        self._other_work_s += min(monotonic() - begun, max(0.0, self._board.other_work_s - other_work))
         return version
 
     def _version(self, ticket: int) -> int | None:
@@ -143,7 +168,7 @@ class ActorGate(WorkerDeadline):
         """Let `ticket`, which has been written whole, count as acted; show what the actor's time went into."""
         board, row = self._board, self._board.seconds[self._actor]
         for place, name in enumerate(SECONDS):
-            row[place] = timings.seconds[name]
+            row[place] = self._other_work_s if name == OTHER_WORK else timings.seconds[name]
         row[-1] = longest_stall
         board.next[self._actor][0] = ticket + board.workers
         self._learners.ring()
@@ -159,6 +184,7 @@ class LearnerGate:
 
     def wait(self, tickets: int, watch: Callable[[], None]) -> None:
         """Wait until tickets 0 .. tickets-1 are committed; `watch` is called meanwhile, and may raise."""
+        self._board.end_other_work()
         watch()
         begun = monotonic()
         while self._board.acted < tickets:
@@ -178,6 +204,7 @@ class LearnerGate:
 
     def finish(self, learned: int) -> None:
         """Let `learned` learning steps count as finished."""
+        self._board.begin_other_work()
         self._board.learned[0] = learned
         self._ring()
 
