@@ -50,6 +50,14 @@ Exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted. A flag of `t
 of the same name, in the tables above, as it is."""
 
 
+SUITED = {
+    "max_lag": "0 in serial, 1 in threads and processes",
+    "max_ahead": "actors - 1 in serial, actors in threads and processes",
+    "split": "measured in threads and processes, if neither the layout nor lag = exact is given; else given",
+}
+"""Defaults that depend on the runtime: they are set when the config is made, not in the table's class."""
+
+
 def page() -> str:
     """Return the whole page."""
     tables = {"run": RunConfig, "env": EnvConfig, "runtime": RuntimeConfig}
@@ -76,6 +84,8 @@ def _key_table(name: str, config: type[Any]) -> Iterator[str]:
 def _default(item: Field[Any]) -> str:
     if item.default is MISSING:
         return "must be given"
+    if item.name in SUITED and item.default is not None:
+        return SUITED[item.name]
     value = item.default
     if value is None or value == ():
         return "none"

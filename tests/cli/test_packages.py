@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.reference.runs import OFFBEAT, REPOSITORY, Said, offbeat
 
-from offbeat.cli.packages import EXTRAS, REQUIRED
+from offbeat.cli.inspect import EXTRAS, REQUIRED
 
 SPEC = 'algorithm = "ppo"\nenv = "CartPole-v1"\nseeds = [1]\n[settings]\nsteps = 100\n'
 COMMANDS = {

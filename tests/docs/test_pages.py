@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import MISSING, fields
+from itertools import product
 
 import pytest
 from tests.reference.pages import PAGES, ROOT, anchors, links
+
+from offbeat.config.registry import ALGORITHMS
+from offbeat.config.resolve import resolve
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -23,6 +28,25 @@ def test_the_options_page_agrees_with_the_code():
 
 
 def test_every_page_can_be_reached_from_the_readme():
+    suited = runpy.run_path(str(ROOT / "docs/generate_options.py"))["SUITED"]
+    found: dict[str, dict[tuple[str, int], object]] = {}
+    for algorithm, runtime, actors in product(ALGORITHMS, ("serial", "threads", "processes"), (None, 2)):
+        flags = {"runtime": runtime} | ({"actors": actors} if actors else {})
+        config = resolve(algorithm, "Own-v0", flags=flags)
+        for table in (config.run, config.env, config.runtime, config.settings):
+            for key in fields(table):
+                value = getattr(table, key.name)
+                if key.default not in (MISSING, None, value) and key.name not in flags:
+                    found.setdefault(key.name, {})[runtime, actors or 1] = value
+    assert found == {
+        "max_lag": dict.fromkeys(product(("threads", "processes"), (1, 2)), 1),
+        "max_ahead": {("serial", 2): 1, ("threads", 1): 1, ("threads", 2): 2, ("processes", 1): 1, ("processes", 2): 2},
+        "split": {("threads", 1): "measured", ("processes", 1): "measured"},
+    }
+    assert suited.keys() == found.keys()
+
+
+def test_each_page_can_be_reached_from_the_readme():
     reached, waiting = set(), ["README.md"]
     while waiting:
         page = waiting.pop()

@@ -10,7 +10,7 @@ import torch
 from tests.reference.models import policy_spec, random_observation, random_vector
 
 from offbeat.core.types import Leaf
-from offbeat.fastpath.acting import NumpyNetwork
+from offbeat.fastpath.mlp import NumpyNetwork
 from offbeat.models.acting import make_policy
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.flat import FlatParameters

@@ -40,8 +40,8 @@ class ReplayConfig(NetworkConfig):
     warmup: Count = 5_000
     """Env steps before the first update can become due; a new policy acts at random in them."""
     max_ahead: Natural = 0
-    """Tickets that actors may be ahead of the updates; by default as many as let all actors act at once: actors - 1,
-    outside of serial one more."""
+    """Tickets that actors may be ahead of the updates. Default: as many as let all actors act at once, which is
+    actors - 1 in serial and actors in threads and processes. Not for hogwild."""
     chunk_length: Count | None = None
     """Env steps of one column in a ticket: the piece after which the updates that it made due are done. With a core
     it is also the sequence that is learned from as one. None: 1, and 16 with a core."""

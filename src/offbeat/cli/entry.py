@@ -1,4 +1,7 @@
-"""The entry point of the `offbeat` command. It installs its signal handler before it imports anything heavy."""
+"""The entry points of the `offbeat` command: of a user's, and of a child process of `offbeat run`.
+
+Both install their signal handler before they import anything heavy.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import atexit
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
@@ -26,6 +30,23 @@ def main() -> NoReturn:
         sys.stderr.write("offbeat: interrupted\n")
         code = 130
     _exit(code)
+
+
+def session() -> NoReturn:
+    """Run the command as a child of `offbeat run`: stop, as by SIGTERM, when standard input ends with the parent.
+
+    It stops even if the parent was killed.
+    """
+    sys.argv[0] = "offbeat"
+    threading.Thread(target=_stop_at_end_of_file, daemon=True).start()
+    main()
+
+
+def _stop_at_end_of_file() -> None:
+    with suppress(OSError):
+        while os.read(0, 1):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

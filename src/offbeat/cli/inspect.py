@@ -12,9 +12,37 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import Imports
 from offbeat.cli.output import spinner
-from offbeat.cli.packages import EXTRAS, REQUIRED
 from offbeat.core.threads import usable_cores
 from offbeat.run_directory.versions import installed
+
+REQUIRED = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "gymnasium": "gymnasium",
+    "tyro": "tyro",
+    "rich": "rich",
+    "safetensors": "safetensors",
+    "tensorboard": "tensorboard",
+    "matplotlib": "matplotlib",
+    "threadpoolctl": "threadpoolctl",
+    "tomli_w": "tomli-w",
+}
+"""Module -> package, of the dependencies in pyproject.toml."""
+EXTRAS = {
+    "mujoco": "mujoco",
+    "box2d": "Box2D",
+    "atari": "ale_py",
+    "envpool": "envpool",
+    "optuna": "optuna",
+    "video": "imageio_ffmpeg",
+    "wandb": "wandb",
+    "trackio": "trackio",
+    "hub": "huggingface_hub",
+    "export": "onnxscript",
+    "dev": "pytest",
+    "docs": "mkdocs",
+}
+"""Extra -> a module that the extra installs."""
 
 
 @dataclass(frozen=True)
@@ -96,3 +124,8 @@ def _gpus() -> str:
     except (ImportError, OSError) as error:  # OSError: a system library is missing
         return f"unknown, as torch cannot be imported ({error}): pip install torch"
     return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none"
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """Return the required package that an import did not find; None if offbeat does not require it."""
+    return REQUIRED.get((error.name or "").partition(".")[0])

@@ -18,8 +18,7 @@ from offbeat import __version__
 from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.export import Export
-from offbeat.cli.inspect import Check, Doctor, List
-from offbeat.cli.packages import missing_package
+from offbeat.cli.inspect import Check, Doctor, List, missing_package
 from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec

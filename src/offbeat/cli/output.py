@@ -1,4 +1,7 @@
-"""Standard output and the terminal: redirect what envs print, and show a spinner during work without a progress bar."""
+"""Standard output and the terminal, for all commands.
+
+They redirect what envs print, and show a spinner during work without a progress bar.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from offbeat.cli.train import PROGRESS, ProgressKind
 if TYPE_CHECKING:
     from offbeat.experiments.experiment import Experiment, ExperimentResult
 
-COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.session import main; main()")
+COMMAND = (sys.executable, "-P", "-c", "from offbeat.cli.entry import session; session()")
 """The command that starts a session (one `offbeat` process of an experiment). The session ends with this process."""
 
 

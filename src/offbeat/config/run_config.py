@@ -33,8 +33,8 @@ class RunConfig:
     eval_episodes: Count = 20
     """Episodes of an evaluation during training; the mean return defines the best checkpoint."""
     eval_time_share: Share = 0.1
-    """Largest fraction of the time that evaluations during training may take. Evaluations that would exceed it are
-    skipped, except the last one. With 1, and with lag exact, none is skipped."""
+    """An evaluation is skipped if all evaluations together would then take more than this fraction of the time so far,
+    and more than 5 seconds. The last one is never skipped. With 1, and with lag exact, none is skipped."""
     evaluator: Literal["process", "inline"] = "process"
     """Where evaluations during training run. process: in a supervised process, at the same time as the learner if there
     are cores for it; inline: in the process of the learner, for debugging."""

@@ -38,13 +38,15 @@ class RuntimeConfig:
     """Unrolls in a batch, S; none: one per actor."""
     max_lag: Annotated[Natural, Flag("D")] = 0
     """Largest number of learning steps that the acting weights may be behind the learner's weights, D. Default: 0 in
-    serial, else 1."""
+    serial, 1 in threads and processes. Not for algorithms with a replay, which have max_ahead, and not for hogwild."""
     lag: Annotated[Literal["bounded", "exact"], Flag("bounded|exact")] = "bounded"
     """bounded: act with the newest weights; exact: with the weights of exactly max_lag learning steps ago. Serial is
     always exact."""
     split: Literal["given", "measured"] = "given"
     """measured: actors, envs_per_actor and learner_threads are chosen at the start of the run by a measurement; the
-    number of columns of a batch does not change."""
+    number of columns of a batch does not change. given: they are as the config says. measured is the default in threads
+    and processes, if neither actors, envs_per_actor or unrolls_per_batch nor lag = exact is given. Only for algorithms
+    without a replay."""
     decorrelate: bool = False
     """Start each env at another step of its first episode, after up to unroll_length random env steps."""
     device: Annotated[Literal["auto", "cpu", "cuda"], Flag("auto|cpu|cuda")] = "auto"

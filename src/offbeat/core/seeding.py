@@ -1,4 +1,4 @@
-"""Random streams, keyed by their purpose.
+"""Random streams, keyed by their purpose, for all packages.
 
 A stream is keyed by (seed, role, indices). For example, ticket 7 uses the same random numbers in any thread or process,
 whatever was computed before. This makes runs reproducible across runtimes.

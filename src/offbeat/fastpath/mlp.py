@@ -18,7 +18,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.models.spec import Activation
+from offbeat.core.types import Array
+from offbeat.models.published import published_layout
+from offbeat.models.spec import Activation, PolicySpec
 
 F32 = NDArray[np.float32]
 Index = NDArray[np.intp]
@@ -164,3 +166,15 @@ class MLP:
         self._outputs = [buffer[:rows] for buffer in self._buffers]
         self._scratch = [buffer[:rows] for buffer in self._scratch_buffers]
         self._ones = self._all_ones[:rows]
+
+
+class NumpyNetwork:
+    """The network of a policy that is a plain MLP: `models.acting.ActingNetwork` in NumPy, so actors need no torch."""
+
+    def __init__(self, spec: PolicySpec, vector: F32) -> None:
+        """Read the parameters from a published vector, through views."""
+        self._layers = Layers.of(published_layout(spec).views(vector), spec.layer_names())
+        self._mlp = MLP(self._layers.sizes, spec.activation)
+
+    def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:  # noqa: ARG002
+        return self._mlp.forward(self._layers, vector)

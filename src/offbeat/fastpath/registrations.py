@@ -1,4 +1,7 @@
-"""Registers the fast paths of algorithms; not in the package itself, which actors import without torch."""
+"""Registers the fast paths of algorithms.
+
+It is a module of its own because it imports torch: actors import the rest of the package without torch.
+"""
 
 from offbeat.algorithms.a2c import A2C
 from offbeat.algorithms.fast_paths import register

@@ -1,6 +1,6 @@
 """Policies that act. Plain MLPs run in NumPy, which for small networks is several times faster than torch.
 
-The NumPy network is a fast path (`offbeat.fastpath.acting`). Without that module all policies act in torch.
+The NumPy network is a fast path (`offbeat.fastpath.mlp`). Without that module all policies act in torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 
 F32 = NDArray[np.float32]
-FAST_PATH = "offbeat.fastpath.acting"
+FAST_PATH = "offbeat.fastpath.mlp"
 """The module of the NumPy network, `NumpyNetwork`."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -108,8 +109,10 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
     monkeypatch.setattr(evaluations, "FREE_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, eval_time_share=0.1)
     assert said.code == 0, said.err
-    assert "some are left out, so that they take no more than 10 % of the time (eval_time_share)" in said.err
-    assert "evaluations took" in said.err
+    assert "some are skipped, because all together would take more than 10 % of the time so far" in said.err
+    taken = re.search(r"evaluations took (\S+) s, (\d+) % of the time", said.err)
+    assert taken
+    assert float(taken[1]) == pytest.approx(last_line()["evaluation_s"], abs=0.06)
     assert 1 <= last_line()["evaluations"] <= 3
     assert last_line()["eval_env_steps"] == last_line()["env_steps"]
 

@@ -1,8 +1,8 @@
 """Evaluations of a run: when its weights are evaluated, and what is done with the results.
 
 A run that must not depend on the clock (lag exact), and one in serial, waits for each result. Else the evaluator works
-beside the learner, and a result is taken in when it has come. Evaluations are left out where they would take more than
-a share of the run's time, but never the last one.
+beside the learner, and a result is taken in when it has come. An evaluation is skipped if all together would then take
+more than FREE_S seconds and more than a share of the run's time so far; the last one never is.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class Evaluations:
         self._owed = False
         if not self._left_out:
             self._notify(
-                f"an evaluation takes about {one:.1f} s: some are left out, so that they take no more than "
-                f"{100 * self._run.eval_time_share:.0f} % of the time (eval_time_share); the end is always evaluated"
+                f"an evaluation takes about {one:.1f} s: some are skipped, because all together would take more than "
+                f"{100 * self._run.eval_time_share:.0f} % of the time so far; the last one is never skipped. To skip "
+                "none, pass --set eval_time_share=1"
             )
         self._left_out = True
         return True
@@ -178,7 +179,7 @@ class Evaluations:
         if share < WORTH_A_WORD:
             return ""
         beside = ", beside learning" if self.beside else ""
-        return f"evaluations took {100 * share:.0f} % of the time{beside}"
+        return f"evaluations took {self.seconds:.1f} s, {100 * share:.0f} % of the time{beside}"
 
     def close(self) -> None:
         if self._evaluator:
