@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -23,7 +24,7 @@ def prepared(tmp_path_factory) -> Path:
     write_spec(folder / "spec.toml", seeds=[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("PYTHONPATH", str(REPOSITORY))
+        patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
         assert offbeat("run", "spec.toml", "--progress", "none").code == 0
     (folder / "mine").mkdir()
     (folder / "mine/notes.txt").write_text("mine")

@@ -164,7 +164,7 @@ def test_an_actor_killed_during_a_pause_leaves_no_snapshot_and_its_replacement_c
 def test_an_exhausted_restart_budget_ends_the_run():
     with scene(actors=1, restart_budget=2, max_lag=1) as it:
         it.begin()
-        with pytest.raises(RunFailed, match=r"actor 0 .* SIGKILL.* restart_budget of 2 .* is spent"):
+        with pytest.raises(RunFailed, match=r"actor 0 .* SIGKILL.* restart_budget of 2 .* is used up"):
             kill_before_each_batch(it)
         assert it.acting.restarts == 2
 

@@ -68,8 +68,8 @@ class DQNConfig(ReplayConfig):
         if env.action.kind != "discrete":
             other = "sac" if env.action.kind == "box" else "ppo"
             raise ConfigError(
-                f"{env.id} has {env.action.kind} actions, but DQN expects one discrete action, whose choices it can "
-                f"value one by one: run `offbeat train {other} {env.id}`"
+                f"DQN supports only one Discrete action, but {env.id} has {env.action.kind} actions: run "
+                f"`offbeat train {other} {env.id}`"
             )
         return PolicySpec(
             **self.network(env, HIDDEN_SIZES),

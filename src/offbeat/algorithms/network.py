@@ -80,7 +80,7 @@ class NetworkConfig(AlgorithmSettings):
             return "flat"
         if self.encoder == "flat" and any(leaf.stack > 1 for leaf in images):
             raise ConfigError(
-                f"encoder is flat, but {env.id} has stacks of images (frame_stack), which only an encoder sees: leave "
+                f"encoder is flat, which does not support stacks of images, and {env.id} has them (frame_stack): leave "
                 "encoder out, or pass --set frame_stack=1"
             )
         if self.encoder != "auto":

@@ -93,14 +93,14 @@ class OnPolicyConfig(NetworkConfig):
         boxes, choices = bool(env.action.low), bool(env.action.nvec)
         if not boxes and self.action_distribution == "squashed":
             raise ConfigError(
-                f"action_distribution is squashed, but {env.id} has {env.action.kind} actions, which cannot pass "
-                "through a tanh: pass --set action_distribution=auto"
+                f"action_distribution is squashed, which supports only box actions, but {env.id} has {env.action.kind} "
+                "actions: pass --set action_distribution=auto"
             )
         if boxes and self.exploration == "symmetric_kl":
             what = "actions with boxes in them" if choices else "box actions"
             raise ConfigError(
-                f"exploration is symmetric_kl, but {env.id} has {what}, over which no policy is uniform: "
-                "pass --set exploration=entropy"
+                f"exploration is symmetric_kl, which is not supported for {env.id}, because it has {what}, and no "
+                "policy is uniform over these: pass --set exploration=entropy"
             )
         if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
             raise ConfigError(
@@ -109,8 +109,8 @@ class OnPolicyConfig(NetworkConfig):
             )
         if self.core != "none" and self.shared_trunk is False:
             raise ConfigError(
-                f"core is {self.core}, and shared_trunk is false, but a critic has no memory of its own: leave "
-                "shared_trunk out"
+                f"shared_trunk is false, which is not supported with core={self.core}, because a critic of its own "
+                "would have no core: leave shared_trunk out"
             )
         gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
         return PolicySpec(

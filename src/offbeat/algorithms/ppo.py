@@ -72,7 +72,7 @@ class PPOConfig(OnPolicyConfig):
                 f"= {runtime.batch_rows} rows: pass --set minibatch_size={runtime.batch_rows}, or a larger batch"
             )
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
-            raise ConfigError("learning_rate_schedule=kl needs a target to adapt to: pass --set kl_target=0.01")
+            raise ConfigError("learning_rate_schedule is kl, but kl_target is not set: pass --set kl_target=0.01")
 
 
 class PPO(OnPolicy[PPOConfig]):

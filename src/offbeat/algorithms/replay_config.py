@@ -204,7 +204,7 @@ class ReplayConfig(NetworkConfig):
         if self.max_ahead:
             raise ConfigError(
                 f"max_ahead is {self.max_ahead}, which is not supported by the {runtime.runtime} runtime: each worker "
-                "acts and learns by turns. Leave it out"
+                "acts and learns in turn. Leave it out"
             )
         if each < self.batch_size:
             raise ConfigError(
@@ -217,6 +217,6 @@ class ReplayConfig(NetworkConfig):
             self._check_samples(own.memory(runtime))
         except ConfigError as error:
             raise ConfigError(
-                f"each of {workers} workers has its share of capacity and warmup, {own.capacity} and {own.warmup}, but "
-                f"of one {error}. What is typed for capacity or warmup is shared out: pass {workers} times as much"
+                f"capacity and warmup are divided among the {workers} workers, which gives each {own.capacity} and "
+                f"{own.warmup}. Of one worker {error}. For the whole run pass {workers} times as much"
             ) from error

@@ -89,8 +89,8 @@ class SAC(OffPolicy[SACConfig]):
         algorithm = cls(settings, spec, seed=config.run.seed, threads=threads, device=device, storage=storage)
         if config.runtime.learner_threads not in (None, algorithm.threads):
             raise ConfigError(
-                f"learner_threads is {config.runtime.learner_threads}, but an update of SAC is shared out on a CPU and "
-                "for the actions of a box alone, between 2 threads at most: leave it out"
+                f"learner_threads is {config.runtime.learner_threads}, but SAC supports 1, or 2 on a CPU with box "
+                "actions only: leave it out"
             )
         return algorithm
 

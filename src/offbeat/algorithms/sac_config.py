@@ -63,7 +63,7 @@ class SACConfig(ReplayConfig):
         self._require_use_of_temperature()
         for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
             if given:
-                raise ConfigError(f"{key} is {getattr(self, key)}, which SAC's critics do not have: leave it out")
+                raise ConfigError(f"{key} is {getattr(self, key)}, which is not supported by SAC: leave it out")
         spec = PolicySpec(
             **self.network(env, HIDDEN_SIZES),
             distribution="tanh_gaussian" if env.action.kind == "box" else "categorical",
@@ -99,8 +99,8 @@ class SACConfig(ReplayConfig):
         most, target = _most_entropy(spec), self.target_entropy
         if self.temperature is None and target is not None and target >= most:
             raise ConfigError(
-                f"target_entropy is {target:g}, but it must be less than the {most:.4g} nats of the policy that draws "
-                f"uniformly among the actions of {env.id}: pass --set target_entropy={self._default_target(spec):.4g}"
+                f"target_entropy is {target:g}, but it must be less than {most:.4g} nats, the entropy of a uniform "
+                f"policy over the actions of {env.id}: pass --set target_entropy={self._default_target(spec):.4g}"
             )
 
     def _default_target(self, spec: PolicySpec) -> float:

@@ -112,8 +112,8 @@ class LoadedPolicy:
             memory = self._memory = _Memory(self.policy.spec, envs)
         if len(memory.state) != envs:
             raise ValueError(
-                f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: call "
-                "reset() before a call with another number of envs"
+                f"{envs} observations are given, but the policy has the recurrent state of {len(memory.state)} envs: "
+                "call reset() before a call with another number of envs"
             )
         return memory
 

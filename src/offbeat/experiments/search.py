@@ -126,12 +126,12 @@ def read_search(where: str, table: Mapping[str, Any]) -> Search:
     known = ("method", "trials", "seed", "over")
     for key in table:
         if key not in known:
-            raise unknown("key", key, known, f"{where}: what is searched over stands under [search.over].")
+            raise unknown("key", key, known, f"{where}: keys to search over belong under [search.over].")
     method = expect(where, "method", table.get("method", "grid"), Method)
     over = table.get("over")
     if not isinstance(over, dict) or not over:
         raise ConfigError(
-            f"{where}: [search] says nothing to search over: add [search.over] with for example "
+            f"{where}: [search] has nothing to search over: add [search.over] with for example "
             "learning_rate = [1e-3, 1e-4]"
         )
     values = {key: _values(where, key, given) for key, given in over.items()}
@@ -167,15 +167,15 @@ def _grid(where: str, table: Mapping[str, Any], over: Over) -> Search:
     for key, values in over.items():
         if isinstance(values, Range):
             raise ConfigError(
-                f"{where}: {key} is a range, which a grid cannot try out: list its values, {key} = [...], or write "
-                'method = "random"'
+                f"{where}: {key} is a range, which is not supported by a grid: list its values, {key} = [...], or "
+                'write method = "random"'
             )
     return Search("grid", over, None)
 
 
 def _drawing(where: str, table: Mapping[str, Any], method: Method, over: Over) -> Search:
     if "trials" not in table:
-        raise ConfigError(f"{where}: method {method} has no end of its own: add trials = 8 under [search]")
+        raise ConfigError(f"{where}: method {method} needs the number of trials: add trials = 8 under [search]")
     trials = expect(where, "trials", table["trials"], Count)
     return Search(method, over, trials, expect(where, "seed", table.get("seed", 0), Natural))
 
@@ -201,8 +201,8 @@ def _range(where: str, key: str, given: Mapping[str, Any]) -> Range:
         raise ConfigError(f"{where}: {key} goes from {found.low:g} to {found.high:g}: low must be less than high")
     if found.scale == "log" and (found.low <= 0 or found.step is not None):
         raise ConfigError(
-            f"{where}: {key} is on a log scale, which has only numbers above 0, and no step: give another low, leave "
-            'out step, or write scale = "linear"'
+            f"{where}: {key} has a log scale, which supports only numbers above 0, and no step: raise low, leave out "
+            'step, or write scale = "linear"'
         )
     if found.step is not None and not 0 < found.step <= found.high - found.low:
         raise ConfigError(

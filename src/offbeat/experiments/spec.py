@@ -158,7 +158,7 @@ def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Sear
     for table, keys in (("settings", settings), ("search.over", over)):
         for key in keys:
             if key in _ELSEWHERE:
-                raise ConfigError(f"{where}: {key} stands under [{table}]: {_ELSEWHERE[key]}")
+                raise ConfigError(f"{where}: {key} is under [{table}]: {_ELSEWHERE[key]}")
     for key in over:
         if key in settings:
-            raise ConfigError(f"{where}: {key} stands under [settings] and under [search.over]: keep one of them")
+            raise ConfigError(f"{where}: {key} is both under [settings] and under [search.over]: keep one of them")

@@ -21,7 +21,7 @@ ALL_BUSY = 0.9
 MIN_GAIN = 1.1
 """A smaller gain is not worth a second worker."""
 
-_LABELS: dict[Bound, str] = {
+LABELS: dict[Bound, str] = {
     "learner": "learner-bound",
     "actors": "actor-bound",
     "lag": "lag-bound",
@@ -30,6 +30,7 @@ _LABELS: dict[Bound, str] = {
     "serial": "serial",
     "hogwild": "lock-free",
 }
+"""The word that the sentence begins with."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topol
         gain_max=speed.gain_max,
     )
     bound = _bound(period, topology)
-    sentence = f"{_LABELS[bound]}: {_advice(bound, period, topology)}"
+    sentence = f"{LABELS[bound]}: {_advice(bound, period, topology)}"
     return BottleneckReport(bound, period.actor_wait, period.learner_wait, period.gain_max, sentence)
 
 
@@ -156,7 +157,7 @@ def _report_in_order(speed: SpeedModel) -> BottleneckReport:
         advice = f"asynchrony would not help this workload (at most {gain:.2f}x)"
     else:
         advice = f"--runtime processes can win at most {gain:.2f}x here"
-    return BottleneckReport("serial", None, None, gain, f"{_LABELS['serial']}: {taken}; {advice}")
+    return BottleneckReport("serial", None, None, gain, f"{LABELS['serial']}: {taken}; {advice}")
 
 
 def _report_lock_free(speed: SpeedModel, wall_s: float) -> BottleneckReport:
@@ -173,7 +174,7 @@ def _report_lock_free(speed: SpeedModel, wall_s: float) -> BottleneckReport:
         advice = "one worker does what the serial runtime does, with another process on top"
     else:
         advice = f"{_at_most(gain)}, at the price of updates by others in between (gradient_staleness)"
-    return BottleneckReport("hogwild", None, None, gain, f"{_LABELS['hogwild']}: {taken}; {advice}")
+    return BottleneckReport("hogwild", None, None, gain, f"{LABELS['hogwild']}: {taken}; {advice}")
 
 
 def _time_shares(speed: SpeedModel) -> tuple[str, str]:

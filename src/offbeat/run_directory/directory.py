@@ -144,7 +144,9 @@ class RunDirectory:
             ConfigError: there is no such checkpoint, or it is damaged or of another env.
         """
         if Path(name).name != name:
-            raise ConfigError(f"{name!r} names no checkpoint: pass --checkpoint latest, best or step-<12 digits>")
+            raise ConfigError(
+                f"{name!r} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 digits>"
+            )
         saved = load_checkpoint(self.store().path(name), with_replay=with_replay)
         env = self.read_run().env
         for policy in saved.policies.values():

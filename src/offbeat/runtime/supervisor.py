@@ -134,7 +134,7 @@ class Supervisor:
         deaths = self._count_death(index)
         if deaths > self._budget:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
-            error = RunFailed(f"{text}: its restart_budget of {self._budget} in {minutes} is spent")
+            error = RunFailed(f"{text}: its restart_budget of {self._budget} in {minutes} is used up")
             if dead.failure:
                 error.add_note(dead.explained)
             raise error from (ChildTraceback(f"\n{dead.failure}") if dead.failure else None)

@@ -78,7 +78,7 @@ class ThreadActing(GatedActing):
             if self._stalls.stands_still(actor):
                 raise RunFailed(
                     f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: pass "
-                    "--runtime processes, where it would be, or a longer time"
+                    "--runtime processes, which restarts such an actor, or a longer time limit"
                 )
 
     def snapshots(self) -> list[Snapshot]:

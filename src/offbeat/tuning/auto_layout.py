@@ -219,7 +219,7 @@ class _EnvCosts:
                 self._failures += 1
                 what = f"while auto layout measured the envs: {error}"
                 if self._failures > self._budget:
-                    spent = f"{what}; its restart_budget of {self._budget} is spent"
+                    spent = f"{what}; its restart_budget of {self._budget} is used up"
                     raise with_notes_of(EnvFailed(spent), error) from error
                 lines = getattr(error, "__notes__", []) if self._failures == 1 else []
                 self._notify("\n".join([f"{what}: tried again; {self._failures} of {self._budget}", *lines]))

@@ -43,7 +43,7 @@ def test_an_env_that_exits_in_evaluations_does_not_end_the_run(settings):
     assert last["evaluations"] == 0
     assert last["evaluations_failed"] >= 1
     assert last["actor_restarts"] == 0
-    assert "evaluation failed, and training goes on" in said.err
+    assert "evaluation failed, and training continues" in said.err
     assert "ended with exit code 3" in said.err
     assert not (Path("run") / "checkpoints" / "best").exists()
 
@@ -147,5 +147,5 @@ def test_an_env_that_cannot_be_sent_is_evaluated_in_the_process_of_the_learner()
     finally:
         del gym.registry["evaluated/Local-v0"]
     assert said.code == 0, said.err
-    assert "evaluations run in the process of the learner, and are not supervised" in said.err
+    assert "evaluations run in the learner's process" in said.err
     assert last_line()["evaluations"] == 2

@@ -35,13 +35,14 @@ def check_sequences(shape: RingShape, batch_size: int, burn_in: int, n_step: int
         )
     if burn_in % length:
         raise ConfigError(
-            f"burn_in is {burn_in} env steps, but a state is stored where each ticket of chunk_length = {length} "
-            f"begins: pass --set burn_in={-(-burn_in // length) * length}, or another multiple"
+            f"burn_in is {burn_in} env steps, but it must be a multiple of chunk_length = {length}, because the core's "
+            f"state is stored only at the start of each ticket: pass --set burn_in={-(-burn_in // length) * length}, "
+            "or another multiple"
         )
     if n_step > length:
         raise ConfigError(
-            f"n_step is {n_step}, but with a core a target sees no more than its sequence of chunk_length = {length} "
-            f"env steps: pass --set n_step={length} or less, or --set chunk_length={n_step} or more"
+            f"n_step is {n_step}, but with a core it can be at most chunk_length = {length}, because a target ends "
+            f"with its sequence: pass --set n_step={length} or less, or --set chunk_length={n_step} or more"
         )
     tickets = (burn_in // length + 1) * shape.actors
     if shape.tickets < tickets:

@@ -202,5 +202,5 @@ def make_evaluator(
     try:
         return ProcessEvaluator(plan, config, reporting, beside=beside)
     except ConfigError as error:
-        reporting.notify(f"evaluations run in the process of the learner, and are not supervised: {error}")
+        reporting.notify(f"evaluations run in the learner's process, where an env that hangs stops the run: {error}")
         return InlineEvaluator(plan)

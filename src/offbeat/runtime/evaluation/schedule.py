@@ -145,7 +145,7 @@ class Evaluations:
         self._last_seconds = result.seconds
         if result.evaluation is None:
             self._recorder.evaluation_failed()
-            self._notify(f"evaluation failed, and training goes on: {result.failure}", result.details)
+            self._notify(f"evaluation failed, and training continues: {result.failure}", result.details)
             return
         evaluation = result.evaluation
         self._recorder.evaluated(
@@ -167,9 +167,9 @@ class Evaluations:
         if cuts and not self._was_cut:
             self._was_cut = True
             self._notify(
-                f"evaluation: {cuts}; they count with what they had earned. The bounds are "
-                f"eval_max_episode_steps={self._run.eval_max_episode_steps} and "
-                f"eval_max_steps={self._run.eval_max_steps} in total; where it is the task that never ends, pass "
+                f"evaluation: {cuts}; these count with their return so far. The limits are "
+                f"eval_max_episode_steps={self._run.eval_max_episode_steps} per episode and "
+                f"eval_max_steps={self._run.eval_max_steps} in total. If episodes of this env can go on forever, pass "
                 "--set max_episode_steps=N"
             )
 
