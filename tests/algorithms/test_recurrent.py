@@ -116,7 +116,7 @@ ENV = EnvSpec("test", (Leaf("observation", (3,), "float32"),), ActionSpec("discr
 
 def test_a_core_without_a_shared_trunk_is_refused():
     config = replace(SMALL, shared_trunk=False)
-    with pytest.raises(ConfigError, match=r"core is gru.*leave shared_trunk out"):
+    with pytest.raises(ConfigError, match=r"shared_trunk is false.*core=gru.*leave shared_trunk out"):
         config.policy_spec(ENV)
 
 

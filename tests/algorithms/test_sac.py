@@ -366,8 +366,8 @@ def env_of(action: ActionSpec) -> EnvSpec:
         (ACTIONS["multidiscrete"], {}, r"multidiscrete actions of \[2, 4, 3\].*`offbeat train ppo Test-v0`"),
         (ACTIONS["tree"], {}, r"mixed actions of \[3, 2, 4, 3, 3\] choices and 2 numbers.*`offbeat train ppo Test-v0`"),
         (UNBOUNDED, {}, r"from \[-1.0, -inf\] to \[1.0, 1.0\].*finite"),
-        (ACTIONS["discrete"], {"target_entropy": 1.2}, "1.2, .*less than the 1.099 .*--set target_entropy=0.769"),
-        (ACTIONS["box"], {"target_entropy": LIMIT}, "less than the 1.386 .*--set target_entropy=-2"),
+        (ACTIONS["discrete"], {"target_entropy": 1.2}, "1.2, .*less than 1.099 .*--set target_entropy=0.769"),
+        (ACTIONS["box"], {"target_entropy": LIMIT}, "less than 1.386 .*--set target_entropy=-2"),
     ],
 )
 def test_unsupported_envs_and_target_entropies_are_refused(action, changes, words):

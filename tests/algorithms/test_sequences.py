@@ -252,7 +252,11 @@ def test_a_burn_in_without_a_core_is_refused():
         ({}, {"burn_in": 12}, r"burn_in is 12.*pass --set burn_in=16"),
         ({}, {"n_step": 9}, r"n_step is 9.*--set n_step=8 or less, or --set chunk_length=9"),
         ({"actors": 2}, {"burn_in": 80}, r"warmup is 1000 transitions, but the first sample needs 1280"),
-        ({"runtime": "hogwild", "workers": 2}, {"burn_in": 80}, r"warmup of 2 workers|each of 2 workers.*needs 640"),
+        (
+            {"runtime": "hogwild", "workers": 2},
+            {"burn_in": 80},
+            r"warmup of 2 workers|divided among the 2 workers.*needs 640",
+        ),
     ],
 )
 def test_impossible_sequence_settings_are_refused_before_the_run_starts(runtime, changes, words):

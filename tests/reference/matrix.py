@@ -18,7 +18,7 @@ from tests.reference.runs import small_run
 
 from offbeat.api.train import Run
 
-ONE_CHOICE = "expects one discrete action"
+ONE_CHOICE = "supports only one Discrete action"
 ENVS = ("tests.reference.run_envs",)
 
 

@@ -522,7 +522,8 @@ def refusal(make: Any) -> str:
 def test_a_capacity_below_the_tickets_in_flight_is_refused_with_the_arithmetic():
     text = refusal(lambda: shape_of(2, 4, 8, 191, 4))
     assert "capacity is 191" in text
-    assert "max_ahead + actors = 4 + 2 tickets of chunk_length x envs_per_actor = 8 x 4 rows, 192 together" in text
+    assert "max_ahead + actors = 4 + 2 tickets of chunk_length x envs_per_actor = 8 x 4 rows can be written" in text
+    assert "which takes 192" in text
     assert "--set capacity=192" in text
     assert shape_of(2, 4, 8, 192, 4)
 

@@ -57,8 +57,8 @@ class RingShape:
         if self.capacity < extra_rows:
             raise ConfigError(
                 f"capacity is {self.capacity} transitions, but {names} = {numbers} tickets of {one} rows can be "
-                f"written while the learner samples, which takes {extra_rows}: pass --set capacity={extra_rows} or more, "
-                "or a smaller chunk_length or max_ahead"
+                f"written while the learner samples, which takes {extra_rows}: pass --set capacity={extra_rows} or "
+                "more, or a smaller chunk_length or max_ahead"
             )
         if self.capacity < self.pace.warmup:
             raise ConfigError(
