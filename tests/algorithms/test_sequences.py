@@ -255,7 +255,7 @@ def test_a_burn_in_without_a_core_is_refused():
         (
             {"runtime": "hogwild", "workers": 2},
             {"burn_in": 80},
-            r"warmup of 2 workers|divided among the 2 workers.*needs 640",
+            r"warmup of 2 workers|among the 2 workers.*needs 640",
         ),
     ],
 )

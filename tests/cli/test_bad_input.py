@@ -289,7 +289,7 @@ LOCK_FREE = [
         f"{FREE} --set n_step=300 capacity=500 warmup=500 batch_size=200 envs_per_actor=1",
         "n_step is 300",
         "divided among the 2 workers",
-        "share of capacity",
+        "capacity and warmup are divided",
     ),
     train(f"{FREE} --set minibatch_size=1000", 2, "minibatch_size is 1000", "= 256 rows", "minibatch_size=256"),
 ]

@@ -27,7 +27,7 @@ def test_the_options_page_agrees_with_the_code():
     assert written == (ROOT / "docs/reference/options.md").read_text(), "type: python docs/generate_options.py"
 
 
-def test_every_page_can_be_reached_from_the_readme():
+def test_the_options_page_has_the_defaults_of_each_runtime():
     suited = runpy.run_path(str(ROOT / "docs/generate_options.py"))["SUITED"]
     found: dict[str, dict[tuple[str, int], object]] = {}
     for algorithm, runtime, actors in product(ALGORITHMS, ("serial", "threads", "processes"), (None, 2)):
@@ -46,7 +46,7 @@ def test_every_page_can_be_reached_from_the_readme():
     assert suited.keys() == found.keys()
 
 
-def test_each_page_can_be_reached_from_the_readme():
+def test_every_page_can_be_reached_from_the_readme():
     reached, waiting = set(), ["README.md"]
     while waiting:
         page = waiting.pop()
