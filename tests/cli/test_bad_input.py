@@ -182,7 +182,7 @@ ON_A_REPLAY = [
     train_sac(
         "--actors 3 --envs-per-actor 4 --set capacity=255 max_ahead=5 chunk_length=8 batch_size=100 warmup=100",
         "capacity is 255",
-        "max_ahead + actors = 5 + 3 tickets of chunk_length x envs_per_actor = 8 x 4 rows, 256 together",
+        "max_ahead + actors = 5 + 3 tickets of chunk_length x envs_per_actor = 8 x 4 rows can be written",
         "--set capacity=256",
     ),
     *(
@@ -201,9 +201,9 @@ ON_A_REPLAY = [
     train_sac("--actors 3 --set max_ahead=1", "actors is 3", "max_ahead + 1 = 2", "--set max_ahead=3"),
     train_sac("--runtime threads --actors 3 --set max_ahead=1", "actors is 3", "--set max_ahead=3"),
     train_sac("--actors 2 --set max_ahead=0", "actors is 2", "--set max_ahead=2"),
-    train_sac("--set learner_threads=3", "learner_threads is 3", "2 threads at most"),
+    train_sac("--set learner_threads=3", "learner_threads is 3", "2 on a CPU"),
     train_sac("--set temperature=0.2 initial_temperature=0.5", "initial_temperature is 0.5", "temperature=none"),
-    train_sac("--set target_entropy=1", "target_entropy is 1", "less than the 0.6931 nats", "target_entropy=-1"),
+    train_sac("--set target_entropy=1", "target_entropy is 1", "less than 0.6931 nats", "target_entropy=-1"),
     train_sac("--set target_entropy=0.7", "target_entropy is 0.7", "target_entropy=0.4852", env="CartPole-v1"),
     train_sac(f"--import {ZOO}", "multidiscrete", "offbeat train ppo zoo/ManyChoices-v0", env="zoo/ManyChoices-v0"),
     train_sac(f"--import {LINKS}", "[-inf] to [inf]", "finite bounds", "train ppo", env="links/Boundless-v0"),
