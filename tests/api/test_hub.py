@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from safetensors.numpy import load
 from tests.reference.hub_server import TOKEN, Hub, hub_server
 from tests.reference.mutations import rehashed
-from tests.reference.runs import OFFBEAT, Said, contents, offbeat, small_run
+from tests.reference.runs import OFFBEAT, CommandResult, contents, offbeat, small_run
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
@@ -44,7 +44,7 @@ def hub():
         yield server
 
 
-def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, code: str = OFFBEAT) -> Said:
+def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, code: str = OFFBEAT) -> CommandResult:
     """Run a command in a process of its own, which knows no other hub."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -55,7 +55,7 @@ def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, c
         timeout=120,
         check=False,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 ACT = """

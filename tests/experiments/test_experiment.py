@@ -20,7 +20,7 @@ from PIL import Image
 from tests.reference import statistics as slow
 from tests.reference.runs import (
     REPOSITORY,
-    Said,
+    CommandResult,
     Started,
     contents,
     has_saved,
@@ -41,7 +41,7 @@ SEEDS = (1, 2)
 TARGET = 60.0
 
 
-def in_order(folder: Path, *arguments: str) -> Said:
+def in_order(folder: Path, *arguments: str) -> CommandResult:
     """Run `offbeat run spec.toml` to its end; its sessions are processes of their own."""
     where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
     with chdir(folder), patch.dict(os.environ, where):
@@ -57,10 +57,10 @@ class Scenario(NamedTuple):
     """Processes of sessions that ran when `offbeat run` was killed."""
     finished_before: dict[Path, dict[str, str]]
     """What was in the sessions that had finished then."""
-    stopped: Said
+    stopped: CommandResult
     resumed: list[Path]
     """Sessions that had a checkpoint when the last run began, and had not finished."""
-    ended: Said
+    ended: CommandResult
 
 
 def session(experiment: Path, number: int) -> Path:

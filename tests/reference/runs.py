@@ -162,7 +162,7 @@ def contents(folder: Path) -> dict[str, str]:
 # --- the command line ---------------------------------------------------------------------------------------
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -174,7 +174,7 @@ def our_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(f'  File "{package}')]
 
 
-def offbeat(*arguments: object) -> Said:
+def offbeat(*arguments: object) -> CommandResult:
     """Run a command in this process, as `offbeat ...` does in one of its own."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "path", sys.path[:]):
@@ -182,7 +182,7 @@ def offbeat(*arguments: object) -> Said:
             code = main.run([str(argument) for argument in arguments])
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
-    return Said(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 @contextmanager
@@ -248,7 +248,7 @@ class Started:
         """Wait until it has printed `text` on stderr."""
         self.wait_until(lambda: text in self._files[1].read_text())
 
-    def end(self, *signals: signal.Signals, seconds: float = 120) -> Said:
+    def end(self, *signals: signal.Signals, seconds: float = 120) -> CommandResult:
         """Send signals, wait for the end and return what was said; kill it if it takes longer than `seconds`."""
         for number in signals:
             self.process.send_signal(number)
@@ -260,6 +260,6 @@ class Started:
             self.process.wait()
         return self._said()
 
-    def _said(self) -> Said:
+    def _said(self) -> CommandResult:
         out, err = (file.read_text() for file in self._files)
-        return Said(self.process.returncode, out, err)
+        return CommandResult(self.process.returncode, out, err)

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from tests.reference.run_envs import Wave
-from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
 
 from offbeat.runtime.evaluation import schedule as evaluations
 
@@ -22,11 +22,11 @@ PROCESSES: dict[str, Any] = EVALUATED | {"runtime": "processes", "actors": 2, "m
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def train(env: str, **settings: Any) -> Said:
+def train(env: str, **settings: Any) -> CommandResult:
     return offbeat(*small_arguments(Path("run"), f"evaluated/{env}-v0", **settings))
 
 
