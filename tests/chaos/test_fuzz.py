@@ -74,7 +74,7 @@ def load_and_act(checkpoint: Path) -> LoadedPolicy:
     saved = load(checkpoint, with_replay=True)
     policy = loaded_from(saved, "stranger", Code())
     spec = policy.policy.spec
-    observation = {leaf.name: np.full((1, *leaf.seen), leaf.is_mask, leaf.dtype) for leaf in spec.observation}
+    observation = {leaf.name: np.full((1, *leaf.stacked_shape), leaf.is_mask, leaf.dtype) for leaf in spec.observation}
     policy.policy.greedy(observation, np.zeros((1, spec.state_size), np.float32))
     return policy
 

@@ -30,7 +30,7 @@ def init(seed: int = 0):
 
 def random_images(leaf: Leaf, rows: int = 3) -> Tensor:
     generator = torch.Generator().manual_seed(rows)
-    return torch.randint(0, 256, (rows, *leaf.seen), generator=generator, dtype=torch.uint8)
+    return torch.randint(0, 256, (rows, *leaf.stacked_shape), generator=generator, dtype=torch.uint8)
 
 
 def torch_reference(layer: Convolution, stride: int = 1, padding: int = 0) -> nn.Conv2d:
