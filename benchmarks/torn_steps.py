@@ -140,13 +140,13 @@ def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
     launch = LaunchSpec(os.getpid(), arena.fd, buffer.handle() if buffer else None, bounded)
     child = start_child("benchmarks.torn_steps", launch, (arena.fd,))
     while not child.ready:
-        child.listen(0.1)
-        if not child.alive():
+        child.take_reports(0.1)
+        if not child.is_alive():
             child.kill()
             raise SystemExit(child.failure)
     tensors = buffer.tensors if buffer else _tensors(arena.arrays)
     far, farthest = _learn(tensors, arena.arrays["arrived"], 0, bounded=bounded)
-    while not child.ends_within(60.0):
+    while not child.exits_within(60.0):
         pass
     child.kill()
     arena.close()

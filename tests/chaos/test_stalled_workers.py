@@ -56,11 +56,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def listen_until(child: Child, holds: Callable[[], bool]) -> None:
+def take_reports_until(child: Child, holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60.0
     while not holds():
         assert time.monotonic() < end, "what was waited for did not come"
-        child.listen(0.1)
+        child.take_reports(0.1)
 
 
 def endless(folder: Path, env: str, **settings: Any) -> Started:
@@ -149,16 +149,16 @@ def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason():
 
 def test_a_child_stopped_in_the_middle_of_a_report_does_not_block_the_parent():
     received: list[Report] = []
-    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), heard=received.append)
+    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), on_report=received.append)
     try:
         while not child.ready:
-            child.listen(0.1)
+            child.take_reports(0.1)
         os.kill(child.process.pid, signal.SIGSTOP)
         before = time.monotonic()
-        child.listen(0.2)
+        child.take_reports(0.2)
         assert time.monotonic() - before < 30, "it would wait for ever"
         os.kill(child.process.pid, signal.SIGCONT)
-        listen_until(child, lambda: bool(received))
+        take_reports_until(child, lambda: bool(received))
         assert len(received[0].content) == LARGE
     finally:
         child.kill()
@@ -210,10 +210,10 @@ def test_a_signal_to_every_process_of_a_run_stops_it_normally(tmp_path, runtime,
 
 
 def test_a_signal_before_a_child_installed_its_handler_does_not_end_the_child():
-    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), heard=lambda _report: None)
+    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), on_report=lambda _report: None)
     try:
         os.kill(child.process.pid, signal.SIGTERM)  # Python has not begun there
-        listen_until(child, lambda: child.ready)
+        take_reports_until(child, lambda: child.ready)
     finally:
         child.kill()
 

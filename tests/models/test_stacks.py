@@ -34,7 +34,7 @@ def test_stacks_have_the_last_frames_of_an_episode_padded_with_its_first_frame(s
             seen = stacks.with_stacks(now, group)
             assert seen[OTHER.name] is now[OTHER.name]
             expected = [slow_stack(episode, stack) for episode in episodes[group]]
-            assert np.array_equal(seen[image.name], np.reshape(expected, (len(expected), *image.seen)))
+            assert np.array_equal(seen[image.name], np.reshape(expected, (len(expected), *image.stacked_shape)))
         np.testing.assert_array_equal(stacks.age, [min(len(episode), stack) - 1 for episode in episodes])
         if step == 10:
             kept, stacks = stacks.state(), Stacks([image, OTHER], columns)

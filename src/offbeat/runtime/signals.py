@@ -12,7 +12,7 @@ from typing import Any, Self
 
 GRACE_S = 5.0
 """Seconds from the first signal to the moment at which the run gives up on a checkpoint of that moment."""
-STOPS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TooLate(BaseException):
@@ -38,7 +38,7 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in STOPS}
+            handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
             # One that was not installed from Python cannot be put back, so it stays.
             self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
             self._timer = threading.Thread(target=self._keep_deadline, args=(threading.get_ident(),), daemon=True)

@@ -178,7 +178,7 @@ def _supervise_for(seconds: float, pool: WorkerPool) -> None:
     until = perf_counter() + seconds
     while perf_counter() < until:
         pool.wait()
-        pool.heard.clear()
+        pool.reports.clear()
 
 
 def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:

@@ -153,18 +153,18 @@ class ProcessEvaluator:
             (launch.arena, launch.own_bell),
             index=index,
             threads=self._config.blas_threads,
-            heard=self._heard,
+            on_report=self._on_report,
             notify=self._own_bell.ring,
         )
 
-    def _heard(self, report: Report) -> None:
+    def _on_report(self, report: Report) -> None:
         self._results.append(report.content)
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
         deadline = monotonic() + seconds
         while True:
             for child in self._supervisor.processes:
-                child.listen()
+                child.take_reports()
             number = int(self._board.wanted[0]) - 1
             if done := next((done for done in self._results if done.number == number), None):
                 self._results.clear()  # one of an earlier number was repeated by a process that took over

@@ -107,8 +107,8 @@ class HogwildLoop(TrainingLoop):
             updates_refused=int(updates[1]),
         )
         self._renew_counters()
-        heard, self._pool.heard = self._pool.heard, []
-        for worker, report in heard:
+        reports, self._pool.reports = self._pool.reports, []
+        for worker, report in reports:
             self._take_in(worker, report)
 
     def _take_in(self, worker: int, report: WorkerReport) -> None:

@@ -50,7 +50,7 @@ class WorkerPool:
         self.has_begun = False
         """Whether all workers have begun."""
         self.longest_stall = 0.0
-        self.heard: list[tuple[int, WorkerReport]] = []
+        self.reports: list[tuple[int, WorkerReport]] = []
         """What workers have reported, and nobody has taken in yet."""
         self._supervisor = Supervisor(
             self._start, self._board, parts.config.runtime, reporting, role="worker", work="learning step", exact=True
@@ -98,7 +98,7 @@ class WorkerPool:
             (*launch.arenas, launch.own_bell),
             index=index,
             threads=parts.config.blas_threads,
-            heard=partial(self._hear, index),
+            on_report=partial(self._take_report, index),
             notify=self._bell.ring,
         )
 
@@ -107,11 +107,11 @@ class WorkerPool:
         state = self._states[index] if self._board.done(index) == self._begun[index] else None
         return state._replace(actor=None) if state and attempt else state
 
-    def _hear(self, index: int, report: Report) -> None:
+    def _take_report(self, index: int, report: Report) -> None:
         content: WorkerReport = report.content
         self._spent[index].merge(content.seconds)
         self.longest_stall = max(self.longest_stall, content.stall)
-        self.heard.append((index, content))
+        self.reports.append((index, content))
 
     def go_on(self, limit: int) -> None:
         """Let workers take in env steps until all of them together have `limit`."""
@@ -135,7 +135,7 @@ class WorkerPool:
             RunFailed: one did so too often.
         """
         for child in self._supervisor.processes:
-            child.listen()
+            child.take_reports()
         self._supervisor.watch()
 
     def wait(self) -> None:
@@ -154,9 +154,9 @@ class WorkerPool:
         limit = self.stop_at_once()
         children, deadline = self._supervisor.processes, monotonic() + seconds
         while True:
-            living = [child for child in children if child.alive()]  # before their last words are read
+            living = [child for child in children if child.is_alive()]  # before their last words are read
             for child in children:
-                child.listen()
+                child.take_reports()
             if all(child.paused[0] == limit for child in living) or monotonic() > deadline:
                 return
             self._bell.sleep(NAP_S)
