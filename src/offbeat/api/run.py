@@ -19,7 +19,7 @@ from offbeat.core.threads import set_affinity
 from offbeat.metrics.progress import About, Progress
 from offbeat.run_directory import versions
 from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
-from offbeat.runtime.signals import StopSignals, TooLate
+from offbeat.runtime.signals import StopImmediately, StopSignals
 from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def run_to_end(context: RunContext) -> Run:
     directory.note(f"running, process {os.getpid()}")
     try:
         ending, line = _train(context)
-    except TooLate:
+    except StopImmediately:
         ending, line = _end_before_learning(context), {}
     except BaseException as error:
         context.signals.disarm()
@@ -156,7 +156,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
             loop.run()
             ending = loop.close()
             context.signals.disarm()
-        except TooLate:
+        except StopImmediately:
             context.signals.disarm()
             ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
         except RunDirectoryGone:
@@ -180,7 +180,7 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
     """
     try:
         message = context.start(context.parts, loop)
-        with context.signals.patience():
+        with context.signals.suspend_deadline():
             context.commit()
             context.started = True
     except OSError as error:
