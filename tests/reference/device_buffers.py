@@ -38,7 +38,7 @@ def buffers_on(device: str) -> Iterator[None]:
         return
     ForkingPickler.register(torch.Tensor, _reduced)
     try:
-        with patch.object(lock_free_parts, "lies_apart", lambda _device: True):
+        with patch.object(lock_free_parts, "needs_device_buffer", lambda _device: True):
             yield
     finally:
         ForkingPickler.register(torch.Tensor, reduce_tensor)  # as torch has it

@@ -29,7 +29,7 @@ from offbeat.runtime.hogwild.shared_state import (
     board_slabs,
     write_initial,
 )
-from offbeat.runtime.saved_state import Done
+from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import Unwatched
 from offbeat.workers.learner import Learned, Learner
@@ -283,9 +283,9 @@ def test_the_board_sums_the_progress_of_all_workers():
     board = WorkersBoard(private_arena(board_slabs(3)), 3)
     board.reset()
     assert board.env_steps == 0 > board.limit[0], "nobody may begin yet"
-    assert board.done(1) == Done()
-    board.finish(0, Done(3, 30, 1, 29, 7))
-    board.finish(2, Done(5, 2**40, 0, 2**40, 2**39))
+    assert board.progress_of(1) == WorkerProgress()
+    board.finish(0, WorkerProgress(3, 30, 1, 29, 7))
+    board.finish(2, WorkerProgress(5, 2**40, 0, 2**40, 2**39))
     assert board.env_steps == 30 + 2**40
     assert [int(step[0]) for step in board.next] == [3, 0, 5]
-    assert board.done(0) == Done(3, 30, 1, 29, 7)
+    assert board.progress_of(0) == WorkerProgress(3, 30, 1, 29, 7)

@@ -17,7 +17,7 @@ from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
-from offbeat.runtime.saved_state import Done
+from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 
@@ -44,10 +44,10 @@ class WorkerPool:
         self._bells = [Bell.make() for _ in parts.plans]
         self._states: list[State | None] = [None] * len(parts.plans)
         """What each goes on from, until it has finished a learning step."""
-        self._begun: list[Done] = []
+        self._initial_progress: list[WorkerProgress] = []
         self._stop_limit = NOT_BEGUN
         self._spent = [Timings() for _ in parts.plans]
-        self.has_begun = False
+        self.has_started = False
         """Whether all workers have begun."""
         self.longest_stall = 0.0
         self.reports: list[tuple[int, WorkerReport]] = []
@@ -67,10 +67,10 @@ class WorkerPool:
     def start(self, states: Sequence[State | None]) -> None:
         """Start all workers, each from its state, and wait until they are ready; none begins a learning step yet."""
         self._states = list(states)
-        self._begun = [self._board.done(worker) for worker in range(len(states))]
+        self._initial_progress = [self._board.progress_of(worker) for worker in range(len(states))]
         self._board.reset()
         self._supervisor.start(0, [None] * len(states))
-        self.has_begun = True
+        self.has_started = True
 
     def _start(self, index: int, _origin: int, _snapshot: Any, attempt: int) -> Child:
         parts = self._parts
@@ -104,7 +104,7 @@ class WorkerPool:
 
     def _state(self, index: int, attempt: int) -> State | None:
         """Return what a worker goes on from, if nothing came of it yet; what its envs died of does not come again."""
-        state = self._states[index] if self._board.done(index) == self._begun[index] else None
+        state = self._states[index] if self._board.progress_of(index) == self._initial_progress[index] else None
         return state._replace(actor=None) if state and attempt else state
 
     def _take_report(self, index: int, report: Report) -> None:
@@ -113,7 +113,7 @@ class WorkerPool:
         self.longest_stall = max(self.longest_stall, content.stall)
         self.reports.append((index, content))
 
-    def go_on(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """Let workers take in env steps until all of them together have `limit`."""
         self._board.limit[0] = limit
         for bell in self._bells:
@@ -125,7 +125,7 @@ class WorkerPool:
         Each such stop has a limit of its own: a pause that was reported at an earlier one is not taken for one at this.
         """
         self._stop_limit -= 1
-        self.go_on(self._stop_limit)
+        self.set_limit(self._stop_limit)
         return self._stop_limit
 
     def watch(self) -> None:

@@ -118,7 +118,7 @@ class Worker:
         counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)
         memory, self._timings = plan.memory(arrays), Timings()
         self._learner = learner_of(launch.config, self._algorithm, *memory.policies[0], self._timings, counter)
-        self._done = self._board.done(index)
+        self._done = self._board.progress_of(index)
         self._link = TurnsLink(plan.pace, memory, self._done.learning_steps)
         self._actor = self._make_actor(lives=not storage.separate)
         self._pending, self._reported_at = _PendingReport(len(plan.policy.env.info)), clock()
