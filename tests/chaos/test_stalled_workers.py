@@ -83,20 +83,20 @@ def expired_deadline() -> tuple[Deadline, StallWatch]:
 def test_a_worker_that_sets_no_new_deadline_is_detected_as_stalled(monkeypatch):
     monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
     _, watch = expired_deadline()
-    assert not watch.stands_still(0), "not at the first look: all processes may have been stopped for a while"
+    assert not watch.has_stalled(0), "not at the first check: all processes may have been stopped for a while"
     time.sleep(0.02)
-    assert watch.stands_still(0)
+    assert watch.has_stalled(0)
 
 
 def test_a_worker_that_continues_after_all_processes_were_stopped_is_not_stalled(monkeypatch):
     monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
     one, watch = expired_deadline()
-    watch.stands_still(0)
+    watch.has_stalled(0)
     one.set(Span.WORK, -0.5)  # it has begun something else, and was stopped again
     time.sleep(0.02)
-    assert not watch.stands_still(0)
+    assert not watch.has_stalled(0)
     one.set(Span.WORK, 60.0)
-    assert not watch.stands_still(0)
+    assert not watch.has_stalled(0)
 
 
 @pytest.mark.parametrize("span", [Span.START, Span.STEP, Span.RESET, Span.WORK])

@@ -322,7 +322,7 @@ def record_of(experiment: Path) -> dict[str, Any]:
     from offbeat.experiments.spec import read_spec
 
     spec = read_spec(experiment.parent.parent / "spec.toml")
-    return {"spec": spec.meaning(), "seeds": list(spec.seeds), "trials": spec.draws, "made_with": []}
+    return {"spec": spec.identity(), "seeds": list(spec.seeds), "trials": spec.trials_per_env, "made_with": []}
 
 
 def test_an_optuna_search_resumes_with_its_earlier_results(tmp_path):

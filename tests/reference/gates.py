@@ -439,7 +439,7 @@ def main() -> None:
     what = json.loads(sys.argv[1])
     layout, index = Layout(**what["layout"]), what["index"]
     arena, own, learners = what["fds"]
-    offbeat.runtime.gate.NAP_S = PATIENCE_S  # type: ignore[attr-defined]
+    offbeat.runtime.gate.POLL_INTERVAL_S = PATIENCE_S  # type: ignore[attr-defined]
     arrays = attach(arena, layout.slabs())
     gate = ActorGate(
         PaceBoard(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own, -1), Bell(-1, learners)

@@ -30,7 +30,7 @@ from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs, first_ticket
 
 STEPS = 8
@@ -143,7 +143,7 @@ def pool_kind(request) -> type[ActorPool]:
 @pytest.fixture
 def stages(monkeypatch) -> Iterator[list[Stage]]:
     """What a test begins is put here, and ended after it. Nobody wakes up by himself: bells alone do it."""
-    monkeypatch.setattr("offbeat.runtime.gate.NAP_S", PATIENCE_S)
+    monkeypatch.setattr("offbeat.runtime.gate.POLL_INTERVAL_S", PATIENCE_S)
     begun: list[Stage] = []
     yield begun
     for stage in begun:
@@ -360,7 +360,7 @@ def test_an_actor_waiting_at_the_gate_renews_its_deadline():
 
     class Napping(Bell):
         def sleep(self, seconds: float) -> None:
-            assert seconds <= NAP_S
+            assert seconds <= POLL_INTERVAL_S
             moments.append(board.deadlines[0].moment)
             time.sleep(0.001)
             board.pause[0] = len(moments) // 3  # ended at the third nap

@@ -282,7 +282,7 @@ def _make_loop(
     closing: ExitStack, context: RunContext, sinks: Sequence[Sink], warn: Callable[[str], None]
 ) -> TrainingLoop:
     """Create the training loop with its actors or workers; add to `closing` what must be closed at the end."""
-    from offbeat.metrics.memory import Memory
+    from offbeat.metrics.process_memory import ProcessMemory
     from offbeat.metrics.recorder import Recorder
     from offbeat.runtime.assembly import topology_of
     from offbeat.runtime.runtimes import runtime_of
@@ -292,7 +292,7 @@ def _make_loop(
     parts, directory, config = context.parts, context.directory, context.config
     role = config.runtime.entry.role
 
-    memory, roles = Memory(), {role: list[int](), "evaluator": []}
+    memory, roles = ProcessMemory(), {role: list[int](), "evaluator": []}
 
     def show(role: str, children: Sequence[Child]) -> None:
         roles[role] = [child.process.pid for child in children]

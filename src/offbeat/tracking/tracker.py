@@ -16,7 +16,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
-from offbeat.runtime.board import NAP_S
+from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.child import Child, start_child
 from offbeat.tracking.follower import NEW_LINE, STATES
 from offbeat.tracking.services import START_S, TrackerLaunch
@@ -146,7 +146,7 @@ def _wait_for_start(child: Child, reports: _StartReport, name: str) -> None:
     while reports.content is None:
         if not child.is_alive():
             child.kill()  # reads its last reports
-        child.take_reports(NAP_S)
+        child.take_reports(POLL_INTERVAL_S)
         late = reports.content is None and (not child.is_alive() or monotonic() > deadline)
         if child.failure or late:
             raise ConfigError(f"tracker is {name}, which could not start ({failure_of(child)}): {_REMEDIES[name]}")

@@ -64,7 +64,7 @@ def test_an_evaluation_whose_env_hangs_is_repeated():
 
 
 def test_a_killed_evaluator_is_restarted(monkeypatch):
-    monkeypatch.setattr(evaluations, "NAP_S", 0.01)
+    monkeypatch.setattr(evaluations, "POLL_INTERVAL_S", 0.01)
     killed: list[int] = []
 
     def kill() -> None:
@@ -105,7 +105,7 @@ def test_learning_continues_during_a_slow_evaluation():
 
 
 def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeypatch):
-    monkeypatch.setattr(evaluations, "FREE_S", 0.0)
+    monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, eval_time_share=0.1)
     assert said.code == 0, said.err
     assert "some are left out, so that they take no more than 10 % of the time (eval_time_share)" in said.err
@@ -115,7 +115,7 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
 
 
 def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):
-    monkeypatch.setattr(evaluations, "FREE_S", 0.0)
+    monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 512}, lag="exact", eval_time_share=0.01)
     assert said.code == 0, said.err
     assert last_line()["evaluations"] == 4

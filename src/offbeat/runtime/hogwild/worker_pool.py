@@ -12,7 +12,7 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.threads import usable_core_numbers
 from offbeat.envs import sending
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
@@ -140,7 +140,7 @@ class WorkerPool:
 
     def wait(self) -> None:
         """Watch, after a nap, or sooner if somebody has news."""
-        self._bell.sleep(NAP_S)
+        self._bell.sleep(POLL_INTERVAL_S)
         self.watch()
 
     @property
@@ -159,7 +159,7 @@ class WorkerPool:
                 child.take_reports()
             if all(child.paused[0] == limit for child in living) or monotonic() > deadline:
                 return
-            self._bell.sleep(NAP_S)
+            self._bell.sleep(POLL_INTERVAL_S)
 
     def states(self) -> list[State | None]:
         """Return the state of each paused worker; None of one that is not: it has died."""

@@ -22,7 +22,7 @@ from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.assembly import device_of, learner_of
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.hogwild.device_buffer import open_buffer
@@ -202,7 +202,7 @@ class Worker:
             if self._board.closed[0]:
                 raise Closed
             self._deadline.renew()
-            self._bell.sleep(NAP_S)
+            self._bell.sleep(POLL_INTERVAL_S)
         self._deadline.renew()
 
     def _state(self) -> State:
