@@ -142,7 +142,7 @@ def _network(name: str) -> Network:
 
 @cache
 def _images(rows: int) -> Tensor:
-    return torch.randint(0, 256, (rows, *STACK.seen), dtype=torch.uint8)
+    return torch.randint(0, 256, (rows, *STACK.stacked_shape), dtype=torch.uint8)
 
 
 def _costs(name: str) -> Costs:

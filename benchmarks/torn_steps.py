@@ -29,7 +29,7 @@ from offbeat.memory.arena import SharedArena, attach
 from offbeat.models.flat import FlatAdam, FlatParameters
 from offbeat.models.normalize import RunningStatistics
 from offbeat.runtime.child import Report, start_child
-from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, lies_apart, open_buffer
+from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer, open_buffer
 
 SIZE = 150_000
 """Elements: about the two critics of SAC on HalfCheetah-v5."""
@@ -135,18 +135,18 @@ def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _measure(device: str, *, bounded: bool) -> dict[str, Any]:
-    buffer = DeviceBuffer(LEARNED, device) if lies_apart(device) else None
+    buffer = DeviceBuffer(LEARNED, device) if needs_device_buffer(device) else None
     arena = SharedArena(ARRIVED if buffer else LEARNED + ARRIVED)
     launch = LaunchSpec(os.getpid(), arena.fd, buffer.handle() if buffer else None, bounded)
     child = start_child("benchmarks.torn_steps", launch, (arena.fd,))
     while not child.ready:
-        child.listen(0.1)
-        if not child.alive():
+        child.take_reports(0.1)
+        if not child.is_alive():
             child.kill()
             raise SystemExit(child.failure)
     tensors = buffer.tensors if buffer else _tensors(arena.arrays)
     far, farthest = _learn(tensors, arena.arrays["arrived"], 0, bounded=bounded)
-    while not child.ends_within(60.0):
+    while not child.exits_within(60.0):
         pass
     child.kill()
     arena.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import offbeat, small_run
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import train
 from offbeat.envs.testing.known_values import CHAIN, RING, exact_values
@@ -36,7 +36,7 @@ CRITIC: dict[str, Any] = {
         ("ChainTerminates", CHAIN, 2),
         ("FailsOnLastStep", CHAIN, 0),
         ("OneStep", CHAIN, 2),
-        *more(
+        *thorough(
             ("ChainTruncates", RING, 2),
             ("ChainTerminates", CHAIN, 0),
             ("FailsOnLastStep", CHAIN, 2),
@@ -64,7 +64,7 @@ HALF_OF_THE_PRESET = 100_000
     ("seed", "layout"),
     [
         (4, {"max_lag": 1}),
-        *more((1, {}), (2, {}), (3, {}), (5, {"actors": 2, "envs_per_actor": 4, "max_lag": 1})),
+        *thorough((1, {}), (2, {}), (3, {}), (5, {"actors": 2, "envs_per_actor": 4, "max_lag": 1})),
     ],
     ids=str,
 )
@@ -93,7 +93,7 @@ REMEMBERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("core", "seed"), [("gru", 1), *more(("lstm", 2), ("gru", 2), ("gru", 3), ("lstm", 1), ("lstm", 3))]
+    ("core", "seed"), [("gru", 1), *thorough(("lstm", 2), ("gru", 2), ("gru", 3), ("lstm", 1), ("lstm", 3))]
 )
 def test_ppo_with_a_core_solves_recall(tmp_path, core, seed):
     run = train("ppo", "offbeat/Recall-v0", run_dir=tmp_path / "run", seed=seed, core=core, core_size=32, **REMEMBERS)
@@ -133,7 +133,8 @@ def test_dqn_without_a_core_does_not_solve_recall(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "core", "seed"), more(("dqn", "gru", 1), ("dqn", "lstm", 2), ("sac", "gru", 2), ("sac", "lstm", 3))
+    ("algorithm", "core", "seed"),
+    thorough(("dqn", "gru", 1), ("dqn", "lstm", 2), ("sac", "gru", 2), ("sac", "lstm", 3)),
 )
 def test_replay_algorithms_with_a_core_solve_recall(tmp_path, algorithm, core, seed):
     settings = {**REPLAYS, "steps": 12_000, "seed": seed, "core": core}
@@ -169,7 +170,7 @@ SEES: dict[str, Any] = {
     ("env", "encoder", "steps"),
     [
         ("PixelsGoal", "nature_cnn", 10_000),
-        *more(("Pixels", "nature_cnn", 3_000), ("Pixels", "impala_resnet", 3_000)),
+        *thorough(("Pixels", "nature_cnn", 3_000), ("Pixels", "impala_resnet", 3_000)),
     ],
 )
 def test_algorithms_learn_from_images_and_from_images_with_vectors(tmp_path, env, encoder, steps):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import train
 
@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, *more(2, 3)])
+@pytest.mark.parametrize("seed", [1, *thorough(2, 3)])
 @pytest.mark.parametrize(("algorithm", "max_lag"), [("a2c", 0), ("impala", 1)])
 def test_on_policy_algorithms_balance_cartpole_five_times_as_long_as_a_random_policy(
     tmp_path, algorithm, max_lag, seed
@@ -31,7 +31,7 @@ def test_on_policy_algorithms_balance_cartpole_five_times_as_long_as_a_random_po
     assert run.metrics["episode_return_mean"] > 5 * RANDOM
 
 
-@pytest.mark.parametrize("seed", [1, *more(2)])
+@pytest.mark.parametrize("seed", [1, *thorough(2)])
 def test_dqn_balances_cartpole_in_a_fifth_of_the_env_steps(tmp_path, seed):
     quiet: dict[str, Any] = {"eval_every": 0, "checkpoint_every": 0}
     run = train("dqn", "CartPole-v1", run_dir=tmp_path / "run", seed=seed, steps=8_000, **quiet)

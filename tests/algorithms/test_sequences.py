@@ -21,7 +21,7 @@ from offbeat.algorithms.sac import CRITIC, POLICY, SAC
 from offbeat.algorithms.sac_config import SACConfig
 from offbeat.config.resolve import resolve
 from offbeat.config.runtime_config import RuntimeConfig
-from offbeat.core.choices import draw_choices
+from offbeat.core.choices import sample_choices
 from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import stream
 from offbeat.core.types import EnvSpec, Tree, env_fields
@@ -88,7 +88,7 @@ def _fill(slot: Tree, spec: PolicySpec, random: np.random.Generator) -> None:
         slot["action"][...] = random.uniform(-1, 1, slot["action"].shape)
     else:
         mask = observation[spec.mask] if spec.mask else None
-        slot["action"][...] = draw_choices(spec.action.nvec, size, random, mask)[:, 0].reshape(rows)
+        slot["action"][...] = sample_choices(spec.action.nvec, size, random, mask)[:, 0].reshape(rows)
     slot["reward"][...] = random.normal(size=rows)
     slot["terminated"][...] = random.random(rows) < 0.1
     slot["truncated"][...] = random.random(rows) < 0.1

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from safetensors.numpy import load
 from tests.reference.hub_server import TOKEN, Hub, hub_server
 from tests.reference.mutations import rehashed
-from tests.reference.runs import OFFBEAT, Said, contents, offbeat, run_python, small_run
+from tests.reference.runs import OFFBEAT, CommandResult, contents, offbeat, run_python, small_run
 
 from offbeat.algorithms.ppo import PPOConfig
 from offbeat.api.hub import card
@@ -44,14 +44,14 @@ def hub():
         yield server
 
 
-def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, code: str = OFFBEAT) -> Said:
+def typed(hub: Hub, home: Path, *arguments: object, token: str | None = TOKEN, code: str = OFFBEAT) -> CommandResult:
     """Run a command, or code in a fresh Python, in a process of its own, which knows no other hub."""
     environment = os.environ | hub.environment(home, token)
     if code == OFFBEAT:
         return run_python(code, *arguments, folder=home, environment=environment)
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 ACT = """

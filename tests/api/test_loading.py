@@ -161,5 +161,5 @@ def test_a_policy_with_stacked_frames_takes_single_frames() -> None:
         if step == 5:
             called.reset(ended)
         stacks.push(frames, ended)
-        np.testing.assert_array_equal(called(frames["observation"]), policy.greedy(stacks.seen(frames)))
+        np.testing.assert_array_equal(called(frames["observation"]), policy.greedy(stacks.with_stacks(frames)))
     assert called.remembers

@@ -12,9 +12,9 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from tests.reference.marks import more
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run, status_of, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import resume
 from offbeat.core.errors import ConfigError, EnvFailed
@@ -141,7 +141,7 @@ def test_a_crashed_and_resumed_run_has_the_same_best_as_an_uninterrupted_run(tmp
 # --- a crash is told ----------------------------------------------------------------------------------------
 
 
-def let_it_look_crashed(run: Path) -> None:
+def mark_as_crashed(run: Path) -> None:
     """Write the status that a killed process leaves behind."""
     status = status_of(run) | {"state": "running"}
     (run / "status.json").write_text(json.dumps(status))
@@ -149,7 +149,7 @@ def let_it_look_crashed(run: Path) -> None:
 
 def test_every_command_that_uses_a_crashed_run_reports_the_crash(tmp_path):
     run = small_run(tmp_path / "run", steps=1024, stop_at=512).path
-    let_it_look_crashed(run)
+    mark_as_crashed(run)
     for arguments in (("eval", run, "--episodes", 1), ("plot", run), ("resume", run, "--progress", "lines")):
         said = offbeat(*arguments)
         assert said.code == 0
@@ -172,7 +172,7 @@ def test_an_unreadable_status_or_an_invalid_lock_file_is_not_reported_as_a_crash
 
 def test_a_run_that_is_still_training_is_not_reported_as_crashed(tmp_path):
     run = small_run(tmp_path / "run", steps=64).path
-    let_it_look_crashed(run)
+    mark_as_crashed(run)
     directory = RunDirectory.open(run)
     assert directory.crash()
     with directory.lock():
@@ -196,7 +196,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["serial", "sac", *more("threads", "sac without its replay", "one lock-free worker")])
+@pytest.mark.parametrize(
+    "kind", ["serial", "sac", *thorough("threads", "sac without its replay", "one lock-free worker")]
+)
 def test_a_run_resumed_from_its_start_has_the_bits_of_an_uninterrupted_run(tmp_path, kind):
     run = train_small(tmp_path / "run", **KINDS[kind])
     whole, latest = weights_of(run), run / "checkpoints" / "latest"

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
-from tests.reference.runs import Said, Started, lines_of, offbeat, our_lines, small_arguments, status_of
+from tests.reference.runs import CommandResult, Started, lines_of, offbeat, our_lines, small_arguments, status_of
+from tests.reference.thorough import thorough
 
 from offbeat.run_directory.checkpoint import load
 
@@ -25,16 +25,16 @@ SERIAL: dict[str, Any] = PROCESSES | {"runtime": "serial"}
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def train(env: str, **settings: Any) -> Said:
+def train(env: str, **settings: Any) -> CommandResult:
     """Train with `offbeat` in the current folder, in the run directory `run`."""
     return offbeat(*small_arguments(Path("run"), env, **settings))
 
 
-def resume() -> Said:
+def resume() -> CommandResult:
     return offbeat("resume", "run", "--progress", "none")
 
 
@@ -47,7 +47,7 @@ def log() -> str:
     return Path("run/log.txt").read_text()
 
 
-def assert_finished(said: Said) -> None:
+def assert_finished(said: CommandResult) -> None:
     assert said.code == 0, said.err
     assert our_lines(said.err) == []
     assert status_of(Path("run"))["state"] == "finished"
@@ -56,7 +56,7 @@ def assert_finished(said: Said) -> None:
     assert last["policy_lag_max"] <= 1
 
 
-def assert_failed_and_whole(said: Said) -> None:
+def assert_failed_and_whole(said: CommandResult) -> None:
     assert said.code == 1, said.err
     assert status_of(Path("run"))["state"] == "failed"
     saved = load(Path("run/checkpoints/latest"))
@@ -77,7 +77,7 @@ def test_an_actor_process_whose_env_raises_is_restarted_and_repeats_its_ticket()
 
 
 @pytest.mark.parametrize(
-    "settings", [PROCESSES | {"restart_budget": 1}, SERIAL, *more(THREADS)], ids=lambda s: s["runtime"]
+    "settings", [PROCESSES | {"restart_budget": 1}, SERIAL, *thorough(THREADS)], ids=lambda s: s["runtime"]
 )
 def test_an_env_error_in_serial_and_threads_fails_the_run_which_resumes_once_the_env_is_fixed(settings):
     said = train("runs/RaisesUntilMended-v0", **settings, steps=4096)
@@ -91,7 +91,7 @@ def test_an_env_error_in_serial_and_threads_fails_the_run_which_resumes_once_the
 
 
 @pytest.mark.parametrize(
-    "settings", [PROCESSES | {"restart_budget": 0}, THREADS, *more(SERIAL)], ids=lambda s: s["runtime"]
+    "settings", [PROCESSES | {"restart_budget": 0}, THREADS, *thorough(SERIAL)], ids=lambda s: s["runtime"]
 )
 def test_an_env_that_calls_exit_is_reported_as_a_failure(settings):
     said = train("runs/Exits-v0", **settings)
@@ -170,7 +170,7 @@ HANGS = pytest.mark.parametrize(
     ("env", "timeout"),
     [
         ("HangsHoldingTheInterpreter", "step_timeout_s"),
-        *more(
+        *thorough(
             ("HangsInReset", "reset_timeout_s"),
             ("HangsOnce", "step_timeout_s"),
             ("HangsInFirstReset", "reset_timeout_s"),
@@ -190,7 +190,7 @@ def test_a_hanging_actor_process_is_reported_killed_and_restarted(env, timeout):
 
 
 @pytest.mark.parametrize(
-    ("env", "timeout"), [("HangsInReset", "reset_timeout_s"), *more(("HangsOnce", "step_timeout_s"))]
+    ("env", "timeout"), [("HangsInReset", "reset_timeout_s"), *thorough(("HangsOnce", "step_timeout_s"))]
 )
 def test_a_hanging_actor_thread_is_reported_and_ends_the_run(tmp_path, env, timeout):
     arguments = small_arguments(tmp_path / "run", f"runs/{env}-v0", **THREADS, **{timeout: 3})

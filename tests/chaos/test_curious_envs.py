@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import (
     Started,
     is_alive,
@@ -16,6 +15,7 @@ from tests.reference.runs import (
     small_run,
     status_of,
 )
+from tests.reference.thorough import thorough
 
 from offbeat.core.errors import EnvFailed
 
@@ -28,7 +28,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("hogwild", "serial", "threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("hogwild", "serial", "threads")])
 def test_output_threads_and_processes_of_envs_do_not_disturb_a_run(tmp_path, runtime):
     settings = {**CURIOUS, **LAYOUTS[runtime], "runtime": runtime, "steps": 300, "info_metrics": ("alive",)}
     run = tmp_path / "run"

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
 from tests.reference.mutations import mutated, rehashed
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import OFFBEAT, contents, small_run
+from tests.reference.thorough import thorough
 
 from offbeat.api.load import LoadedPolicy, loaded_from
 from offbeat.config.trust import Code
@@ -69,12 +69,12 @@ def nothing_imported_or_started() -> Iterator[None]:
     assert sys.path == path
 
 
-def tried(checkpoint: Path) -> LoadedPolicy:
+def load_and_act(checkpoint: Path) -> LoadedPolicy:
     """Read all of a checkpoint and act with its policy."""
     saved = load(checkpoint, with_replay=True)
     policy = loaded_from(saved, "stranger", Code())
     spec = policy.policy.spec
-    observation = {leaf.name: np.full((1, *leaf.seen), leaf.is_mask, leaf.dtype) for leaf in spec.observation}
+    observation = {leaf.name: np.full((1, *leaf.stacked_shape), leaf.is_mask, leaf.dtype) for leaf in spec.observation}
     policy.policy.greedy(observation, np.zeros((1, spec.state_size), np.float32))
     return policy
 
@@ -83,19 +83,19 @@ FIRST = [(kind, 0) for kind in KINDS]
 PARTS = [(kind, part) for kind, parts in KINDS.items() for part in range(1, parts)]
 
 
-@pytest.mark.parametrize(("kind", "part"), [*FIRST, *more(*PARTS)])
+@pytest.mark.parametrize(("kind", "part"), [*FIRST, *thorough(*PARTS)])
 def test_a_fuzzed_checkpoint_is_refused_with_a_message_or_loads_in_little_memory(checkpoints, kind, part, tmp_path):
     random, target = Random(f"{kind} {part}"), tmp_path / "changed"
     sound = checkpoints[kind]
     size = sum(file.stat().st_size for file in sound.iterdir())
-    tried(sound)
+    load_and_act(sound)
     refused = 0
     with nothing_imported_or_started():
         for number in range(TRIES):
             what = f"{kind} {part}, change {number}: {mutated(sound, target, random)}"
-            with takes_at_most(10 * size + ROOM, what) if number % MEASURED == 0 else nullcontext():
+            with limited_memory(10 * size + ROOM, what) if number % MEASURED == 0 else nullcontext():
                 try:
-                    tried(target)
+                    load_and_act(target)
                 except OffbeatError:
                     refused += 1
                 except Exception as error:  # noqa: BLE001 - the point of the test
@@ -104,7 +104,7 @@ def test_a_fuzzed_checkpoint_is_refused_with_a_message_or_loads_in_little_memory
 
 
 @contextmanager
-def takes_at_most(most: int, what: str) -> Iterator[None]:
+def limited_memory(most: int, what: str) -> Iterator[None]:
     """Fail where more memory is taken at once."""
     tracemalloc.start()
     try:
@@ -117,7 +117,7 @@ def takes_at_most(most: int, what: str) -> Iterator[None]:
 
 LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30)); {OFFBEAT}"
 """`offbeat` where a process cannot have more than 2 GiB."""
-STRANGE: list[tuple[str, dict[str, Any]]] = [
+INVALID_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("policy.json", {"hidden_sizes": [2**30, 2**30, 2**30]}),
     ("policy.json", {"observation": [{"name": "observation", "shape": [2**31 - 1, 2**31 - 1], "dtype": "float32"}]}),
     ("policy.json", {"encoder": "subprocess:call"}),
@@ -125,12 +125,12 @@ STRANGE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-TYPED = [(command, *strange) for command in ("eval", "resume") for strange in STRANGE]
+TYPED = [(command, *fields) for command in ("eval", "resume") for fields in INVALID_FIELDS]
 
 
 @pytest.mark.parametrize(
     ("command", "file", "change"),
-    [TYPED[0], TYPED[7], *more(*TYPED[1:7])],
+    [TYPED[0], TYPED[7], *thorough(*TYPED[1:7])],
     ids=lambda value: str(value)[:30],
 )
 def test_the_command_line_refuses_a_fuzzed_checkpoint_with_a_message_and_exit_code_2(

@@ -18,12 +18,11 @@ from unittest.mock import patch
 
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
-from tests.reference.marks import more
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac
 from tests.reference.run_envs import Doors
 from tests.reference.runs import (
     HURRIED_GROUP,
-    Said,
+    CommandResult,
     Started,
     contents,
     has_saved,
@@ -34,6 +33,7 @@ from tests.reference.runs import (
     small_run,
     status_of,
 )
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run, resume
 from offbeat.run_directory.checkpoint import load
@@ -50,7 +50,7 @@ ORPHANED_S = 5.0
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -149,7 +149,7 @@ def test_the_cases_make_fifty_kills():
     assert KILLS * len(CASES) == 50
 
 
-@pytest.mark.parametrize(("name", "kills"), [("sac-links", 2), *more(*((name, KILLS) for name in CASES))])
+@pytest.mark.parametrize(("name", "kills"), [("sac-links", 2), *thorough(*((name, KILLS) for name in CASES))])
 def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complete(tmp_path, name, kills):
     case, random, path, shared = CASES[name], Random(name), tmp_path / "run", shared_memory()
     if kills < KILLS:
@@ -209,7 +209,7 @@ LEARNS: dict[str, tuple[Case, float]] = {
 """Runs of two workers, and the best mean return there is; blindly half of it is earned."""
 
 
-@pytest.mark.parametrize("name", ["dqn", *more("a3c-image")])
+@pytest.mark.parametrize("name", ["dqn", *thorough("a3c-image")])
 def test_several_workers_learn_the_optimum_although_one_is_killed(tmp_path, name):
     (case, best), path = LEARNS[name], tmp_path / "run"
     with pools() as begun, Killer(begun, [at(case.steps / 3)], Random(name)) as killer:
@@ -228,7 +228,7 @@ def _index(pid: int) -> str:
     return log().partition(f" (process {pid})")[0].rpartition("worker ")[2]
 
 
-@pytest.mark.parametrize("prioritized", [True, *more(False)])
+@pytest.mark.parametrize("prioritized", [True, *thorough(False)])
 def test_a_worker_killed_soon_after_a_resume_repeats_no_update(tmp_path, prioritized):
     path = tmp_path / "run"
     settings: dict[str, Any] = {"chunk_length": 60, "capacity": 2000, "prioritized": prioritized, "warmup": 120}
@@ -236,7 +236,7 @@ def test_a_worker_killed_soon_after_a_resume_repeats_no_update(tmp_path, priorit
     stopped = small_sac(path, **settings, **layout, stop_at=240)
     made = stopped.metrics["updates"]
     assert made == stopped.metrics["env_steps"] - 120 > 0
-    with pools() as begun, Killer(begun, [lambda pool: pool._board.updates[0, 0] > made + 5], Still()) as killer:
+    with pools() as begun, Killer(begun, [lambda pool: pool._board.updates[0, 0] > made + 5], NoDelay()) as killer:
         resumed = resume(path, steps=stopped.metrics["env_steps"] + 240)
     assert len(killer.killed) == resumed.metrics["actor_restarts"] == 1
     (worker,) = workers_of(path)
@@ -245,7 +245,7 @@ def test_a_worker_killed_soon_after_a_resume_repeats_no_update(tmp_path, priorit
     assert_whole(path)
 
 
-class Still(Random):
+class NoDelay(Random):
     """Lets no time pass between a moment and what happens at it."""
 
     def uniform(self, a: float, b: float) -> float:  # noqa: ARG002
@@ -255,7 +255,7 @@ class Still(Random):
 # --- envs ---------------------------------------------------------------------------------------------------
 
 
-def train(env: str, **settings: Any) -> Said:
+def train(env: str, **settings: Any) -> CommandResult:
     """Train with `offbeat` in the current folder, in the run directory `run`."""
     return offbeat(*small_arguments(Path("run"), env, **{**WORKERS, **settings}))
 
@@ -279,7 +279,7 @@ def test_a_worker_whose_env_raises_is_restarted_within_its_budget_and_then_fails
 
 @pytest.mark.parametrize(
     ("env", "timeout"),
-    [("HangsHoldingTheInterpreter", "step_timeout_s"), *more(("HangsInFirstReset", "reset_timeout_s"))],
+    [("HangsHoldingTheInterpreter", "step_timeout_s"), *thorough(("HangsInFirstReset", "reset_timeout_s"))],
 )
 def test_a_worker_whose_env_hangs_is_reported_killed_and_restarted(env, timeout):
     said = train(f"runs/{env}-v0", **{timeout: 3}, steps=4096)
@@ -327,7 +327,7 @@ def started(path: Path, env: str, **settings: Any) -> Iterator[tuple[Started, li
         run.end(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("env", ["HangsHoldingTheInterpreter", *more("Unhurried")])
+@pytest.mark.parametrize("env", ["HangsHoldingTheInterpreter", *thorough("Unhurried")])
 def test_a_killed_main_process_leaves_no_worker_and_its_run_can_be_resumed(tmp_path, env):
     path, shared = tmp_path / "run", shared_memory()
     with started(path, f"runs/{env}-v0", eval_every=0) as (run, workers):
@@ -348,7 +348,7 @@ def test_a_killed_main_process_leaves_no_worker_and_its_run_can_be_resumed(tmp_p
     assert_whole(path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, *more(signal.SIGTERM)], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, *thorough(signal.SIGTERM)], ids=lambda number: number.name)
 def test_a_signal_to_the_process_group_stops_the_workers_with_a_checkpoint(tmp_path, number):
     path = tmp_path / "run"
     with started(path, "runs/Wave-v0") as (run, workers):
@@ -364,7 +364,7 @@ def test_a_signal_to_the_process_group_stops_the_workers_with_a_checkpoint(tmp_p
     assert_whole(path)
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGINT], *more([signal.SIGINT, signal.SIGINT])], ids=len)
+@pytest.mark.parametrize("signals", [[signal.SIGINT], *thorough([signal.SIGINT, signal.SIGINT])], ids=len)
 def test_an_interrupted_run_with_a_hanging_worker_ends_in_time_and_reports_what_is_lost(tmp_path, signals):
     path = tmp_path / "run"
     with started(path, "runs/HangsOnce-v0") as (run, workers):
@@ -379,7 +379,7 @@ def test_an_interrupted_run_with_a_hanging_worker_ends_in_time_and_reports_what_
 # --- what is saved when something fails ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ["on the way", *more("at the end")])
+@pytest.mark.parametrize("moment", ["on the way", *thorough("at the end")])
 def test_a_worker_killed_while_paused_is_complete_in_the_checkpoint(tmp_path, moment):
     killed: list[int] = []
     evaluated: set[bool] = set()

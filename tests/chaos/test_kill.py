@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from tests.reference.endless_saves import FOR_EVER, numbered
-from tests.reference.marks import more
 from tests.reference.runs import (
     Started,
     actors_of,
@@ -26,6 +25,7 @@ from tests.reference.runs import (
     weights_of,
     with_files_up_to,
 )
+from tests.reference.thorough import thorough
 
 from offbeat.run_directory.checkpoint import load
 from offbeat.run_directory.store import CheckpointStore
@@ -37,7 +37,7 @@ ENVS = ("tests.reference.run_envs",)
 LONG: dict[str, Any] = {"steps": 10_000, "max_lag": 1, "checkpoint_every": 500, "eval_every": 2500, "eval_episodes": 3}
 
 
-@pytest.mark.parametrize("kills", [2, *more(3)])
+@pytest.mark.parametrize("kills", [2, *thorough(3)])
 def test_a_run_killed_at_random_moments_and_resumed_has_the_bits_of_an_uninterrupted_run(tmp_path, kills):
     uninterrupted = small_run(tmp_path / "uninterrupted", **LONG).path
     random, path = Random(1), tmp_path / "run"
@@ -81,7 +81,7 @@ ORPHANED_S = 5.0
 @pytest.mark.parametrize(
     ("env", "number"),
     [
-        *more(("Unhurried", signal.SIGKILL), ("HangsOnce", signal.SIGKILL)),
+        *thorough(("Unhurried", signal.SIGKILL), ("HangsOnce", signal.SIGKILL)),
         ("HangsHoldingTheInterpreter", signal.SIGKILL),
         ("Unhurried", signal.SIGHUP),  # the terminal is gone
     ],
@@ -120,7 +120,7 @@ def shared_memory() -> set[str]:
 # --- checkpoints --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [3, *more(12)])
+@pytest.mark.parametrize("kills", [3, *thorough(12)])
 def test_checkpoints_are_complete_whenever_their_writer_is_killed(tmp_path, kills):
     random, latest, number = Random(0), tmp_path / "checkpoints" / "latest", 0
     for _ in range(kills):
@@ -158,7 +158,7 @@ def test_on_a_full_disk_a_run_continues_and_reports_what_was_not_saved(tmp_path)
     assert weights_of(path) == weights_of(small_run(tmp_path / "whole", **settings).path)
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_a_run_on_a_full_disk_continues_and_saves_again_once_there_is_room(tmp_path, runtime):
     path, everything = tmp_path / "run", resource.RLIM_INFINITY
     settings: dict[str, Any] = {"hidden_sizes": (128, 128), "steps": 10**5, "checkpoint_every": 500, "runtime": runtime}

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.reference.failing_ppo import FAILING
-from tests.reference.marks import more
-from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small_run, status_of
+from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of
+from tests.reference.thorough import thorough
 
 from offbeat.config import registry
 from offbeat.run_directory.checkpoint import load
 from offbeat.runtime.callbacks import Callback
 
 ENVS = ("tests.reference.run_envs",)
-RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "processes", *more("threads")])
+RUNTIMES = pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
 SETTINGS: dict[str, Any] = {"actors": 2, "max_lag": 1, "checkpoint_every": 256}
 
 
-def keep_actors(run: Path) -> tuple[Callback, set[int]]:
+def record_actor_pids(run: Path) -> tuple[Callback, set[int]]:
     """Return a callback, and the pids of all actor processes that the run has had when it is called."""
     pids: set[int] = set()
 
@@ -41,7 +41,7 @@ def assert_gone(pids: set[int], runtime: str) -> None:
 @RUNTIMES
 def test_a_learner_that_raises_fails_the_run_with_the_cause_and_leaves_no_actor(tmp_path, monkeypatch, runtime):
     run = tmp_path / "run"
-    keep, pids = keep_actors(run)
+    keep, pids = record_actor_pids(run)
     with monkeypatch.context() as patch:
         patch.setitem(registry.ALGORITHMS, "ppo", FAILING)
         with pytest.raises(ArithmeticError, match="the advantage is imaginary") as raised:
@@ -56,7 +56,7 @@ def test_a_learner_that_raises_fails_the_run_with_the_cause_and_leaves_no_actor(
 # --- updates that are not finite ----------------------------------------------------------------------------
 
 
-def train(env: str, runtime: str, **settings: Any) -> Said:
+def train(env: str, runtime: str, **settings: Any) -> CommandResult:
     """Train in the current folder, in the run directory `run`, on rewards as they are."""
     settings = {**SETTINGS, "normalize_returns": False, "runtime": runtime, **settings}
     return offbeat(*small_arguments(Path("run"), env, imports=ENVS, **settings))

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 from tests.reference.checks import CHECKS
 from tests.reference.faulty_envs import ENVS
-from tests.reference.marks import more
 from tests.reference.matrix import ALGORITHMS, FEATURES, IN_CI, Case, cases
-from tests.reference.telling_rows import TELLING
+from tests.reference.self_checking_rows import FEATURE_CHECKS
+from tests.reference.thorough import thorough
 
 from offbeat.config.registry import ALGORITHMS as KNOWN
 from offbeat.core.errors import ConfigError
@@ -33,7 +33,7 @@ def is_first(check: str, case: Case) -> bool:
 
 @pytest.mark.parametrize(
     ("check", "case"),
-    [*filter(lambda cell: is_first(*cell), CELLS), *more(*(cell for cell in CELLS if not is_first(*cell)))],
+    [*filter(lambda cell: is_first(*cell), CELLS), *thorough(*(cell for cell in CELLS if not is_first(*cell)))],
     ids=str,
 )
 def test_a_run_is_complete_and_can_be_resumed_after_a_fault(tmp_path, check, case):
@@ -48,7 +48,7 @@ def test_the_short_tests_have_a_fault_for_every_algorithm():
 
 def test_the_matrix_has_every_algorithm_and_every_feature():
     assert set(ALGORITHMS) == set(KNOWN)
-    assert FEATURES.keys() == TELLING.keys()
+    assert FEATURES.keys() == FEATURE_CHECKS.keys()
     assert {feature.env for feature in FEATURES.values()} == set(ENVS)
 
 

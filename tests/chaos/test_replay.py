@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
 from tests.reference.replay_runs import (
     LINKS,
     SMALL_SAC,
@@ -28,6 +27,7 @@ from tests.reference.replay_runs import (
     small_sac,
 )
 from tests.reference.runs import Started, actors_of, has_saved, lines_of, offbeat, status_of, untimed, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import resume
 from offbeat.core.errors import OffbeatError
@@ -48,7 +48,7 @@ LAYOUT: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -90,7 +90,7 @@ def killing_actors(run: Path, random: Random, most: int) -> tuple[Any, list[int]
     return callback, killed
 
 
-@pytest.mark.parametrize("n_step", [3, *more(1)])
+@pytest.mark.parametrize("n_step", [3, *thorough(1)])
 def test_no_transition_crosses_the_cut_of_an_actor_killed_at_a_random_moment(tmp_path, n_step):
     path = tmp_path / "run"
     callback, killed = killing_actors(path, Random(n_step), most=5)
@@ -127,13 +127,13 @@ def test_sequences_of_actors_killed_at_random_moments_contain_no_other_episode(t
     assert_ratio(path, RATIO, WARMUP)
     assert counted == [8 * last_of(path)["updates"]]
     assert linked_rows(path) == last_of(path)["env_steps"]
-    assert_cuts_forget(path)
+    assert_cuts_reset_states(path)
     with sequences_checked(2):
         resume(path, steps=350, runtime="serial")
-    assert_cuts_forget(path)
+    assert_cuts_reset_states(path)
 
 
-def assert_cuts_forget(run: Path) -> None:
+def assert_cuts_reset_states(run: Path) -> None:
     """The state of a ticket that begins with a cut is zero, and no other's is in the middle of an episode."""
     arrays = load(run / "checkpoints" / "latest", with_replay=True).replay
     assert arrays is not None
@@ -162,7 +162,7 @@ def test_an_actor_process_whose_env_raises_repeats_its_ticket_after_a_cut(tmp_pa
     assert 0 < cut_rows(path) <= 4
 
 
-@pytest.mark.parametrize("runtime", ["serial", "processes", *more("threads")])
+@pytest.mark.parametrize("runtime", ["serial", "processes", *thorough("threads")])
 def test_a_run_failed_by_its_env_keeps_its_update_ratio_and_rows_when_resumed(tmp_path, runtime):
     path = tmp_path / "run"
     budget = {"restart_budget": 0} if runtime == "processes" else {}
@@ -199,7 +199,9 @@ def signal_later(seconds: float) -> Any:
     return callback
 
 
-@pytest.mark.parametrize("runtimes", [["threads", "processes", "serial"], *more(["processes", "threads", "threads"])])
+@pytest.mark.parametrize(
+    "runtimes", [["threads", "processes", "serial"], *thorough(["processes", "threads", "threads"])]
+)
 def test_a_run_interrupted_by_signals_at_random_moments_keeps_its_update_ratio_and_rows(tmp_path, runtimes):
     path, random = tmp_path / "run", Random(str(runtimes))
     far = {**LAYOUT, "steps": 20_000, "capacity": 30_000}  # so far off that no run ends before its signal
@@ -218,7 +220,7 @@ def test_a_run_interrupted_by_signals_at_random_moments_keeps_its_update_ratio_a
 # --- the main process ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [1, *more(2)])
+@pytest.mark.parametrize("kills", [1, *thorough(2)])
 def test_a_run_killed_at_random_moments_resumes_from_its_last_checkpoint_with_the_same_bits(tmp_path, kills):
     settings: dict[str, Any] = {"steps": 800, "max_ahead": 2, "actors": 2, "checkpoint_every": 80, "lag": "exact"}
     whole = small_sac(tmp_path / "whole", **settings).path

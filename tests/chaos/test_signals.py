@@ -11,11 +11,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import (
     GROUP,
     HURRIED_GROUP,
-    Said,
+    CommandResult,
     Started,
     actors_of,
     is_alive,
@@ -26,6 +25,7 @@ from tests.reference.runs import (
     status_of,
     weights_of,
 )
+from tests.reference.thorough import thorough
 
 from offbeat.run_directory.checkpoint import load
 
@@ -43,7 +43,7 @@ def _id(value: Any) -> str:
     return str(value["runtime"] if isinstance(value, dict) else value)
 
 
-def assert_interrupted(said: Said, path: Path) -> dict[str, Any]:
+def assert_interrupted(said: CommandResult, path: Path) -> dict[str, Any]:
     assert said.code == 130
     assert "Traceback" not in said.err
     status = status_of(path)
@@ -55,7 +55,7 @@ def assert_interrupted(said: Said, path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"), [(INT, "import"), (TERM, "reset"), *more((TERM, "import"), (INT, "reset"))], ids=str
+    ("number", "moment"), [(INT, "import"), (TERM, "reset"), *thorough((TERM, "import"), (INT, "reset"))], ids=str
 )
 def test_a_signal_while_a_run_starts_leaves_nothing_behind(tmp_path, monkeypatch, number, moment):
     if moment == "import":
@@ -97,7 +97,7 @@ def test_a_signal_while_an_actor_creates_its_env_ends_a_run_in_time(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps"), [(PROCESSES, 10**9), *more((THREADS, 256), (THREADS, 10**9), (PROCESSES, 256))], ids=_id
+    ("settings", "steps"), [(PROCESSES, 10**9), *thorough((THREADS, 256), (THREADS, 10**9), (PROCESSES, 256))], ids=_id
 )
 def test_a_signal_at_any_moment_ends_a_run_in_time_and_leaves_no_actor(tmp_path, settings, steps):
     random, path = Random(f"{settings['runtime']} {steps}"), tmp_path / "run"
@@ -121,7 +121,7 @@ def test_a_signal_at_any_moment_ends_a_run_in_time_and_leaves_no_actor(tmp_path,
         (INT, "serial"),
         (TERM, "threads"),
         (INT, "processes"),
-        *more((TERM, "serial"), (INT, "threads"), (TERM, "processes")),
+        *thorough((TERM, "serial"), (INT, "threads"), (TERM, "processes")),
     ],
     ids=str,
 )
@@ -153,7 +153,7 @@ def test_a_run_stopped_by_a_signal_resumes_with_the_same_bits(tmp_path):
     assert weights_of(path) == weights_of(small_run(tmp_path / "whole", **settings).path)
 
 
-@pytest.mark.parametrize("number", [INT, *more(TERM)], ids=str)
+@pytest.mark.parametrize("number", [INT, *thorough(TERM)], ids=str)
 def test_a_signal_during_an_evaluation_stops_the_run(tmp_path, number):
     path = tmp_path / "run"
     endless: dict[str, Any] = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
@@ -170,7 +170,7 @@ def test_a_signal_during_an_evaluation_stops_the_run(tmp_path, number):
 
 @pytest.mark.parametrize(
     "signals",
-    [[INT], [TERM, INT], *more([TERM], [INT, INT])],
+    [[INT], [TERM, INT], *thorough([TERM], [INT, INT])],
     ids=lambda signals: "-".join(number.name for number in signals),
 )
 def test_an_interrupted_run_with_a_slow_env_ends_at_its_last_checkpoint_and_reports_what_is_lost(tmp_path, signals):

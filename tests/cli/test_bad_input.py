@@ -388,7 +388,7 @@ def prepare_on_a_replay(folder: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _an_env_that_only_this_process_knows():
+def _unsendable_env():
     nameless: Any = lambda: run_envs.Wave()  # noqa: E731, PLW0108 - that it has no name is the point
     gym.register("tests/Lambda-v0", nameless)
     yield

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.runs import OFFBEAT, REPOSITORY, Said, offbeat
+from tests.reference.runs import OFFBEAT, REPOSITORY, CommandResult, offbeat
 
 from offbeat.cli.inspect import EXTRAS, REQUIRED
 
@@ -31,7 +31,7 @@ def _project() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CommandResult]:
     """Return what each command says in a process in which torch cannot be imported; they run side by side."""
     folder = tmp_path_factory.mktemp("without_torch")
     (folder / "shadow").mkdir()
@@ -40,7 +40,7 @@ def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
     (folder / "run").mkdir()
     (folder / "run" / "config.toml").write_text('[run]\nalgorithm = "ppo"\nenv = "CartPole-v1"\n')
     started = {name: _started(arguments, folder) for name, arguments in COMMANDS.items()}
-    said = {name: Said(1, *process.communicate(timeout=120)) for name, process in started.items()}
+    said = {name: CommandResult(1, *process.communicate(timeout=120)) for name, process in started.items()}
     return {name: said[name]._replace(code=process.returncode) for name, process in started.items()}
 
 

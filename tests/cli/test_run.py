@@ -160,7 +160,7 @@ def test_a_spec_with_fewer_trials_than_the_experiment_is_refused(folder):
     meaning = json.loads((folder / "experiments/spec/experiment.json").read_text())
     from offbeat.experiments.spec import read_spec
 
-    record = {**meaning, "spec": read_spec(folder / "many.toml").meaning(), "trials": 3}
+    record = {**meaning, "spec": read_spec(folder / "many.toml").identity(), "trials": 3}
     (folder / "experiments/many/experiment.json").write_text(json.dumps(record))
     write_spec(folder / "many.toml", search={**search, "trials": 2})
     assert "3 trials, but the spec has 2" in refused(folder, "many.toml")

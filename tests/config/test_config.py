@@ -232,7 +232,7 @@ OF_FAMILIES = {"atari": "PongNoFrameskip-v4", "atari-sticky": "ALE/Pong-v5"}
 """Presets that are for families of envs, and one of each."""
 
 
-def assert_told(config: Config, name: str) -> None:
+def assert_preset_applied(config: Config, name: str) -> None:
     """Each number of the preset is in the config, in its place."""
     algorithm, tables = config.run.algorithm, tomllib.loads(preset_text(name))
     assert config.run.preset == name
@@ -245,7 +245,7 @@ def assert_told(config: Config, name: str) -> None:
 
 @pytest.mark.parametrize("name", BY_ITSELF)
 def test_a_preset_applies_automatically_to_its_env_and_has_only_known_keys(name):
-    assert_told(resolve(name.partition("-")[0], env_of(name)), name)
+    assert_preset_applied(resolve(name.partition("-")[0], env_of(name)), name)
 
 
 @pytest.mark.parametrize("name", sorted({*preset_names()} - {*BY_ITSELF}))
@@ -255,7 +255,7 @@ def test_a_named_preset_documents_its_command_and_runs_in_serial_with_the_same_s
     algorithm, env_id, itself = typed.groups()
     assert itself == name
     config = resolve(algorithm, env_id, preset=name)
-    assert_told(config, name)
+    assert_preset_applied(config, name)
     assert config.runtime.runtime == "hogwild"
     twin = resolve(algorithm, env_id, preset=name, flags={"runtime": "serial"})
     assert twin.settings == config.settings

@@ -14,7 +14,7 @@ import torch
 from tests.reference import own_code
 from tests.reference.own_code import CarefulConfig, CarefulDQN, Pole, Rows, make_pole
 from tests.reference.registries import registries_kept
-from tests.reference.runs import Said, offbeat, weights_of
+from tests.reference.runs import CommandResult, offbeat, weights_of
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.api.train import Run, resume, train
@@ -54,7 +54,7 @@ def forget() -> None:
     sys.modules.pop(NAMES, None)
 
 
-def typed(*arguments: Any) -> Said:
+def typed(*arguments: Any) -> CommandResult:
     """Type a command for a program that has just been started."""
     forget()
     said = offbeat(*arguments)

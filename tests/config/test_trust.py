@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.reference.mutations import rehashed
 from tests.reference.registries import registries_kept
-from tests.reference.runs import OFFBEAT, REPOSITORY, Said, contents, offbeat, run_python, small_run
+from tests.reference.runs import OFFBEAT, REPOSITORY, CommandResult, contents, offbeat, run_python, small_run
 from torch import nn
 
 import offbeat as library
@@ -112,11 +112,11 @@ def config_changed(run: Path, key: str, value: object) -> None:
         (folder / "manifest.json").write_bytes(rehashed(data))
 
 
-def traces(module: Path) -> set[str]:
+def executed_code(module: Path) -> set[str]:
     return {kind for kind in ("imported", "called") if module.with_suffix(f".{kind}").exists()}
 
 
-def fresh(folder: Path, *arguments: object) -> Said:
+def offbeat_in_new_process(folder: Path, *arguments: object) -> CommandResult:
     """Type a command in a process that knows nothing of the tests' modules."""
     return run_python(OFFBEAT, *arguments, folder=folder)
 
@@ -150,7 +150,7 @@ def test_no_command_imports_the_encoder_module_named_in_a_policy_file(sound, mod
     assert said.code == 2, said
     assert f"{module.stem}:call" in said.err
     assert "--trust-code" in said.err
-    assert traces(module) == set()
+    assert executed_code(module) == set()
 
 
 def test_a_given_encoder_is_used_instead_of_the_one_named_in_the_policy_file(encoded):
@@ -192,7 +192,7 @@ def test_an_encoder_of_an_imported_module_must_be_a_subclass_of_module(encoded, 
     assert not (tmp_path / f"{module.stem}:x.imported").exists()
     policy_changed(run, encoder=f"{module.stem}:Encoder")
     assert load(run)([0.1, 0, 0, 0]) in (0, 1)
-    assert traces(module) == {"imported"}
+    assert executed_code(module) == {"imported"}
 
 
 def test_trust_code_prints_what_will_be_imported_before_the_import(encoded, module, tmp_path, capsys):
@@ -219,7 +219,7 @@ def test_a_run_that_names_a_module_of_the_current_folder_is_refused(sound, modul
     assert said.code == 2, said
     assert f"would import {module.stem}" in said.err
     assert "--trust-code" in said.err
-    assert traces(module) == set()
+    assert executed_code(module) == set()
     assert contents(run) == before
 
 
@@ -231,7 +231,7 @@ def test_resume_refuses_an_algorithm_and_an_encoder_of_the_current_folder(sound,
     assert "as its algorithm" in offbeat("resume", run).err
     config.write_text(text.replace('encoder = "auto"', f'encoder = "{module.stem}:call"'))
     assert "as its encoder" in offbeat("resume", run).err
-    assert traces(module) == set()
+    assert executed_code(module) == set()
 
 
 @pytest.mark.parametrize("place", ["subprocess:call", "os:abort", "pytest:main", "offbeat.cli.entry:main"])
@@ -252,7 +252,7 @@ def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sou
     policy = load(run)  # which makes no env
     with pytest.raises(ConfigError, match="as its env"):
         score(policy, episodes=1, seed=0)
-    assert traces(module) == set()
+    assert executed_code(module) == set()
 
 
 def test_code_that_this_process_was_given_needs_no_trust_code(module, tmp_path):
@@ -263,23 +263,25 @@ def test_code_that_this_process_was_given_needs_no_trust_code(module, tmp_path):
 
 def test_another_process_resumes_custom_code_only_with_the_flag_printed_by_train(module, tmp_path):
     arguments = f"train ppo {module.stem}:call --steps 300 --stop-at 100 --eval-every 0 --progress none --run-dir run"
-    said = fresh(tmp_path, *arguments.split(), "--set", "envs_per_actor=2", "minibatch_size=64")
+    said = offbeat_in_new_process(tmp_path, *arguments.split(), "--set", "envs_per_actor=2", "minibatch_size=64")
     assert said.code == 0, said.err
     assert "next: offbeat resume run --trust-code\n" in said.out
-    refused = fresh(tmp_path, "resume", "run")
+    refused = offbeat_in_new_process(tmp_path, "resume", "run")
     assert refused.code == 2
     assert f"would import {module.stem}" in refused.err
-    named = fresh(tmp_path, "resume", "run", "--import", module.stem)
+    named = offbeat_in_new_process(tmp_path, "resume", "run", "--import", module.stem)
     assert "is not a class of envs. It was not called" in named.err
-    trusted = fresh(tmp_path, "resume", "run", "--trust-code", "--progress", "none")
+    trusted = offbeat_in_new_process(tmp_path, "resume", "run", "--trust-code", "--progress", "none")
     assert trusted.code == 0, trusted.err
     assert trusted.err.startswith(f"offbeat: trusting run, which will import and call {module.stem}:call as its env\n")
 
 
 def test_the_import_flag_allows_an_env_class_of_that_module(module, tmp_path):
-    said = fresh(tmp_path, *f"train ppo {module.stem}:Env --steps 300 --eval-every 0 --run-dir run".split())
+    said = offbeat_in_new_process(
+        tmp_path, *f"train ppo {module.stem}:Env --steps 300 --eval-every 0 --run-dir run".split()
+    )
     assert said.code == 0, said.err
-    assert fresh(tmp_path, "eval", "run", "--episodes", 1, "--import", module.stem).code == 0
+    assert offbeat_in_new_process(tmp_path, "eval", "run", "--episodes", 1, "--import", module.stem).code == 0
 
 
 def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_dry_run(module, tmp_path):
@@ -296,7 +298,7 @@ def test_a_spec_that_names_a_module_of_the_current_folder_is_refused_also_in_a_d
         said = offbeat("run", spec, "--dry-run")
         assert said.code == 2, said
         assert f"would import {module.stem}" in said.err
-    assert traces(module) == set()
+    assert executed_code(module) == set()
     spec.write_text(parts.format(f'env = "{module.stem}:Env"', ""))
     assert offbeat("run", spec, "--dry-run", "--trust-code").code == 0
 

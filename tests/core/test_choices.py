@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.models import random_mask
 
-from offbeat.core.choices import allows_each, draw_choices, write_one_hot
+from offbeat.core.choices import allows_each, sample_choices, write_one_hot
 from offbeat.core.seeding import stream
 
 seeds = st.integers(0, 2**32 - 1)
@@ -28,7 +28,7 @@ def test_one_hot_has_a_1_at_each_choice_and_0_elsewhere(choices, seed, rows, dty
 def test_random_choices_are_allowed_by_the_mask(choices, seed, rows):
     random = np.random.default_rng(seed)
     mask = random_mask(choices, rows, random)
-    drawn = draw_choices(choices, rows, random, mask)
+    drawn = sample_choices(choices, rows, random, mask)
     assert drawn.shape == (rows, len(choices))
     for component, first in enumerate(np.cumsum((0, *choices[:-1]))):
         assert mask[np.arange(rows), first + drawn[:, component]].all()
@@ -36,7 +36,7 @@ def test_random_choices_are_allowed_by_the_mask(choices, seed, rows):
 
 def test_random_choices_are_uniform_and_independent_over_components():
     mask = np.tile([False, True, True, False, True, True, False, True], (20_000, 1))
-    drawn = draw_choices((5, 3), 20_000, stream(0, "test"), mask)
+    drawn = sample_choices((5, 3), 20_000, stream(0, "test"), mask)
     joint = np.bincount(drawn[:, 0] * 3 + drawn[:, 1], minlength=15).reshape(5, 3)
     allowed = joint[[1, 2, 4]][:, [0, 2]]
     assert allowed.sum() == 20_000

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 import torch
 from tests.reference.dqn import new_dqn
-from tests.reference.marks import more
 from tests.reference.pages import ROOT
 from tests.reference.registries import registries_kept
 from tests.reference.sac import random_samples
+from tests.reference.thorough import thorough
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace
@@ -42,22 +42,22 @@ def python(*arguments: str, folder: Path) -> str:
 
 
 def test_the_example_trains_and_loads_a_policy_from_python(tmp_path):
-    told = python(str(EXAMPLES / "train_and_load.py"), "--steps", "2000", folder=tmp_path)
-    assert "one episode: return" in told
+    outputs = python(str(EXAMPLES / "train_and_load.py"), "--steps", "2000", folder=tmp_path)
+    assert "one episode: return" in outputs
 
 
-@pytest.mark.parametrize("lag", ["3", *more("0")])
+@pytest.mark.parametrize("lag", ["3", *thorough("0")])
 def test_a_stopped_and_resumed_run_ends_with_the_same_bits(lag, tmp_path):
-    told = python(str(EXAMPLES / "same_bits.py"), "--steps", "6000", "--max-lag", lag, folder=tmp_path)
-    assert int(told.split()[2]) < 6000  # it did stop in between
-    once, twice = (line.split()[0] for line in told.splitlines()[-2:])
+    outputs = python(str(EXAMPLES / "same_bits.py"), "--steps", "6000", "--max-lag", lag, folder=tmp_path)
+    assert int(outputs.split()[2]) < 6000  # it did stop in between
+    once, twice = (line.split()[0] for line in outputs.splitlines()[-2:])
     assert once == twice
 
 
-@pytest.mark.parametrize("lag", ["1", *more("0")])
+@pytest.mark.parametrize("lag", ["1", *thorough("0")])
 def test_all_runtimes_end_with_the_same_bits(lag, tmp_path):
-    told = python(str(EXAMPLES / "same_bits_everywhere.py"), "--steps", "1500", "--max-lag", lag, folder=tmp_path)
-    digests, runtimes = zip(*(line.split(",")[0].split() for line in told.splitlines()), strict=True)
+    outputs = python(str(EXAMPLES / "same_bits_everywhere.py"), "--steps", "1500", "--max-lag", lag, folder=tmp_path)
+    digests, runtimes = zip(*(line.split(",")[0].split() for line in outputs.splitlines()), strict=True)
     assert runtimes == ("serial", "threads", "processes")
     assert len(set(digests)) == 1
 
@@ -65,17 +65,17 @@ def test_all_runtimes_end_with_the_same_bits(lag, tmp_path):
 def test_a_run_on_a_custom_env_resumes_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     env = ["--env", "my_env:my_env/Docking-v0"]
-    told = python(str(EXAMPLES / "same_bits.py"), *env, "--steps", "3000", folder=tmp_path)
-    once, twice = (line.split()[0] for line in told.splitlines()[-2:])
+    outputs = python(str(EXAMPLES / "same_bits.py"), *env, "--steps", "3000", folder=tmp_path)
+    once, twice = (line.split()[0] for line in outputs.splitlines()[-2:])
     assert once == twice
 
 
-@pytest.mark.parametrize(("actors", "tickets"), [(3, 200), *more((1, 60))])
+@pytest.mark.parametrize(("actors", "tickets"), [(3, 200), *thorough((1, 60))])
 def test_a_custom_training_loop_makes_exactly_the_updates_that_are_due(actors, tickets, tmp_path):
     layout = ["--actors", str(actors), "--tickets", str(tickets)]
-    told = python(str(EXAMPLES / "own_loop.py"), *layout, folder=tmp_path).splitlines()
-    assert len(told) == 4
-    for line in told:
+    outputs = python(str(EXAMPLES / "own_loop.py"), *layout, folder=tmp_path).splitlines()
+    assert len(outputs) == 4
+    for line in outputs:
         found = re.fullmatch(r" *(\d+) transitions, +(\d+) updates, (\d+) due, error (nan|\d\.\d+)", line)
         assert found, line
         transitions, updates, due = map(int, found.groups()[:3])
@@ -126,7 +126,7 @@ for flags in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory) -> dict[str, str]:
+def outputs(tmp_path_factory) -> dict[str, str]:
     """What the file says with these flags: loading torch takes longer than all that it does."""
     folder = tmp_path_factory.mktemp("from_scratch")
     (folder / FROM_SCRATCH.name).symlink_to(FROM_SCRATCH)
@@ -136,8 +136,8 @@ def told(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-def test_the_from_scratch_example_ends_with_the_same_bits_in_all_runtimes(told, lag):
-    all_told = [told[flags] for (_, of), flags in EXACT.items() if of == lag]
+def test_the_from_scratch_example_ends_with_the_same_bits_in_all_runtimes(outputs, lag):
+    all_told = [outputs[flags] for (_, of), flags in EXACT.items() if of == lag]
     digests = [DIGEST.findall(each) for each in all_told]
     assert len(digests) == 3
     assert digests[0] == digests[1] == digests[2]
@@ -149,8 +149,8 @@ def test_the_from_scratch_example_ends_with_the_same_bits_in_all_runtimes(told, 
 
 
 @pytest.mark.parametrize("flags", BOUNDED)
-def test_the_from_scratch_example_keeps_its_lag_bound_with_the_newest_weights(told, flags):
-    lowest, mean, highest = map(float, LAG.findall(told[flags])[0])
+def test_the_from_scratch_example_keeps_its_lag_bound_with_the_newest_weights(outputs, flags):
+    lowest, mean, highest = map(float, LAG.findall(outputs[flags])[0])
     assert 0 <= lowest <= mean <= highest <= 2
 
 
@@ -204,7 +204,7 @@ def test_the_actor_of_the_from_scratch_example_uses_the_version_of_the_pace(from
     assert (slot["action"] == 1).all()
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_the_from_scratch_example_ends_when_an_env_fails(runtime, tmp_path, monkeypatch):
     (tmp_path / "failing.py").write_text(FAILING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
 from tests.reference.registries import registries_kept
 from tests.reference.runs import offbeat as offbeat_here
+from tests.reference.thorough import thorough
 
 import offbeat
 from offbeat.cli import main
@@ -240,7 +240,7 @@ ON_A_PAGE = ("own_algorithm.py", "own_encoder.py")
     "path",
     [
         *(path for path in DOCUMENTED if DOCUMENTED[path] and path.name not in ON_A_PAGE),
-        *more(*(path for path in DOCUMENTED if path.name in ON_A_PAGE)),
+        *thorough(*(path for path in DOCUMENTED if path.name in ON_A_PAGE)),
     ],
     ids=lambda path: path.name,
 )

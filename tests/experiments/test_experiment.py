@@ -20,7 +20,7 @@ from PIL import Image
 from tests.reference import statistics as slow
 from tests.reference.runs import (
     REPOSITORY,
-    Said,
+    CommandResult,
     Started,
     contents,
     has_saved,
@@ -41,7 +41,7 @@ SEEDS = (1, 2)
 TARGET = 60.0
 
 
-def in_order(folder: Path, *arguments: str) -> Said:
+def in_order(folder: Path, *arguments: str) -> CommandResult:
     """Run `offbeat run spec.toml` to its end; its sessions are processes of their own."""
     where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
     with chdir(folder), patch.dict(os.environ, where):
@@ -57,10 +57,10 @@ class Scenario(NamedTuple):
     """Processes of sessions that ran when `offbeat run` was killed."""
     finished_before: dict[Path, dict[str, str]]
     """What was in the sessions that had finished then."""
-    stopped: Said
+    stopped: CommandResult
     resumed: list[Path]
     """Sessions that had a checkpoint when the last run began, and had not finished."""
-    ended: Said
+    ended: CommandResult
 
 
 def session(experiment: Path, number: int) -> Path:
@@ -322,7 +322,7 @@ def record_of(experiment: Path) -> dict[str, Any]:
     from offbeat.experiments.spec import read_spec
 
     spec = read_spec(experiment.parent.parent / "spec.toml")
-    return {"spec": spec.meaning(), "seeds": list(spec.seeds), "trials": spec.draws, "made_with": []}
+    return {"spec": spec.identity(), "seeds": list(spec.seeds), "trials": spec.trials_per_env, "made_with": []}
 
 
 def test_an_optuna_search_resumes_with_its_earlier_results(tmp_path):

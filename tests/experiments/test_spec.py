@@ -27,7 +27,7 @@ def test_comments_and_key_order_do_not_change_the_identity_of_a_spec():
     one = 'algorithm = "a2c"\nenv = "E-v0"\nsessions = 2\n[search.over]\ngamma = [0.9, 0.8]\nclip = [1, 2]\n'
     other = '# all\nsessions = 2\nenv = "E-v0"\nalgorithm = "a2c"\n[search.over]\nclip = [1, 2]\ngamma = [0.9, 0.8]\n'
     one_spec, other_spec = (spec_of(tomllib.loads(text), "a.toml") for text in (one, other))
-    assert one_spec.meaning() == other_spec.meaning()
+    assert one_spec.identity() == other_spec.identity()
     assert one_spec.search is not None
     assert other_spec.search is not None
     assert one_spec.search.settings(()) == other_spec.search.settings(())
@@ -46,12 +46,12 @@ def test_comments_and_key_order_do_not_change_the_identity_of_a_spec():
     ids=lambda changes: next(iter(changes)),
 )
 def test_settings_that_define_sessions_change_the_identity_of_a_spec(changes):
-    assert spec(**{"algorithm": "a2c", **changes}).meaning() != spec(algorithm="a2c").meaning()
+    assert spec(**{"algorithm": "a2c", **changes}).identity() != spec(algorithm="a2c").identity()
 
 
 @pytest.mark.parametrize("changes", [{"seeds": [1, 2, 3]}, {"target_return": 100}])
 def test_more_seeds_and_a_target_do_not_change_the_identity_of_a_spec(changes):
-    assert spec(**changes).meaning() == spec().meaning()
+    assert spec(**changes).identity() == spec().identity()
 
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [

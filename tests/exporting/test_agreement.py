@@ -110,19 +110,19 @@ def test_an_exported_network_without_one_of_its_parts_is_refused(spec, change):
         compare(policy, runner(policy, change))
 
 
-def forgets(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+def without_state(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
     return {**outputs, "next_state": np.zeros_like(outputs["next_state"])}
 
 
-def shifts(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+def with_wrong_actions(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
     return {**outputs, "action": outputs["action"] - 2}
 
 
-def widens(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+def with_wrong_dtype(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
     return {**outputs, "action": outputs["action"].astype(np.int32)}
 
 
-def is_not_a_number(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
+def with_nan_actions(inputs: Tree, outputs: Tree) -> Tree:  # noqa: ARG001
     return {**outputs, "action": outputs["action"] * np.float32(np.nan)}
 
 
@@ -132,11 +132,11 @@ STARTS_AT_5 = replace(policy_spec("discrete"), action=ActionSpec("discrete", (),
 @pytest.mark.parametrize(
     ("spec", "how"),
     [
-        (GRU, forgets),
-        (STARTS_AT_5, shifts),
-        (policy_spec("discrete"), shifts),
-        (policy_spec("discrete"), widens),
-        (SOFT, is_not_a_number),
+        (GRU, without_state),
+        (STARTS_AT_5, with_wrong_actions),
+        (policy_spec("discrete"), with_wrong_actions),
+        (policy_spec("discrete"), with_wrong_dtype),
+        (SOFT, with_nan_actions),
     ],
 )
 def test_wrong_outputs_of_an_exported_network_are_refused(spec, how):

@@ -252,7 +252,7 @@ def test_the_size_of_minibatches_may_change(networks):
         assert_as_autograd(networks, fast, minibatch, expected)
 
 
-def stale(networks: Networks, fast: SACGradients) -> Iterator[Minibatch]:
+def stale_prefetches(networks: Networks, fast: SACGradients) -> Iterator[Minibatch]:
     """Yield minibatches for a policy stage that what the last critic stage has sent ahead is not for."""
     first, second = networks.minibatch(6, seed=1), networks.minibatch(6, seed=2)
     fast.critic(first)
@@ -269,7 +269,7 @@ def stale(networks: Networks, fast: SACGradients) -> Iterator[Minibatch]:
 @pytest.mark.parametrize("draw_ahead", [True, False])
 def test_prefetched_actions_are_used_only_for_their_minibatch_and_policy(networks, draw_ahead):
     fast = networks.fast(draw_ahead=draw_ahead)
-    for minibatch in stale(networks, fast):
+    for minibatch in stale_prefetches(networks, fast):
         fast.policy(minibatch)
         assert_near(networks.policy.gradients, Expected(networks, minibatch).policy_gradient)
 

@@ -17,7 +17,7 @@ from offbeat.metrics.timings import Timings
 PROCESSES = Topology(RUNTIMES["processes"], actors=2, learner_threads=1, cores=4, max_lag=1)
 
 
-class Kept:
+class RecordingSink:
     """A sink that keeps its lines."""
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ def bound_of(recorder: Recorder) -> str:
 
 
 def test_a_line_has_every_metric_and_is_written_to_all_sinks():
-    sinks = [Kept(), Kept()]
+    sinks = [RecordingSink(), RecordingSink()]
     line = Recorder(sinks).line(at(1), Timings())
     assert list(line) == list(METRICS)
     assert [sink.lines for sink in sinks] == [[line], [line]]
 
 
 def test_closing_the_recorder_closes_its_sinks():
-    sink = Kept()
+    sink = RecordingSink()
     Recorder([sink]).close()
     assert sink.closed
 

@@ -30,10 +30,10 @@ def init(seed: int = 0):
 
 def random_images(leaf: Leaf, rows: int = 3) -> Tensor:
     generator = torch.Generator().manual_seed(rows)
-    return torch.randint(0, 256, (rows, *leaf.seen), generator=generator, dtype=torch.uint8)
+    return torch.randint(0, 256, (rows, *leaf.stacked_shape), generator=generator, dtype=torch.uint8)
 
 
-def as_torch_has_it(layer: Convolution, stride: int = 1, padding: int = 0) -> nn.Conv2d:
+def torch_reference(layer: Convolution, stride: int = 1, padding: int = 0) -> nn.Conv2d:
     outputs, size, _, inputs = layer.weight.shape
     twin = nn.Conv2d(inputs, outputs, size, stride, padding)
     twin.load_state_dict({"weight": layer.weight.permute(0, 3, 1, 2), "bias": layer.bias})
@@ -72,7 +72,7 @@ def test_nature_cnn_has_the_layers_of_the_paper(leaf):
     encoder = NatureCNN(leaf, init())
     x = channels_of(leaf, random_images(leaf))
     for layer, stride in ((encoder.conv1, 4), (encoder.conv2, 2), (encoder.conv3, 1)):
-        x = torch.relu(as_torch_has_it(layer, stride)(x))
+        x = torch.relu(torch_reference(layer, stride)(x))
     x = x.permute(0, 2, 3, 1).flatten(1)  # our last layer takes pixels first, then channels
     expected = torch.relu(x @ encoder.dense.weight.T + encoder.dense.bias)
     torch.testing.assert_close(encoder(random_images(leaf)), expected, atol=1e-5, rtol=1e-4)
@@ -89,10 +89,10 @@ def test_impala_resnet_has_the_layers_of_the_paper():
     x = channels_of(leaf, random_images(leaf))
     for section in encoder.sections:
         first, _, *blocks = of_any(section.children())
-        x = nn.functional.max_pool2d(as_torch_has_it(first, padding=1)(x), 3, 2, 1)
+        x = nn.functional.max_pool2d(torch_reference(first, padding=1)(x), 3, 2, 1)
         for block in blocks:
-            inner = as_torch_has_it(block.conv1, padding=1)(torch.relu(x))
-            x = x + as_torch_has_it(block.conv2, padding=1)(torch.relu(inner))
+            inner = torch_reference(block.conv1, padding=1)(torch.relu(x))
+            x = x + torch_reference(block.conv2, padding=1)(torch.relu(inner))
     flat = torch.relu(x).permute(0, 2, 3, 1).flatten(1)
     expected = torch.relu(flat @ encoder.dense.weight.T + encoder.dense.bias)
     torch.testing.assert_close(encoder(random_images(leaf)), expected, atol=1e-5, rtol=1e-4)

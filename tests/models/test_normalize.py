@@ -11,7 +11,7 @@ seeds = st.integers(0, 2**32 - 1)
 cuts = st.lists(st.integers(0, 40), max_size=6)
 
 
-def taken_in(rows: np.ndarray, cuts: list[int]) -> RunningStatistics:
+def statistics_of(rows: np.ndarray, cuts: list[int]) -> RunningStatistics:
     statistics = RunningStatistics(rows.shape[1])
     for part in np.split(rows, sorted(cuts)):
         statistics.update(part)
@@ -22,7 +22,7 @@ def taken_in(rows: np.ndarray, cuts: list[int]) -> RunningStatistics:
 @given(seeds, cuts, st.sampled_from([0.0, 1.0, -1e3, 1e8]), st.sampled_from([1e-3, 1.0, 1e3]))
 def test_updates_in_any_split_give_the_mean_and_variance_of_all_rows(seed, cuts, offset, scale):
     rows = np.random.default_rng(seed).normal(scale=scale, size=(40, 3)) + offset
-    statistics = taken_in(rows, cuts)
+    statistics = statistics_of(rows, cuts)
     spread = rows.std(axis=0)
     resolution = np.abs(rows).max() * 1e-15
     np.testing.assert_allclose(statistics.mean, rows.mean(axis=0), atol=1e-9 * scale + resolution, rtol=1e-12)
@@ -32,7 +32,9 @@ def test_updates_in_any_split_give_the_mean_and_variance_of_all_rows(seed, cuts,
 
 def test_float32_rows_far_from_zero_keep_their_variance():
     rows = (np.random.default_rng(0).integers(0, 8, (5000, 1)) + 1e6).astype(np.float32)
-    np.testing.assert_allclose(taken_in(rows, [100, 2000]).variance, rows.astype(np.float64).var(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(
+        statistics_of(rows, [100, 2000]).variance, rows.astype(np.float64).var(axis=0), rtol=1e-9
+    )
 
 
 def test_normalization_is_the_identity_before_the_first_row():
@@ -45,7 +47,7 @@ def test_normalization_is_the_identity_before_the_first_row():
 
 def test_published_statistics_normalize_rows_to_mean_0_and_standard_deviation_1():
     rows = np.random.default_rng(0).normal(5, 3, (1000, 2)).astype(np.float32)
-    mean, scale = taken_in(rows, []).published()
+    mean, scale = statistics_of(rows, []).published()
     assert mean.dtype == scale.dtype == np.dtype(np.float32)
     normalized = (rows - mean) * scale
     np.testing.assert_allclose(normalized.mean(axis=0), 0, atol=1e-5)
@@ -53,13 +55,13 @@ def test_published_statistics_normalize_rows_to_mean_0_and_standard_deviation_1(
 
 
 def test_a_constant_observation_stays_finite():
-    _, scale = taken_in(np.full((10, 1), 7.0), []).published()
+    _, scale = statistics_of(np.full((10, 1), 7.0), []).published()
     assert scale[0] == pytest.approx(EPSILON**-0.5)
 
 
 def test_restored_statistics_continue_equally_and_share_no_memory():
     random = np.random.default_rng(0)
-    statistics, other = taken_in(random.normal(size=(40, 3)), [7]), RunningStatistics(3)
+    statistics, other = statistics_of(random.normal(size=(40, 3)), [7]), RunningStatistics(3)
     other.restore(statistics.state())
     more = random.normal(size=(9, 3))
     before = statistics.state()
@@ -73,7 +75,7 @@ def test_restored_statistics_continue_equally_and_share_no_memory():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_non_finite_rows_do_not_change_the_statistics(bad):
     rows = np.ones((4, 2))
-    statistics = taken_in(np.random.default_rng(0).normal(size=(40, 2)), [])
+    statistics = statistics_of(np.random.default_rng(0).normal(size=(40, 2)), [])
     before = statistics.state()
     rows[2, 1] = bad
     statistics.update(rows)

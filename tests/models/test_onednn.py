@@ -15,12 +15,12 @@ def failing(*_arguments, **_keywords):
     raise NotImplementedError("no such operator on this machine")
 
 
-def of_another_meaning(x, weight, bias, *, relu=False):
+def wrong_operator(x, weight, bias, *, relu=False):
     result = x @ weight.T if bias is None else x @ weight.T + bias
     return result + 0.01 if relu else result
 
 
-@pytest.mark.parametrize("operator", [failing, of_another_meaning])
+@pytest.mark.parametrize("operator", [failing, wrong_operator])
 def test_an_onednn_operator_with_wrong_results_is_not_used(monkeypatch, operator):
     monkeypatch.setattr(onednn, "linear", operator)
     assert not onednn.works.__wrapped__()

@@ -31,20 +31,20 @@ def test_stacks_have_the_last_frames_of_an_episode_padded_with_its_first_frame(s
         for group in groups:
             now: Tree = {image.name: frames[group], OTHER.name: speed[group]}
             stacks.push(now, begins[group], group)
-            seen = stacks.seen(now, group)
+            seen = stacks.with_stacks(now, group)
             assert seen[OTHER.name] is now[OTHER.name]
             expected = [slow_stack(episode, stack) for episode in episodes[group]]
-            assert np.array_equal(seen[image.name], np.reshape(expected, (len(expected), *image.seen)))
+            assert np.array_equal(seen[image.name], np.reshape(expected, (len(expected), *image.stacked_shape)))
         np.testing.assert_array_equal(stacks.age, [min(len(episode), stack) - 1 for episode in episodes])
         if step == 10:
             kept, stacks = stacks.state(), Stacks([image, OTHER], columns)
             stacks.restore(kept)
         older = np.stack([slow_stack(episode, stack)[:-1] for episode in episodes], axis=1)
-        np.testing.assert_array_equal(stacks.older(image.name), older)
+        np.testing.assert_array_equal(stacks.older_frames(image.name), older)
 
 
 def test_without_stacked_leaves_observations_are_unchanged():
     stacks, now = Stacks([IMAGE, OTHER], 2), {IMAGE.name: np.zeros((2, 2, 3), np.uint8)}
     stacks.reset(now)
-    assert stacks.seen(now) == now
+    assert stacks.with_stacks(now) == now
     assert stacks.names == []

@@ -245,7 +245,7 @@ def test_the_state_of_a_writer_is_its_own_part_and_the_initial_statistics_are_th
     rows = np.random.default_rng(0).normal(size=(8, 3))
     begun = RunningStatistics(3)
     begun.update(rows)
-    shared_state.storage(None).begin_statistics({"rows": begun.state()})
+    shared_state.storage(None).initialize_statistics({"rows": begun.state()})
     one, two = (shared_state.storage(worker).statistics("rows", 3) for worker in range(2))
     assert [statistics.state()["count"] for statistics in (one, two)] == [8, 0]
     two.update(rows)

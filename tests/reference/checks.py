@@ -27,7 +27,7 @@ from tests.reference import faulty_envs
 from tests.reference.matrix import FEATURES, RATIO, WARMUP, Case
 from tests.reference.replay_runs import assert_ratio
 from tests.reference.runs import Started, actors_of, is_alive, lines_of, status_of, untimed, weights_of
-from tests.reference.telling_rows import Seen, telling_rows
+from tests.reference.self_checking_rows import CheckedStates, checked_rows
 
 from offbeat.api.train import Run, resume
 from offbeat.core.errors import OffbeatError
@@ -68,7 +68,7 @@ def assert_parts_are_the_whole(
 
 def actor_killed(case: Case, folder: Path) -> None:
     path, killed = folder / "run", _Killed(case)
-    with telling_rows(case.feature) as seen:
+    with checked_rows(case.feature) as seen:
         run = case.train(path, runtime="processes", callbacks=[lambda line: killed.see(path, line)])
         assert run.state == "finished"
         assert len(killed.pids) == run.metrics["actor_restarts"] == 1
@@ -106,7 +106,7 @@ def env_raises(case: Case, folder: Path) -> None:
     for runtime in ("processes", _random(case).choice(("serial", "threads"))):
         path = folder / runtime / "run"
         path.parent.mkdir()
-        with chdir(path.parent), telling_rows(case.feature) as seen:
+        with chdir(path.parent), checked_rows(case.feature) as seen:
             if runtime == "processes":
                 run = case.train(path, runtime=runtime, **faulty)
                 assert run.metrics["actor_restarts"] == 1
@@ -147,7 +147,7 @@ def _figures(run: Run) -> dict[int, dict[str, Any]]:
     }
 
 
-def _assert_whole(case: Case, path: Path, seen: Seen) -> None:
+def _assert_whole(case: Case, path: Path, seen: CheckedStates) -> None:
     """All rows told that they are whole, and weights and counts are as they should be."""
     lines = lines_of(path)
     assert seen.rows > 0

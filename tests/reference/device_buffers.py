@@ -38,7 +38,7 @@ def buffers_on(device: str) -> Iterator[None]:
         return
     ForkingPickler.register(torch.Tensor, _reduced)
     try:
-        with patch.object(lock_free_parts, "lies_apart", lambda _device: True):
+        with patch.object(lock_free_parts, "needs_device_buffer", lambda _device: True):
             yield
     finally:
         ForkingPickler.register(torch.Tensor, reduce_tensor)  # as torch has it
@@ -79,11 +79,11 @@ class Opener:
     def __init__(self, buffer: DeviceBuffer, slabs: Sequence[Slab]) -> None:
         self._said: list[Report] = []
         launch = LaunchSpec(os.getpid(), buffer.handle(), tuple(slabs))
-        self._child = start_child("tests.reference.device_buffers", launch, heard=self._said.append)
+        self._child = start_child("tests.reference.device_buffers", launch, on_report=self._said.append)
 
     def added(self) -> dict[str, Any]:
         """Return what it sees in the buffer once it has added to it."""
-        self._child.listen(60)
+        self._child.take_reports(60)
         assert self._said, self._child.failure
         seen: dict[str, Any] = self._said[0].content
         return seen

@@ -85,7 +85,7 @@ def vector_of(version: int) -> Any:
     return np.arange(version * SIZE, (version + 1) * SIZE, dtype=np.float32)
 
 
-class Player:
+class SimulatedActor:
     """An actor. It shows in the arrays `seen/...` what it last began, how often it paused, and that it saw the end."""
 
     def __init__(self, layout: Layout, arrays: Tree, index: int, pause: Pause) -> None:
@@ -116,7 +116,7 @@ class Player:
         self._arrays["seen/pauses"][self._index] += 1
 
 
-class Pupil:
+class SimulatedLearner:
     """The learner; it has published version 0. It raises AssertionError at whatever should not be."""
 
     def __init__(self, layout: Layout, arrays: Tree, board: PaceBoard, gate: LearnerGate, pause: Pause) -> None:
@@ -313,7 +313,7 @@ class Simulation:
         self._own = SimulatedBell(self.schedule)
         self._bells = [SimulatedBell(self.schedule) for _ in range(layout.actors)]
         self.gate.own, self.gate.actors = self._own, self._bells  # type: ignore[assignment]
-        self.pupil = Pupil(layout, self.arrays, board, self.gate, self.schedule.pause)
+        self.learner = SimulatedLearner(layout, self.arrays, board, self.gate, self.schedule.pause)
 
     def run(self, lesson: Callable[[Simulation], None]) -> None:
         """Let the actors act while the learner does `lesson`; then close the gate and let all end."""
@@ -332,7 +332,7 @@ class Simulation:
         while not self.schedule.failures:
             gate = ActorGate(self.board, self.layout.pace, self.layout.runtime, index, self._bells[index], self._own)  # type: ignore[arg-type]
             try:
-                Player(self.layout, self.arrays, index, self.schedule.pause).play(gate)
+                SimulatedActor(self.layout, self.arrays, index, self.schedule.pause).play(gate)
             except Killed:
                 self.deaths += 1
                 self._own.rung = True  # the learner finds out about a death after a nap at the latest
@@ -370,11 +370,11 @@ class Threads:
         board = PaceBoard(self._arena.arrays, self._layout.actors)
         own, learners = self._gate.actors[index], self._gate.own
         gate = ActorGate(board, self._layout.pace, self._layout.runtime, index, own, learners)
-        player = Player(self._layout, self._arena.arrays, index, pauses(self._seconds, index))
+        player = SimulatedActor(self._layout, self._arena.arrays, index, pauses(self._seconds, index))
         self._threads.append(threading.Thread(target=self._play, args=(player, gate), daemon=True))
         self._threads[-1].start()
 
-    def _play(self, player: Player, gate: ActorGate) -> None:
+    def _play(self, player: SimulatedActor, gate: ActorGate) -> None:
         try:
             player.play(gate)
         except BaseException as error:  # noqa: BLE001 - raised by `watch`
@@ -439,9 +439,9 @@ def main() -> None:
     what = json.loads(sys.argv[1])
     layout, index = Layout(**what["layout"]), what["index"]
     arena, own, learners = what["fds"]
-    offbeat.runtime.gate.NAP_S = PATIENCE_S  # type: ignore[attr-defined]
+    offbeat.runtime.gate.POLL_INTERVAL_S = PATIENCE_S  # type: ignore[attr-defined]
     arrays = attach(arena, layout.slabs())
     gate = ActorGate(
         PaceBoard(arrays, layout.actors), layout.pace, layout.runtime, index, Bell(own, -1), Bell(-1, learners)
     )
-    Player(layout, arrays, index, pauses(what["seconds"], index)).play(gate)
+    SimulatedActor(layout, arrays, index, pauses(what["seconds"], index)).play(gate)

@@ -168,21 +168,21 @@ class Solver:
             "tests.reference.least_squares",
             LaunchSpec(index, os.getpid(), fds),
             [fd for _, fd in fds],
-            heard=lambda report: self._solved.put(report.content),
+            on_report=lambda report: self._solved.put(report.content),
         )
 
     def wait_until_ready(self) -> None:
-        self._listen_until(lambda: self.child.ready)
+        self._take_reports_until(lambda: self.child.ready)
         self.child.ready = False  # it says so for each case
 
     def solved(self) -> dict[str, float]:
-        self._listen_until(lambda: not self._solved.empty())
+        self._take_reports_until(lambda: not self._solved.empty())
         return self._solved.get()
 
-    def _listen_until(self, done: Callable[[], bool]) -> None:
+    def _take_reports_until(self, done: Callable[[], bool]) -> None:
         deadline = monotonic() + PATIENCE_S
         while not done():
-            self.child.listen(0.1)
+            self.child.take_reports(0.1)
             assert monotonic() < deadline, "a solver says nothing"
             assert not self.child.failure, self.child.failure
 

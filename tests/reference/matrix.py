@@ -4,7 +4,7 @@ It is read by the tests, which take one cell for each algorithm and each feature
 benchmarks/exactness.py, which takes them all. The checks themselves are in checks.py.
 
 A new algorithm needs a row in `ALGORITHMS`, a new feature of envs or networks one in `FEATURES` and, in
-telling_rows.py, how its rows show that they are whole. What an algorithm learns to take leaves `refused`.
+self_checking_rows.py, how its rows show that they are whole. What an algorithm learns to take leaves `refused`.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def contents(folder: Path) -> dict[str, str]:
 # --- the command line ---------------------------------------------------------------------------------------
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -178,7 +178,7 @@ def our_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(f'  File "{package}')]
 
 
-def offbeat(*arguments: object) -> Said:
+def offbeat(*arguments: object) -> CommandResult:
     """Run a command in this process, as `offbeat ...` does in one of its own."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "path", sys.path[:]):
@@ -186,7 +186,7 @@ def offbeat(*arguments: object) -> Said:
             code = main.run([str(argument) for argument in arguments])
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
-    return Said(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 @contextmanager
@@ -219,7 +219,9 @@ def with_files_up_to(size: int) -> str:
     return f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); {OFFBEAT}"
 
 
-def run_python(code: str, *arguments: object, folder: Path, environment: Mapping[str, str] = os.environ) -> Said:
+def run_python(
+    code: str, *arguments: object, folder: Path, environment: Mapping[str, str] = os.environ
+) -> CommandResult:
     """Run code in a process of its own, forked from a warm Python (warm.py), that knows no module of the tests."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         process = warm.start(code, list(map(str, arguments)), folder, environment, (out, err))
@@ -232,7 +234,7 @@ def run_python(code: str, *arguments: object, folder: Path, environment: Mapping
             file.seek(0)
             said.append(file.read())
     assert process.returncode is not None
-    return Said(process.returncode, *said)
+    return CommandResult(process.returncode, *said)
 
 
 class Started:
@@ -267,7 +269,7 @@ class Started:
         """Wait until it has printed `text` on stderr."""
         self.wait_until(lambda: text in self._files[1].read_text())
 
-    def end(self, *signals: signal.Signals, seconds: float = 120) -> Said:
+    def end(self, *signals: signal.Signals, seconds: float = 120) -> CommandResult:
         """Send signals, wait for the end and return what was said; kill it if it takes longer than `seconds`."""
         for number in signals:
             self.process.send_signal(number)
@@ -279,7 +281,7 @@ class Started:
             self.process.wait()
         return self._said()
 
-    def _said(self) -> Said:
+    def _said(self) -> CommandResult:
         out, err = (file.read_text() for file in self._files)
         assert self.process.returncode is not None
-        return Said(self.process.returncode, out, err)
+        return CommandResult(self.process.returncode, out, err)

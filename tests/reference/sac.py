@@ -16,7 +16,7 @@ from torch import Tensor, distributions, nn
 
 from offbeat.algorithms.sac import SAC
 from offbeat.algorithms.sac_config import SACConfig
-from offbeat.core.choices import draw_choices
+from offbeat.core.choices import sample_choices
 from offbeat.core.types import ActionSpec, Array, EnvSpec
 from offbeat.models.spec import PolicySpec
 
@@ -83,7 +83,7 @@ def random_samples(spec: PolicySpec, rows: int, seed: int, *, weighted: bool = F
         arrays["action"] = random.uniform(-1, 1, (rows, *spec.action.shape)).astype(np.float32)
     else:
         mask = first[spec.mask] if spec.mask else None
-        arrays["action"] = draw_choices(spec.action.nvec, rows, random, mask)[:, 0]
+        arrays["action"] = sample_choices(spec.action.nvec, rows, random, mask)[:, 0]
     if weighted:
         arrays["weight"] = random.uniform(0.1, 1, rows).astype(np.float32)
     return {name: torch.from_numpy(array) for name, array in arrays.items()}

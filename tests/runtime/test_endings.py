@@ -57,12 +57,12 @@ def signal_from(env_steps: int) -> Any:
     return send
 
 
-def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> None:
+def slow_down_saves(monkeypatch: pytest.MonkeyPatch, *, with_signal: bool) -> None:
     """Let a save take twice as long as the grace after a signal, which may come in the middle of the second."""
     write, saves = checkpoint.write, count(1)
 
     def slowly(*arguments: Any) -> None:
-        if next(saves) == 2 and and_is_signalled:
+        if next(saves) == 2 and with_signal:
             os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.6)
         write(*arguments)
@@ -72,7 +72,7 @@ def saves_slowly(monkeypatch: pytest.MonkeyPatch, *, and_is_signalled: bool) -> 
 
 
 def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(tmp_path, monkeypatch):
-    saves_slowly(monkeypatch, and_is_signalled=False)
+    slow_down_saves(monkeypatch, with_signal=False)
     run = small_run(tmp_path / "run", callbacks=[signal_from(700)])
     assert (run.state, run.reason, run.exit_code) == ("interrupted", "stopped by SIGINT", 130)
     saved = checkpoint.load(run.path / "checkpoints" / "latest").policy["env_steps"]
@@ -80,7 +80,7 @@ def test_a_final_save_longer_than_the_grace_period_after_a_signal_is_completed(t
 
 
 def test_a_save_during_a_signal_is_completed_and_no_other_is_started(tmp_path, monkeypatch):
-    saves_slowly(monkeypatch, and_is_signalled=True)
+    slow_down_saves(monkeypatch, with_signal=True)
     run = small_run(tmp_path / "run", checkpoint_every=512)
     assert (run.state, run.exit_code) == ("interrupted", 130)
     assert "env steps learned from since the last checkpoint, are lost" in run.reason

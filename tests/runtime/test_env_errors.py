@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.reference import raising_envs
-from tests.reference.runs import Said, offbeat, small_arguments, small_run
+from tests.reference.runs import CommandResult, offbeat, small_arguments, small_run
 
 from offbeat.api.train import train
 from offbeat.core.errors import ConfigError, EnvFailed
@@ -17,7 +17,7 @@ IMPORTS: dict[str, Any] = {"imports": ("tests.reference.raising_envs",)}
 OWN = Path(raising_envs.__file__).name
 
 
-def said_of(tmp_path: Path, kind: type, **settings: Any) -> Said:
+def said_of(tmp_path: Path, kind: type, **settings: Any) -> CommandResult:
     """Return what a person sees who trains on an env of this kind."""
     return offbeat(*small_arguments(tmp_path / "run", f"raising/{kind.__name__}-v0", **IMPORTS, **settings))
 

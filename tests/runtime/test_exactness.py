@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from tests.reference.checks import assert_parts_are_the_whole, assert_same, same_bits
 from tests.reference.hogwild_runs import assert_whole
-from tests.reference.marks import more
 from tests.reference.matrix import IN_CI
 from tests.reference.replay_runs import SMALL_SAC, assert_ratio, small_sac
 from tests.reference.runs import Started, lines_of, offbeat, small_arguments, small_run, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run, resume
 from offbeat.config.registry import ALGORITHMS
@@ -145,7 +145,7 @@ def test_the_matrix_has_every_algorithm_and_every_pair_of_runtimes():
 
 
 @pytest.mark.parametrize(
-    "cell", [*CELLS, *more(*((cell,) for cell in MORE_CELLS))], ids=lambda c: "-".join(map(str, c[:-2]))
+    "cell", [*CELLS, *thorough(*((cell,) for cell in MORE_CELLS))], ids=lambda c: "-".join(map(str, c[:-2]))
 )
 def test_a_run_resumed_in_another_runtime_has_the_weights_and_metrics_of_serial(tmp_path, cell):
     whole, resumed = assert_parts_are_the_whole(cell.train, cell.first, cell.second, tmp_path, **cell.parts)
@@ -160,13 +160,13 @@ COVERED = [case for case in IN_CI["same_bits"] if case.feature in ("vector", "bo
 """By the cells above."""
 
 
-@pytest.mark.parametrize("case", [*FEATURES, *more(*((case,) for case in COVERED))], ids=str)
+@pytest.mark.parametrize("case", [*FEATURES, *thorough(*((case,) for case in COVERED))], ids=str)
 def test_a_run_resumed_in_another_runtime_has_the_bits_of_serial_for_every_env_and_network(tmp_path, case):
     same_bits(case, tmp_path)
 
 
 @pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
-@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_a_run_on_atari_has_the_bits_of_serial(tmp_path, runtime):
     settings: dict[str, Any] = {"steps": 96, "unroll_length": 6, "minibatch_size": 24, "epochs": 1, "max_frames": 30}
     settings |= {"actors": 2, "envs_per_actor": 2, "env_groups": 2, "lag": "exact", "max_lag": 1}
@@ -227,7 +227,9 @@ COUNTED = ("env_steps", "frames", "learning_step", "updates", "updates_refused",
 
 
 @pytest.mark.parametrize(
-    "cell", [*LOCK_FREE, *more(*((cell,) for cell in MORE_LOCK_FREE))], ids=lambda cell: "-".join(map(str, cell[:-1]))
+    "cell",
+    [*LOCK_FREE, *thorough(*((cell,) for cell in MORE_LOCK_FREE))],
+    ids=lambda cell: "-".join(map(str, cell[:-1])),
 )
 def test_one_stopped_and_resumed_hogwild_worker_has_the_bits_of_serial(tmp_path, cell):
     serial = cell.train(tmp_path / "serial")
@@ -259,7 +261,7 @@ def stop_from(env_steps: int) -> Any:
 # --- stops, threads and the command line --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("serial", "threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("serial", "threads")])
 def test_a_run_resumed_repeatedly_across_runtimes_has_the_bits_of_serial(tmp_path, runtime):
     layout: dict[str, Any] = {"max_lag": 1, "actors": 2, "lag": "exact"}
     whole = small_run(tmp_path / "whole", **layout)
@@ -284,7 +286,7 @@ def test_a_resume_in_another_runtime_drops_unsupported_settings(tmp_path):
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_the_command_line_gives_the_bits_of_serial_without_thread_variables(tmp_path, monkeypatch, runtime):
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -296,7 +298,7 @@ def test_the_command_line_gives_the_bits_of_serial_without_thread_variables(tmp_
     assert weights_of(tmp_path / "serial") == weights_of(tmp_path / runtime)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", *more("a2c", "impala")])
+@pytest.mark.parametrize("algorithm", ["ppo", *thorough("a2c", "impala")])
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, algorithm):
     first, again, other = (
         weights_of(small_run(tmp_path / name, algorithm=algorithm, steps=512, seed=seed).path)
@@ -308,7 +310,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, alg
 # --- envs of irregular speed --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_envs_of_irregular_speed_change_no_bit(tmp_path, runtime):
     settings: dict[str, Any] = {"imports": (ENVS,), "steps": 768, "lag": "exact", "max_lag": 1, "actors": 3}
     serial = small_run(tmp_path / "serial", "runs/Irregular-v0", **settings)
@@ -316,7 +318,7 @@ def test_envs_of_irregular_speed_change_no_bit(tmp_path, runtime):
     assert weights_of(irregular.path) == weights_of(serial.path)
 
 
-@pytest.mark.parametrize("runtime", ["threads", *more("processes")])
+@pytest.mark.parametrize("runtime", ["threads", *thorough("processes")])
 def test_envs_of_irregular_speed_change_no_bit_of_a_replay_run_with_a_large_max_ahead(tmp_path, runtime):
     layout: dict[str, Any] = {"imports": (ENVS,), "lag": "exact", "max_ahead": 9, "actors": 3, "utd_ratio": "1/8"}
     serial = small_sac(tmp_path / "serial", "runs/Irregular-v0", **layout)

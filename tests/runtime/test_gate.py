@@ -14,14 +14,23 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.reference.gates import PATIENCE_S, ActorPool, Layout, Processes, Pupil, Simulation, Threads, pauses
+from tests.reference.gates import (
+    PATIENCE_S,
+    ActorPool,
+    Layout,
+    Processes,
+    SimulatedLearner,
+    Simulation,
+    Threads,
+    pauses,
+)
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.pace import OnPolicyPace
 from offbeat.memory.arena import SharedArena, private_arena
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.gate import ActorGate, LearnerGate, PaceBoard, board_slabs, first_ticket
 
 STEPS = 8
@@ -55,7 +64,7 @@ def test_each_batch_has_the_rows_of_its_actors_acted_with_weights_that_the_pace_
 
 def learn_all(simulation: Simulation) -> None:
     for _ in range(STEPS):
-        simulation.pupil.learn(watch=nothing)
+        simulation.learner.learn(watch=nothing)
 
 
 def nothing() -> None: ...
@@ -76,12 +85,12 @@ def test_a_pause_stops_all_actors_at_one_ticket_with_all_earlier_ones_learned(la
 
     def learn_with_pauses(simulation: Simulation) -> None:
         nonlocal pauses_set
-        while simulation.pupil.learned < STEPS:
+        while simulation.learner.learned < STEPS:
             if random.random() < 0.3:
-                simulation.pupil.learn_up_to_a_pause(watch=nothing)
+                simulation.learner.learn_up_to_a_pause(watch=nothing)
                 pauses_set += 1
             else:
-                simulation.pupil.learn(watch=nothing)
+                simulation.learner.learn(watch=nothing)
 
     simulation.run(learn_with_pauses)
     paused = simulation.arrays["seen/pauses"]
@@ -109,7 +118,7 @@ class Stage(NamedTuple):
     """A pool and the learner that it acts for."""
 
     pool: ActorPool
-    pupil: Pupil
+    learner: SimulatedLearner
     board: PaceBoard
     gate: LearnerGate
     arena: SharedArena
@@ -134,7 +143,7 @@ def pool_kind(request) -> type[ActorPool]:
 @pytest.fixture
 def stages(monkeypatch) -> Iterator[list[Stage]]:
     """What a test begins is put here, and ended after it. Nobody wakes up by himself: bells alone do it."""
-    monkeypatch.setattr("offbeat.runtime.gate.NAP_S", PATIENCE_S)
+    monkeypatch.setattr("offbeat.runtime.gate.POLL_INTERVAL_S", PATIENCE_S)
     begun: list[Stage] = []
     yield begun
     for stage in begun:
@@ -151,9 +160,9 @@ def begin(stages: list[Stage], kind: type[ActorPool], layout: Layout, seconds: f
     board = PaceBoard(arena.arrays, layout.actors)
     board.reset(0, 0)
     gate = LearnerGate(board, layout.pace, Timings())
-    pupil = Pupil(layout, arena.arrays, board, gate, pauses(seconds, -1))
+    learner = SimulatedLearner(layout, arena.arrays, board, gate, pauses(seconds, -1))
     pool = kind(layout, arena, gate, seconds)
-    stages.append(Stage(pool, pupil, board, gate, arena))
+    stages.append(Stage(pool, learner, board, gate, arena))
     for index in range(layout.actors):
         pool.start(index)
     return stages[-1]
@@ -173,15 +182,15 @@ LAYOUTS = [
 def test_batches_are_complete_when_actors_run_in_parallel(stages, pool_kind, layout):
     stage = begin(stages, pool_kind, layout, 0.0003)
     for _ in range(60):
-        stage.pupil.learn(stage.watch)
+        stage.learner.learn(stage.watch)
 
 
 @pytest.mark.parametrize("lag", ["bounded", "exact"])
 def test_actors_that_run_in_parallel_stop_at_a_pause(stages, pool_kind, lag):
     stage = begin(stages, pool_kind, Layout(2, 1, 3, lag=lag), 0.0005)
     for number in range(1, 6):
-        stage.pupil.learn(stage.watch)
-        stage.pupil.learn_up_to_a_pause(stage.watch)
+        stage.learner.learn(stage.watch)
+        stage.learner.learn_up_to_a_pause(stage.watch)
         assert stage.arena.arrays["seen/pauses"].tolist() == [number] * 3
 
 
@@ -202,13 +211,13 @@ def test_a_killed_process_ends_no_other_and_its_ticket_is_repeated(stages, lag):
     stage = begin(stages, Processes, layout, 0.0005)
     assert isinstance(stage.pool, Processes)
     for kill in range(4):
-        stage.pupil.learn(stage.watch)
+        stage.learner.learn(stage.watch)
         victim = kill % layout.actors
         time.sleep(random.uniform(0, 0.02))
         stage.pool.kill(victim)
         stage.pool.start(victim)
     for _ in range(5):
-        stage.pupil.learn(stage.watch)
+        stage.learner.learn(stage.watch)
 
 
 # --- bells --------------------------------------------------------------------------------------------------
@@ -351,7 +360,7 @@ def test_an_actor_waiting_at_the_gate_renews_its_deadline():
 
     class Napping(Bell):
         def sleep(self, seconds: float) -> None:
-            assert seconds <= NAP_S
+            assert seconds <= POLL_INTERVAL_S
             moments.append(board.deadlines[0].moment)
             time.sleep(0.001)
             board.pause[0] = len(moments) // 3  # ended at the third nap

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
 from tests.reference.replay_runs import (
     LINKS,
     SMALL_SAC,
@@ -25,6 +24,7 @@ from tests.reference.replay_runs import (
     updates_due,
 )
 from tests.reference.runs import lines_of, offbeat, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run, resume
 from offbeat.run_directory.checkpoint import load
@@ -96,7 +96,7 @@ QUICK = (CASES[0], CASES[4], CASES[5])
 
 @pytest.mark.parametrize(
     "case",
-    [*QUICK, *more(*((case,) for case in CASES if case not in QUICK))],
+    [*QUICK, *thorough(*((case,) for case in CASES if case not in QUICK))],
     ids=lambda case: f"{case.algorithm}-{case.env.split('/')[-1]}-{case.ratio}",
 )
 def test_the_update_ratio_is_exact_in_every_line_across_stops_signals_and_resumes(tmp_path, case):
@@ -127,7 +127,7 @@ def test_the_short_cases_cover_invalid_rows_several_actors_and_all_runtimes():
     assert sum(case.env == ENVS[0] for case in CASES) >= 3
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("serial", "threads")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("serial", "threads")])
 def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, runtime):
     layout: dict[str, Any] = {"actors": 2, "max_ahead": 4, "chunk_length": 2, "envs_per_actor": 2}
     run = small_sac(tmp_path / "run", **layout, runtime=runtime, warmup=80, steps=80)
@@ -141,7 +141,7 @@ def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, 
     assert load(run.path / "checkpoints" / "latest").weights["uniform"] == 0
 
 
-@pytest.mark.parametrize("runtime", ["threads", *more("serial", "processes")])
+@pytest.mark.parametrize("runtime", ["threads", *thorough("serial", "processes")])
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_refused_updates_count_for_the_update_ratio_and_training_continues(tmp_path, runtime):
     settings: dict[str, Any] = {"imports": ("tests.reference.run_envs",), "capacity": 100, "utd_ratio": "1/2"}
@@ -160,7 +160,7 @@ def test_refused_updates_count_for_the_update_ratio_and_training_continues(tmp_p
     [
         ("serial", 1, 1),
         ("processes", 3, 2),
-        *more(("serial", 3, 2), ("threads", 1, 1), ("threads", 3, 2), ("processes", 1, 1)),
+        *thorough(("serial", 3, 2), ("threads", 1, 1), ("threads", 3, 2), ("processes", 1, 1)),
     ],
 )
 def test_no_transition_crosses_an_episode_end_in_a_resumed_run(tmp_path, runtime, n_step, chunk_length):
@@ -243,7 +243,7 @@ def test_learner_threads_change_no_bit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("begun", "other"), [("processes", "serial"), *more(("serial", "threads"), ("threads", "serial"))]
+    ("begun", "other"), [("processes", "serial"), *thorough(("serial", "threads"), ("threads", "serial"))]
 )
 def test_a_run_resumed_in_another_runtime_keeps_its_max_ahead(tmp_path, begun, other):
     whole = small_sac(tmp_path / "whole", lag="exact", runtime=begun)

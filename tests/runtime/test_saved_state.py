@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.mutations import in_json, rehashed
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, status_of
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import resume
 from offbeat.core.errors import ConfigError, OffbeatError
@@ -95,7 +95,7 @@ def assert_refused(stopped: Path, tmp_path: Path, place: tuple[Any, ...], value:
         resume(run)
 
 
-@pytest.mark.parametrize(("kind", "tries"), [("unrolls", 30), ("replay", 30), *more(("hogwild", 10))])
+@pytest.mark.parametrize(("kind", "tries"), [("unrolls", 30), ("replay", 30), *thorough(("hogwild", 10))])
 def test_a_fuzzed_state_is_refused_with_a_message_or_resumes(stopped, tmp_path, kind, tries):
     random, original, refused = Random(kind), (stopped[kind] / "checkpoints/latest/state.json").read_bytes(), 0
     for number in range(tries):

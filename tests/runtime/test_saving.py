@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.run_directory.checkpoint import Checkpoint, load
 from offbeat.run_directory.directory import RunDirectory
@@ -32,7 +32,7 @@ def trained(path: Path, **settings: Any) -> Path:
     return train(path, **{"steps": 600, "checkpoint_every": 0, "checkpoints_kept": 100, **settings}).path
 
 
-@pytest.mark.parametrize("kind", ["serial", "processes", "sac", *more("threads", "one lock-free worker")])
+@pytest.mark.parametrize("kind", ["serial", "processes", "sac", *thorough("threads", "one lock-free worker")])
 def test_checkpoints_at_time_intervals_change_no_bit_of_an_exact_run(tmp_path, kind):
     often = trained(tmp_path / "often", **KINDS[kind], checkpoint_every_s=1e-9)
     never = trained(tmp_path / "never", **KINDS[kind], checkpoint_every_s=0)

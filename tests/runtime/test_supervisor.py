@@ -79,7 +79,7 @@ def cuts_between(unrolls: Sequence[Tree]) -> int:
     """Check the rows of one actor's unrolls, in order; return before how many of them new episodes begin."""
     for unroll in unrolls:
         check_rows(unroll)
-    return sum(not goes_on(before, after) for before, after in pairwise(unrolls))
+    return sum(not continues(before, after) for before, after in pairwise(unrolls))
 
 
 def check_rows(unroll: Tree) -> None:
@@ -94,7 +94,7 @@ def check_rows(unroll: Tree) -> None:
     assert (unroll["episode_length"][:-1][ended] == LENGTH).all()
 
 
-def goes_on(before: Tree, after: Tree) -> bool:
+def continues(before: Tree, after: Tree) -> bool:
     """Whether the episodes of one unroll go on in the next; if not, all must begin anew."""
     if (before["observation"][-1] == after["observation"][0]).all():
         return True

@@ -1,4 +1,4 @@
-"""A tracker is told all, and can do a run no harm: runs with one, real or strange, end as they do without."""
+"""A tracker is told all, and can do a run no harm: runs with one, real or fake_tracker, end as they do without."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import (
     GROUP,
     OFFBEAT,
@@ -27,6 +26,7 @@ from tests.reference.runs import (
     status_of,
     weights_of,
 )
+from tests.reference.thorough import thorough
 from tests.reference.wandb_files import written_in
 from tests.reference.wandb_server import wandb_server
 
@@ -36,7 +36,7 @@ from offbeat.metrics.sinks import tag_of
 from offbeat.run_directory.directory import RunDirectory
 from offbeat.tracking import tracker
 
-STRANGE = str(REPOSITORY / "tests/reference/strange_trackers")
+FAKES = str(REPOSITORY / "tests/reference/fake_trackers")
 SHORT: dict[str, Any] = {"steps": 640}
 FOR_EVER: dict[str, Any] = {"steps": 500_000}
 """Longer than any test waits, with a metrics line every 2,500 env steps."""
@@ -53,15 +53,15 @@ def offline(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def strange(monkeypatch, tmp_path):
+def fake_tracker(monkeypatch, tmp_path):
     """A stand-in for Trackio; returns the folder of what it was told."""
-    monkeypatch.syspath_prepend(STRANGE)
+    monkeypatch.syspath_prepend(FAKES)
     monkeypatch.setenv("STRANGE_TRACKER_FOLDER", str(tmp_path))
     monkeypatch.delenv("TRACKIO_PROJECT", raising=False)
     return tmp_path
 
 
-def told(folder: Path, name: str) -> list[dict[str, Any]]:
+def tracked_lines(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
@@ -193,7 +193,7 @@ def test_no_process_of_wandb_outlives_a_killed_run(tmp_path):
     assert_gone(children)
 
 
-@pytest.mark.parametrize("victim", ["follower", *more("wandb-core")])
+@pytest.mark.parametrize("victim", ["follower", *thorough("wandb-core")])
 @pytest.mark.usefixtures("offline")
 def test_a_run_continues_after_the_processes_of_wandb_are_killed(tmp_path, victim):
     path = tmp_path / "run"
@@ -250,55 +250,55 @@ def test_a_tracker_that_is_not_installed_is_refused_before_the_run_starts(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-# --- a strange tracker --------------------------------------------------------------------------------------
+# --- a fake_tracker tracker --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "layout",
     [
         {"runtime": "processes", "actors": 2, "max_lag": 1},
-        *more(
+        *thorough(
             {"runtime": "threads", "actors": 2, "max_lag": 1},
             {"algorithm": "a2c", "runtime": "hogwild", "workers": 2},
         ),
     ],
     ids=lambda layout: layout["runtime"],
 )
-def test_a_tracker_receives_each_line_and_the_final_state_in_each_runtime(tmp_path, strange, layout):
+def test_a_tracker_receives_each_line_and_the_final_state_in_each_runtime(tmp_path, fake_tracker, layout):
     path = tmp_path / "run"
     small_run(path, **SHORT, **layout, tracker="trackio")
-    began, *lines, ended = told(strange, "run")
+    began, *lines, ended = tracked_lines(fake_tracker, "run")
     assert (began["project"], began["resume"]) == ("offbeat", "never")
     assert began["config"]["runtime"]["runtime"] == layout["runtime"]
     assert lines == [{"step": line["env_steps"], **tagged(line)} for line in lines_of(path)]
     assert ended == {"finished": True}
 
 
-def test_a_tracker_continues_its_own_run_but_not_another_run_of_the_same_name(tmp_path, strange):
+def test_a_tracker_continues_its_own_run_but_not_another_run_of_the_same_name(tmp_path, fake_tracker):
     small_run(tmp_path / "a/run", **SHORT, tracker="trackio")
     small_run(tmp_path / "b/run", **SHORT, tracker="trackio")
     resume(tmp_path / "b/run", steps=1280)
-    assert [line["resume"] for line in told(strange, "run") if "resume" in line] == ["never"]
-    assert [line["resume"] for line in told(strange, "run-2") if "resume" in line] == ["never", "allow"]
-    assert [line["step"] for line in told(strange, "run-2") if "step" in line] == [
+    assert [line["resume"] for line in tracked_lines(fake_tracker, "run") if "resume" in line] == ["never"]
+    assert [line["resume"] for line in tracked_lines(fake_tracker, "run-2") if "resume" in line] == ["never", "allow"]
+    assert [line["step"] for line in tracked_lines(fake_tracker, "run-2") if "step" in line] == [
         line["env_steps"] for line in lines_of(tmp_path / "b/run")
     ]
 
 
-def test_a_tracker_added_at_a_resume_receives_all_lines(tmp_path, strange):
+def test_a_tracker_added_at_a_resume_receives_all_lines(tmp_path, fake_tracker):
     path = tmp_path / "run"
     small_run(path, **SHORT)
     config = (path / "config.toml").read_text()
     (path / "config.toml").write_text(config.replace('tracker = "none"', 'tracker = "trackio"'))
     resume(path, steps=1280)
-    steps = [line["step"] for line in told(strange, "run") if "step" in line]
+    steps = [line["step"] for line in tracked_lines(fake_tracker, "run") if "step" in line]
     assert steps == [line["env_steps"] for line in lines_of(path)]
 
 
 @pytest.mark.parametrize(
-    "how", ["raise in log", "hang in finish", *more("die in log", "hang in log", "raise in finish")]
+    "how", ["raise in log", "hang in finish", *thorough("die in log", "hang in log", "raise in finish")]
 )
-@pytest.mark.usefixtures("strange")
+@pytest.mark.usefixtures("fake_tracker")
 def test_a_failing_tracker_is_reported_once_and_does_not_affect_the_run(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
     monkeypatch.setitem(tracker.END_S, "finished", 1.0)
@@ -314,7 +314,7 @@ def test_a_failing_tracker_is_reported_once_and_does_not_affect_the_run(tmp_path
     assert not descendants(os.getpid()) & followers()
 
 
-@pytest.mark.usefixtures("strange")
+@pytest.mark.usefixtures("fake_tracker")
 def test_a_hanging_tracker_does_not_delay_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in log")
     monkeypatch.setitem(tracker.END_S, "failed", 0.5)
@@ -344,8 +344,8 @@ def followers() -> set[int]:
     }
 
 
-@pytest.mark.parametrize("how", ["raise in init", *more("die in init", "hang in init")])
-@pytest.mark.usefixtures("strange")
+@pytest.mark.parametrize("how", ["raise in init", *thorough("die in init", "hang in init")])
+@pytest.mark.usefixtures("fake_tracker")
 def test_a_run_is_refused_if_its_tracker_cannot_start(tmp_path, monkeypatch, how):
     monkeypatch.setenv("STRANGE_TRACKER", how)
     monkeypatch.setattr(tracker, "START_S", 5.0)
@@ -355,11 +355,11 @@ def test_a_run_is_refused_if_its_tracker_cannot_start(tmp_path, monkeypatch, how
     assert not descendants(os.getpid()) & followers()
 
 
-@pytest.mark.usefixtures("strange")
+@pytest.mark.usefixtures("fake_tracker")
 def test_a_signal_while_a_tracker_starts_ends_the_run_and_the_tracker(tmp_path, monkeypatch):
     monkeypatch.setenv("STRANGE_TRACKER", "hang in init")
     path = tmp_path / "run"
-    code = f"import sys; sys.path.insert(0, {STRANGE!r}); {OFFBEAT}"
+    code = f"import sys; sys.path.insert(0, {FAKES!r}); {OFFBEAT}"
     started = Started(small_arguments(path, **FOR_EVER, tracker="trackio"), tmp_path, code)
     started.wait_until((tmp_path / "run.jsonl").exists)
     children = descendants(started.process.pid)
@@ -370,12 +370,12 @@ def test_a_signal_while_a_tracker_starts_ends_the_run_and_the_tracker(tmp_path, 
     assert_gone(children)
 
 
-@pytest.mark.usefixtures("strange")
+@pytest.mark.usefixtures("fake_tracker")
 def test_the_output_of_a_tracker_is_written_to_a_file(tmp_path):
     said = Started(
         small_arguments(tmp_path / "run", **SHORT, tracker="trackio"),
         tmp_path,
-        f"import sys; sys.path.insert(0, {STRANGE!r}); {OFFBEAT}",
+        f"import sys; sys.path.insert(0, {FAKES!r}); {OFFBEAT}",
     ).end()
     assert said.code == 0
     assert "printed" not in said.out + said.err

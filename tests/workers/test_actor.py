@@ -298,7 +298,7 @@ def test_the_spread_is_determined_by_seed_actor_and_origin():
 # --- being watched ------------------------------------------------------------------------------------------
 
 
-class Looking:
+class RecordingWatch:
     """Notes each call of the envs, and closes at one of them."""
 
     def __init__(self, close_at: int = -1) -> None:
@@ -321,7 +321,7 @@ class Looking:
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_every_env_call_is_watched_and_possible_resets_are_marked(groups):
-    watch = Looking()
+    watch = RecordingWatch()
     stage = Stage("Pendulum-v1", groups=groups, watch=watch)
     rows = whole(stage.begin_and_act(*range(60)))
     assert not watch.inside
@@ -334,7 +334,7 @@ def test_every_env_call_is_watched_and_possible_resets_are_marked(groups):
 
 
 def test_closing_the_gate_ends_an_actor_in_the_middle_of_a_ticket():
-    stage = Stage(WANDERER, watch=Looking(close_at=5))
+    stage = Stage(WANDERER, watch=RecordingWatch(close_at=5))
     with pytest.raises(Closed):
         stage.begin_and_act(0)
 

@@ -22,7 +22,7 @@ from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
 ENV = "tests/RandomLength-v0"
 MEAN_LENGTH = 5
-LOOKS = 2
+OBSERVING_SEED = 2
 """Seed of weights whose most likely action depends on the observation."""
 
 
@@ -109,7 +109,7 @@ def test_actions_are_greedy_unless_sampling_is_requested():
 
 def test_the_policy_receives_the_current_observation_for_each_action():
     envs = make_envs(ENV, 3, seed=0, role="evaluation")
-    policy = policy_for(envs.spec, weights_seed=LOOKS)
+    policy = policy_for(envs.spec, weights_seed=OBSERVING_SEED)
     even, odd = (int(policy.greedy({"observation": np.array([[1, sign]], np.float32)})[0]) for sign in (1.0, -1.0))
     assert {even, odd} == {0, 1}, "this policy does not look"
     result = evaluate(policy, envs, episodes=12, seed=0)

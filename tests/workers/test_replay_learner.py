@@ -36,7 +36,7 @@ ENV = EnvSpec("Test-v0", (Leaf("observation", (4,), "float32"),), ActionSpec("di
 SMALL = SACConfig(hidden_sizes=(5,), batch_size=8, warmup=8, capacity=60, chunk_length=LENGTH, learning_rate=0.01)
 
 
-class Heard(Replay):
+class RecordingReplay(Replay):
     """Keeps which rows were sampled, and the errors that it was told of."""
 
     def __init__(self, rings: Rings, **settings: Any) -> None:
@@ -71,9 +71,9 @@ class Bench:
         slabs = [*shape.slabs(fields), *weight_slabs(published_layout(spec).size, self.pace.versions)]
         arrays = private_arena(slabs)
         self.rings, self.weights = Rings(shape, fields, arrays), Weights(arrays)
-        with patch.object(replay_config, "Replay", Heard):
+        with patch.object(replay_config, "Replay", RecordingReplay):
             replay = config.replay(self.rings)
-        assert isinstance(replay, Heard)
+        assert isinstance(replay, RecordingReplay)
         self.replay = replay
         feed = ReplayFeed(replay, self.pace, Staging("cpu"), saved=config.save_replay, collective=collective)
         self.algorithm.collective = collective
@@ -163,7 +163,7 @@ def test_update_numbers_continue_across_steps_and_resumes_for_a_delayed_policy()
     made, changed = 0, []
     for ticket in range(16):
         if ticket == 9:
-            bench, _ = gone_on(bench, with_replay=False, step=9)
+            bench, _ = restored(bench, with_replay=False, step=9)
         before = bench.values()["policy_head.weight"]
         made += bench.learn(ticket, lag=min(2, ticket)).updates
         if (bench.values()["policy_head.weight"] != before).any():
@@ -299,7 +299,7 @@ def test_transitions_of_all_learners_of_a_collective_make_updates_due():
 # --- going on -----------------------------------------------------------------------------------------------
 
 
-def gone_on(bench: Bench, *, with_replay: bool, step: int) -> tuple[Bench, str]:
+def restored(bench: Bench, *, with_replay: bool, step: int) -> tuple[Bench, str]:
     """Return another that goes on from where this one is, as a resumed run does."""
     other = Bench(bench.config, bench.max_ahead, bench.ratio)
     kept = bench.learner.feed.checkpoint_arrays()
@@ -317,7 +317,7 @@ def test_a_restored_learner_makes_the_same_updates(prioritized):
     bench = Bench(replace(SMALL, prioritized=prioritized, n_step=2, policy_delay=2))
     for ticket in range(15):
         bench.learn(ticket, lag=min(2, ticket))
-    other, said = gone_on(bench, with_replay=True, step=15)
+    other, said = restored(bench, with_replay=True, step=15)
     assert said == f"the replay of {bench.replay.valid} transitions restored"
     for ticket in range(15, 30):
         one, same = (side.learn(ticket, lag=2) for side in (bench, other))
@@ -328,7 +328,7 @@ def test_a_restored_learner_makes_the_same_updates(prioritized):
 def test_a_learner_restored_without_its_replay_warms_up_again_and_continues_its_counters():
     bench = Bench(SMALL)
     made = sum(bench.learn(ticket).updates for ticket in range(10))
-    other, said = gone_on(bench, with_replay=False, step=10)
+    other, said = restored(bench, with_replay=False, step=10)
     assert "warms up again" in said
     taken = [other.learn(ticket, lag=2) for ticket in range(10, 14)]
     assert [learned.updates for learned in taken] == [0, 12 - 8, 6, 6]

@@ -153,7 +153,7 @@ class _Memory:
         """Add the next observations to the frame stacks; return the inputs of the policy."""
         self._stacks.push(leaves, self._starts)
         self._starts[:] = False
-        return self._stacks.seen(leaves)
+        return self._stacks.with_stacks(leaves)
 
 
 def named(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Iterator[tuple[str, Any]]:

@@ -210,10 +210,10 @@ class Continuation:
 
     def start(self, parts: Parts, loop: TrainingLoop) -> str:
         """Restore the parts and start acting; return a message about the resume."""
-        from offbeat.runtime.saved_state import misfits_refused
+        from offbeat.runtime.saved_state import refuse_mismatches
 
         replay, self.replay = self.replay, None
-        with misfits_refused(self.run):
+        with refuse_mismatches(self.run):
             parts.require_like(self.state)
             parts.load_weights(self.saved.weights_by_policy)
             continued, memory = loop.restore(self.state, replay)

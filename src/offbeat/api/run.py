@@ -19,7 +19,7 @@ from offbeat.core.threads import set_affinity
 from offbeat.metrics.progress import About, Progress
 from offbeat.run_directory import versions
 from offbeat.run_directory.directory import RunDirectory, RunDirectoryGone
-from offbeat.runtime.signals import StopSignals, TooLate
+from offbeat.runtime.signals import StopImmediately, StopSignals
 from offbeat.tracking.tracker import start_tracker
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def run_to_end(context: RunContext) -> Run:
     directory.note(f"running, process {os.getpid()}")
     try:
         ending, line = _train(context)
-    except TooLate:
+    except StopImmediately:
         ending, line = _end_before_learning(context), {}
     except BaseException as error:
         context.signals.disarm()
@@ -157,7 +157,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
             loop.run()
             ending = loop.close()
             context.signals.disarm()
-        except TooLate:
+        except StopImmediately:
             context.signals.disarm()
             ending = Ending("interrupted", loop.saving.lost(loop.counters), 130)
         except RunDirectoryGone:
@@ -181,7 +181,7 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
     """
     try:
         message = context.start(context.parts, loop)
-        with context.signals.patience():
+        with context.signals.suspend_deadline():
             context.commit()
             context.started = True
     except OSError as error:
@@ -283,7 +283,7 @@ def _make_loop(
     closing: ExitStack, context: RunContext, sinks: Sequence[Sink], warn: Callable[[str], None]
 ) -> TrainingLoop:
     """Create the training loop with its actors or workers; add to `closing` what must be closed at the end."""
-    from offbeat.metrics.memory import Memory
+    from offbeat.metrics.process_memory import ProcessMemory
     from offbeat.metrics.recorder import Recorder
     from offbeat.runtime.assembly import topology_of
     from offbeat.runtime.runtimes import runtime_of
@@ -293,7 +293,7 @@ def _make_loop(
     parts, directory, config = context.parts, context.directory, context.config
     role = config.runtime.entry.role
 
-    memory, roles = Memory(), {role: list[int](), "evaluator": []}
+    memory, roles = ProcessMemory(), {role: list[int](), "evaluator": []}
 
     def show(role: str, children: Sequence[Child]) -> None:
         roles[role] = [child.process.pid for child in children]

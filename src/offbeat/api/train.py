@@ -227,14 +227,14 @@ def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
     from offbeat.runtime.parts import state_of
-    from offbeat.runtime.saved_state import misfits_refused
+    from offbeat.runtime.saved_state import refuse_mismatches
 
     statistics = {}
     if initial is not None:
         saved, state = initial
         parts.load_weights(saved.weights_by_policy)
         statistics = {policy: state_of(policy, state)["learner"]["algorithm"] for policy in saved.policies}
-    with misfits_refused(Path(parts.config.run.init_from or "")) if initial else nullcontext():
+    with refuse_mismatches(Path(parts.config.run.init_from or "")) if initial else nullcontext():
         loop.start(statistics)
     origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
     warnings = parts.config.settings.warnings(parts.config.run.steps)

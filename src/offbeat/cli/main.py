@@ -24,7 +24,7 @@ from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
 from offbeat.cli.train import Resume, Train
 from offbeat.config.resolve import setting_names
-from offbeat.core.errors import ConfigError, OffbeatError, in_words, unknown
+from offbeat.core.errors import ConfigError, OffbeatError, message_with_notes, unknown
 
 COMMANDS = {
     "train": Train,
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
             _warn_of_crashes(command)
         return command.run()
     except OffbeatError as error:
-        print(f"offbeat: {in_words(error)}", file=sys.stderr)
+        print(f"offbeat: {message_with_notes(error)}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         if (package := missing_package(error)) is None:

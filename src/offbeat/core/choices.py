@@ -24,7 +24,7 @@ def write_one_hot(numbers: NDArray[Any], choices: Choices, out: NDArray[np.float
     out[np.arange(len(numbers))[:, None], numbers + firsts(choices)] = 1
 
 
-def draw_choices(
+def sample_choices(
     choices: Choices, rows: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
     """Sample uniformly from the (allowed) choices of each component; return [rows, components].

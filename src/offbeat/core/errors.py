@@ -90,7 +90,7 @@ def with_notes_of(error: E, other: BaseException) -> E:
     return error
 
 
-def in_words(error: BaseException) -> str:
+def message_with_notes(error: BaseException) -> str:
     """Return the message of an error, with its notes on the next lines."""
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
 

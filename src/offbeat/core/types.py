@@ -112,7 +112,7 @@ class Leaf:
         return self.stack * (sum(self.choices) if self.choices else self.size)
 
     @property
-    def seen(self) -> tuple[int, ...]:
+    def stacked_shape(self) -> tuple[int, ...]:
         """The shape that a policy gets."""
         return (self.stack, *self.shape) if self.stack > 1 else self.shape
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.choices import draw_choices
+from offbeat.core.choices import sample_choices
 from offbeat.core.types import ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.contract import Outcome
 
@@ -93,7 +93,7 @@ def random_actions(
     """
     if spec.kind == "box":
         return _random_numbers(spec, columns, random).reshape(columns, *spec.shape)
-    choices = draw_choices(spec.nvec, columns, random, mask)
+    choices = sample_choices(spec.nvec, columns, random, mask)
     if spec.kind == "mixed":
         return np.concatenate([choices, _random_numbers(spec, columns, random)], axis=1, dtype=np.float32)
     return choices.reshape(columns, *spec.shape)

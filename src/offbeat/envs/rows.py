@@ -243,7 +243,7 @@ def mark_reset_rows(rows: Outcome) -> None:
     np.equal(rows.terminated, rows.truncated, rows.valid)
 
 
-def let_termination_win(rows: Outcome) -> None:
+def prefer_termination(rows: Outcome) -> None:
     """Clear `truncated` in rows that are also terminated."""
     np.greater(rows.truncated, rows.terminated, rows.truncated)
 

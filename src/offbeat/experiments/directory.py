@@ -39,7 +39,7 @@ class ExperimentDirectory:
 
     def _require_same(self, spec: Spec) -> None:
         saved = self._read()
-        differences = list(_differences(saved["spec"], spec.meaning()))
+        differences = list(_differences(saved["spec"], spec.identity()))
         if differences:
             raise ConfigError(
                 f"{self.path} holds another experiment: {'; '.join(differences)}. Pass another one with --dir, or "
@@ -51,10 +51,10 @@ class ExperimentDirectory:
                 f"{self.path} has the seeds {saved['seeds']}, but the spec lacks {missing}: seeds can be added, but "
                 "not removed. Restore them, or pass another --dir"
             )
-        if spec.draws is not None and spec.draws < saved["trials"]:
+        if spec.trials_per_env is not None and spec.trials_per_env < saved["trials"]:
             raise ConfigError(
-                f"{self.path} has {saved['trials']} trials, but the spec has {spec.draws}: trials can be added, but "
-                "not removed. Raise the number, or pass another --dir"
+                f"{self.path} has {saved['trials']} trials, but the spec has {spec.trials_per_env}: trials can "
+                "be added, but not removed. Raise the number, or pass another --dir"
             )
 
     def _read(self) -> dict[str, Any]:
@@ -88,9 +88,9 @@ class ExperimentDirectory:
         """Save the spec and its text, and append the versions of the packages used by this start."""
         parts = self._read()["made_with"] if self.record.is_file() else []
         record = {
-            "spec": spec.meaning(),
+            "spec": spec.identity(),
             "seeds": list(spec.seeds),
-            "trials": spec.draws,
+            "trials": spec.trials_per_env,
             "made_with": [*parts, made_with()],
         }
         replace_file(self.record, (json.dumps(record, indent=1) + "\n").encode(), synced=False)
@@ -117,7 +117,7 @@ class ExperimentDirectory:
 
     def known_trials(self, spec: Spec) -> list[Trial]:
         """Return the trials that have been started, by number."""
-        files = {number: self.path / f"trial-{number:03}" / TRIAL for number in range(spec.draws or 0)}
+        files = {number: self.path / f"trial-{number:03}" / TRIAL for number in range(spec.trials_per_env or 0)}
         return [read_trial(spec, number, file) for number, file in files.items() if file.is_file()]
 
 

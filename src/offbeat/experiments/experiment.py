@@ -77,7 +77,9 @@ class Experiment:
     @property
     def total(self) -> int:
         """Number of sessions of all trials, including trials that Optuna has not chosen yet."""
-        trials = len(self.trials) if self.spec.draws is None else self.spec.draws * len(self.spec.envs)
+        trials = (
+            len(self.trials) if self.spec.trials_per_env is None else self.spec.trials_per_env * len(self.spec.envs)
+        )
         return trials * len(self.spec.seeds)
 
     def sessions(self, trial: Trial) -> list[Session]:

@@ -62,4 +62,4 @@ def _inner(values: Choices | Range, value: Any) -> Any:
 
 
 def _outer(values: Choices | Range, value: Any, whole: bool) -> Any:
-    return values.values[value] if isinstance(values, Choices) else values.tidy(value, whole=whole)
+    return values.values[value] if isinstance(values, Choices) else values.rounded(value, whole=whole)

@@ -20,7 +20,7 @@ from offbeat.experiments.sessions import Session
 from offbeat.metrics.text import compact, duration, rounded
 
 _TICK_S = 0.1
-_PATIENCE_S = 15.0
+_END_TIMEOUT_S = 15.0
 """Seconds in which the sessions of a killed experiment end by themselves."""
 
 
@@ -211,7 +211,7 @@ def wait_until_free(sessions: Sequence[Session], view: View) -> None:
     Raises:
         ConfigError: a session does not end in time.
     """
-    notified, deadline = False, time.monotonic() + _PATIENCE_S
+    notified, deadline = False, time.monotonic() + _END_TIMEOUT_S
     while locked := [session for session in sessions if session.is_locked()]:
         if not notified:
             view.message(f"waiting for the processes of an earlier start to end: {', '.join(s.name for s in locked)}")

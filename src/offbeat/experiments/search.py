@@ -52,14 +52,14 @@ class Range:
     def draw(self, share: float, *, whole: bool) -> float:
         """Return the number at a share of the range, in [0, 1); with `whole` a whole number."""
         if self.scale == "log":
-            return self.tidy(self._on_log_scale(share, 0.5 if whole else 0.0), whole=whole)
+            return self.rounded(self._on_log_scale(share, 0.5 if whole else 0.0), whole=whole)
         step = 1.0 if whole and self.step is None else self.step
         if step is None:
-            return self.tidy(self.low + share * (self.high - self.low), whole=whole)
+            return self.rounded(self.low + share * (self.high - self.low), whole=whole)
         count = math.floor((self.high - self.low) / step + 1e-9) + 1
-        return self.tidy(self.low + int(share * count) * step, whole=whole)
+        return self.rounded(self.low + int(share * count) * step, whole=whole)
 
-    def tidy(self, number: float, *, whole: bool) -> float:
+    def rounded(self, number: float, *, whole: bool) -> float:
         """Return a number rounded to `_DIGITS` digits, within the range."""
         rounded = round(number) if whole else float(f"{number:.{_DIGITS}g}")
         return min(max(rounded, int(self.low) if whole else self.low), int(self.high) if whole else self.high)
@@ -88,7 +88,7 @@ class Search:
     seed: int = 0
     """Seed of the random samples."""
 
-    def meaning(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return the part that defines the trials, as JSON."""
         over = {
             key: list(values.values) if isinstance(values, Choices) else asdict(values)

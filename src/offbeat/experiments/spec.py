@@ -49,7 +49,7 @@ class Spec:
     """Settings of all trials: keys that `offbeat train` accepts as flags or with --set."""
     search: Search | None
 
-    def meaning(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return the part that defines the sessions. Specs that differ here are different experiments."""
         return {
             "algorithm": self.algorithm,
@@ -57,11 +57,11 @@ class Spec:
             "preset": self.preset,
             "imports": list(self.imports),
             "settings": dict(self.settings),
-            "search": None if self.search is None else self.search.meaning(),
+            "search": None if self.search is None else self.search.identity(),
         }
 
     @property
-    def draws(self) -> int | None:
+    def trials_per_env(self) -> int | None:
         """Number of settings of a random search or of Optuna; None for a grid or no search."""
         return None if self.search is None else self.search.trials
 

@@ -13,7 +13,7 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, Array, Tree
 from offbeat.exporting.formats import Runner, quiet
-from offbeat.exporting.observations import draw_observations
+from offbeat.exporting.observations import sample_observations
 from offbeat.models import actions
 from offbeat.models.encoders import env_structure
 from offbeat.models.spec import PolicySpec
@@ -49,7 +49,7 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
     for rows in BATCHES:
         state, memory = np.zeros((rows, spec.state_size), np.float32), initial_state(spec, rows)
         for _ in range(STEPS if spec.recurrent else 1):
-            given = draw_observations(policy.policy, rows, random)
+            given = sample_observations(policy.policy, rows, random)
             values, expected = _expected(policy, given, state)
             found = _found(run, given | memory)
             if spec.recurrent:

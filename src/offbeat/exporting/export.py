@@ -15,7 +15,7 @@ from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.seeding import stream
 from offbeat.exporting.agreement import Agreement, compare, initial_state, short_text
 from offbeat.exporting.formats import Format, FormatName, Port, Ports, Runner, format_of, quiet
-from offbeat.exporting.observations import draw_observations
+from offbeat.exporting.observations import sample_observations
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, WholePolicy, action_parts, input_dtype, output_dtype
@@ -88,7 +88,7 @@ def _in_fp32(loaded: LoadedPolicy) -> LoadedPolicy:
 
 
 def _ports(spec: PolicySpec) -> Ports:
-    inputs = [Port(leaf.name, leaf.seen, input_dtype(leaf)) for leaf in spec.observation]
+    inputs = [Port(leaf.name, leaf.stacked_shape, input_dtype(leaf)) for leaf in spec.observation]
     outputs = [Port(name, part.shape, output_dtype(part)) for name, part in action_parts(spec.action)]
     if spec.recurrent:
         inputs.append(Port(STATE, (spec.state_size,), "float32"))
@@ -98,7 +98,7 @@ def _ports(spec: PolicySpec) -> Ports:
 
 def _convert(file_format: Format, policy: LoadedPolicy, ports: Ports) -> tuple[bytes, Runner]:
     """Return the content of the file, and a function that runs it."""
-    example = draw_observations(policy.policy, 2, stream(0, "example")) | initial_state(policy.policy.spec, 2)
+    example = sample_observations(policy.policy, 2, stream(0, "example")) | initial_state(policy.policy.spec, 2)
     tensors = tuple(torch.from_numpy(part) for part in example.values())
     trained = {"version": __version__, **asdict(policy.trained)}
     notes = {f"offbeat.{key}": str(value) for key, value in trained.items()}

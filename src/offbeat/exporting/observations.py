@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offbeat.core.choices import draw_choices, write_one_hot
+from offbeat.core.choices import sample_choices, write_one_hot
 from offbeat.core.types import Array, Leaf, Tree
 from offbeat.models.acting import ActingPolicy
 from offbeat.models.published import published_layout
@@ -24,7 +24,7 @@ class Scale(NamedTuple):
     deviation: Array
 
 
-def draw_observations(policy: ActingPolicy, rows: int, random: np.random.Generator) -> Tree:
+def sample_observations(policy: ActingPolicy, rows: int, random: np.random.Generator) -> Tree:
     """Return `rows` observations by leaf, in the order and the dtypes of a file's inputs."""
     spec, scales = policy.spec, _scales(policy)
     return {
@@ -34,9 +34,9 @@ def draw_observations(policy: ActingPolicy, rows: int, random: np.random.Generat
 
 
 def _draw(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[str, Scale]) -> Array:
-    shape, dtype = (rows, *leaf.seen), np.dtype(input_dtype(leaf))
+    shape, dtype = (rows, *leaf.stacked_shape), np.dtype(input_dtype(leaf))
     if leaf.choices:
-        numbers: Array = draw_choices(leaf.choices, rows, random) + np.array(leaf.start or 0)
+        numbers: Array = sample_choices(leaf.choices, rows, random) + np.array(leaf.start or 0)
         return numbers.reshape(shape)
     if not np.issubdtype(dtype, np.floating):
         most = 1 if dtype == np.bool_ else min(255, np.iinfo(dtype).max)
@@ -50,7 +50,7 @@ def _draw(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[st
 def _draw_mask(nvec: tuple[int, ...], rows: int, random: np.random.Generator) -> Array:
     """Return masks that allow about half of the choices, and at least one of each component."""
     always = np.empty((rows, sum(nvec)), np.float32)
-    write_one_hot(draw_choices(nvec, rows, random), nvec, always)
+    write_one_hot(sample_choices(nvec, rows, random), nvec, always)
     allowed: Array = (always > 0) | (random.random(always.shape) < 0.5)
     return allowed
 

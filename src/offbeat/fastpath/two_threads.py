@@ -69,12 +69,12 @@ class TwoThreadExecutor:
         """Stop the helper after its current part."""
         self._closed = True
         if self._thread is not None:
-            self._post.to_helper.put(Left())
+            self._post.to_helper.put(ExchangeClosed())
             self._post.work.put(None)
             self._thread.join()
 
 
-class Left(Exception):
+class ExchangeClosed(Exception):
     """The other thread has left the exchange."""
 
 

@@ -223,10 +223,12 @@ def _line(status: Status, rates: Rates) -> str:
 
 def _lags(status: Status) -> list[str]:
     """Return the lag, or the update ratio and the sample age, and the gradient staleness, as text."""
-    drift = [] if status.gradient_staleness_mean is None else [f"gradient staleness {drift_of(status)}"]
+    staleness = (
+        [] if status.gradient_staleness_mean is None else [f"gradient staleness {gradient_staleness_of(status)}"]
+    )
     if status.utd_ratio is not None:
-        return [*ratio_of(status), *drift]
-    return drift or [f"lag {lag_of(status)}"]
+        return [*ratio_of(status), *staleness]
+    return staleness or [f"lag {lag_of(status)}"]
 
 
 def title_of(about: About) -> str:
@@ -246,7 +248,7 @@ def lag_of(status: Status) -> str:
     return _three(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
 
 
-def drift_of(status: Status) -> str:
+def gradient_staleness_of(status: Status) -> str:
     """Updates of other workers between reading the parameters and changing them, as min/mean/max."""
     return _three(status.gradient_staleness_min, status.gradient_staleness_mean, status.gradient_staleness_max)
 

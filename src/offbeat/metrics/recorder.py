@@ -18,8 +18,8 @@ from offbeat.core.errors import RunFailed
 from offbeat.core.fields import Counter, NonNegative
 from offbeat.core.types import DEFAULT_POLICY, Array, policy_key
 from offbeat.metrics.bottleneck import BottleneckReport, bottleneck_report
-from offbeat.metrics.memory import PREFIX as MEMORY
 from offbeat.metrics.names import METRICS
+from offbeat.metrics.process_memory import PREFIX as MEMORY
 from offbeat.metrics.sinks import Line, Sink
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import KINDS, Timings

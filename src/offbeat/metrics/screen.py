@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from offbeat.metrics.progress import About, Rates, Status, age_of, drift_of, lag_of, title_of, topology_of
+from offbeat.metrics.progress import About, Rates, Status, age_of, gradient_staleness_of, lag_of, title_of, topology_of
 from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
@@ -149,15 +149,15 @@ def _memory(status: Status) -> tuple[str, str]:
 
 def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
     """How far acting and learning lie apart: by the lag of the weights that act, or by the ratio and a replay's age."""
-    drift = [("staleness", drift_of(status), "others' updates", "bright_black")]
+    staleness = [("staleness", gradient_staleness_of(status), "others' updates", "bright_black")]
     if status.utd_ratio is None:
         return (
-            drift
+            staleness
             if status.gradient_staleness_mean is not None
             else [("policy lag", lag_of(status), "min/mean/max", "bright_black")]
         )
     return [
-        *(drift if status.gradient_staleness_mean is not None else []),
+        *(staleness if status.gradient_staleness_mean is not None else []),
         ("update ratio", rounded(status.utd_ratio), "per env step", "bright_black"),
         ("sample age", age_of(status), "in updates", "bright_black"),
     ]

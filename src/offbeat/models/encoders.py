@@ -193,14 +193,15 @@ class OwnEncoder(nn.Module):
         self.features = self._tried(name, leaves)
 
     def _tried(self, name: str, leaves: tuple[Leaf, ...]) -> int:
-        zeros = {leaf.name: torch.zeros(2, *leaf.seen, dtype=getattr(torch, leaf.dtype)) for leaf in leaves}
+        zeros = {leaf.name: torch.zeros(2, *leaf.stacked_shape, dtype=getattr(torch, leaf.dtype)) for leaf in leaves}
         try:
             with torch.no_grad():
                 features = self(zeros)
         except Exception as error:
+            shapes = {leaf.name: str([2, *leaf.stacked_shape]) for leaf in leaves}
             raise ConfigError(
                 f"encoder {name} failed on two observations of zeros ({type(error).__name__}: {error}): its forward is "
-                f"given {', '.join(f'{leaf.name} [2, {str(list(leaf.seen))[1:-1]}] {leaf.dtype}' for leaf in leaves)}"
+                f"given {', '.join(f'{leaf.name} {shapes[leaf.name]} {leaf.dtype}' for leaf in leaves)}"
             ) from error
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
             shape = list(features.shape) if isinstance(features, Tensor) else type(features).__name__

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.choices import draw_choices
+from offbeat.core.choices import sample_choices
 from offbeat.core.types import Array
 from offbeat.models.actions import greedy, recorded
 from offbeat.models.spec import LOG_STD_RANGE, MASKED_LOGIT, PolicySpec
@@ -63,7 +63,7 @@ def uniform(
     if spec.action.kind == "box":
         action: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
         return action
-    return draw_choices(spec.action.nvec, columns, random, mask).reshape(columns, *spec.action.shape)
+    return sample_choices(spec.action.nvec, columns, random, mask).reshape(columns, *spec.action.shape)
 
 
 def sample_epsilon_greedy(

@@ -20,7 +20,7 @@ class Stacks:
     def __init__(self, leaves: Sequence[Leaf], columns: int) -> None:
         stacked = [leaf for leaf in leaves if leaf.stack > 1]
         self.names = [leaf.name for leaf in stacked]
-        self._frames = {leaf.name: np.zeros((columns, *leaf.seen), leaf.dtype) for leaf in stacked}
+        self._frames = {leaf.name: np.zeros((columns, *leaf.stacked_shape), leaf.dtype) for leaf in stacked}
         self._longest = max((leaf.stack for leaf in stacked), default=1) - 1
         self.age: NDArray[np.uint8] = np.zeros(columns, np.uint8)
         """Number of frames before the newest in the episode of each column, [N]; at most the stack size - 1."""
@@ -43,11 +43,11 @@ class Stacks:
         age += age < self._longest
         age[begins] = 0
 
-    def seen(self, observation: Mapping[str, Array], columns: slice = slice(None)) -> Tree:
+    def with_stacks(self, observation: Mapping[str, Array], columns: slice = slice(None)) -> Tree:
         """Return an observation with stacks [n, stack, *shape] in place of the frames."""
         return {**observation, **{name: frames[columns] for name, frames in self._frames.items()}}
 
-    def older(self, name: str) -> Array:
+    def older_frames(self, name: str) -> Array:
         """Return the frames before the newest, in the order of time: a view [stack - 1, N, *shape]."""
         return self._frames[name][:, :-1].swapaxes(0, 1)
 

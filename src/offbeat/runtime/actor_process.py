@@ -14,7 +14,7 @@ from offbeat.runtime.launch import LaunchSpec, prepare_process
 from offbeat.runtime.links import GateLink
 from offbeat.runtime.plan import Plan, Snapshot
 
-NICER = 10
+NICENESS_INCREASE = 10
 """Than the learner, which is nearly always let on a core at once then (docs/concepts/performance.md)."""
 
 
@@ -43,7 +43,7 @@ def _niceness(launch: ActorLaunch) -> int | None:
     if runtime.actor_nice is not None or runtime.learner_nice is not None:
         return runtime.learner_nice if runtime.actor_nice is None else runtime.actor_nice
     crowded = runtime.actors * launch.plan.actor_threads >= len(launch.cores)
-    return min(19, niceness() + NICER) if crowded else None
+    return min(19, niceness() + NICENESS_INCREASE) if crowded else None
 
 
 def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> None:

@@ -19,7 +19,7 @@ from offbeat.core.memory_shape import Slab
 from offbeat.core.types import Tree
 from offbeat.runtime.deadline import ROW, Deadline
 
-NAP_S = 0.1
+POLL_INTERVAL_S = 0.1
 """No sleep is longer: who sleeps reads the counters again this often, and looks after its workers."""
 LINE = 8
 """Words of a cache line: each worker's counters lie on lines of their own."""

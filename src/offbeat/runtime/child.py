@@ -31,16 +31,16 @@ from offbeat.runtime.process_groups import GROUPS
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): have a signal sent to this process when its parent dies."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-STOPS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
-LAST_WORDS_S = 1.0
+LAST_REPORT_S = 1.0
 """Seconds in which the last report of a process that has ended must have been read."""
 POLL_S = 0.005
-"""Seconds between two looks at a process that is to end."""
+"""Seconds between two checks whether a process has ended."""
 
 
 class Report(NamedTuple):
-    """What a child says."""
+    """A message from a child to its parent."""
 
     kind: str
     """ready: the envs have begun; paused: it waits until the pause ends; explained, then failed; gave up: so would any
@@ -53,7 +53,7 @@ class Report(NamedTuple):
 # --- in the child -------------------------------------------------------------------------------------------
 
 
-class LaunchSpec(Protocol):
+class ChildLaunch(Protocol):
     """What every child is given at its start."""
 
     @property
@@ -69,9 +69,9 @@ class ChildModule(Protocol):
         """Do what the launch spec says, until `Closed`."""
 
 
-def live(module: str) -> None:
-    """Be a child: take the launch spec, then do the work of a module; why it could not go on is reported."""
-    _leave_stops_to_the_parent()
+def run_child(module: str) -> None:
+    """Run in a child process: receive the launch spec, then run `main` of a module. An error is reported."""
+    _ignore_stop_signals()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     try:
@@ -79,7 +79,7 @@ def live(module: str) -> None:
     except EOFError:
         return  # whoever started this process has died
     program, launch = cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
-    _die_with_the_parent(launch.parent, connection)
+    _exit_with_parent(launch.parent, connection)
     try:
         program.main(launch, connection)
     except Closed:
@@ -92,29 +92,29 @@ def live(module: str) -> None:
         raise SystemExit(1) from None
 
 
-def _leave_stops_to_the_parent() -> None:
+def _ignore_stop_signals() -> None:
     """Do nothing at SIGINT and SIGTERM, which reach all processes of a run: the parent stops its children in order.
 
     A handler, not SIG_IGN: programs that envs start, and processes that they fork, have the defaults again.
     """
-    for number in STOPS:
-        signal.signal(number, _do_nothing)
+    for number in STOP_SIGNALS:
+        signal.signal(number, _ignore_signal)
         signal.siginterrupt(number, False)
-    os.register_at_fork(after_in_child=_restore_defaults)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # they were blocked while this process started
+    os.register_at_fork(after_in_child=_restore_default_handlers)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # they were blocked while this process started
 
 
-def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
     pass
 
 
-def _restore_defaults() -> None:
-    for number in STOPS:
-        if signal.getsignal(number) is _do_nothing:
+def _restore_default_handlers() -> None:
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is _ignore_signal:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def _die_with_the_parent(parent: int, connection: Connection[Any, Any]) -> None:
+def _exit_with_parent(parent: int, connection: Connection[Any, Any]) -> None:
     """See to it that this process does not outlive the one that started it, however that ends."""
     threading.Thread(target=_exit_at_end_of_file, args=(connection,), daemon=True).start()
     if sys.platform == "linux":  # also while an env holds on to the interpreter
@@ -145,7 +145,7 @@ class Child:
         process: subprocess.Popen[bytes],
         connection: Connection[Any, Report],
         launch: object,
-        heard: Callable[[Report], None] = lambda _report: None,
+        on_report: Callable[[Report], None] = lambda _report: None,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
         """Follow a process.
@@ -155,26 +155,27 @@ class Child:
             process: as it was started.
             connection: on which it gets its launch spec, and reports.
             launch: its launch spec; can be pickled.
-            heard: is given what its kind of child reports beyond the usual, in the thread that calls `listen`.
-            notify: is called, in another thread, when there is a report to listen to.
+            on_report: is called with each report of a kind that only this child has, in the thread that calls
+                `take_reports`.
+            notify: is called, in another thread, when a report has arrived.
         """
-        self.index, self.process, self._heard, self._notify = index, process, heard, notify
+        self.index, self.process, self._on_report, self._notify = index, process, on_report, notify
         self.ready = False
         """Whether its envs have begun."""
         self.failure = ""
         """The whole traceback of what ended it."""
         self.explained = ""
         """What a person is shown of it: a line in words, and the lines of their own code."""
-        self.gave_up = ""
-        """Why nobody is to be started in its place."""
+        self.no_restart_reason = ""
+        """Why no process may be started in its place; empty if one may."""
         self.paused: tuple[int, Any] = (-1, None)
         """Where it paused last, and the state that it reported there."""
         self._reports: SimpleQueue[bytes] = SimpleQueue()
         self._connection = connection
-        self._thread = threading.Thread(target=self._converse, args=(pickle.dumps(launch),), daemon=True)
+        self._thread = threading.Thread(target=self._send_and_receive, args=(pickle.dumps(launch),), daemon=True)
         self._thread.start()
 
-    def _converse(self, launch: bytes) -> None:
+    def _send_and_receive(self, launch: bytes) -> None:
         """Send the launch spec, then take in reports until the other end is gone."""
         with self._connection as connection, contextlib.suppress(EOFError, OSError):
             connection.send_bytes(launch)
@@ -182,15 +183,15 @@ class Child:
                 self._reports.put(connection.recv_bytes())
                 self._notify()
 
-    def listen(self, seconds: float = 0.0) -> None:
+    def take_reports(self, seconds: float = 0.0) -> None:
         """Take in what it has reported; wait up to `seconds` for the first report."""
         with contextlib.suppress(Empty):
             while True:
                 report = self._reports.get(timeout=seconds) if seconds else self._reports.get_nowait()
-                self._note(pickle.loads(report))  # noqa: S301 - from a process that this one has started
+                self._handle_report(pickle.loads(report))  # noqa: S301 - from a process that this one has started
                 seconds = 0.0
 
-    def _note(self, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         if report.kind == "ready":
             self.ready = True
         elif report.kind == "failed":
@@ -198,18 +199,18 @@ class Child:
         elif report.kind == "explained":
             self.explained = report.content
         elif report.kind == "gave up":
-            self.gave_up = report.content
+            self.no_restart_reason = report.content
         elif report.kind == "paused":
             self.paused = report.content
         else:
-            self._heard(report)
+            self._on_report(report)
 
-    def state_at(self, pause: int) -> Any:
+    def state_at_pause(self, pause: int) -> Any:
         """Return the state that it reported when the pause at this ticket had stopped it; None if it has not."""
         where, state = self.paused
         return state if where >= pause else None  # not that of an earlier pause, which came too late
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it runs. One that has ended keeps its number until `kill`: its group may still have members."""
         if self.process.returncode is not None:
             return False
@@ -220,10 +221,10 @@ class Child:
         except ChildProcessError:  # somebody else has waited for it
             return False
 
-    def ends_within(self, seconds: float) -> bool:
+    def exits_within(self, seconds: float) -> bool:
         """Wait for its end; return whether it came in time."""
         deadline = monotonic() + seconds
-        while self.alive():
+        while self.is_alive():
             if monotonic() > deadline:
                 return False
             sleep(POLL_S)
@@ -238,15 +239,15 @@ class Child:
             GROUPS.kill(self.process.pid)  # it leads a group of its own
             self.process.wait()
         GROUPS.remove(self.process.pid)
-        self._thread.join(LAST_WORDS_S)
+        self._thread.join(LAST_REPORT_S)
         if self._thread.is_alive():  # a process that left the group holds the other end
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as both:
                 both.shutdown(socket.SHUT_RDWR)
-            self._thread.join(LAST_WORDS_S)
-        self.listen()
+            self._thread.join(LAST_REPORT_S)
+        self.take_reports()
 
-    def how_it_ended(self) -> str:
-        """Say how, once it has been killed, or has been found dead and then killed."""
+    def exit_reason(self) -> str:
+        """Return how it ended, once it has been killed, or has been found dead and then killed."""
         code = self.process.returncode
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
@@ -258,7 +259,7 @@ def start_child(
     *,
     index: int = 0,
     threads: int = 1,
-    heard: Callable[[Report], None] = lambda _report: None,
+    on_report: Callable[[Report], None] = lambda _report: None,
     notify: Callable[[], None] = lambda: None,
 ) -> Child:
     """Start a child.
@@ -272,12 +273,12 @@ def start_child(
         inherited: file descriptors that it gets, under the same numbers.
         index: of the worker that it is.
         threads: that BLAS and OpenMP may use there.
-        heard: see `Child`.
+        on_report: see `Child`.
         notify: see `Child`.
     """
     ours, theirs = Pipe()
-    code = f"from offbeat.runtime.child import live; live({module!r})"
-    with _stops_blocked():
+    code = f"from offbeat.runtime.child import run_child; run_child({module!r})"
+    with _stop_signals_blocked():
         process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python; -u: prints are not kept back
             [sys.executable, "-u", "-P", "-c", code, str(theirs.fileno())],
             pass_fds=(theirs.fileno(), *inherited),
@@ -288,24 +289,24 @@ def start_child(
         )
     GROUPS.add(process.pid)
     theirs.close()
-    threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
-    return Child(index, process, ours, launch, heard, notify)
+    threading.Thread(target=_forward_output, args=(process.stdout,), daemon=True).start()
+    return Child(index, process, ours, launch, on_report, notify)
 
 
 @contextlib.contextmanager
-def _stops_blocked() -> Iterator[None]:
+def _stop_signals_blocked() -> Iterator[None]:
     """Block SIGINT and SIGTERM in this thread: a process that is started meanwhile begins with them blocked.
 
     Else one that came before the child can handle them would end it.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _pass_on(printed: IO[bytes]) -> None:
+def _forward_output(printed: IO[bytes]) -> None:
     """Print what a child prints, until nobody is left who could."""
     with printed, contextlib.suppress(OSError, ValueError):  # stderr may be closed
         for line in printed:

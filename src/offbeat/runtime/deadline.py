@@ -164,7 +164,7 @@ class StallWatch:
         self._suspects: dict[int, tuple[float, float]] = {}
         """Worker -> its moment, which has passed, and when that was seen first."""
 
-    def stands_still(self, worker: int) -> bool:
+    def has_stalled(self, worker: int) -> bool:
         """Whether a worker's moment has passed, and it has not set another one while that was confirmed."""
         deadline = self._deadlines[worker]
         if not deadline.has_passed:

@@ -24,7 +24,7 @@ from offbeat.core.pace import Pace
 from offbeat.core.types import Tree
 from offbeat.metrics.timings import Timings
 from offbeat.runtime import board
-from offbeat.runtime.board import LINE, NAP_S, Bell
+from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell
 from offbeat.runtime.deadline import WorkerDeadline
 
 NO_PAUSE = np.iinfo(np.int64).max
@@ -150,7 +150,7 @@ class ActorGate(WorkerDeadline):
             if ticket >= pause != paused_at:
                 on_pause()
                 paused_at = pause
-            self._own.sleep(NAP_S)
+            self._own.sleep(POLL_INTERVAL_S)
         self.renew()
         self._other_work_s += min(monotonic() - begun, max(0.0, self._board.other_work_s - other_work))
         return version
@@ -188,7 +188,7 @@ class LearnerGate:
         watch()
         begun = monotonic()
         while self._board.acted < tickets:
-            self.own.sleep(NAP_S)
+            self.own.sleep(POLL_INTERVAL_S)
             watch()
         self._timings.add("wait/learner", monotonic() - begun)
 

@@ -23,7 +23,7 @@ from offbeat.metrics.bottleneck import BottleneckReport
 from offbeat.metrics.recorder import Counters
 
 
-class Done(NamedTuple):
+class WorkerProgress(NamedTuple):
     """What a worker has done, up to the end of its last learning step. All count through every resume."""
 
     learning_steps: int = 0
@@ -40,12 +40,12 @@ class Done(NamedTuple):
         """What its replay's ratio is held on."""
         return RatioCounts(self.origin, self.valid, self.unheld)
 
-    def with_ratio(self, ratio: RatioCounts) -> Done:
+    def with_ratio(self, ratio: RatioCounts) -> WorkerProgress:
         """Return the same with another ratio."""
         return self._replace(**ratio._asdict())
 
 
-_Done = make_dataclass("_Done", [(name, Counter) for name in Done._fields])
+_WorkerProgress = make_dataclass("_WorkerProgress", [(name, Counter) for name in WorkerProgress._fields])
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
 
 
@@ -78,7 +78,9 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         return
     for place, own in policies:
         _require_versions(own, counted.learning_step, place)
-    if not _are(state.get("actors"), lambda actor: isinstance(actor, dict | None)) or isinstance(state["actors"], dict):
+    if not _all_values(state.get("actors"), lambda actor: isinstance(actor, dict | None)) or isinstance(
+        state["actors"], dict
+    ):
         raise _wrong(where, "actors", state.get("actors"))
 
 
@@ -88,7 +90,7 @@ def _states_of_policies(state: Mapping[str, Any], where: str) -> Iterator[tuple[
     if policies is None:
         yield where, state
         return
-    if not isinstance(policies, dict) or not policies or not _are(policies, lambda own: isinstance(own, dict)):
+    if not isinstance(policies, dict) or not policies or not _all_values(policies, lambda own: isinstance(own, dict)):
         raise _wrong(where, "policies", policies)
     for name, own in policies.items():
         yield f"{where}, policies, {name}", own
@@ -126,7 +128,7 @@ def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) ->
     for index, worker in enumerate(workers):
         if not isinstance(worker, dict) or set(worker) != {"done", "updates", "refused", "learner", "actor"}:
             raise _wrong(where, f"workers, {index}", worker)
-        build(_Done, worker["done"], f"{where}, workers, {index}, done", _CHANGED)
+        build(_WorkerProgress, worker["done"], f"{where}, workers, {index}, done", _CHANGED)
         for name in ("updates", "refused"):
             read(f"{where}, workers, {index}, {name}", worker[name], Counter, _CHANGED)
         for name in ("learner", "actor"):
@@ -163,7 +165,7 @@ def require_like(state: Any, expected: Any, where: str) -> None:
 
 
 @contextmanager
-def misfits_refused(run: Path) -> Iterator[None]:
+def refuse_mismatches(run: Path) -> Iterator[None]:
     """Turn whatever goes wrong while a state is put back into an error with words.
 
     Raises:
@@ -185,18 +187,18 @@ def _is_number(value: object) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
 
 
-def _are(value: object, holds: Callable[[Any], bool]) -> bool:
+def _all_values(value: object, holds: Callable[[Any], bool]) -> bool:
     """Whether a value is a list of what `holds` is true of, or a table of it."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return parts is not None and all(map(holds, parts))
 
 
 def _numbers(value: object) -> bool:
-    return isinstance(value, list) and _are(value, _is_number)
+    return isinstance(value, list) and _all_values(value, _is_number)
 
 
 def _table(holds: Callable[[Any], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, dict) and _are(value, holds)
+    return lambda value: isinstance(value, dict) and _all_values(value, holds)
 
 
 _MAYBE = _table(lambda value: value is None or _is_number(value))

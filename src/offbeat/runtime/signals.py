@@ -12,10 +12,10 @@ from typing import Any, Self
 
 GRACE_S = 5.0
 """Seconds from the first signal to the moment at which the run gives up on a checkpoint of that moment."""
-STOPS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class TooLate(BaseException):
+class StopImmediately(BaseException):
     """The boundary did not come in time, or a second signal did: leave at once, on the last checkpoint."""
 
 
@@ -34,11 +34,11 @@ class StopSignals:
         self._timer: threading.Thread | None = None
         self._due = False
         """Whether the deadline has passed, and the next signal tells of that."""
-        self._patient = self._late = self._over = False
+        self._deadline_suspended = self._late = self._over = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in STOPS}
+            handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
             # One that was not installed from Python cannot be put back, so it stays.
             self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
             self._timer = threading.Thread(target=self._keep_deadline, args=(threading.get_ident(),), daemon=True)
@@ -55,19 +55,19 @@ class StopSignals:
         self._due = False
 
     @contextmanager
-    def patience(self) -> Iterator[None]:
+    def suspend_deadline(self) -> Iterator[None]:
         """While entered, let the deadline wait: a checkpoint that is being written is not given up for being large.
 
         Raises:
-            TooLate: when it is left, if the deadline has passed meanwhile; at once, at a second signal.
+            StopImmediately: when it is left, if the deadline has passed meanwhile; at once, at a second signal.
         """
-        self._patient = True
+        self._deadline_suspended = True
         try:
             yield
         finally:
-            self._patient = False
+            self._deadline_suspended = False
         if self._late:
-            raise TooLate
+            raise StopImmediately
 
     def disarm(self) -> None:
         """From here on nothing is to be stopped any more: the run is being put in order."""
@@ -81,9 +81,9 @@ class StopSignals:
             return
         if self._due:
             self._due = False
-            self._too_late()
+            self._stop_immediately()
         elif self.received is not None:
-            raise TooLate
+            raise StopImmediately
         else:
             self.received = signal.Signals(number)
             self._events.put(number)
@@ -99,9 +99,9 @@ class StopSignals:
             self._due = True
             signal.pthread_kill(thread, number)
 
-    def _too_late(self) -> None:
-        if not self._patient:
-            raise TooLate
+    def _stop_immediately(self) -> None:
+        if not self._deadline_suspended:
+            raise StopImmediately
         self._late = True
 
     def __exit__(

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ChildTraceback, RunFailed
-from offbeat.runtime.board import NAP_S, Board
+from offbeat.runtime.board import POLL_INTERVAL_S, Board
 from offbeat.runtime.child import Child
 from offbeat.runtime.deadline import Span, StallWatch, start_timeout
 from offbeat.runtime.plan import Snapshot
@@ -99,7 +99,7 @@ class Supervisor:
 
     def _wait_until_ready(self) -> None:
         while waiting := [process for process in self.processes if not process.ready]:
-            waiting[0].listen(NAP_S)
+            waiting[0].take_reports(POLL_INTERVAL_S)
             self.watch()
 
     def _started(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> Child:
@@ -117,10 +117,10 @@ class Supervisor:
             return
         self._next_poll = now + POLL_EVERY_S
         for process in list(self.processes):
-            if not process.alive():
+            if not process.is_alive():
                 process.kill()  # what its envs have started may still be there
-                self._again(process, process.how_it_ended())
-            elif self._stalls.stands_still(process.index):
+                self._again(process, process.exit_reason())
+            elif self._stalls.has_stalled(process.index):
                 reason = self._board.deadlines[process.index].reason
                 process.kill()
                 self._again(process, f"{reason} and was killed")
@@ -129,8 +129,8 @@ class Supervisor:
         """Start a dead child again, or give up."""
         index, ticket = dead.index, int(self._board.next[dead.index][0])
         text = f"{self._role} {index} (process {dead.process.pid}) {what}, in {self._work} {ticket}"
-        if dead.gave_up:
-            raise RunFailed(f"{self._role} {index}: {dead.gave_up}")
+        if dead.no_restart_reason:
+            raise RunFailed(f"{self._role} {index}: {dead.no_restart_reason}")
         deaths = self._count_death(index)
         if deaths > self._budget:
             minutes = f"{RESTART_WINDOW_S / 60:g} minutes"
@@ -165,9 +165,9 @@ class Supervisor:
             RunFailed: one died too often.
         """
         while waiting := [process for process in self.processes if process.paused[0] < pause]:
-            waiting[0].listen(NAP_S)
+            waiting[0].take_reports(POLL_INTERVAL_S)
             self.watch()
-        return [process.state_at(pause) for process in self.processes]
+        return [process.state_at_pause(pause) for process in self.processes]
 
     def close(self) -> None:
         """Wait for all to end, as the gate has been closed; then kill who is left, and what envs have started.
@@ -176,7 +176,7 @@ class Supervisor:
         """
         begun = monotonic()
         for process in self.processes:
-            while monotonic() - begun < self._closing_s(process.index) and not process.ends_within(NAP_S):
+            while monotonic() - begun < self._closing_s(process.index) and not process.exits_within(POLL_INTERVAL_S):
                 pass
         for process in self.processes:
             process.kill()

@@ -75,7 +75,7 @@ class ThreadActing(GatedActing):
             said = str(error) if isinstance(error, OffbeatError) else f"{type(error).__name__}: {error}"
             raise with_notes_of(kind(f"actor {index}: {said}"), error) from error
         for actor in range(self.board.workers):
-            if self._stalls.stands_still(actor):
+            if self._stalls.has_stalled(actor):
                 raise RunFailed(
                     f"actor {actor} {self.board.deadlines[actor].reason}, and a thread cannot be killed: pass "
                     "--runtime processes, which restarts such an actor, or a longer time limit"

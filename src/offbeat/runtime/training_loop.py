@@ -82,7 +82,7 @@ class TrainingLoop(ABC):
             ConfigError: there is no room for a checkpoint.
         """
         self._workforce.start(statistics)
-        with self._signals.patience():
+        with self._signals.suspend_deadline():
             self.saving.save_start(self.counters, self._state())
         self._workforce.begin_episodes()
 
@@ -222,12 +222,12 @@ class TrainingLoop(ABC):
         self._show("saving")
         self._renew_counters()
         state = self._state()
-        with self._signals.patience():
+        with self._signals.suspend_deadline():
             self.saving.save(self.counters, state, self._workforce.checkpoint_arrays())
 
     def _save_best(self) -> None:
         """Save the weights of the last evaluation, which are the best, and nothing to go on from."""
-        with self._signals.patience():
+        with self._signals.suspend_deadline():
             self.saving.save_best()
 
     def _state(self) -> dict[str, Any]:

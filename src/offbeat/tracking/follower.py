@@ -18,14 +18,14 @@ from offbeat.core.errors import RunFailed
 from offbeat.metrics.sinks import Line, tag_of
 from offbeat.run_directory.directory import RunState
 from offbeat.runtime.child import Report
-from offbeat.tracking.services import STARTERS, LaunchSpec, Tracked
+from offbeat.tracking.services import STARTERS, Tracked, TrackerLaunch
 
 STATES: tuple[RunState, ...] = ("finished", "interrupted", "failed")
 NEW_LINE = len(STATES)
 """Byte in the pipe for a new line. Smaller bytes are indices in `STATES`: the run has ended."""
 
 
-def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:
+def main(launch: TrackerLaunch, connection: Connection[Report, Any]) -> None:
     """Log the lines of a run until the pipe is closed.
 
     Raises:
@@ -40,7 +40,7 @@ def main(launch: LaunchSpec, connection: Connection[Report, Any]) -> None:
         tracked.run.finish(**tracked.endings.get(state, {}))
 
 
-def _follow(launch: LaunchSpec, tracked: Tracked) -> RunState:
+def _follow(launch: TrackerLaunch, tracked: Tracked) -> RunState:
     """Log new lines whenever a byte arrives; return the state in which the run ended."""
     metrics, position, last = launch.directory / "metrics.jsonl", launch.position, NEW_LINE
     while received := os.read(launch.pipe, 4096):

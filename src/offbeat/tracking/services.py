@@ -19,7 +19,7 @@ _EXIT_CODES: Mapping[RunState, int] = {"finished": 0, "interrupted": 255, "faile
 
 
 @dataclass(frozen=True)
-class LaunchSpec:
+class TrackerLaunch:
     """What a tracker's process needs to start."""
 
     tracker: str
@@ -45,14 +45,14 @@ class Tracked:
     run: Any
     """The tracker's own object."""
     known: dict[str, str]
-    """See `LaunchSpec`."""
+    """See `TrackerLaunch`."""
     location: str
     """Where the user finds the run, for a message."""
     endings: Mapping[RunState, dict[str, Any]] = field(default_factory=dict)
     """State in which the run ended -> arguments of `finish`."""
 
 
-def _start_wandb(launch: LaunchSpec) -> Tracked:
+def _start_wandb(launch: TrackerLaunch) -> Tracked:
     import wandb
 
     settings = wandb.Settings(console="off", init_timeout=START_S / 2, x_stats_pid=launch.parent)
@@ -70,7 +70,7 @@ def _start_wandb(launch: LaunchSpec) -> Tracked:
     return Tracked(run, known, location, {state: {"exit_code": code} for state, code in _EXIT_CODES.items()})
 
 
-def _start_trackio(launch: LaunchSpec) -> Tracked:
+def _start_trackio(launch: TrackerLaunch) -> Tracked:
     import trackio
 
     new = {"project": os.environ.get("TRACKIO_PROJECT", PROJECT), "name": launch.name, "resume": "never"}
@@ -80,5 +80,5 @@ def _start_trackio(launch: LaunchSpec) -> Tracked:
     return Tracked(run, known, f"project {known['project']}, run {run.name}; run trackio show")
 
 
-STARTERS: Mapping[str, Callable[[LaunchSpec], Tracked]] = {"wandb": _start_wandb, "trackio": _start_trackio}
+STARTERS: Mapping[str, Callable[[TrackerLaunch], Tracked]] = {"wandb": _start_wandb, "trackio": _start_trackio}
 """Tracker -> function that starts a run. It may raise any exception of the tracker."""

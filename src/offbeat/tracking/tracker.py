@@ -16,10 +16,10 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.metrics.sinks import Line
 from offbeat.run_directory.directory import RunDirectory, RunState
-from offbeat.runtime.board import NAP_S
+from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.child import Child, start_child
 from offbeat.tracking.follower import NEW_LINE, STATES
-from offbeat.tracking.services import START_S, LaunchSpec
+from offbeat.tracking.services import START_S, TrackerLaunch
 
 END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 5.0}
 """State in which the run ended -> seconds in which the tracker must send the remaining lines."""
@@ -56,8 +56,8 @@ class Tracker:
         """Notify the process of a line in metrics.jsonl. Never blocks."""
         if self._closed:
             return
-        self._child.listen()
-        if self._child.gave_up or self._child.failure or not self._child.alive():
+        self._child.take_reports()
+        if self._child.no_restart_reason or self._child.failure or not self._child.is_alive():
             self._end(f"{self._name} has failed ({failure_of(self._child)}): the run continues without it")
         else:
             self._send(NEW_LINE)
@@ -116,8 +116,8 @@ def start_tracker(
     os.set_blocking(pipe[1], False)
     position = metrics_size if known else 0
     path = directory.path.resolve()
-    launch = LaunchSpec(name, os.getpid(), path, _name_of(path), config.tables(), known, position, pipe[0])
-    child = start_child("offbeat.tracking.follower", launch, [pipe[0]], heard=reports)
+    launch = TrackerLaunch(name, os.getpid(), path, _name_of(path), config.tables(), known, position, pipe[0])
+    child = start_child("offbeat.tracking.follower", launch, [pipe[0]], on_report=reports)
     os.close(pipe[0])
     try:
         _wait_for_start(child, reports, name)
@@ -144,27 +144,27 @@ class _StartReport:
 def _wait_for_start(child: Child, reports: _StartReport, name: str) -> None:
     deadline = monotonic() + START_S
     while reports.content is None:
-        if not child.alive():
+        if not child.is_alive():
             child.kill()  # reads its last reports
-        child.listen(NAP_S)
-        late = reports.content is None and (not child.alive() or monotonic() > deadline)
+        child.take_reports(POLL_INTERVAL_S)
+        late = reports.content is None and (not child.is_alive() or monotonic() > deadline)
         if child.failure or late:
             raise ConfigError(f"tracker is {name}, which could not start ({failure_of(child)}): {_REMEDIES[name]}")
 
 
 def failure_of(child: Child) -> str:
     """Return why a tracker's process has ended, or that it does not respond."""
-    child.listen()
-    if not child.alive():
+    child.take_reports()
+    if not child.is_alive():
         child.kill()
-    elif not child.gave_up:
+    elif not child.no_restart_reason:
         return "it does not respond"
-    return child.gave_up or child.failure or f"its process {child.how_it_ended()}"
+    return child.no_restart_reason or child.failure or f"its process {child.exit_reason()}"
 
 
 def _ended(child: Child, seconds: float) -> bool:
     """Whether a process ends within some seconds."""
-    if not child.ends_within(seconds):
+    if not child.exits_within(seconds):
         return False
     child.kill()
     return True

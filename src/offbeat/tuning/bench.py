@@ -161,7 +161,7 @@ def _lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
     pool, board = WorkerPool(parts, Reporting(notify, _ignore)), parts.board
     try:
         pool.start([None] * board.workers)
-        pool.go_on(NO_PAUSE)
+        pool.set_limit(NO_PAUSE)
         while not board.updates[:, 0].all():
             pool.wait()
         _supervise_for(seconds / 10, pool)
@@ -178,7 +178,7 @@ def _supervise_for(seconds: float, pool: WorkerPool) -> None:
     until = perf_counter() + seconds
     while perf_counter() < until:
         pool.wait()
-        pool.heard.clear()
+        pool.reports.clear()
 
 
 def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:

@@ -113,7 +113,7 @@ class EnvStepper:
         """Step all columns for `seconds`, at least once, and return the cost."""
         meter, env_steps, until = Meter(), 0, perf_counter() + seconds
         while not env_steps or perf_counter() < until:
-            acted = self._policy.act(self._stacks.seen(self._observation), self._random, self._state)
+            acted = self._policy.act(self._stacks.with_stacks(self._observation), self._random, self._state)
             actions = self._policy.to_env(acted.action)
             with meter:
                 outcomes = self._step(actions)

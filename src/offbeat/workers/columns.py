@@ -151,14 +151,14 @@ class PolicyColumns:
             slot[FRAME_AGE][first] = self._stacks.age
         for name in self._stacks.names:
             if HISTORY + name in slot:
-                slot[HISTORY + name][...] = self._stacks.older(name)
+                slot[HISTORY + name][...] = self._stacks.older_frames(name)
 
     def decide(self, row: int, group: int, random: np.random.Generator) -> None:
         """Choose and record the actions of a row, and send them."""
         begun = clock()
         slot, columns, calls = self._slot, self._envs.groups[group], self._calls
         observation = {name: slot[name][row, columns] for name in self._leaves}
-        acted = self._policy.act(self._stacks.seen(observation, columns), random, self._state[columns])
+        acted = self._policy.act(self._stacks.with_stacks(observation, columns), random, self._state[columns])
         slot["action"][row, columns] = acted.action
         for name, values in acted.recorded.items():
             slot[name][row, columns] = values

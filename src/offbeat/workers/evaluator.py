@@ -163,7 +163,7 @@ class _Evaluator:
 
     def _step(self, observation: Tree) -> Tree:
         """Act on an observation in all columns; return the next one."""
-        action = self._policy.to_env(self._action(self._stacks.seen(observation)))
+        action = self._policy.to_env(self._action(self._stacks.with_stacks(observation)))
         self._called(lambda: self._envs.send(action))
         outcome = self._called(self._envs.recv)
         self._count(outcome)

@@ -28,7 +28,7 @@ GAMES = {"Pong": "pong", "Breakout": "breakout", "SpaceInvaders": "space_invader
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def recorded_frame_counts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what ale-py says of each row, [rows] of [N]: frames since the game began. There is one group."""
     said: list[Any] = []
     make = ale._vector_env
@@ -72,7 +72,7 @@ def rows_of(envs: Envs, actions: Any) -> Iterator[Outcome]:
     ],
 )
 def test_rows_equal_those_of_the_emulator_stepped_frame_by_frame(
-    begun: list[Any], env_id: str, given: dict[str, Any], rows: int
+    recorded_frame_counts: list[Any], env_id: str, given: dict[str, Any], rows: int
 ) -> None:
     settings = EnvConfig(**given)
     envs = make_envs(env_id, COLUMNS, seed=SEED, settings=settings)
@@ -81,13 +81,13 @@ def test_rows_equal_those_of_the_emulator_stepped_frame_by_frame(
     slow = [SlowGame(GAMES[name], derive_seed(SEED, "env", 0, 0, column), full) for column in range(COLUMNS)]
     seen = envs.reset()["observation"]
     for column, game in enumerate(slow):
-        game.begin(begun[0][column])
+        game.begin(recorded_frame_counts[0][column])
         np.testing.assert_allclose(seen[column, 0], game.seen, atol=1)
     actions = stream(0, "test").integers(envs.spec.action.nvec[0], size=(rows, COLUMNS))
-    starts, ends = [*begun[0].tolist()], 0
+    starts, ends = [*recorded_frame_counts[0].tolist()], 0
     for number, outcome in enumerate(rows_of(envs, actions)):
         for column, game in enumerate(slow):
-            frames = int(begun[-1][column])
+            frames = int(recorded_frame_counts[-1][column])
             starts += [frames] * game.over
             row = game.row(int(actions[number, column]), frames)
             assert {key: getattr(outcome, key)[column] for key in row} == row, (number, column)

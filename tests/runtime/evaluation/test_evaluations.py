@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from tests.reference.run_envs import Wave
-from tests.reference.runs import Said, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
 
 from offbeat.runtime.evaluation import schedule as evaluations
 
@@ -23,11 +23,11 @@ PROCESSES: dict[str, Any] = EVALUATED | {"runtime": "processes", "actors": 2, "m
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def train(env: str, **settings: Any) -> Said:
+def train(env: str, **settings: Any) -> CommandResult:
     return offbeat(*small_arguments(Path("run"), f"evaluated/{env}-v0", **settings))
 
 
@@ -65,7 +65,7 @@ def test_an_evaluation_whose_env_hangs_is_repeated():
 
 
 def test_a_killed_evaluator_is_restarted(monkeypatch):
-    monkeypatch.setattr(evaluations, "NAP_S", 0.01)
+    monkeypatch.setattr(evaluations, "POLL_INTERVAL_S", 0.01)
     killed: list[int] = []
 
     def kill() -> None:
@@ -106,7 +106,7 @@ def test_learning_continues_during_a_slow_evaluation():
 
 
 def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeypatch):
-    monkeypatch.setattr(evaluations, "FREE_S", 0.0)
+    monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 256}, eval_time_share=0.1)
     assert said.code == 0, said.err
     assert "some are skipped, because all together would take more than 10 % of the time so far" in said.err
@@ -118,7 +118,7 @@ def test_evaluations_that_take_too_much_time_are_skipped_except_the_last(monkeyp
 
 
 def test_no_evaluation_is_skipped_with_lag_exact(monkeypatch):
-    monkeypatch.setattr(evaluations, "FREE_S", 0.0)
+    monkeypatch.setattr(evaluations, "ALWAYS_ALLOWED_S", 0.0)
     said = train("SlowInEvaluations", **EVALUATED | {"eval_every": 512}, lag="exact", eval_time_share=0.01)
     assert said.code == 0, said.err
     assert last_line()["evaluations"] == 4

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.device_buffers import DEVICES, Opener, buffers_on
 from tests.reference.hogwild_runs import assert_whole, pools, workers_of
-from tests.reference.marks import more
 from tests.reference.models import actor_critic, policy_spec
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.api.train import Run, resume
 from offbeat.core.memory_shape import Slab
@@ -131,7 +131,7 @@ KL = {"learning_rate_schedule": "kl", "kl_target": 0.01}
 RUNS = [("ppo", {**KL, "hogwild": "shared"}), ("sac", {"steps": 300, "hogwild": "synced"})]
 
 
-@pytest.mark.parametrize(("algorithm", "changes"), [RUNS[0], *more(RUNS[1])], ids=["ppo", "sac"])
+@pytest.mark.parametrize(("algorithm", "changes"), [RUNS[0], *thorough(RUNS[1])], ids=["ppo", "sac"])
 def test_one_stopped_and_resumed_worker_on_a_device_buffer_agrees_with_serial(tmp_path, device, algorithm, changes):
     wanted = 2048 if algorithm == "ppo" else 300
     stopped = train(algorithm, tmp_path / "run", device, **changes, runtime="hogwild", workers=1, stop_at=wanted // 2)

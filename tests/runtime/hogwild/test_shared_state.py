@@ -29,7 +29,7 @@ from offbeat.runtime.hogwild.shared_state import (
     board_slabs,
     write_initial,
 )
-from offbeat.runtime.saved_state import Done
+from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import Unwatched
 from offbeat.workers.learner import Learned, Learner
@@ -146,12 +146,12 @@ def assert_equal(ours: Tree, theirs: Tree) -> None:
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
-def figures_of(learned: Learned) -> dict[str, float]:
+def metrics_of(learned: Learned) -> dict[str, float]:
     """Return what a learning step reports, but for the ages of rows: those that were taken over count as new."""
     return {name: value for name, value in learned.metrics.items() if not name.startswith("sample_age")}
 
 
-def stand_in(left: Side, right: Side, step: int) -> None:
+def replace_worker(left: Side, right: Side, step: int) -> None:
     """Let another worker go on at `step` with the memory of one that is no more."""
     made = getattr(left.learner.feed, "made", 0)
     right.learner.feed.recover(step, left.learner.feed.ratio(made), made)
@@ -171,13 +171,13 @@ def test_a_second_worker_continues_from_the_shared_state_bit_for_bit(case, hogwi
         for step in range(STEPS):
             if step in (STEPS // 2, STEPS - 2):
                 now, left = (second, first) if now is first else (first, second)
-                stand_in(left, now, step)
+                replace_worker(left, now, step)
             made.act(step)
             expected, learned = (side.learner.learn(step, step / STEPS) for side in (alone, now))
             assert_equal(all_of(onlooker), all_of(alone))
             assert_equal(all_of(now), all_of(alone))
             assert learned.updates == expected.updates
-            assert figures_of(learned) == figures_of(expected)
+            assert metrics_of(learned) == metrics_of(expected)
             updates += learned.updates
         changed = {name for name, array in shared_state.learned().items() if (array != before[name]).any()}
     assert updates > STEPS / 2
@@ -196,7 +196,7 @@ def test_workers_with_separate_moments_share_all_other_state(case, hogwild):
         untouched = all_of(made.private())
         moments = {name for name in untouched if name.rpartition("/")[2] in ("step", "exp_avg", "exp_avg_sq")}
         assert moments == {name for name in case.changed if not name.endswith("/values")} & moments != set()
-        stand_in(first, second, STEPS - 1)
+        replace_worker(first, second, STEPS - 1)
         for side in (second, onlooker):
             for name, array in all_of(side).items():
                 wanted = untouched if name in moments else all_of(first)
@@ -283,9 +283,9 @@ def test_the_board_sums_the_progress_of_all_workers():
     board = WorkersBoard(private_arena(board_slabs(3)), 3)
     board.reset()
     assert board.env_steps == 0 > board.limit[0], "nobody may begin yet"
-    assert board.done(1) == Done()
-    board.finish(0, Done(3, 30, 1, 29, 7))
-    board.finish(2, Done(5, 2**40, 0, 2**40, 2**39))
+    assert board.progress_of(1) == WorkerProgress()
+    board.finish(0, WorkerProgress(3, 30, 1, 29, 7))
+    board.finish(2, WorkerProgress(5, 2**40, 0, 2**40, 2**39))
     assert board.env_steps == 30 + 2**40
     assert [int(step[0]) for step in board.next] == [3, 0, 5]
-    assert board.done(0) == Done(3, 30, 1, 29, 7)
+    assert board.progress_of(0) == WorkerProgress(3, 30, 1, 29, 7)

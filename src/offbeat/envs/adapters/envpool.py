@@ -28,9 +28,9 @@ from offbeat.envs.rows import (
     copy_exactly,
     empty_rows,
     failed,
-    let_termination_win,
     mark_reset_rows,
     observation_writer,
+    prefer_termination,
     require_choices,
     require_finite,
     rows_of,
@@ -71,7 +71,7 @@ class Pool:
         observation, *parts, info = self.envs.recv()
         for target, part in zip((rows.reward, rows.terminated, rows.truncated), parts, strict=True):
             copy_exactly(target, part)
-        let_termination_win(rows)
+        prefer_termination(rows)
         if rows.over is not None:
             np.logical_or(info["terminated"], rows.truncated, rows.over)
         self._write(observation, info)

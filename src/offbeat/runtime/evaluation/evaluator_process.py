@@ -21,7 +21,7 @@ from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
 from offbeat.models.spec import PolicySpec
 from offbeat.runtime import board
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.evaluation.plan import EvaluationPlan
@@ -108,6 +108,6 @@ def _wait(shared: EvaluatorBoard, deadline: WorkerDeadline, bell: Bell) -> int:
         if shared.closed[0]:
             raise Closed
         deadline.renew()
-        bell.sleep(NAP_S)
+        bell.sleep(POLL_INTERVAL_S)
     deadline.renew()
     return int(shared.next[0][0])

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.config.config import Config
-from offbeat.core.errors import ConfigError, EnvFailed, RunFailed, in_words
+from offbeat.core.errors import ConfigError, EnvFailed, RunFailed, message_with_notes
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
 from offbeat.models.acting import make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.runtime.actor_process import NICER
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.actor_process import NICENESS_INCREASE
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoard, EvaluatorLaunch, board_slabs
 from offbeat.runtime.evaluation.plan import EvaluationPlan
@@ -78,7 +78,9 @@ class InlineEvaluator:
         try:
             evaluation = self._plan.evaluate(self._policy, on_step=lambda _ended: on_step())
         except EnvFailed as error:
-            return Result(None, monotonic() - begun, in_words(error), "".join(traceback.format_exception(error)))
+            return Result(
+                None, monotonic() - begun, message_with_notes(error), "".join(traceback.format_exception(error))
+            )
         return Result(evaluation, monotonic() - begun)
 
     def close(self) -> None:
@@ -109,7 +111,7 @@ class ProcessEvaluator:
         """
         self._env = sending.package(plan.run.env, plan.run.imports)
         self._plan, self._config = plan, config
-        self._nice = min(19, niceness() + NICER) if beside else None
+        self._nice = min(19, niceness() + NICENESS_INCREASE) if beside else None
         self._cores = usable_core_numbers()
         self._arena = SharedArena(board_slabs(plan.policy))
         self._board = EvaluatorBoard(self._arena.arrays)
@@ -153,18 +155,18 @@ class ProcessEvaluator:
             (launch.arena, launch.own_bell),
             index=index,
             threads=self._config.blas_threads,
-            heard=self._heard,
+            on_report=self._on_report,
             notify=self._own_bell.ring,
         )
 
-    def _heard(self, report: Report) -> None:
+    def _on_report(self, report: Report) -> None:
         self._results.append(report.content)
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
         deadline = monotonic() + seconds
         while True:
             for child in self._supervisor.processes:
-                child.listen()
+                child.take_reports()
             number = int(self._board.wanted[0]) - 1
             if done := next((done for done in self._results if done.number == number), None):
                 self._results.clear()  # one of an earlier number was repeated by a process that took over
@@ -173,11 +175,11 @@ class ProcessEvaluator:
                 self._supervisor.watch()
             except RunFailed as error:
                 self._board.next[0][0] = self._board.wanted[0]  # whoever is started next does not try it again
-                return Result(None, monotonic() - self._begun, in_words(error), str(error.__cause__ or ""))
+                return Result(None, monotonic() - self._begun, message_with_notes(error), str(error.__cause__ or ""))
             if (left := deadline - monotonic()) <= 0:
                 return None
             on_step()
-            self._own_bell.sleep(min(left, NAP_S))
+            self._own_bell.sleep(min(left, POLL_INTERVAL_S))
 
     def close(self) -> None:
         self._board.closed[0] = 1

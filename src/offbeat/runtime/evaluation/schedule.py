@@ -15,15 +15,15 @@ from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector
-from offbeat.runtime.board import NAP_S
+from offbeat.runtime.board import POLL_INTERVAL_S
 from offbeat.runtime.evaluation.evaluators import Evaluator, Result
 from offbeat.runtime.parts import PolicyParts
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.supervisor import Notify
 
-FREE_S = 5.0
+ALWAYS_ALLOWED_S = 5.0
 """Seconds that evaluations of a run may take together, whatever their share: short runs are evaluated as asked for."""
-WORTH_A_WORD = 0.01
+REPORTED_SHARE = 0.01
 """Share of the time from which on the closing line says what evaluations took."""
 
 
@@ -64,7 +64,7 @@ class Evaluations:
         self._write_line, self.beside, self._bounded = write_line, beside, bounded
         self._under_way: tuple[dict[str, Tree], Counters] | None = None
         """The weights that are being evaluated, and how far the run had come with them."""
-        self._owed = self._left_out = self._was_cut = False
+        self._pending = self._left_out = self._was_cut = False
         """Whether one is due that could not begin as another was under way; whether one was left out, or cut."""
         self.seconds = 0.0
         """What all have taken together."""
@@ -94,24 +94,24 @@ class Evaluations:
             due: whether the weights are to be evaluated.
             last: whether they are those of the end: then the result is waited for.
         """
-        reported = self._take_in(NAP_S if last else 0.0, on_wait, until_done=last)
-        self._owed |= due
-        if not self._owed or self._under_way or (not last and self._too_much(wall_time_s)):
+        reported = self._take_in(POLL_INTERVAL_S if last else 0.0, on_wait, until_done=last)
+        self._pending |= due
+        if not self._pending or self._under_way or (not last and self._exceeds_time_share(wall_time_s)):
             return reported
         if reported and last:
             self._write_line()
-        self._owed = False
+        self._pending = False
         self._start(snapshot(), counters)
         if last or not self.beside:
-            reported |= self._take_in(NAP_S, on_wait, until_done=True)
+            reported |= self._take_in(POLL_INTERVAL_S, on_wait, until_done=True)
         return reported
 
-    def _too_much(self, wall_time_s: float) -> bool:
+    def _exceeds_time_share(self, wall_time_s: float) -> bool:
         """Whether one more would take too large a share of the time; then it is left out."""
         one = self._expected_s() if self._last_seconds is None else self._last_seconds
-        if not self._bounded or self.seconds + one <= max(FREE_S, self._run.eval_time_share * wall_time_s):
+        if not self._bounded or self.seconds + one <= max(ALWAYS_ALLOWED_S, self._run.eval_time_share * wall_time_s):
             return False
-        self._owed = False
+        self._pending = False
         if not self._left_out:
             self._notify(
                 f"an evaluation takes about {one:.1f} s: some are skipped, because all together would take more than "
@@ -176,7 +176,7 @@ class Evaluations:
     def summary(self, wall_time_s: float) -> str:
         """Say what evaluations took of a run; nothing where that is nothing worth a word."""
         share = self.seconds / wall_time_s if wall_time_s else 0.0
-        if share < WORTH_A_WORD:
+        if share < REPORTED_SHARE:
             return ""
         beside = ", beside learning" if self.beside else ""
         return f"evaluations took {self.seconds:.1f} s, {100 * share:.0f} % of the time{beside}"

@@ -17,7 +17,7 @@ from offbeat.core.memory_shape import Slab
 from offbeat.memory.arena import arena_bytes, slab_spans
 
 
-def lies_apart(device: str) -> bool:
+def needs_device_buffer(device: str) -> bool:
     """Whether what is learned on a device lies in a buffer of that device's, apart from the arena."""
     return device != "cpu"
 

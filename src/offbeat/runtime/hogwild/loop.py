@@ -37,12 +37,12 @@ class HogwildLoop(TrainingLoop):
 
     def run(self) -> None:
         self._show("training")
-        self._go_on()
+        self._continue()
         while self.ending is None:
             self._pool.wait()
             self._poll()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Let workers go on to the next boundary."""
         env_steps, run = self.counters.env_steps, self._run
         limits = [run.steps]
@@ -51,7 +51,7 @@ class HogwildLoop(TrainingLoop):
         if interval := run.checkpoint_interval:
             limits.append((env_steps // interval + 1) * interval)
         self._limit, self._stops_at_once = min(limits), False
-        self._pool.go_on(self._limit)
+        self._pool.set_limit(self._limit)
 
     def _poll(self) -> None:
         """Count what workers have done meanwhile, then do what is due: evaluate, write, save, end."""
@@ -90,13 +90,13 @@ class HogwildLoop(TrainingLoop):
             self.ending = self._stop
         else:
             self._save()
-            self._go_on()
+            self._continue()
 
     # --- counting -------------------------------------------------------------------------------------------
 
     def _count(self) -> None:
         """Take in what workers have reported, and bring the counters up to this moment."""
-        done = [self._board.done(worker) for worker in range(self._board.workers)]
+        done = [self._board.progress_of(worker) for worker in range(self._board.workers)]
         env_steps, updates = sum(each.env_steps for each in done), self._board.updates.sum(axis=0)
         self.counters = replace(
             self.counters,
@@ -107,8 +107,8 @@ class HogwildLoop(TrainingLoop):
             updates_refused=int(updates[1]),
         )
         self._renew_counters()
-        heard, self._pool.heard = self._pool.heard, []
-        for worker, report in heard:
+        reports, self._pool.reports = self._pool.reports, []
+        for worker, report in reports:
             self._take_in(worker, report)
 
     def _take_in(self, worker: int, report: WorkerReport) -> None:
@@ -127,7 +127,7 @@ class HogwildLoop(TrainingLoop):
 
     def salvage(self) -> None:
         """Let those who live pause, then save what all have learned; who has died begins anew, at a cut."""
-        if not self._pool.has_begun:
+        if not self._pool.has_started:
             return  # nothing was learned, and the board may be that of a run that is only being restored
         if self.saving.best_is_unsaved:
             self._save_best()

@@ -16,11 +16,11 @@ from offbeat.memory.replay.rings import Rings
 from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime.assembly import device_of, env_of, plan_of, policy_parts
-from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, lies_apart
+from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.plan import Plan
-from offbeat.runtime.saved_state import Done, require_like
+from offbeat.runtime.saved_state import WorkerProgress, require_like
 from offbeat.workers.updates import Updates
 
 WORKER_BYTES = 300_000_000
@@ -64,7 +64,7 @@ class LockFreeParts(Parts):
         """Whether checkpoints keep them."""
         return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
-    def replay_rows(self, worker: int, done: Done) -> Tree:
+    def replay_rows(self, worker: int, done: WorkerProgress) -> Tree:
         """Return views of the rows that a worker's replay can sample when it has done so much."""
         rings = self.plans[worker].policy.slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
@@ -123,7 +123,7 @@ def _shape_of(config: Config, made: PrivateStorage) -> SharedStateShape:
         workers=config.workers,
         separate=config.runtime.hogwild == "synced",
         share_moments=config.runtime.hogwild_moments != "per_worker",
-        apart=lies_apart(device_of(config)),
+        apart=needs_device_buffer(device_of(config)),
     )
 
 

@@ -27,7 +27,7 @@ from offbeat.models.collective import ALONE, Collective
 from offbeat.models.normalize import RunningStatistics
 from offbeat.models.storage import PrivateStorage
 from offbeat.runtime import board
-from offbeat.runtime.saved_state import Done
+from offbeat.runtime.saved_state import WorkerProgress
 
 Arrays = dict[str, Any]
 """All that is shared, by name: NumPy arrays; but tensors, what is learned where that lies in a buffer of a GPU."""
@@ -122,7 +122,7 @@ class SharedStorage:
         records = Records(STATISTICS + name, self._arrays)
         return SharedStatistics(size, records, self._shape.workers, self._worker)
 
-    def begin_statistics(self, states: Mapping[str, Any]) -> None:
+    def initialize_statistics(self, states: Mapping[str, Any]) -> None:
         """Let the first worker begin with these statistics, by name, as `RunningStatistics.state` returns them."""
         for name, _ in self._shape.statistics:
             Records(STATISTICS + name, self._arrays).write(0, _packed(**states[name]))
@@ -215,7 +215,7 @@ def board_slabs(workers: int) -> list[Slab]:
         *board.board_slabs(workers),
         ("board/limit", (board.LINE,), "int64"),
         ("board/updates", (workers, board.LINE), "int64"),
-        *record_slabs("board/done", workers, len(Done._fields)),
+        *record_slabs("board/done", workers, len(WorkerProgress._fields)),
     ]
 
 
@@ -236,23 +236,23 @@ class WorkersBoard(board.Board):
         """Before any worker has started: let none begin a learning step."""
         self.closed[0], self.limit[0] = 0, NOT_BEGUN
 
-    def done(self, worker: int) -> Done:
+    def progress_of(self, worker: int) -> WorkerProgress:
         """Return what a worker has done."""
-        return Done(*map(int, self._done.read(worker)))
+        return WorkerProgress(*map(int, self._done.read(worker)))
 
-    def finish(self, worker: int, done: Done) -> None:
+    def finish(self, worker: int, done: WorkerProgress) -> None:
         """Let a worker have done so much, all of it at one moment."""
         self._done.write(worker, np.array(done, np.float64))
 
     @property
     def env_steps(self) -> int:
         """Env steps that all workers have taken in."""
-        return sum(self.done(worker).env_steps for worker in range(self.workers))
+        return sum(self.progress_of(worker).env_steps for worker in range(self.workers))
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:
         """Each worker's first learning step that is not finished."""
-        return [np.array([self.done(worker).learning_steps]) for worker in range(self.workers)]
+        return [np.array([self.progress_of(worker).learning_steps]) for worker in range(self.workers)]
 
 
 class WorkerUpdateCounter:

@@ -12,12 +12,12 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.threads import usable_core_numbers
 from offbeat.envs import sending
 from offbeat.metrics.timings import Timings
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.shared_state import NOT_BEGUN
 from offbeat.runtime.hogwild.worker_process import State, WorkerLaunch, WorkerReport
-from offbeat.runtime.saved_state import Done
+from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.supervisor import Reporting, Supervisor
 
 
@@ -44,13 +44,13 @@ class WorkerPool:
         self._bells = [Bell.make() for _ in parts.plans]
         self._states: list[State | None] = [None] * len(parts.plans)
         """What each goes on from, until it has finished a learning step."""
-        self._begun: list[Done] = []
+        self._initial_progress: list[WorkerProgress] = []
         self._stop_limit = NOT_BEGUN
         self._spent = [Timings() for _ in parts.plans]
-        self.has_begun = False
+        self.has_started = False
         """Whether all workers have begun."""
         self.longest_stall = 0.0
-        self.heard: list[tuple[int, WorkerReport]] = []
+        self.reports: list[tuple[int, WorkerReport]] = []
         """What workers have reported, and nobody has taken in yet."""
         self._supervisor = Supervisor(
             self._start, self._board, parts.config.runtime, reporting, role="worker", work="learning step", exact=True
@@ -67,10 +67,10 @@ class WorkerPool:
     def start(self, states: Sequence[State | None]) -> None:
         """Start all workers, each from its state, and wait until they are ready; none begins a learning step yet."""
         self._states = list(states)
-        self._begun = [self._board.done(worker) for worker in range(len(states))]
+        self._initial_progress = [self._board.progress_of(worker) for worker in range(len(states))]
         self._board.reset()
         self._supervisor.start(0, [None] * len(states))
-        self.has_begun = True
+        self.has_started = True
 
     def _start(self, index: int, _origin: int, _snapshot: Any, attempt: int) -> Child:
         parts = self._parts
@@ -98,22 +98,22 @@ class WorkerPool:
             (*launch.arenas, launch.own_bell),
             index=index,
             threads=parts.config.blas_threads,
-            heard=partial(self._hear, index),
+            on_report=partial(self._take_report, index),
             notify=self._bell.ring,
         )
 
     def _state(self, index: int, attempt: int) -> State | None:
         """Return what a worker goes on from, if nothing came of it yet; what its envs died of does not come again."""
-        state = self._states[index] if self._board.done(index) == self._begun[index] else None
+        state = self._states[index] if self._board.progress_of(index) == self._initial_progress[index] else None
         return state._replace(actor=None) if state and attempt else state
 
-    def _hear(self, index: int, report: Report) -> None:
+    def _take_report(self, index: int, report: Report) -> None:
         content: WorkerReport = report.content
         self._spent[index].merge(content.seconds)
         self.longest_stall = max(self.longest_stall, content.stall)
-        self.heard.append((index, content))
+        self.reports.append((index, content))
 
-    def go_on(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """Let workers take in env steps until all of them together have `limit`."""
         self._board.limit[0] = limit
         for bell in self._bells:
@@ -125,7 +125,7 @@ class WorkerPool:
         Each such stop has a limit of its own: a pause that was reported at an earlier one is not taken for one at this.
         """
         self._stop_limit -= 1
-        self.go_on(self._stop_limit)
+        self.set_limit(self._stop_limit)
         return self._stop_limit
 
     def watch(self) -> None:
@@ -135,12 +135,12 @@ class WorkerPool:
             RunFailed: one did so too often.
         """
         for child in self._supervisor.processes:
-            child.listen()
+            child.take_reports()
         self._supervisor.watch()
 
     def wait(self) -> None:
         """Watch, after a nap, or sooner if somebody has news."""
-        self._bell.sleep(NAP_S)
+        self._bell.sleep(POLL_INTERVAL_S)
         self.watch()
 
     @property
@@ -154,12 +154,12 @@ class WorkerPool:
         limit = self.stop_at_once()
         children, deadline = self._supervisor.processes, monotonic() + seconds
         while True:
-            living = [child for child in children if child.alive()]  # before their last words are read
+            living = [child for child in children if child.is_alive()]  # before their last words are read
             for child in children:
-                child.listen()
+                child.take_reports()
             if all(child.paused[0] == limit for child in living) or monotonic() > deadline:
                 return
-            self._bell.sleep(NAP_S)
+            self._bell.sleep(POLL_INTERVAL_S)
 
     def states(self) -> list[State | None]:
         """Return the state of each paused worker; None of one that is not: it has died."""

@@ -22,7 +22,7 @@ from offbeat.core.types import Tree
 from offbeat.memory.arena import attach
 from offbeat.metrics.timings import Timings
 from offbeat.runtime.assembly import device_of, learner_of
-from offbeat.runtime.board import NAP_S, Bell
+from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
 from offbeat.runtime.hogwild.device_buffer import open_buffer
@@ -118,7 +118,7 @@ class Worker:
         counter = WorkerUpdateCounter(self._board, index, separate=storage.separate, renew=self._deadline.renew)
         memory, self._timings = plan.memory(arrays), Timings()
         self._learner = learner_of(launch.config, self._algorithm, *memory.policies[0], self._timings, counter)
-        self._done = self._board.done(index)
+        self._done = self._board.progress_of(index)
         self._link = TurnsLink(plan.pace, memory, self._done.learning_steps)
         self._actor = self._make_actor(lives=not storage.separate)
         self._pending, self._reported_at = _PendingReport(len(plan.policy.env.info)), clock()
@@ -202,7 +202,7 @@ class Worker:
             if self._board.closed[0]:
                 raise Closed
             self._deadline.renew()
-            self._bell.sleep(NAP_S)
+            self._bell.sleep(POLL_INTERVAL_S)
         self._deadline.renew()
 
     def _state(self) -> State:

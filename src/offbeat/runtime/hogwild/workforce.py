@@ -11,7 +11,7 @@ from offbeat.core.types import DEFAULT_POLICY, Tree
 from offbeat.runtime.hogwild.parts import LockFreeParts
 from offbeat.runtime.hogwild.worker_pool import WorkerPool
 from offbeat.runtime.hogwild.worker_process import State
-from offbeat.runtime.saved_state import Done
+from offbeat.runtime.saved_state import WorkerProgress
 from offbeat.runtime.workforce import Workforce
 
 
@@ -34,7 +34,7 @@ class LockFreeWorkforce(Workforce):
 
     def start(self, statistics: Mapping[str, Any]) -> None:
         if DEFAULT_POLICY in statistics:
-            self._parts.storage.begin_statistics(statistics[DEFAULT_POLICY])
+            self._parts.storage.initialize_statistics(statistics[DEFAULT_POLICY])
 
     def begin_episodes(self) -> None:
         self._pool.start([None] * self._board.workers)
@@ -45,13 +45,13 @@ class LockFreeWorkforce(Workforce):
             return None
         saved: Tree = {}
         for worker, state in enumerate(self._pool.states()):
-            rows = self._parts.replay_rows(worker, self._board.done(worker))
+            rows = self._parts.replay_rows(worker, self._board.progress_of(worker))
             arrays = rows | (state.priorities if state else {})
             saved |= {f"{worker}/{name}": array for name, array in arrays.items()}
         return saved
 
     def state(self) -> dict[str, Any]:
-        states = self._pool.states() if self._pool.has_begun else [None] * self._board.workers
+        states = self._pool.states() if self._pool.has_started else [None] * self._board.workers
         return {
             "learned": self._parts.storage.learned(),
             "statistics": self._parts.storage.records(),
@@ -62,14 +62,14 @@ class LockFreeWorkforce(Workforce):
     def _worker_state(self, worker: int, state: State | None) -> dict[str, Any]:
         """Return what is saved of a worker; of one that has died, only what the board has."""
         updates, refused = self._board.updates[worker, :2].tolist()
-        counts = {"done": self._board.done(worker)._asdict(), "updates": updates, "refused": refused}
+        counts = {"done": self._board.progress_of(worker)._asdict(), "updates": updates, "refused": refused}
         return {**counts, "learner": state and state.learner, "actor": state and state.actor}
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self._parts.storage.load(state["learned"])
         self._parts.storage.load_records(state["statistics"])
         for worker, saved in enumerate(state["workers"]):
-            self._board.finish(worker, Done(**saved["done"]))
+            self._board.finish(worker, WorkerProgress(**saved["done"]))
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.start(states)
@@ -81,7 +81,7 @@ class LockFreeWorkforce(Workforce):
 
         None for one that had died when the run was saved: it recovers what the board has, as if it died just now.
         """
-        done, own = self._board.done(worker), f"{worker}/"
+        done, own = self._board.progress_of(worker), f"{worker}/"
         if saved_arrays is None:  # then it warms up again, and the ratio is held on what comes
             now = done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"])
             self._board.finish(worker, now if self._parts.has_replay else done)

@@ -29,9 +29,9 @@ from offbeat.envs.rows import (
     copy_exactly,
     failed,
     info_mask_writer,
-    let_termination_win,
     mark_reset_rows,
     observation_writer,
+    prefer_termination,
     require_choices,
     require_finite,
     rows_of,
@@ -174,7 +174,7 @@ class ScalarColumns:
                 truncations[column] = truncated
         except FAILURES as error:
             raise self._failed(column, "step", error) from error
-        let_termination_win(self._rows)
+        prefer_termination(self._rows)
         self._checks.require()
         return self._rows
 
@@ -237,7 +237,7 @@ class VectorColumns:
                 self._read_info(continues, info)
         except FAILURES as error:
             raise self._failed("step", error) from error
-        let_termination_win(rows)
+        prefer_termination(rows)
         self._checks.require()
         return rows
 

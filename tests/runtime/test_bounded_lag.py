@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import lines_of, offbeat, small_arguments, small_run, weights_of
+from tests.reference.thorough import thorough
 
 ENVS = "tests.reference.run_envs"
 BOTH = ("threads", "processes")
@@ -17,7 +17,7 @@ BOTH = ("threads", "processes")
     [
         ("threads", 3),
         ("processes", 1),
-        *more(("threads", 0), ("threads", 1), ("processes", 0), ("processes", 3)),
+        *thorough(("threads", 0), ("threads", 1), ("processes", 0), ("processes", 3)),
     ],
 )
 def test_no_row_exceeds_max_lag_with_envs_of_irregular_speed(tmp_path, runtime, max_lag):
@@ -42,7 +42,7 @@ def test_max_lag_0_is_strictly_on_policy_in_every_runtime(tmp_path, runtime):
 
 
 @pytest.mark.parametrize(
-    ("runtime", "max_lag"), [("threads", 2), ("processes", 2), *more(("threads", 0), ("processes", 0))]
+    ("runtime", "max_lag"), [("threads", 2), ("processes", 2), *thorough(("threads", 0), ("processes", 0))]
 )
 def test_a_run_ends_after_the_batch_that_reaches_steps_and_reports_rows_acted_beyond(tmp_path, runtime, max_lag):
     rows = 2 * 4 * 16

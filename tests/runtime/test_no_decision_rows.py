@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.marks import more
 from tests.reference.runs import begun, lines_of, offbeat, small_arguments, small_run, unrolls_of
+from tests.reference.thorough import thorough
 
 from offbeat.config.registry import import_modules
 from offbeat.config.resolve import load as load_config
@@ -68,7 +68,7 @@ def exact_value(age: int, gamma: float) -> float:
     return 1 + gamma * (between + exact_value(following, gamma))
 
 
-@pytest.mark.parametrize("settings", [{}, *more({"max_lag": 1})], ids=["gae", "vtrace"])
+@pytest.mark.parametrize("settings", [{}, *thorough({"max_lag": 1})], ids=["gae", "vtrace"])
 def test_values_converge_to_the_closed_form_if_unrolls_end_in_no_decision_rows(tmp_path, settings):
     run = small_run(
         tmp_path / "run",

@@ -89,8 +89,8 @@ class SlowState(Wave):
 
 
 for env in (Starter, Forker, SlowToBegin, Heavy, SlowState):
-    if f"still/{env.__name__}-v0" not in gym.registry:
-        gym.register(f"still/{env.__name__}-v0", entry_point=f"tests.reference.standing_still:{env.__name__}")
+    if f"stalling/{env.__name__}-v0" not in gym.registry:
+        gym.register(f"stalling/{env.__name__}-v0", entry_point=f"tests.reference.stalling:{env.__name__}")
 
 
 class Hanging(nn.Module):
@@ -114,7 +114,7 @@ def in_an_actor() -> bool:
     return os.getpid() != int(os.environ["LEARNER"]) or threading.current_thread() is not threading.main_thread()
 
 
-register_encoder("hanging", "tests.reference.standing_still:Hanging")
+register_encoder("hanging", "tests.reference.stalling:Hanging")
 
 
 # --- a child that reports much ------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from offbeat.metrics import memory
-from offbeat.metrics.memory import Memory, resident_mb
+from offbeat.metrics import process_memory
+from offbeat.metrics.process_memory import ProcessMemory, resident_mb
 
 SLEEPER = "import sys; sys.stdout.write('here'); sys.stdout.flush(); sys.stdin.read()"
 
@@ -34,9 +34,9 @@ def test_the_memory_of_this_process_grows_by_the_size_of_a_new_array():
 
 
 def test_memory_of_children_is_reported_as_sum_as_maximum_and_for_each(child):
-    seen = Memory()
-    seen.watch("actor", [child.pid, os.getpid()])
-    read = seen.read()
+    memory = ProcessMemory()
+    memory.watch("actor", [child.pid, os.getpid()])
+    read = memory.read()
     each = [read["memory/actor-0_mb"], read["memory/actor-1_mb"]]
     assert None not in each
     assert read["memory_children_mb"] == pytest.approx(sum(value or 0 for value in each), rel=0.01)
@@ -46,15 +46,15 @@ def test_memory_of_children_is_reported_as_sum_as_maximum_and_for_each(child):
 def test_memory_of_an_ended_child_and_the_sum_of_no_children_are_none(child):
     child.kill()
     child.wait()
-    seen = Memory()
-    seen.watch("actor", [child.pid])
-    assert seen.read()["memory/actor-0_mb"] is None
-    assert seen.read()["memory_children_mb"] is None
-    assert Memory().read()["memory_child_max_mb"] is None
+    memory = ProcessMemory()
+    memory.watch("actor", [child.pid])
+    assert memory.read()["memory/actor-0_mb"] is None
+    assert memory.read()["memory_children_mb"] is None
+    assert ProcessMemory().read()["memory_child_max_mb"] is None
 
 
 def test_watching_new_children_replaces_the_former_ones():
-    seen = Memory()
-    seen.watch("actor", [os.getpid(), os.getpid()])
-    seen.watch("actor", [os.getpid()])
-    assert [name for name in seen.read() if name.startswith(memory.PREFIX)] == ["memory/actor-0_mb"]
+    memory = ProcessMemory()
+    memory.watch("actor", [os.getpid(), os.getpid()])
+    memory.watch("actor", [os.getpid()])
+    assert [name for name in memory.read() if name.startswith(process_memory.PREFIX)] == ["memory/actor-0_mb"]

@@ -18,7 +18,7 @@ CURIOUS: dict[str, Any] = {"imports": ("tests.reference.curious_envs",)}
 ROWS = {"unroll_length": 8, "steps": 512}
 
 
-def told(path: Path, **settings: Any) -> list[dict[str, Any]]:
+def train_and_read_lines(path: Path, **settings: Any) -> list[dict[str, Any]]:
     """Train on an env that reports what it is told; return the metrics lines, one a learning step."""
     run = small_run(
         path, "curious/Learning-v0", **{**CURIOUS, **ROWS, "info_metrics": ("progress", "wind"), **settings}
@@ -28,7 +28,7 @@ def told(path: Path, **settings: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("max_lag", [0, 2])
 def test_envs_receive_the_progress_of_the_learning_step_of_the_acting_weights(tmp_path, max_lag):
-    lines = told(tmp_path / "run", max_lag=max_lag, curriculum=("wind 0:1 0.5:3",))
+    lines = train_and_read_lines(tmp_path / "run", max_lag=max_lag, curriculum=("wind 0:1 0.5:3",))
     learned = [0, *(line["env_steps"] for line in lines)]
     assert [line["learning_step"] for line in lines] == list(range(1, len(lines) + 1))
     for step, line in enumerate(lines):
@@ -80,7 +80,7 @@ def test_evaluations_use_the_final_progress_and_parameters(tmp_path):
 
 
 def test_info_metrics_are_averaged_over_all_values_since_the_last_line(tmp_path):
-    lines = told(tmp_path / "run", info_metrics=("place", "success", "sign/positive"))
+    lines = train_and_read_lines(tmp_path / "run", info_metrics=("place", "success", "sign/positive"))
     for line in lines:
         assert -5 < line["info/place_mean"] < 5
         assert 0 <= line["info/sign/positive_mean"] <= 1

@@ -12,7 +12,7 @@ PREFIX = "memory/"
 """Prefix of the metrics of single children, such as memory/actor-0_mb."""
 
 
-class Memory:
+class ProcessMemory:
     """The memory of this process and of its children, by role and index."""
 
     def __init__(self) -> None:

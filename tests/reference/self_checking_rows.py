@@ -104,7 +104,7 @@ def _close(found: Array, expected: Array | float, tolerance: float = 1e-5) -> Ar
     return close
 
 
-TELLING: dict[str, Callable[[Rows], list[Array]]] = {
+FEATURE_CHECKS: dict[str, Callable[[Rows], list[Array]]] = {
     "vector": _cart_pole,
     "box": _pendulum,
     "image": _pixels,
@@ -121,7 +121,7 @@ TELLING: dict[str, Callable[[Rows], list[Array]]] = {
 
 
 @dataclass
-class Seen:
+class CheckedStates:
     """What was checked in this process."""
 
     rows: int = 0
@@ -151,9 +151,9 @@ def _walked(spec: PolicySpec, slot: Tree, vector: Array) -> Array:
 
 
 @contextmanager
-def telling_rows(feature: str) -> Iterator[Seen]:
+def checked_rows(feature: str) -> Iterator[CheckedStates]:
     """Check every row that is learned from in this process meanwhile; yield what was seen."""
-    seen, holds = Seen(), TELLING[feature]
+    seen, holds = CheckedStates(), FEATURE_CHECKS[feature]
     learn, sample, sample_sequences = UnrollLearner.learn, Replay.sample, SequenceReplay.sample
 
     def check(rows: Rows) -> None:

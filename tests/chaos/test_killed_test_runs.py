@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import REPOSITORY, is_alive
+from tests.reference.thorough import thorough
 
 GONE_WITHIN_S = 10.0
 TRAINS_FOR_EVER = """
@@ -65,7 +65,7 @@ def wait_until(holds: Callable[[], bool], seconds: float, runner: subprocess.Pop
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="marks are found in /proc")
-@pytest.mark.parametrize(("processes", "killed"), [("1", "pytest"), ("1", "worker"), *more(("0", "pytest"))])
+@pytest.mark.parametrize(("processes", "killed"), [("1", "pytest"), ("1", "worker"), *thorough(("0", "pytest"))])
 def test_runs_started_by_a_test_die_when_the_test_process_is_killed(tmp_path, processes, killed):
     runner = start_pytest(tmp_path, TRAINS_FOR_EVER, "--numprocesses", processes, "--max-worker-restart", "0")
     wait_until((tmp_path / "pids.json").exists, 100, runner)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-def more(*values: Any) -> list[Any]:
+def thorough(*values: Any) -> list[Any]:
     """Return parameters that only `make test-all` takes; a tuple has one value for each name."""
     return [
         pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.thorough) for value in values

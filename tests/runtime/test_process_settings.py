@@ -9,28 +9,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reference.reporting_envs import EnvReport, env_reports
 from tests.reference.runs import begun, lines_of, small_run, status_of, weights_of
-from tests.reference.telling_envs import EnvReport, told
 
 from offbeat.api.train import resume
 
-ENVS = ("tests.reference.telling_envs",)
+ENVS = ("tests.reference.reporting_envs",)
 CORES = sorted(os.sched_getaffinity(0))
-TELLING: dict[str, Any] = {"imports": ENVS, "steps": 256, "envs_per_actor": 1, "minibatch_size": 16, "max_lag": 1}
+SETTINGS: dict[str, Any] = {"imports": ENVS, "steps": 256, "envs_per_actor": 1, "minibatch_size": 16, "max_lag": 1}
 BOTH = ("threads", "processes")
 
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores to tell one from the other")
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def actors_of(env: str = "telling/Telling-v0", **settings: Any) -> list[EnvReport]:
+def actors_of(env: str = "reporting/Reporting-v0", **settings: Any) -> list[EnvReport]:
     """Train, and return what the actors' envs have told, one for each actor."""
-    small_run(Path("run"), env, **{**TELLING, **settings})
-    return [one for one in told() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
+    small_run(Path("run"), env, **{**SETTINGS, **settings})
+    return [one for one in env_reports() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
 
 
 @pytest.mark.parametrize("runtime", BOTH)
@@ -44,13 +44,13 @@ def test_pinning_the_learner_does_not_pin_actors_or_the_caller(runtime):
     within: list[set[int]] = []
     small_run(
         Path("run"),
-        "telling/Telling-v0",
-        **{**TELLING, "runtime": runtime, "actors": 2, "learner_cores": (CORES[1],)},
+        "reporting/Reporting-v0",
+        **{**SETTINGS, "runtime": runtime, "actors": 2, "learner_cores": (CORES[1],)},
         callbacks=[lambda _line: within.append(os.sched_getaffinity(0))],
     )
     assert within
     assert all(cores == {CORES[1]} for cores in within)
-    actors = [one for one in told() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
+    actors = [one for one in env_reports() if one.pid != os.getpid() or one.thread.startswith("offbeat actor")]
     assert [one.cores for one in actors] == [CORES, CORES]
     assert os.sched_getaffinity(0) == set(CORES)
 
@@ -138,7 +138,7 @@ def test_at_most_start_together_actor_processes_start_at_the_same_time():
 
 def test_all_actor_processes_start_at_the_same_time_by_default(monkeypatch):
     monkeypatch.setenv("LEARNER", str(os.getpid()))
-    seen = actors_of("telling/Meeting-v0", runtime="processes", actors=3)
+    seen = actors_of("reporting/Meeting-v0", runtime="processes", actors=3)
     assert max(one.begun for one in seen) < min(one.ended for one in seen)
 
 

@@ -1,4 +1,4 @@
-"""Envs that write down where, and how, they are run; `--import tests.reference.telling_envs` registers them."""
+"""Envs that write down where, and how, they are run; `--import tests.reference.reporting_envs` registers them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import gymnasium as gym
 from tests.reference.run_envs import Wave
 from threadpoolctl import threadpool_info
 
-FOLDER = Path("told")
+FOLDER = Path("reported")
 """In the current folder; one file an env."""
 
 
@@ -33,16 +33,16 @@ class EnvReport(NamedTuple):
     """Of the first reset, on the clock that all processes share."""
 
 
-class Telling(Wave):
+class Reporting(Wave):
     """Takes a moment to reset."""
 
-    told = False
+    reported = False
 
     def reset(self, **arguments: Any) -> Any:
         begun = time.monotonic()
         self.take_a_moment()
-        if not self.told:
-            self.told = True
+        if not self.reported:
+            self.reported = True
             self.report(begun)
         return super().reset(**arguments)
 
@@ -57,30 +57,30 @@ class Telling(Wave):
         (FOLDER / f"{os.getpid()}-{id(self)}.json").write_text(json.dumps([*seen, begun, time.monotonic()]))
 
 
-class Meeting(Telling):
+class Meeting(Reporting):
     """In an actor process, waits in its first reset until three processes do."""
 
     def take_a_moment(self) -> None:
         (FOLDER / "met").mkdir(parents=True, exist_ok=True)
         (FOLDER / "met" / str(os.getpid())).touch()
         deadline = time.monotonic() + 30
-        while not self.told and os.getpid() != int(os.environ["LEARNER"]) and time.monotonic() < deadline:
+        while not self.reported and os.getpid() != int(os.environ["LEARNER"]) and time.monotonic() < deadline:
             if len(list((FOLDER / "met").iterdir())) >= 1 + 3:  # the learner has tried the env before
                 return
             time.sleep(0.01)
 
 
-def told() -> list[EnvReport]:
-    """Return what all envs have told, in the order in which they began."""
+def env_reports() -> list[EnvReport]:
+    """Return what all envs have reported, in the order in which they began."""
     every = [EnvReport(*json.loads(file.read_text())) for file in FOLDER.glob("*.json")]
     return sorted(every, key=lambda one: one.begun)
 
 
 def register() -> None:
-    kinds: list[Any] = [Telling, Meeting]
+    kinds: list[Any] = [Reporting, Meeting]
     for kind in kinds:
-        if f"telling/{kind.__name__}-v0" not in gym.registry:
-            gym.register(f"telling/{kind.__name__}-v0", kind)
+        if f"reporting/{kind.__name__}-v0" not in gym.registry:
+            gym.register(f"reporting/{kind.__name__}-v0", kind)
 
 
 register()

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import (
-    Said,
+    CommandResult,
     Started,
     has_saved,
     is_alive,
@@ -23,14 +22,15 @@ from tests.reference.runs import (
     small_arguments,
     status_of,
 )
-from tests.reference.standing_still import LARGE, LaunchSpec
+from tests.reference.stalling import LARGE, LaunchSpec
+from tests.reference.thorough import thorough
 from tests.runtime.test_supervisor import scene
 
 from offbeat.runtime import deadline
 from offbeat.runtime.child import Child, Report, start_child
 from offbeat.runtime.deadline import Deadline, Span, StallWatch
 
-ENVS = ("tests.reference.run_envs", "tests.reference.standing_still")
+ENVS = ("tests.reference.run_envs", "tests.reference.stalling")
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
 ENDLESS: dict[str, Any] = {"steps": 10**8, "checkpoint_every": 256, "eval_every": 0, "imports": ENVS}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -40,12 +40,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LEARNER", str(os.getpid()))
 
 
-def train(env: str, **settings: Any) -> Said:
+def train(env: str, **settings: Any) -> CommandResult:
     return offbeat(*small_arguments(Path("run"), env, **settings))
 
 
@@ -56,11 +56,11 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def listen_until(child: Child, holds: Callable[[], bool]) -> None:
+def take_reports_until(child: Child, holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60.0
     while not holds():
         assert time.monotonic() < end, "what was waited for did not come"
-        child.listen(0.1)
+        child.take_reports(0.1)
 
 
 def endless(folder: Path, env: str, **settings: Any) -> Started:
@@ -73,7 +73,7 @@ def endless(folder: Path, env: str, **settings: Any) -> Started:
 # --- deadlines ----------------------------------------------------------------------------------------------
 
 
-def passed() -> tuple[Deadline, StallWatch]:
+def expired_deadline() -> tuple[Deadline, StallWatch]:
     """Return a deadline that has passed, and who watches it."""
     one = Deadline(np.zeros(deadline.ROW))
     one.set(Span.WORK, -1.0)
@@ -82,21 +82,21 @@ def passed() -> tuple[Deadline, StallWatch]:
 
 def test_a_worker_that_sets_no_new_deadline_is_detected_as_stalled(monkeypatch):
     monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
-    _, watch = passed()
-    assert not watch.stands_still(0), "not at the first look: all processes may have been stopped for a while"
+    _, watch = expired_deadline()
+    assert not watch.has_stalled(0), "not at the first check: all processes may have been stopped for a while"
     time.sleep(0.02)
-    assert watch.stands_still(0)
+    assert watch.has_stalled(0)
 
 
 def test_a_worker_that_continues_after_all_processes_were_stopped_is_not_stalled(monkeypatch):
     monkeypatch.setattr(deadline, "CONFIRM_S", 0.01)
-    one, watch = passed()
-    watch.stands_still(0)
+    one, watch = expired_deadline()
+    watch.has_stalled(0)
     one.set(Span.WORK, -0.5)  # it has begun something else, and was stopped again
     time.sleep(0.02)
-    assert not watch.stands_still(0)
+    assert not watch.has_stalled(0)
     one.set(Span.WORK, 60.0)
-    assert not watch.stands_still(0)
+    assert not watch.has_stalled(0)
 
 
 @pytest.mark.parametrize("span", [Span.START, Span.STEP, Span.RESET, Span.WORK])
@@ -123,7 +123,7 @@ def test_an_actor_stopped_while_it_waits_for_the_learner_is_replaced():
         assert "made no progress in time outside of its envs (stall_timeout_s) and was killed" in it.said[0]
 
 
-@pytest.mark.parametrize("runtime", ["processes", *more("hogwild")])
+@pytest.mark.parametrize("runtime", ["processes", *thorough("hogwild")])
 def test_a_run_continues_after_one_of_its_workers_was_stopped_by_sigstop(tmp_path, runtime):
     limits = {"stall_timeout_s": 2, "step_timeout_s": 2, "reset_timeout_s": 2}
     started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime], **limits)
@@ -149,35 +149,35 @@ def test_an_actor_thread_whose_network_hangs_ends_the_run_with_the_reason():
 
 def test_a_child_stopped_in_the_middle_of_a_report_does_not_block_the_parent():
     received: list[Report] = []
-    child = start_child("tests.reference.standing_still", LaunchSpec(os.getpid()), heard=received.append)
+    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), on_report=received.append)
     try:
         while not child.ready:
-            child.listen(0.1)
+            child.take_reports(0.1)
         os.kill(child.process.pid, signal.SIGSTOP)
         before = time.monotonic()
-        child.listen(0.2)
+        child.take_reports(0.2)
         assert time.monotonic() - before < 30, "it would wait for ever"
         os.kill(child.process.pid, signal.SIGCONT)
-        listen_until(child, lambda: bool(received))
+        take_reports_until(child, lambda: bool(received))
         assert len(received[0].content) == LARGE
     finally:
         child.kill()
 
 
-@pytest.mark.parametrize("measured", [False, *more(True)])
+@pytest.mark.parametrize("measured", [False, *thorough(True)])
 def test_a_slow_env_test_before_the_run_is_reported(monkeypatch, measured):
     monkeypatch.setattr(deadline, "STEP_TIMEOUT_S", 0.2)
     layout = {"runtime": "processes", "split": "measured"} if measured else {}
-    said = train("still/SlowToBegin-v0", imports=ENVS, steps=64, envs_per_actor=2, unrolls_per_batch=1, **layout)
+    said = train("stalling/SlowToBegin-v0", imports=ENVS, steps=64, envs_per_actor=2, unrolls_per_batch=1, **layout)
     assert said.code == 0, said.err
-    assert f"still {'measuring' if measured else 'testing'} still/SlowToBegin-v0 after" in said.err
+    assert f"still {'measuring' if measured else 'testing'} stalling/SlowToBegin-v0 after" in said.err
 
 
 # --- states of envs -----------------------------------------------------------------------------------------
 
 
 def test_actors_with_large_states_exit_normally_and_close_their_envs():
-    said = train("still/Heavy-v0", **PROCESSES, lag="exact")
+    said = train("stalling/Heavy-v0", **PROCESSES, lag="exact")
     assert said.code == 0, said.err
     assert len(list(Path().glob("closed-*"))) >= 2  # one a process
 
@@ -185,7 +185,7 @@ def test_actors_with_large_states_exit_normally_and_close_their_envs():
 @pytest.mark.thorough
 def test_a_checkpoint_waits_for_an_env_with_a_slow_snapshot():
     layout = {"actors": 1, "max_lag": 0, "envs_per_actor": 1, "minibatch_size": 16}
-    with scene(env="still/SlowState-v0", imports=ENVS, **layout) as it:
+    with scene(env="stalling/SlowState-v0", imports=ENVS, **layout) as it:
         it.begin()
         it.acting.pause_at(1)
         it.next_batch(0)
@@ -196,7 +196,7 @@ def test_a_checkpoint_waits_for_an_env_with_a_slow_snapshot():
 # --- signals to all processes of a run ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGTERM), *more(("hogwild", signal.SIGINT))])
+@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGTERM), *thorough(("hogwild", signal.SIGINT))])
 def test_a_signal_to_every_process_of_a_run_stops_it_normally(tmp_path, runtime, number):
     started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime])
     for process in reversed(status_of(Path("run"))["processes"]):
@@ -210,16 +210,16 @@ def test_a_signal_to_every_process_of_a_run_stops_it_normally(tmp_path, runtime,
 
 
 def test_a_signal_before_a_child_installed_its_handler_does_not_end_the_child():
-    child = start_child("tests.reference.standing_still", LaunchSpec(os.getpid()), heard=lambda _report: None)
+    child = start_child("tests.reference.stalling", LaunchSpec(os.getpid()), on_report=lambda _report: None)
     try:
         os.kill(child.process.pid, signal.SIGTERM)  # Python has not begun there
-        listen_until(child, lambda: child.ready)
+        take_reports_until(child, lambda: child.ready)
     finally:
         child.kill()
 
 
 def test_processes_forked_by_envs_end_at_sigterm():
-    assert train("still/Forker-v0", **PROCESSES, eval_every=0).code == 0
+    assert train("stalling/Forker-v0", **PROCESSES, eval_every=0).code == 0
     endings = {path.read_text() for path in Path().glob("forked-*") if path.name != f"forked-{os.getpid()}"}
     assert endings == {str(-signal.SIGTERM)}
 
@@ -227,9 +227,9 @@ def test_processes_forked_by_envs_end_at_sigterm():
 # --- what envs start ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGKILL), *more(("hogwild", signal.SIGTERM))])
+@pytest.mark.parametrize(("runtime", "number"), [("processes", signal.SIGKILL), *thorough(("hogwild", signal.SIGTERM))])
 def test_programs_started_by_envs_end_with_the_run_and_have_default_signal_handlers(tmp_path, runtime, number):
-    started = endless(tmp_path, "still/Starter-v0", **LAYOUTS[runtime], envs_per_actor=1, minibatch_size=16)
+    started = endless(tmp_path, "stalling/Starter-v0", **LAYOUTS[runtime], envs_per_actor=1, minibatch_size=16)
     workers = {str(process["pid"]) for process in status_of(Path("run"))["processes"][1:]}
     notes = {int(path.name.partition("-")[2]): path.read_text().split() for path in Path().glob("started-*")}
     of_workers = [pid for pid, (parent, _) in notes.items() if parent in workers]
