@@ -11,7 +11,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import settings
 from tests.reference import survivors
-from tests.reference.registries import registries_kept
 
 from offbeat.run_directory import versions
 
@@ -61,13 +60,6 @@ def _git_is_asked_once() -> Iterator[None]:
         return asked
 
     with patch.multiple(versions, git_state=once(versions.git_state), git_diff=once(versions.git_diff)):
-        yield
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _registries_are_restored() -> Iterator[None]:
-    """Let no file of tests see what another one has registered, whichever run in the same process."""
-    with registries_kept():
         yield
 
 

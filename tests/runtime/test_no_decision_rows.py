@@ -128,4 +128,4 @@ def test_a_replay_refuses_an_env_with_no_decision_rows_before_any_file_is_create
     arguments[1] = "dqn"
     said = offbeat(*arguments[: arguments.index("--set")])
     assert (said.code, (tmp_path / "run").exists()) == (2, False)
-    assert "a replay cannot go on over these" in said.err
+    assert "which are not supported with a replay" in said.err

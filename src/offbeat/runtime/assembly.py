@@ -113,8 +113,8 @@ def env_of(config: Config) -> EnvSpec:
     env = replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
     if env.no_decision and config.settings.learns_from == "replay":
         raise ConfigError(
-            f"{env.id} has {NO_DECISION} in its infos, moments in which there is nothing to decide, but a replay "
-            f"cannot go on over these: run offbeat train ppo {env.id}, or step through them in the env itself"
+            f"{env.id} has steps without a decision ({NO_DECISION} in its infos), which are not supported with a "
+            f"replay: run offbeat train ppo {env.id}, or skip these steps in the env"
         )
     return env
 

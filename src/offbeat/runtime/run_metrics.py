@@ -182,5 +182,5 @@ class TimeLimitWarning:
             return  # they end by themselves
         self._notify(
             f"warning: {self._env.id} has no time limit that is known, and only {episodes} episodes have ended in "
-            f"{env_steps} env steps: if one can go on for ever, pass --set max_episode_steps=N"
+            f"{env_steps} env steps: if an episode can go on forever, pass --set max_episode_steps=N"
         )

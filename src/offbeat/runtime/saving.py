@@ -99,7 +99,8 @@ class Saving:
             self.presence.require(at_once=True)
             raise ConfigError(
                 f"a checkpoint cannot be written to the run directory {self._directory.path} "
-                f"({error.strerror or error}), so the run does not begin: make room, or give another with --run-dir"
+                f"({error.strerror or error}), so the run does not start: free some disk space, or pass another "
+                "directory with --run-dir"
             ) from None
 
     def save(self, counters: Counters, state: dict[str, Any], arrays: Tree | None) -> None:
@@ -128,7 +129,9 @@ class Saving:
             self._write(*arguments)
         except OSError as error:
             self.presence.require(at_once=True)
-            self._warn(f"a checkpoint could not be written ({error}): the run goes on, and the previous one is intact")
+            self._warn(
+                f"a checkpoint could not be written ({error}): the run continues, and the previous checkpoint is intact"
+            )
             return False
         finally:
             self._new_best = None  # the weights will have changed before the next save

@@ -134,8 +134,8 @@ class TrainingLoop(ABC):
         self._show("saving", at_once=True)
         if unsaved := self.saving.unsaved(self.counters):
             raise RunFailed(
-                f"the end of the run could not be saved, see log.txt: {unsaved} env steps since the last "
-                "checkpoint are lost; make room on the disk and run offbeat resume with this run's directory"
+                f"the end of the run could not be saved (see log.txt), so {unsaved} env steps since the last "
+                "checkpoint are lost: free some disk space, then run offbeat resume with this run's directory"
             )
         exit_code = 130 if self._signals.received else self.ending.exit_code
         return replace(self.ending, exit_code=exit_code, bottleneck=self._bottleneck())
@@ -173,10 +173,10 @@ class TrainingLoop(ABC):
                 last=last and self._run.evaluation_interval > 0,
             )
         except _EvaluationStopped:
-            self._notify("a signal stopped the evaluation under way: it has no result")
+            self._notify("the evaluation was stopped by a signal and has no result")
             return False
         finally:
-            if due and (last or not self.evaluations.beside):
+            if last or (due and not self.evaluations.beside):
                 self._parts.timings.add("evaluate", monotonic() - begun)
 
     def _during_evaluation(self) -> None:
