@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import signal
@@ -78,7 +79,8 @@ def run_child(module: str) -> None:
         received = connection.recv_bytes()  # before anything heavy is loaded
     except EOFError:
         return  # whoever started this process has died
-    program, launch = cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
+    with _modules_exempt_from_collection():
+        program, launch = cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
     _exit_with_parent(launch.parent, connection)
     try:
         program.main(launch, connection)
@@ -90,6 +92,20 @@ def run_child(module: str) -> None:
         connection.send(Report("explained", explained(error)))
         connection.send(Report("failed", traceback.format_exc()))
         raise SystemExit(1) from None
+
+
+@contextlib.contextmanager
+def _modules_exempt_from_collection() -> Iterator[None]:
+    """Exempt what is imported meanwhile from garbage collection: a child that loads torch takes a quarter less CPU time.
+
+    Modules live until the process ends. Otherwise each collection would traverse them, and so would the one at exit.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _ignore_stop_signals() -> None:
