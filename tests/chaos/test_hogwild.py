@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -43,6 +44,8 @@ from offbeat.runtime.hogwild.worker_pool import WorkerPool
 
 ENVS = ("tests.reference.run_envs",)
 WORKERS: dict[str, Any] = {"runtime": "hogwild", "workers": 2, "imports": ENVS}
+ALONE: dict[str, Any] = {"workers": 1}
+"""Where what the others do makes no difference: each worker is a process that loads torch."""
 IN_TIME_S = 10.0
 """The grace of five seconds, and leaving."""
 ORPHANED_S = 5.0
@@ -149,7 +152,7 @@ def test_the_cases_make_fifty_kills():
     assert KILLS * len(CASES) == 50
 
 
-@pytest.mark.parametrize(("name", "kills"), [("sac-links", 2), *thorough(*((name, KILLS) for name in CASES))])
+@pytest.mark.parametrize(("name", "kills"), [("sac-links", 1), *thorough(*((name, KILLS) for name in CASES))])
 def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complete(tmp_path, name, kills):
     case, random, path, shared = CASES[name], Random(name), tmp_path / "run", shared_memory()
     if kills < KILLS:
@@ -181,7 +184,8 @@ def test_workers_killed_at_random_moments_are_restarted_and_the_run_ends_complet
         assert run.metrics["replay_size"] == run.metrics["env_steps"], "no row was lost"
     if "links" in case.env:
         assert linked_rows(path) == run.metrics["env_steps"], "no transition leads into another episode"
-    assert resume(path, steps=run.metrics["env_steps"] + 200).state == "finished"
+    if kills == KILLS:  # of one kill: test_a_failed_resume_changes_no_checkpoint_and_the_next_one_finishes
+        assert resume(path, steps=run.metrics["env_steps"] + 200).state == "finished"
 
 
 LEARNS: dict[str, tuple[Case, float]] = {
@@ -273,7 +277,7 @@ def test_a_worker_whose_env_raises_is_restarted_within_its_budget_and_then_fails
     assert 0 < saved < 20_000
     assert saved == lines_of(Path("run"))[-1]["env_steps"], "what all had learned by then"
     Path("MENDED").touch()
-    assert offbeat("resume", "run", "--progress", "none").code == 0
+    assert offbeat("resume", "run", "--steps", saved + 500, "--progress", "none").code == 0
     assert_whole(Path("run"))
 
 
@@ -282,12 +286,12 @@ def test_a_worker_whose_env_raises_is_restarted_within_its_budget_and_then_fails
     [("HangsHoldingTheInterpreter", "step_timeout_s"), *thorough(("HangsInFirstReset", "reset_timeout_s"))],
 )
 def test_a_worker_whose_env_hangs_is_reported_killed_and_restarted(env, timeout):
-    said = train(f"runs/{env}-v0", **{timeout: 3}, steps=4096)
+    said = train(f"runs/{env}-v0", **{timeout: 3}, **ALONE, steps=2048)
     assert said.code == 0, said.err
     assert "did not return in time" in said.err
     last = lines_of(Path("run"))[-1]
     assert last["actor_restarts"] == 1
-    assert last["env_steps"] >= 4096
+    assert last["env_steps"] >= 2048
     assert last["wall_time_s"] < 300  # the env hangs for ten minutes
     assert_whole(Path("run"))
 
@@ -302,7 +306,7 @@ def test_a_worker_whose_process_exits_is_restarted():
 
 
 def test_a_worker_that_cannot_start_fails_the_run_and_leaves_its_first_checkpoint():
-    said = train("runs/CannotBeMadeInActors-v0", restart_budget=0)
+    said = train("runs/CannotBeMadeInActors-v0", **ALONE, restart_budget=0)
     assert said.code == 1
     assert "the wave tank is in use" in said.err
     assert "worker" in said.err
@@ -330,8 +334,8 @@ def started(path: Path, env: str, **settings: Any) -> Iterator[tuple[Started, li
 @pytest.mark.parametrize("env", ["HangsHoldingTheInterpreter", *thorough("Unhurried")])
 def test_a_killed_main_process_leaves_no_worker_and_its_run_can_be_resumed(tmp_path, env):
     path, shared = tmp_path / "run", shared_memory()
-    with started(path, f"runs/{env}-v0", eval_every=0) as (run, workers):
-        assert len(workers) == 2
+    with started(path, f"runs/{env}-v0", **ALONE, eval_every=0) as (run, workers):
+        assert len(workers) == 1
         assert all(map(is_alive, workers))
         assert run.end(signal.SIGKILL).code == -signal.SIGKILL
     deadline = time.monotonic() + ORPHANED_S
@@ -367,7 +371,7 @@ def test_a_signal_to_the_process_group_stops_the_workers_with_a_checkpoint(tmp_p
 @pytest.mark.parametrize("signals", [[signal.SIGINT], *thorough([signal.SIGINT, signal.SIGINT])], ids=len)
 def test_an_interrupted_run_with_a_hanging_worker_ends_in_time_and_reports_what_is_lost(tmp_path, signals):
     path = tmp_path / "run"
-    with started(path, "runs/HangsOnce-v0") as (run, workers):
+    with started(path, "runs/HangsOnce-v0", **ALONE) as (run, workers):
         said = run.end(*signals, seconds=IN_TIME_S)
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
@@ -379,8 +383,10 @@ def test_an_interrupted_run_with_a_hanging_worker_ends_in_time_and_reports_what_
 # --- what is saved when something fails ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", ["on the way", *thorough("at the end")])
-def test_a_worker_killed_while_paused_is_complete_in_the_checkpoint(tmp_path, moment):
+@pytest.fixture(scope="module", params=["on the way", *thorough("at the end")])
+def killed_while_paused(request, tmp_path_factory) -> Run:
+    """Return a run, one of whose two workers was killed while it was paused."""
+    moment = request.param
     killed: list[int] = []
     evaluated: set[bool] = set()
 
@@ -405,8 +411,14 @@ def test_a_worker_killed_while_paused_is_complete_in_the_checkpoint(tmp_path, mo
     }  # fmt: skip
     patches: dict[str, Any] = {"_during_evaluation": kill_one, "_evaluation_due": due_while_paused}
     with patch.multiple(HogwildLoop, **patches):
-        run = small_sac(tmp_path / "run", **often, runtime="hogwild", workers=2, capacity=3000)
+        path = tmp_path_factory.mktemp("paused") / "run"
+        run = small_sac(path, **often, runtime="hogwild", workers=2, capacity=3000)
     assert killed
+    return run
+
+
+def test_a_worker_killed_while_paused_is_complete_in_the_checkpoint(killed_while_paused):
+    run = killed_while_paused
     assert run.metrics["actor_restarts"] == 1
     assert_whole(run.path)
     assert all(worker["learner"] is not None for worker in workers_of(run.path))
@@ -414,20 +426,19 @@ def test_a_worker_killed_while_paused_is_complete_in_the_checkpoint(tmp_path, mo
     assert replay is not None
     assert {name.partition("/")[0] for name in replay} == {"0", "1"}
     assert run.metrics["evaluations"] == 2
-    assert resume(run.path, steps=800).state == "finished"
 
 
-def test_a_resume_that_fails_before_its_workers_start_leaves_the_checkpoint_unchanged(tmp_path):
-    stopped = small_sac(tmp_path / "run", runtime="hogwild", workers=2, capacity=3000, steps=600, stop_at=300)
-    before = contents(stopped.path / "checkpoints")
+def test_a_failed_resume_changes_no_checkpoint_and_the_next_one_finishes(tmp_path, killed_while_paused):
+    path = Path(shutil.copytree(killed_while_paused.path, tmp_path / "run", symlinks=True))
+    before = contents(path / "checkpoints")
     with patch.object(SharedStorage, "load_records", side_effect=MemoryError), pytest.raises(MemoryError):
-        resume(stopped.path)
-    assert contents(stopped.path / "checkpoints") == before
-    assert resume(stopped.path).state == "finished"
+        resume(path, steps=800)  # before its workers start
+    assert contents(path / "checkpoints") == before
+    assert resume(path, steps=800).state == "finished"
 
 
 def test_repeatedly_refused_updates_end_the_run_with_the_reason():
-    said = train("runs/Overflowing-v0", steps=100_000, normalize_returns=False)
+    said = train("runs/Overflowing-v0", **ALONE, steps=100_000, normalize_returns=False)
     assert said.code == 1, said.err
     assert "updates had a loss or gradient that was not finite and were refused" in said.err
     assert "started again" not in log()
