@@ -25,9 +25,9 @@ from offbeat.config.trust import Code
 from offbeat.core.errors import OffbeatError
 from offbeat.run_directory.checkpoint import load
 
-KINDS = {"vectors": 6, "replay": 6, "images": 3, "core": 3, "hogwild": 2}
+KINDS = {"vectors": 15, "replay": 15, "images": 8, "core": 7, "hogwild": 5}
 """Checkpoint -> in how many parts it is tried."""
-TRIES = 500
+TRIES = 200
 """Changes a part: 10,000 in all."""
 MEASURED = 5
 """The memory of each so many-th is measured, as that takes time."""
@@ -42,7 +42,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     runs = {
         "vectors": small_run(folder / "vectors", stop_at=100, steps=1000),
         "replay": small_sac(folder / "replay", stop_at=100),
-        "hogwild": small_sac(folder / "hogwild", stop_at=100, runtime="hogwild", workers=2),
+        "hogwild": small_sac(folder / "hogwild", stop_at=100, runtime="hogwild", workers=1),
         "images": small_run(folder / "images", env="offbeat/PixelsGoal-v0", hidden_sizes=(), **small),
         "core": small_run(folder / "core", core="gru", core_size=4, **small),
     }

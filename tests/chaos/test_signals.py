@@ -103,7 +103,7 @@ def test_a_signal_at_any_moment_ends_a_run_in_time_and_leaves_no_actor(tmp_path,
     random, path = Random(f"{settings['runtime']} {steps}"), tmp_path / "run"
     started = Started(small_arguments(path, **settings | {"steps": steps, "checkpoint_every": 0}), tmp_path, GROUP)
     started.wait_until((path / "status.json").exists)
-    time.sleep(random.uniform(0, 3))
+    time.sleep(random.uniform(0, 2))
     with suppress(ProcessLookupError):
         os.killpg(started.process.pid, random.choice([signal.SIGINT, signal.SIGTERM]))
     said = started.end(seconds=IN_TIME_S)
@@ -158,7 +158,8 @@ def test_a_signal_during_an_evaluation_stops_the_run(tmp_path, number):
     path = tmp_path / "run"
     endless: dict[str, Any] = {"eval_every": 1, "eval_episodes": 10**6, "eval_max_steps": 10**9}
     endless["lag"] = "exact"  # else such an evaluation would be left out until the run has lasted ten times as long
-    started = Started(small_arguments(path, **FOR_EVER | endless), tmp_path)
+    endless["imports"] = ("tests.reference.evaluated_envs",)
+    started = Started(small_arguments(path, "evaluated/SlowInEvaluations-v0", **FOR_EVER | endless), tmp_path)
     started.wait_for_text("evaluating")
     assert_interrupted(started.end(number, seconds=IN_TIME_S), path)
     assert load(path / "checkpoints" / "latest").policy["env_steps"] == lines_of(path)[-1]["env_steps"] > 0

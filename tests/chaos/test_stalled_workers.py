@@ -15,11 +15,11 @@ import pytest
 from tests.reference.runs import (
     CommandResult,
     Started,
-    has_saved,
     is_alive,
     lines_of,
     offbeat,
     small_arguments,
+    small_run,
     status_of,
 )
 from tests.reference.stalling import LARGE, LaunchSpec
@@ -32,7 +32,7 @@ from offbeat.runtime.deadline import Deadline, Span, StallWatch
 
 ENVS = ("tests.reference.run_envs", "tests.reference.stalling")
 PROCESSES: dict[str, Any] = {"runtime": "processes", "actors": 2, "max_lag": 1, "imports": ENVS}
-ENDLESS: dict[str, Any] = {"steps": 10**8, "checkpoint_every": 256, "eval_every": 0, "imports": ENVS}
+ENDLESS: dict[str, Any] = {"steps": 10**8, "imports": ENVS}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "processes": {"runtime": "processes", "actors": 2, "max_lag": 1},
     "hogwild": {"runtime": "hogwild", "workers": 2},
@@ -66,7 +66,7 @@ def take_reports_until(child: Child, holds: Callable[[], bool]) -> None:
 def endless(folder: Path, env: str, **settings: Any) -> Started:
     """Start a run that has learned something, and would go on for ever."""
     started = Started(small_arguments(folder / "run", env, **ENDLESS, **settings), folder)
-    started.wait_until(lambda: has_saved(folder / "run"))
+    started.wait_until(lambda: bool(lines_of(folder / "run")))
     return started
 
 
@@ -124,16 +124,24 @@ def test_an_actor_stopped_while_it_waits_for_the_learner_is_replaced():
 
 
 @pytest.mark.parametrize("runtime", ["processes", *thorough("hogwild")])
-def test_a_run_continues_after_one_of_its_workers_was_stopped_by_sigstop(tmp_path, runtime):
+def test_a_run_continues_after_one_of_its_workers_was_stopped_by_sigstop(runtime):
     limits = {"stall_timeout_s": 2, "step_timeout_s": 2, "reset_timeout_s": 2}
-    started = endless(tmp_path, "runs/Unhurried-v0", **LAYOUTS[runtime], **limits)
-    os.kill(status_of(Path("run"))["processes"][1]["pid"], signal.SIGSTOP)
-    started.wait_for_text("started again, at a marked cut; restart 1 of 5")
-    assert started.end(signal.SIGTERM).code == 130
+    stopped: list[int] = []
+
+    def stop_one(line: dict[str, Any]) -> str | None:
+        if not stopped:
+            stopped.append(status_of(Path("run"))["processes"][1]["pid"])
+            os.kill(stopped[0], signal.SIGSTOP)
+        return "stop" if line["actor_restarts"] else None
+
+    settings = {**ENDLESS, **LAYOUTS[runtime], **limits}
+    run = small_run(Path("run"), "runs/Unhurried-v0", **settings, callbacks=[stop_one])
+    assert (run.state, run.metrics["actor_restarts"]) == ("interrupted", 1)
+    assert "started again, at a marked cut; restart 1 of 5" in Path("run/log.txt").read_text()
 
 
 def test_an_actor_process_whose_network_hangs_is_replaced():
-    said = train("runs/Wave-v0", **PROCESSES, encoder="hanging", stall_timeout_s=3)
+    said = train("runs/Wave-v0", **PROCESSES | {"actors": 1}, encoder="hanging", stall_timeout_s=3)
     assert said.code == 0, said.err
     assert Path("HUNG").exists()
     assert lines_of(Path("run"))[-1]["actor_restarts"] == 1
@@ -177,7 +185,7 @@ def test_a_slow_env_test_before_the_run_is_reported(monkeypatch, measured):
 
 
 def test_actors_with_large_states_exit_normally_and_close_their_envs():
-    said = train("stalling/Heavy-v0", **PROCESSES, lag="exact")
+    said = train("stalling/Heavy-v0", **PROCESSES, lag="exact", steps=512)
     assert said.code == 0, said.err
     assert len(list(Path().glob("closed-*"))) >= 2  # one a process
 
@@ -219,7 +227,7 @@ def test_a_signal_before_a_child_installed_its_handler_does_not_end_the_child():
 
 
 def test_processes_forked_by_envs_end_at_sigterm():
-    assert train("stalling/Forker-v0", **PROCESSES, eval_every=0).code == 0
+    assert train("stalling/Forker-v0", **PROCESSES, envs_per_actor=1, minibatch_size=16, steps=64).code == 0
     endings = {path.read_text() for path in Path().glob("forked-*") if path.name != f"forked-{os.getpid()}"}
     assert endings == {str(-signal.SIGTERM)}
 
@@ -244,7 +252,7 @@ def test_programs_started_by_envs_end_with_the_run_and_have_default_signal_handl
 
 def test_the_watchdog_ends_after_the_last_child():
     before = set(children_of(os.getpid()))
-    assert train("runs/Wave-v0", **PROCESSES).code == 0
+    assert train("runs/Wave-v0", **PROCESSES, steps=256).code == 0
     wait_until(lambda: set(children_of(os.getpid())) <= before)
     assert not [thread for thread in threading.enumerate() if "_converse" in thread.name]
 

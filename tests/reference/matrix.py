@@ -113,7 +113,7 @@ def cases() -> Iterator[Case]:
 
 _IN_CI = """
               vector  box     image   dict    stacks  recurrent  mixed   masks
-same_bits     ppo     sac     a2c     sac     dqn     impala     ppo     sac
+same_bits     ppo     sac     a2c     ppo     dqn     impala     ppo     sac
 actor_killed  -       a2c     sac     -       ppo     dqn        impala  -
 run_killed    a2c     -       -       sac     dqn     impala     -       ppo
 interrupted   dqn     -       impala  ppo     -       sac        a2c     -

@@ -1,4 +1,7 @@
-"""Envs, an encoder and a child for tests of workers that stand still, and of what is left of them."""
+"""Envs and a child for tests of workers that stand still, and of what is left of them.
+
+Actor processes import this, so it does without torch.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -15,12 +17,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from tests.reference.run_envs import Unhurried, Wave
-from torch import nn
 
 from offbeat.config.registry import register_encoder
-from offbeat.core.types import Leaf
 from offbeat.runtime.child import Report
 
 LARGE = 4_000_000
@@ -93,28 +92,7 @@ for env in (Starter, Forker, SlowToBegin, Heavy, SlowState):
         gym.register(f"stalling/{env.__name__}-v0", entry_point=f"tests.reference.stalling:{env.__name__}")
 
 
-class Hanging(nn.Module):
-    """An encoder that hangs once, in an actor, as a deadlock in a library would. LEARNER is the learner's process."""
-
-    def __init__(self, leaf: Leaf) -> None:
-        super().__init__()
-        self.linear = nn.Linear(leaf.size, 4)
-        self.calls = 0
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        if self.calls > 100 and in_an_actor() and not Path("HUNG").exists():
-            Path("HUNG").touch()
-            time.sleep(600)
-        features: torch.Tensor = self.linear(observations.flatten(1))
-        return features
-
-
-def in_an_actor() -> bool:
-    return os.getpid() != int(os.environ["LEARNER"]) or threading.current_thread() is not threading.main_thread()
-
-
-register_encoder("hanging", "tests.reference.stalling:Hanging")
+register_encoder("hanging", "tests.reference.hanging_encoder:Hanging")
 
 
 # --- a child that reports much ------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from offbeat.api.train import Run, resume, train
 pytestmark = pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 
 SHORT: dict[str, Any] = {
-    "steps": 96,
-    "actors": 2,
+    "steps": 48,
+    "actors": 1,
     "envs_per_actor": 2,
-    "env_groups": 2,
     "unroll_length": 6,
-    "minibatch_size": 24,
+    "minibatch_size": 12,
+    "noop_max": 3,
     "epochs": 1,
     "eval_every": 0,
     "checkpoint_every": 0,
@@ -37,7 +37,7 @@ def short_run(path: Path, **changes: Any) -> Run:
 
 
 def test_a_resume_starts_new_games_and_logs_it(tmp_path):
-    stopped = short_run(tmp_path / "run", stop_at=48)
+    stopped = short_run(tmp_path / "run", stop_at=24)
     assert resume(stopped.path).state == "finished"
     assert (
         "unfinished episodes were not saved: they are cut, and new episodes start"
@@ -49,7 +49,7 @@ def test_the_command_line_trains_in_processes_and_evaluates_with_the_settings_of
     monkeypatch.setattr("offbeat.config.env.EVALUATION_FRAMES", 20)
     pairs = [
         f"{key}={value}"
-        for key, value in {**SHORT, "eval_every": 96, "eval_episodes": 2, "evaluator": "inline"}.items()
+        for key, value in {**SHORT, "eval_every": 48, "eval_episodes": 2, "evaluator": "inline"}.items()
     ]
     where = ["--run-dir", tmp_path / "run", "--progress", "none"]
     said = offbeat("train", "ppo", "PongNoFrameskip-v4", "--runtime", "processes", *where, "--set", *pairs)

@@ -75,7 +75,7 @@ TOLD = {
     "curriculum": ("wind 0:0 0.2:0 0.7:0.5",),
     "imports": (CURIOUS,),
 }
-WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16, "steps": 512, "epochs": 1}
+WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16, "steps": 384, "epochs": 1}
 EXPLORES = {"exploration": "symmetric_kl", "entropy_coef": 0.01}
 ADAPTED = {"learning_rate_schedule": "kl", "kl_target": 0.01, "recompute_advantages": True}
 CELLS = [
@@ -169,8 +169,8 @@ def test_a_run_resumed_in_another_runtime_has_the_bits_of_serial_for_every_env_a
 @pytest.mark.skipif(not find_spec("ale_py"), reason="needs ale-py")
 @pytest.mark.parametrize("runtime", ["processes", *thorough("threads")])
 def test_a_run_on_atari_has_the_bits_of_serial(tmp_path, runtime):
-    settings: dict[str, Any] = {"steps": 96, "unroll_length": 6, "minibatch_size": 24, "epochs": 1, "max_frames": 30}
-    settings |= {"actors": 2, "envs_per_actor": 2, "env_groups": 2, "lag": "exact", "max_lag": 1}
+    settings: dict[str, Any] = {"steps": 72, "unroll_length": 6, "minibatch_size": 24, "epochs": 1, "max_frames": 30}
+    settings |= {"actors": 1, "envs_per_actor": 4, "env_groups": 2, "lag": "exact", "max_lag": 1}
     settings |= {"normalize_observations": False}
     serial, run = (
         small_run(tmp_path / name, "BreakoutNoFrameskip-v4", runtime=name, **settings) for name in ("serial", runtime)

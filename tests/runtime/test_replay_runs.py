@@ -159,8 +159,8 @@ def test_refused_updates_count_for_the_update_ratio_and_training_continues(tmp_p
     ("runtime", "n_step", "chunk_length"),
     [
         ("serial", 1, 1),
-        ("processes", 3, 2),
-        *thorough(("serial", 3, 2), ("threads", 1, 1), ("threads", 3, 2), ("processes", 1, 1)),
+        ("threads", 3, 2),
+        *thorough(("serial", 3, 2), ("threads", 1, 1), ("processes", 3, 2), ("processes", 1, 1)),
     ],
 )
 def test_no_transition_crosses_an_episode_end_in_a_resumed_run(tmp_path, runtime, n_step, chunk_length):
@@ -188,7 +188,9 @@ def test_a_resumed_run_of_few_tickets_has_no_transition_from_before_the_resume(t
 # --- what a resume restores ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("env", "runtime", "other"), [(ENVS[0], "threads", "serial"), (ENVS[2], "serial", "threads")])
+@pytest.mark.parametrize(
+    ("env", "runtime", "other"), [(ENVS[0], "threads", "serial"), *more((ENVS[2], "serial", "threads"))]
+)
 def test_a_resume_without_the_replay_warms_up_again_and_restarts_the_update_ratio(tmp_path, env, runtime, other):
     path, ratio = tmp_path / "run", Fraction(7, 3)
     layout: dict[str, Any] = {**LINKS, "actors": 2, "max_ahead": 3, "save_replay": False, "utd_ratio": "7/3"}
@@ -234,7 +236,7 @@ def test_init_from_copies_the_weights_and_starts_a_new_update_ratio(tmp_path):
 
 
 def test_learner_threads_change_no_bit(tmp_path):
-    one, two = (small_sac(tmp_path / str(threads), learner_threads=threads) for threads in (1, 2))
+    one, two = (small_sac(tmp_path / str(threads), steps=250, learner_threads=threads) for threads in (1, 2))
     assert weights_of(one.path) == weights_of(two.path)
     assert one.metrics["replay_size"] == two.metrics["replay_size"] == SMALL_SAC["capacity"], "no row is invalid here"
 
@@ -243,7 +245,7 @@ def test_learner_threads_change_no_bit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("begun", "other"), [("processes", "serial"), *thorough(("serial", "threads"), ("threads", "serial"))]
+    ("begun", "other"), [("threads", "serial"), *thorough(("serial", "threads"), ("processes", "serial"))]
 )
 def test_a_run_resumed_in_another_runtime_keeps_its_max_ahead(tmp_path, begun, other):
     whole = small_sac(tmp_path / "whole", lag="exact", runtime=begun)

@@ -22,8 +22,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "serial": {"max_lag": 2},
     "threads": {"runtime": "threads", **EXACT},
     "processes": {"runtime": "processes", **EXACT},
-    "sac": {"algorithm": "sac", "max_ahead": 2},
-    "one lock-free worker": {"algorithm": "sac", "runtime": "hogwild", "workers": 1, "steps": 600},
+    "sac": {"algorithm": "sac", "max_ahead": 2, "steps": 200},
+    "one lock-free worker": {"algorithm": "sac", "runtime": "hogwild", "workers": 1, "steps": 300},
 }
 
 

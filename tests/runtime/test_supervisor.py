@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.runs import SMALL
 
 from offbeat.config.registry import import_modules
@@ -103,7 +104,7 @@ def continues(before: Tree, after: Tree) -> bool:
     return False
 
 
-@pytest.mark.parametrize("lag", ["bounded", "exact"])
+@pytest.mark.parametrize("lag", ["exact", *more("bounded")])
 def test_no_ticket_is_lost_or_written_twice_when_actors_are_killed(lag):
     random, kills, steps = Random(0), 3, 250
     moments = sorted(random.sample(range(10, steps - 50), kills))

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from tests.reference.marks import more
 from tests.reference.run_envs import Wave
 from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
 
@@ -35,7 +36,7 @@ def last_line() -> dict[str, Any]:
     return lines_of(Path("run"))[-1]
 
 
-@pytest.mark.parametrize("settings", [EVALUATED, PROCESSES], ids=["serial", "processes"])
+@pytest.mark.parametrize("settings", [EVALUATED, *more(PROCESSES)], ids=lambda s: s.get("runtime", "serial"))
 def test_an_env_that_exits_in_evaluations_does_not_end_the_run(settings):
     said = train("ExitsInEvaluations", **settings, restart_budget=1)
     assert said.code == 0, said.err
@@ -49,7 +50,7 @@ def test_an_env_that_exits_in_evaluations_does_not_end_the_run(settings):
 
 
 def test_an_env_that_raises_in_an_evaluation_is_reported_with_its_env_steps():
-    said = train("RaisesInEvaluations", **EVALUATED)
+    said = train("RaisesInEvaluations", **EVALUATED, restart_budget=1)
     assert said.code == 0, said.err
     assert "an evaluation failed after 12 env steps" in said.err  # 4 in each of 3 columns
     assert "ZeroDivisionError: the wave has no length" in said.err
