@@ -80,7 +80,7 @@ def test_non_finite_updates_are_refused_and_counted_and_training_continues(tmp_p
     assert_finite_weights()
 
 
-@pytest.mark.parametrize("runtime", ["serial", *more("threads", "processes")])
+@pytest.mark.parametrize("runtime", ["serial", *thorough("threads", "processes")])
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_a_hundred_refused_updates_in_a_row_fail_the_run_which_can_be_resumed(tmp_path, monkeypatch, runtime):
     monkeypatch.chdir(tmp_path)

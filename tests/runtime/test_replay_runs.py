@@ -189,7 +189,7 @@ def test_a_resumed_run_of_few_tickets_has_no_transition_from_before_the_resume(t
 
 
 @pytest.mark.parametrize(
-    ("env", "runtime", "other"), [(ENVS[0], "threads", "serial"), *more((ENVS[2], "serial", "threads"))]
+    ("env", "runtime", "other"), [(ENVS[0], "threads", "serial"), *thorough((ENVS[2], "serial", "threads"))]
 )
 def test_a_resume_without_the_replay_warms_up_again_and_restarts_the_update_ratio(tmp_path, env, runtime, other):
     path, ratio = tmp_path / "run", Fraction(7, 3)

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.runs import SMALL
+from tests.reference.thorough import thorough
 
 from offbeat.config.registry import import_modules
 from offbeat.config.resolve import resolve
@@ -104,7 +104,7 @@ def continues(before: Tree, after: Tree) -> bool:
     return False
 
 
-@pytest.mark.parametrize("lag", ["exact", *more("bounded")])
+@pytest.mark.parametrize("lag", ["exact", *thorough("bounded")])
 def test_no_ticket_is_lost_or_written_twice_when_actors_are_killed(lag):
     random, kills, steps = Random(0), 3, 250
     moments = sorted(random.sample(range(10, steps - 50), kills))

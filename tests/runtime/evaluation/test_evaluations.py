@@ -12,9 +12,9 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from tests.reference.marks import more
 from tests.reference.run_envs import Wave
 from tests.reference.runs import CommandResult, lines_of, offbeat, small_arguments, small_run, status_of, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.runtime.evaluation import schedule as evaluations
 
@@ -36,7 +36,7 @@ def last_line() -> dict[str, Any]:
     return lines_of(Path("run"))[-1]
 
 
-@pytest.mark.parametrize("settings", [EVALUATED, *more(PROCESSES)], ids=lambda s: s.get("runtime", "serial"))
+@pytest.mark.parametrize("settings", [EVALUATED, *thorough(PROCESSES)], ids=lambda s: s.get("runtime", "serial"))
 def test_an_env_that_exits_in_evaluations_does_not_end_the_run(settings):
     said = train("ExitsInEvaluations", **settings, restart_budget=1)
     assert said.code == 0, said.err

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.reference.hogwild_runs import assert_ratio_of_each, assert_whole, pids_of, pools, workers_of
-from tests.reference.marks import more
 from tests.reference.replay_runs import LINKS, SMALL_SAC, linked_rows, small_sac, updates_due
 from tests.reference.runs import (
     contents,
@@ -26,6 +25,7 @@ from tests.reference.runs import (
     small_run,
     weights_of,
 )
+from tests.reference.thorough import thorough
 
 from offbeat.api.load import policy_of
 from offbeat.api.train import Run, resume
@@ -100,7 +100,7 @@ REPLAYED: dict[str, Any] = {**OFTEN, "chunk_length": 4, "warmup": 100, "utd_rati
 SEVERAL = [
     Several("a2c", 2, 2 * 4 * 16, {"unrolls_per_batch": 2, "hogwild": "synced", "hogwild_moments": "per_worker"}),
     Several("sac", 2, 4 * 2, REPLAYED),
-    *more((Several("sac", 3, 4 * 2, REPLAYED),)),
+    *thorough((Several("sac", 3, 4 * 2, REPLAYED),)),
 ]
 
 
