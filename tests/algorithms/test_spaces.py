@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.reference.marks import more
 from tests.reference.replay_runs import small_sac
 from tests.reference.run_envs import Doors, Locks
 from tests.reference.runs import offbeat, small_run
@@ -20,10 +21,9 @@ REPLAYED: dict[str, Any] = {"steps": 1_200, "warmup": 400, "capacity": 2_000, "b
     ("algorithm", "kind", "settings"),
     [
         ("ppo", Locks, ON_POLICY),
-        ("ppo", Doors, {**ON_POLICY, "max_lag": 1}),
-        ("a2c", Locks, ONE_PASS),
         ("impala", Locks, {**ONE_PASS, "max_lag": 1}),
         ("sac", Doors, REPLAYED),
+        *more(("ppo", Doors, {**ON_POLICY, "max_lag": 1}), ("a2c", Locks, ONE_PASS)),
     ],
 )
 def test_algorithms_learn_the_best_allowed_actions(tmp_path, algorithm, kind, settings: dict[str, Any]):
