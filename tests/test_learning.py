@@ -36,7 +36,7 @@ CRITIC: dict[str, Any] = {
         ("ChainTruncates", RING, 0),
         ("ChainTerminates", CHAIN, 2),
         ("FailsOnLastStep", CHAIN, 0),
-        *more(
+        *thorough(
             ("OneStep", CHAIN, 2),
             ("ChainTruncates", RING, 2),
             ("ChainTerminates", CHAIN, 0),
@@ -191,7 +191,7 @@ LATE_STEPS_ARE_SMALL: dict[str, Any] = {"learning_rate_schedule": "linear"}
     ("env", "encoder", "steps", "settings", "score"),
     [
         ("PixelsGoal", "nature_cnn", 10_000, {**LATE_STEPS_ARE_SMALL, "learning_rate": 2e-3}, 5.3),
-        *more(("Pixels", "nature_cnn", 3_000, {}, 7.5), ("Pixels", "impala_resnet", 3_000, {}, 7.5)),
+        *thorough(("Pixels", "nature_cnn", 3_000, {}, 7.5), ("Pixels", "impala_resnet", 3_000, {}, 7.5)),
     ],
 )
 def test_algorithms_learn_from_images_and_from_images_with_vectors(tmp_path, env, encoder, steps, settings, score):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import dqn as slow
 from tests.reference.dqn import Twin, new_dqn, perturb
-from tests.reference.marks import examples
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
 from tests.reference.sac import random_samples
+from tests.reference.thorough import examples
 
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.marks import examples
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
+from tests.reference.thorough import examples
 from tests.reference.update import Network, PPOTwin, observation_of
 from tests.reference.update_rows import bench, perturb, random_minibatch
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.marks import more
 from tests.reference.recurrent_update import RecurrentNetwork, RecurrentTwin
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run
+from tests.reference.thorough import thorough
 from tests.reference.update_rows import bench
 
 from offbeat.algorithms.on_policy import GROUP
@@ -71,7 +71,7 @@ def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name, ac
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "core"), [("ppo", "gru"), ("dqn", "lstm"), *more(("ppo", "lstm"), ("dqn", "gru"))]
+    ("algorithm", "core"), [("ppo", "gru"), ("dqn", "lstm"), *thorough(("ppo", "lstm"), ("dqn", "gru"))]
 )
 def test_recurrent_cores_learn_in_bf16(tmp_path, algorithm, core):
     train = small_run if algorithm == "ppo" else partial(small_sac, algorithm="dqn")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.marks import examples
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
 from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, random_samples, sac_spec
+from tests.reference.thorough import examples
 
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.sac import CRITIC, POLICY, SAC, TEMPERATURE

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.reference.marks import more
 from tests.reference.replay_runs import small_sac
 from tests.reference.run_envs import Doors, Locks
 from tests.reference.runs import offbeat, small_run
+from tests.reference.thorough import thorough
 
 ON_POLICY: dict[str, Any] = {"steps": 8_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
 ONE_PASS: dict[str, Any] = {**ON_POLICY, "steps": 16_000, "normalize_advantages": True}
@@ -23,7 +23,7 @@ REPLAYED: dict[str, Any] = {"steps": 1_200, "warmup": 400, "capacity": 2_000, "b
         ("ppo", Locks, ON_POLICY),
         ("impala", Locks, {**ONE_PASS, "max_lag": 1}),
         ("sac", Doors, REPLAYED),
-        *more(("ppo", Doors, {**ON_POLICY, "max_lag": 1}), ("a2c", Locks, ONE_PASS)),
+        *thorough(("ppo", Doors, {**ON_POLICY, "max_lag": 1}), ("a2c", Locks, ONE_PASS)),
     ],
 )
 def test_algorithms_learn_the_best_allowed_actions(tmp_path, algorithm, kind, settings: dict[str, Any]):

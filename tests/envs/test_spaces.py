@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.marks import examples
+from tests.reference.thorough import examples
 
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.envs.actions import action_encoder, random_actions, split_columns

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.marks import examples
 from tests.reference.models import policy_spec
+from tests.reference.thorough import examples
 from tests.reference.update_rows import ALGORITHMS, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2CConfig

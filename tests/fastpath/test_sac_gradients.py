@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.reference import sac_gradients as twin
-from tests.reference.marks import examples
+from tests.reference.thorough import examples
 from torch import Tensor
 
 from offbeat.core.types import ActionSpec, Leaf

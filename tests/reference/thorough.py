@@ -21,3 +21,8 @@ def thorough(*values: Any) -> list[Any]:
 def examples(number: int, **others: Any) -> settings:
     """Let Hypothesis try `number` examples in `make test-all`, a quarter of them in `make test`."""
     return settings(max_examples=number if THOROUGH else -(-number // 4), deadline=None, **others)
+
+
+def stride(number: int) -> int:
+    """Return the distance between values that are tried: 1 in `make test-all`, `number` in `make test`."""
+    return 1 if THOROUGH else number

@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
-from tests.reference import marks
-from tests.reference.marks import examples, more
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
+from tests.reference.thorough import examples, stride, thorough
 
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
@@ -230,7 +229,7 @@ OTHER_DAMAGES = [cut_short, empty, Path.unlink]
     [
         *product(FILES, [flip_a_byte]),
         *product(["state.safetensors"], OTHER_DAMAGES),
-        *more(*product([file for file in FILES if file != "state.safetensors"], OTHER_DAMAGES)),
+        *thorough(*product([file for file in FILES if file != "state.safetensors"], OTHER_DAMAGES)),
     ],
     ids=lambda part: getattr(part, "__name__", part),
 )
@@ -574,7 +573,7 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
 
 def moments() -> Iterator[int]:
     """Every moment in `make test-all`, every third one in `make test`."""
-    return count(1, 1 if marks.THOROUGH else 3)
+    return count(1, stride(3))
 
 
 def test_a_save_killed_at_any_moment_leaves_complete_checkpoints_and_a_replay(tmp_path):
@@ -620,7 +619,7 @@ def test_latest_and_best_are_complete_if_a_second_save_at_the_same_step_is_kille
 # --- what is best -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("checkpoint_every", [300, *more(0, 256)])
+@pytest.mark.parametrize("checkpoint_every", [300, *thorough(0, 256)])
 def test_the_link_best_points_to_the_best_evaluation(tmp_path, checkpoint_every):
     run = small_run(tmp_path / "run", checkpoint_every=checkpoint_every, eval_every=256, eval_episodes=3, steps=3000)
     lines = [line for line in lines_of(run.path) if line["evaluations"]]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.collectives import Meeting, ThreadCollective, together
-from tests.reference.marks import examples
 from tests.reference.replay_runs import updates_due
+from tests.reference.thorough import examples
 
 from offbeat.algorithms import replay_config
 from offbeat.algorithms.sac import CRITIC, SAC

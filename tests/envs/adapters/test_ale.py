@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.marks import more
+from tests.reference.thorough import thorough
 
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
@@ -69,7 +69,7 @@ def rows_of(envs: Envs, actions: Any) -> Iterator[Outcome]:
         ("FreewayNoFrameskip-v4", {"max_frames": 90}, 60),
         ("FreewayNoFrameskip-v4", {"max_frames": 12, "noop_max": 1}, 24),
         ("BreakoutNoFrameskip-v4", {"max_frames": 130, "frame_skip": 2}, 150),
-        *more(("ALE/Pong-v5", {}, 120), ("SpaceInvadersNoFrameskip-v4", {"repeat_action_probability": 0.5}, 520)),
+        *thorough(("ALE/Pong-v5", {}, 120), ("SpaceInvadersNoFrameskip-v4", {"repeat_action_probability": 0.5}, 520)),
     ],
 )
 def test_rows_equal_those_of_the_emulator_stepped_frame_by_frame(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
-from tests.reference.marks import examples
 from tests.reference.replay import SlowPriorities
+from tests.reference.thorough import examples
 
 from offbeat.memory.replay.priorities import Exponents, Priorities, SumTree
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
-from tests.reference.marks import examples
 from tests.reference.replay import (
     FIELDS,
     LEAVES,
@@ -22,6 +21,7 @@ from tests.reference.replay import (
     copied,
     transitions,
 )
+from tests.reference.thorough import examples
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reference.marks import examples
+from tests.reference.thorough import examples
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.config.env import EnvConfig
