@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
-from tests.reference import survivors
+from tests.reference import survivors, thorough
 
 from offbeat.run_directory import versions
 
@@ -63,8 +63,9 @@ def _git_is_asked_once() -> Iterator[None]:
         yield
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Begin before any test, in each of xdist's processes too."""
+    thorough.THOROUGH = "not thorough" not in config.option.markexpr
     survivors.mark_and_watch()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup would have ignored, in what tests start too
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell

@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import dqn as slow
 from tests.reference.dqn import Twin, new_dqn, perturb
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
 from tests.reference.sac import random_samples
+from tests.reference.thorough import examples
 
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.dqn import DQN, DQNConfig
@@ -63,7 +64,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60, derandomize=True)
 @given(configs, st.booleans(), st.integers(1, 6), st.integers(0, 2**31))
 def test_dqn_updates_equal_those_of_plain_modules_with_torchs_adam(config, weighted, rows, seed):
     algorithm = new_dqn(replace(config, prioritized=weighted), seed=seed)

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, policy_spec
+from tests.reference.thorough import examples
 from tests.reference.update import Network, PPOTwin, observation_of
 from tests.reference.update_rows import bench, perturb, random_minibatch
 
@@ -219,7 +220,7 @@ def numbered_batch(length: int, columns: int, random: np.random.Generator) -> di
     return {**rows, "observation": observation, "valid": valid, "no_decision": torch.zeros_like(valid)}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_each_epoch_cuts_the_valid_rows_into_even_minibatches(length, columns, size, epochs, seed):
     config = PPOConfig(minibatch_size=size, epochs=epochs, hidden_sizes=())

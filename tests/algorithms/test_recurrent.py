@@ -13,6 +13,7 @@ import torch
 from tests.reference.recurrent_update import RecurrentNetwork, RecurrentTwin
 from tests.reference.replay_runs import small_sac
 from tests.reference.runs import small_run
+from tests.reference.thorough import thorough
 from tests.reference.update_rows import bench
 
 from offbeat.algorithms.on_policy import GROUP
@@ -69,10 +70,12 @@ def test_recurrent_learning_steps_equal_those_of_a_plain_loop_over_time(name, ac
         np.testing.assert_allclose(array, twin.network.array(key), rtol=0, atol=tolerance, err_msg=key)
 
 
-@pytest.mark.parametrize("core", ["gru", "lstm"])
-@pytest.mark.parametrize("train", [small_run, partial(small_sac, algorithm="dqn")], ids=["ppo", "dqn"])
-def test_recurrent_cores_learn_in_bf16(tmp_path, train, core):
-    sizes = {"batch_size": 15, "burn_in": 3} if isinstance(train, partial) else {}
+@pytest.mark.parametrize(
+    ("algorithm", "core"), [("ppo", "gru"), ("dqn", "lstm"), *thorough(("ppo", "lstm"), ("dqn", "gru"))]
+)
+def test_recurrent_cores_learn_in_bf16(tmp_path, algorithm, core):
+    train = small_run if algorithm == "ppo" else partial(small_sac, algorithm="dqn")
+    sizes = {} if algorithm == "ppo" else {"batch_size": 15, "burn_in": 3}
     run = train(tmp_path / "run", "offbeat/Recall-v0", core=core, core_size=8, precision="bf16", **sizes)
     assert run.state == "finished"
     assert run.metrics["updates"] > run.metrics["updates_refused"] == 0

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.models import ACTIONS, OBSERVATIONS, random_observation
 from tests.reference.sac import BOUNDED, Twin, by_autograd, new_sac, perturb, random_samples, sac_spec
+from tests.reference.thorough import examples
 
 from offbeat.algorithms.base import Minibatch
 from offbeat.algorithms.sac import CRITIC, POLICY, SAC, TEMPERATURE
@@ -71,7 +72,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@examples(100, derandomize=True)
 @given(
     configs, st.sampled_from(sorted(BOUNDED)), st.booleans(), st.booleans(), st.integers(1, 6), st.integers(0, 2**31)
 )
@@ -89,7 +90,8 @@ def test_sac_updates_equal_those_of_separate_modules_with_torchs_adam(config, ac
     ours, theirs = algorithm.weights(), twin.arrays()
     assert ours.keys() == {*theirs, "uniform"}
     for name, array in theirs.items():
-        np.testing.assert_allclose(ours[name], array, rtol=1e-6, atol=1e-6, err_msg=name)
+        # Adam divides by the size of a gradient: where that is near zero, rounding grows. A rate is 1e-3 or more.
+        np.testing.assert_allclose(ours[name], array, rtol=1e-6, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("config", [SMALL, FIXED])

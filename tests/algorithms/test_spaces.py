@@ -10,6 +10,7 @@ import pytest
 from tests.reference.replay_runs import small_sac
 from tests.reference.run_envs import Doors, Locks
 from tests.reference.runs import offbeat, small_run
+from tests.reference.thorough import thorough
 
 ON_POLICY: dict[str, Any] = {"steps": 8_000, "unroll_length": 32, "learning_rate": 1e-2, "hidden_sizes": (32,)}
 ONE_PASS: dict[str, Any] = {**ON_POLICY, "steps": 16_000, "normalize_advantages": True}
@@ -20,10 +21,9 @@ REPLAYED: dict[str, Any] = {"steps": 1_200, "warmup": 400, "capacity": 2_000, "b
     ("algorithm", "kind", "settings"),
     [
         ("ppo", Locks, ON_POLICY),
-        ("ppo", Doors, {**ON_POLICY, "max_lag": 1}),
-        ("a2c", Locks, ONE_PASS),
         ("impala", Locks, {**ONE_PASS, "max_lag": 1}),
         ("sac", Doors, REPLAYED),
+        *thorough(("ppo", Doors, {**ON_POLICY, "max_lag": 1}), ("a2c", Locks, ONE_PASS)),
     ],
 )
 def test_algorithms_learn_the_best_allowed_actions(tmp_path, algorithm, kind, settings: dict[str, Any]):

@@ -387,6 +387,12 @@ def prepare_on_a_replay(folder: Path) -> None:
     change(folder / "soft-cut" / "checkpoints/latest/replay.safetensors", lambda data: data[:-1])
 
 
+@pytest.fixture(scope="module")
+def before(prepared) -> dict[str, str]:
+    """What is in that folder: read once, as every test of the table leaves it as it is."""
+    return contents(prepared)
+
+
 @pytest.fixture(autouse=True)
 def _unsendable_env():
     nameless: Any = lambda: run_envs.Wave()  # noqa: E731, PLW0108 - that it has no name is the point
@@ -400,9 +406,8 @@ def change(file: Path, how: Any) -> None:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.arguments)
-def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, monkeypatch, row):
+def test_bad_input_gets_a_clear_error_and_changes_nothing(prepared, before, monkeypatch, row):
     monkeypatch.chdir(prepared)
-    before = contents(prepared)
     said = offbeat(*row.arguments.split())
 
     assert said.code == row.code, said

@@ -15,6 +15,7 @@ from tests.reference import own_code
 from tests.reference.own_code import CarefulConfig, CarefulDQN, Pole, Rows, make_pole
 from tests.reference.registries import registries_kept
 from tests.reference.runs import CommandResult, offbeat, weights_of
+from tests.reference.thorough import thorough
 
 from offbeat.algorithms.dqn import DQN, DQNConfig
 from offbeat.api.train import Run, resume, train
@@ -91,7 +92,7 @@ def test_settings_of_a_registered_algorithm_are_known_and_validated(tmp_path):
         small_run(tmp_path / "run", "careful", doubt=2)
 
 
-@pytest.mark.parametrize("algorithm", ["careful", CarefulDQN])
+@pytest.mark.parametrize("algorithm", ["careful", *thorough(CarefulDQN)])
 def test_worker_processes_find_a_registered_algorithm(tmp_path, algorithm):
     settings: dict[str, Any] = {"imports": (NAMES,)} if algorithm == "careful" else {}
     serial = small_run(tmp_path / "serial", algorithm, **settings)
@@ -207,7 +208,7 @@ def test_a_local_class_can_be_trained_by_name_but_not_in_other_processes(tmp_pat
 # --- envs ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("env", [Pole, make_pole])
+@pytest.mark.parametrize("env", [Pole, *thorough(make_pole)])
 def test_an_env_class_or_function_is_trained_in_processes_and_evaluated_by_its_import_path(tmp_path, env):
     serial = small_run(tmp_path / "serial", "dqn", env, lag="exact")
     run = small_run(tmp_path / "run", "dqn", env, lag="exact", runtime="processes", max_ahead=0)

@@ -6,14 +6,15 @@ from math import floor
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.pace_simulation import Event, Simulation
+from tests.reference.thorough import examples
 
 from offbeat.core.errors import ConfigError
 from offbeat.core.pace import OnPolicyPace, ReplayPace
 
-many = settings(max_examples=500, deadline=None)
+many = examples(500)
 seeds = st.integers(0, 2**32 - 1)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from select import select
 
 import pytest
 from tests.reference.pages import LANGUAGES, PAGES, ROOT, SHELL, Block, blocks, shortened
@@ -22,7 +24,12 @@ from tests.reference.thorough import thorough
 import offbeat
 from offbeat.cli import main
 from offbeat.cli.train import RunArguments
+from offbeat.config.config import Config
 from offbeat.metrics.bottleneck import LABELS
+from offbeat.models.spec import PolicySpec
+from offbeat.runtime import training_loop
+from offbeat.runtime.evaluation.evaluators import Evaluator, InlineEvaluator
+from offbeat.runtime.evaluation.plan import EvaluationPlan
 
 OWN = ("my_env", "own_algorithm", "own_encoder")
 """Modules of the user's, which pages speak of."""
@@ -53,6 +60,7 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(training_loop, "make_evaluator", evaluator_here)
     names: dict[str, object] = {"__name__": "page"}
     with registries_kept(*OWN):
         for block in blocks(page):
@@ -60,6 +68,11 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
                 exec(compile(shortened(block.text), page, "exec"), names)
             elif block.runs:
                 run_commands(block, tmp_path)
+
+
+def evaluator_here(config: Config, policy: PolicySpec, *_: object, **__: object) -> Evaluator:
+    """Evaluate as with the setting evaluator=inline: each evaluator process takes half a second to start."""
+    return InlineEvaluator(EvaluationPlan(config.run, config.env, policy))
 
 
 def run_commands(block: Block, folder: Path) -> None:
@@ -87,36 +100,61 @@ def kinds_of(said: str) -> set[str]:
 def run_command(command: str, folder: Path) -> tuple[int, str]:
     """Type a command in a folder, which is the current one; return its exit code, and what it says.
 
-    Lines that do nothing but call `offbeat` are run in this process: it takes seconds to load torch in one of its own.
-    One with --trust-code is not, as this process has imported what a user's would only then.
+    What it calls `offbeat` with is run in this process: it takes seconds to load torch in one of its own. Where a
+    variable is set for it, it is run as it is; with --trust-code too, as this process has imported what a user's would
+    only then.
     """
-    lines = command.strip().replace("\\\n", " ").splitlines()
-    if "--trust-code" in command or not all(
-        line.startswith("offbeat ") and not set("$|&;<>`*") & set(line) for line in lines
-    ):
+    if "--trust-code" in command or re.match(r"\w+=|python ", command):
         done = shell(command, folder)
         return done.returncode, done.stdout
-    said = ""
-    for line in lines:
-        here = offbeat_here(*shlex.split(line, comments=True)[1:])
-        said += here.out + here.err
-        if here.code:
-            return here.code, said
-    return 0, said
+    programs = Path(tempfile.mkdtemp(dir=folder))
+    with fifo(programs / "asked") as asked, fifo(programs / "answered") as answered:
+        (programs / "offbeat").write_text(ASKS.format(programs))
+        (programs / "offbeat").chmod(0o755)
+        with typing(command, folder, programs) as typed:
+            while typed.poll() is None:
+                if select([asked], [], [], 0.02)[0]:
+                    said = offbeat_here(*os.read(asked, 65536).decode().split("\x1f")[:-1])
+                    (programs / "said").write_text(said.out + said.err)
+                    os.write(answered, f"{said.code}\n".encode())
+            assert typed.stdout
+            return typed.returncode, typed.stdout.read()
+
+
+ASKS = """#!/bin/bash
+printf '%s\\x1f' "$@" >{0}/asked
+read -r code <{0}/answered
+cat {0}/said
+exit $code
+"""
+"""A program that lets this process do what it is called for."""
+
+
+@contextmanager
+def fifo(path: Path) -> Iterator[int]:
+    os.mkfifo(path)
+    descriptor = os.open(path, os.O_RDWR)  # so that neither side waits for the other one to open it
+    yield descriptor
+    os.close(descriptor)
 
 
 def shell(command: str, folder: Path, first: Path = Path(sys.executable).parent) -> subprocess.CompletedProcess[str]:
+    """Type a command to its end; see `typing`."""
+    with typing(command, folder, first) as typed:
+        out, _ = typed.communicate(timeout=120)
+    return subprocess.CompletedProcess(command, typed.returncode, out)
+
+
+def typing(command: str, folder: Path, first: Path) -> subprocess.Popen[str]:
     """Type a command in a folder, with the programs of a folder, this Python's `offbeat` among them, before others."""
     search = os.pathsep.join([str(first), os.environ["PATH"]])
-    return subprocess.run(
+    return subprocess.Popen(
         ["bash", "-e", "-c", command],
         cwd=folder,
         env={**os.environ, "PATH": search},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
-        check=False,
     )
 
 

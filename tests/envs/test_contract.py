@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from tests.reference.env_zoo import TREES, ChoicesFromFive, DictObservations, Ma
 
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed, stream
+from offbeat.core.types import Array, Tree
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
 from offbeat.envs.contract import Envs, Snapshots
 from offbeat.envs.make import make_envs
@@ -37,12 +41,43 @@ GAMES = [
 ALL = [*VECTORS, *LOOPED, *POOLED, *GAMES]
 OWN_STREAMS = [*LOOPED, *POOLED, *GAMES]
 COLUMNS = 4
+ROWS = 300
+LONGER = {"HalfCheetah-v5": 1100, "envpool:Ant-v4": 1100}
+"""Rows in which each column ends an episode."""
 
 every_env = pytest.mark.parametrize("env_id", ALL)
 
 
 def made(env_id: str, **arguments: int) -> Envs:
     return make_envs(env_id, COLUMNS, **{"seed": 3, **arguments})  # type: ignore[arg-type]
+
+
+class Collected(NamedTuple):
+    """What one env says from its reset on, and what it was sent."""
+
+    first: Tree
+    actions: list[Array]
+    rows: Tree
+
+    def part(self, rows: int) -> Tree:
+        return {name: leaf[:rows] for name, leaf in self.rows.items()}
+
+
+@pytest.fixture(scope="module")
+def collected() -> Callable[[str], Collected]:
+    """Rows of `made(env_id)`, collected once: most of these tests compare others with them."""
+    return cache(collect_from)
+
+
+def collect_from(env_id: str) -> Collected:
+    envs = made(env_id)
+    first = copied(envs.reset())
+    actions = actions_of(envs, LONGER.get(env_id, ROWS))
+    return Collected(first, actions, collect(envs, actions))
+
+
+def copied(observation: Tree) -> Tree:
+    return {name: leaf.copy() for name, leaf in observation.items()}
 
 
 @every_env
@@ -62,10 +97,8 @@ def test_rows_have_the_shapes_and_dtypes_of_the_spec(env_id: str) -> None:
 
 
 @every_env
-def test_a_row_is_invalid_exactly_after_an_episode_end_and_has_no_reward(env_id: str) -> None:
-    envs = made(env_id)
-    envs.reset()
-    rows = collect(envs, actions_of(envs, 1100))
+def test_a_row_is_invalid_exactly_after_an_episode_end_and_has_no_reward(env_id: str, collected: Any) -> None:
+    rows = collected(env_id).rows
     ended = rows["terminated"] | rows["truncated"]
     assert ended.any(axis=0).all()
     assert rows["valid"][0].all()
@@ -76,34 +109,32 @@ def test_a_row_is_invalid_exactly_after_an_episode_end_and_has_no_reward(env_id:
 
 
 @every_env
-def test_the_same_seed_gives_the_same_thousand_rows(env_id: str) -> None:
-    one, two = made(env_id), made(env_id)
-    assert_same(*({name: leaf.copy() for name, leaf in envs.reset().items()} for envs in (one, two)))
-    actions = actions_of(one, 1000)
-    assert_same(collect(one, actions), collect(two, actions))
+def test_the_same_seed_gives_the_same_rows(env_id: str, collected: Any) -> None:
+    one, two = collected(env_id), collect_from(env_id)
+    assert_same(one.first, two.first)
+    assert_same(one.rows, two.rows)
 
 
 @every_env
 @pytest.mark.parametrize("other", [{"seed": 4}, {"actor": 1}, {"origin": 640}])
-def test_another_seed_actor_or_origin_gives_other_rows(env_id: str, other: dict[str, int]) -> None:
-    def rows(**arguments: int) -> bytes:
-        envs = made(env_id, **arguments)
-        return b"".join(leaf.tobytes() for leaf in envs.reset().values())
+def test_another_seed_actor_or_origin_gives_other_rows(env_id: str, other: dict[str, int], collected: Any) -> None:
+    assert bits_of(collected(env_id).first) != bits_of(made(env_id, **other).reset())
 
-    assert rows() != rows(**other)
+
+def bits_of(observation: Tree) -> bytes:
+    return b"".join(leaf.tobytes() for leaf in observation.values())
 
 
 @every_env
-def test_columns_have_different_random_streams(env_id: str) -> None:
-    first = made(env_id).reset()
-    columns = {b"".join(leaf[column].tobytes() for leaf in first.values()) for column in range(COLUMNS)}
-    assert len(columns) == COLUMNS
+def test_columns_have_different_random_streams(env_id: str, collected: Any) -> None:
+    first = collected(env_id).first
+    assert len({bits_of({name: leaf[column] for name, leaf in first.items()}) for column in range(COLUMNS)}) == COLUMNS
 
 
 @every_env
 def test_a_second_reset_starts_different_episodes(env_id: str) -> None:
     envs = made(env_id)
-    first = {name: leaf.copy() for name, leaf in envs.reset().items()}
+    first = copied(envs.reset())
     collect(envs, actions_of(envs, 3))
     again = envs.reset()
     assert any(not np.array_equal(first[name], again[name]) for name in first)
@@ -119,11 +150,10 @@ def test_groups_received_in_turn_equal_groups_sent_together(env_id: str) -> None
 
 
 @pytest.mark.parametrize("env_id", OWN_STREAMS)
-def test_columns_with_separate_random_streams_do_not_depend_on_the_groups(env_id: str) -> None:
-    whole, halves = made(env_id), made(env_id, groups=2)
-    assert_same({**whole.reset()}, {**halves.reset()})
-    actions = actions_of(whole, 300)
-    assert_same(collect(whole, actions), collect(halves, actions, together=True))
+def test_columns_with_separate_random_streams_do_not_depend_on_the_groups(env_id: str, collected: Any) -> None:
+    whole, halves = collected(env_id), made(env_id, groups=2)
+    assert_same(whole.first, {**halves.reset()})
+    assert_same(whole.part(250), collect(halves, whole.actions[:250], together=True))
 
 
 # --- begun at different moments of their episodes ------------------------------------------------------------
@@ -143,21 +173,22 @@ def stepped_together(envs: Envs) -> list[slice]:
 def test_advance_equals_single_random_steps(env_id: str, groups: int) -> None:
     envs, stepped = made(env_id, groups=groups), made(env_id, groups=groups)
     envs.reset(), stepped.reset()
+    number = np.minimum(STEPS, 60) if "Breakout" in env_id else STEPS  # which lasts, and whose lives are short
     after = actions_of(envs, 60)
-    advanced = envs.advance(STEPS, stream(0, "advance"))
-    observation = {name: leaf.copy() for name, leaf in advanced.observation.items()}
+    advanced = envs.advance(number, stream(0, "advance"))
+    observation = copied(advanced.observation)
     rows = collect(envs, after)
 
     random = stream(0, "advance")
-    actions = np.stack(actions_of(envs, STEPS.max() + 60))
+    actions = np.stack(actions_of(envs, number.max() + 60))
     for part in stepped_together(envs):
-        steps, size = STEPS[part].max(), part.stop - part.start
+        steps, size = number[part].max(), part.stop - part.start
         drawn = random_actions(envs.spec.action, steps * size, random)
         actions[:steps, part] = drawn.reshape(steps, size, *envs.spec.action.shape)
         actions[steps : steps + 60, part] = np.stack(after)[:, part]
     expected = collect(stepped, list(actions))
     for part in stepped_together(envs):
-        steps = STEPS[part].max()
+        steps = number[part].max()
         assert_same(
             {name: leaf[:, part] for name, leaf in rows.items()},
             {name: leaf[steps : steps + 60, part] for name, leaf in expected.items()},
@@ -173,7 +204,7 @@ def test_advance_equals_single_random_steps(env_id: str, groups: int) -> None:
 @every_env
 def test_advance_by_zero_steps_returns_the_first_observations(env_id: str) -> None:
     envs = made(env_id)
-    first = {name: leaf.copy() for name, leaf in envs.reset().items()}
+    first = copied(envs.reset())
     advanced = envs.advance(np.zeros(COLUMNS, np.int64), stream(0, "advance"))
     assert_same(advanced.observation, first)
     assert not advanced.returns.any()
@@ -225,19 +256,16 @@ def test_an_env_that_fails_in_advance_is_reported_with_its_column(name: str, say
 
 
 @pytest.mark.parametrize("env_id", [*LOOPED, "FrozenLake-v1", "Blackjack-v1"])
-def test_rows_equal_those_of_gymnasium(env_id: str) -> None:
+def test_rows_equal_those_of_gymnasium(env_id: str, collected: Any) -> None:
     """So the row after an end is the reset row, its observation before it the true final one."""
-    envs = made(env_id)
-    first = {name: leaf.copy() for name, leaf in envs.reset().items()}
-    actions = actions_of(envs, 300)
-    rows = collect(envs, actions)
-    encode = action_encoder(envs.spec.action)
-    handed = [list(split_columns(envs.spec.action, encode(action))) for action in actions]
+    ours, action_spec = collected(env_id), made(env_id).spec.action
+    encode = action_encoder(action_spec)
+    handed = [list(split_columns(action_spec, encode(action))) for action in ours.actions[:300]]
     for column in range(COLUMNS):
         taken = [columns[column] for columns in handed]
         observation, plain = plain_rows(env_id, derive_seed(3, "env", 0, 0, column), taken)
-        assert_same({name: leaf[column] for name, leaf in first.items()}, observation)
-        assert_same({name: part[:, column] for name, part in rows.items()}, plain)
+        assert_same({name: leaf[column] for name, leaf in ours.first.items()}, observation)
+        assert_same({name: part[:, column] for name, part in ours.part(300).items()}, plain)
 
 
 def test_the_final_observation_of_cartpole_is_the_one_that_failed() -> None:

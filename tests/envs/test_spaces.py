@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.thorough import examples
 
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
@@ -49,7 +50,7 @@ trees = st.recursive(
 # --- actions ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(trees, st.integers(0, 2**32 - 1))
 def test_random_actions_are_in_their_space_for_single_columns_and_batches(space, seed):
     spec = action_spec(space, "Test-v0")
@@ -74,7 +75,7 @@ def leaves_of(action: Any) -> Iterator[Any]:
         yield np.asarray(action).dtype, np.asarray(action).tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(trees, st.integers(0, 2**32 - 1))
 def test_every_recorded_number_of_an_action_sets_exactly_one_number_of_the_env_action(space, seed):
     """A choice moved by one, or a number of a box halved, shows in one number of the action, and in nothing else."""
@@ -109,7 +110,7 @@ def test_a_mixed_action_has_discrete_choices_first_and_box_numbers_last():
 # --- observations -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(trees, st.integers(0, 2**31 - 1), st.booleans())
 def test_an_observation_is_stored_unchanged_with_discrete_values_counted_from_0(space, seed, batched):
     leaves = observation_leaves(space, "Test-v0", COIN)

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.models import policy_spec
+from tests.reference.thorough import examples
 from tests.reference.update_rows import ALGORITHMS, perturb, random_minibatch
 
 from offbeat.algorithms.a2c import A2CConfig
@@ -48,7 +49,7 @@ def algorithm_of(config: OnPolicyConfig, action: str, **spec: Any) -> tuple[OnPo
 
 
 # Drawn without chance: rows that lie on a clip's very edge would have two derivatives.
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(300, derandomize=True)
 @given(
     configs,
     st.sampled_from(["discrete", "box", "matrix"]),
@@ -78,7 +79,7 @@ def test_loss_metrics_and_every_gradient_equal_those_of_autograd(config, action,
             assert float(value) == pytest.approx(float(autograds[name]), rel=1e-4, abs=atol), name
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@examples(30, derandomize=True)
 @given(configs, st.sampled_from(["discrete", "box"]), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_a_minibatch_of_another_size_is_not_affected_by_the_one_before(config, action, rows, seed):
     algorithm, spec = algorithm_of(config, action)

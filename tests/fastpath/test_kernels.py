@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.reference.thorough import examples
 
 from offbeat.fastpath import kernels as library
 from offbeat.fastpath.kernels import BlasKernels, OneDNNKernels, fastest_kernels
@@ -40,7 +41,7 @@ def way(request) -> Kernels:
     return request.param
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds, st.integers(0, 2 * WIDE), widths, widths, st.booleans())
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: type(way).__name__)
 def test_matrix_products_equal_those_of_a_linear_layer(way, seed, rows, inputs, outputs, relu):
@@ -136,7 +137,7 @@ def differentiated(layers: Layers, x: F32, d: F32, activation: str) -> tuple[F32
     return y.detach().numpy(), Layers(rest[:depth], rest[depth:]), of_x
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seeds,
     st.lists(st.integers(1, 2 * WIDE), min_size=2, max_size=5),

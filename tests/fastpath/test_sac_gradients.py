@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.reference import sac_gradients as twin
+from tests.reference.thorough import examples
 from torch import Tensor
 
 from offbeat.core.types import ActionSpec, Leaf
@@ -153,7 +154,7 @@ def networks() -> Networks:
     return Networks()
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.integers(0, 2**31 - 1),
     st.lists(st.integers(1, 12), max_size=3).map(tuple),

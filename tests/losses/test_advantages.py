@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.reference.advantages import by_column, gae_column, td_column, vtrace_column
+from tests.reference.thorough import examples
 
 from offbeat.losses.advantages import generalized_advantages, no_decision_rows, td_targets, vtrace
 
@@ -60,7 +61,7 @@ def log_ratios(batch: Rows, seed: int) -> NDArray[np.float64]:
     return np.where(batch.valid, drawn, np.nan)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(rows(), fractions, fractions)
 def test_gae_is_the_discounted_sum_of_td_errors_within_each_episode(batch: Rows, gamma, gae_lambda):
     result = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=gae_lambda)
@@ -68,7 +69,7 @@ def test_gae_is_the_discounted_sum_of_td_errors_within_each_episode(batch: Rows,
     np.testing.assert_allclose(torch.stack(result), expected, atol=1e-12)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     rows(),
     st.integers(0, 99),
@@ -88,14 +89,14 @@ def test_vtrace_equals_the_sum_of_the_paper_within_each_episode(batch: Rows, see
     np.testing.assert_allclose(torch.stack(result), expected, atol=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(rows(), fractions)
 def test_td_targets_bootstrap_from_the_next_decision(batch: Rows, gamma):
     result = td_targets(*batch.tensors(), gamma=gamma)
     np.testing.assert_allclose(result, by_column(td_column, *batch, gamma=gamma), atol=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(rows(), fractions)
 def test_on_policy_vtrace_gives_lambda_returns(batch: Rows, gamma):
     on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
@@ -103,7 +104,7 @@ def test_on_policy_vtrace_gives_lambda_returns(batch: Rows, gamma):
     torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma), expected)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(rows(), fractions)
 def test_on_policy_vtrace_equals_gae_for_any_lambda(batch: Rows, gamma):
     on_policy = torch.zeros(batch.rewards.shape, dtype=torch.float64)
@@ -112,21 +113,21 @@ def test_on_policy_vtrace_equals_gae_for_any_lambda(batch: Rows, gamma):
         torch.testing.assert_close(vtrace(on_policy, *batch.tensors(), gamma=gamma, gae_lambda=gae_lambda), expected)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(rows(), fractions)
 def test_lambda_zero_gives_the_one_step_targets(batch: Rows, gamma):
     result = generalized_advantages(*batch.tensors(), gamma=gamma, gae_lambda=0.0)
     torch.testing.assert_close(result.value_targets, td_targets(*batch.tensors(), gamma=gamma))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(rows(with_skips=False))
 def test_gamma_zero_gives_the_reward_as_target(batch: Rows):
     targets = generalized_advantages(*batch.tensors(), gamma=0.0, gae_lambda=0.9).value_targets.numpy()
     np.testing.assert_allclose(targets[batch.valid], batch.rewards[batch.valid])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(rows(), st.integers(0, 99))
 def test_rows_without_a_decision_have_zero_advantage_and_reset_rows_their_own_value_as_target(batch: Rows, seed):
     no_decision = no_decision_rows(*batch.tensors()[2:]).numpy()

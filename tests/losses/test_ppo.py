@@ -5,9 +5,10 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.reference.ppo import surrogate_row, value_row
+from tests.reference.thorough import examples
 
 from offbeat.losses.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 
@@ -23,7 +24,7 @@ def slope(loss: torch.Tensor, point: torch.Tensor) -> float:
     return torch.autograd.grad(loss.sum(), point)[0].item()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(rows_of(numbers, numbers), clips)
 def test_the_surrogate_clips_improvements_but_not_deteriorations(rows, clip):
     log_ratio, advantages = torch.tensor(rows, dtype=torch.float64).unbind(1)
@@ -31,7 +32,7 @@ def test_the_surrogate_clips_improvements_but_not_deteriorations(rows, clip):
     np.testing.assert_allclose(clipped_surrogate(log_ratio, advantages, clip), expected, atol=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(rows_of(numbers, numbers, numbers), clips)
 def test_the_value_loss_is_the_larger_of_the_clipped_and_unclipped_errors(rows, clip):
     values, proximal_values, targets = torch.tensor(rows, dtype=torch.float64).unbind(1)
@@ -40,7 +41,7 @@ def test_the_value_loss_is_the_larger_of_the_clipped_and_unclipped_errors(rows, 
     np.testing.assert_allclose(loss, expected, atol=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(numbers, numbers, clips)
 def test_the_gradient_of_the_surrogate_agrees_with_finite_differences(log_ratio, advantage, clip):
     assume(min(abs(log_ratio - log(1 + clip)), abs(log_ratio - log(1 - clip)), abs(advantage)) > 1e-3)
@@ -50,7 +51,7 @@ def test_the_gradient_of_the_surrogate_agrees_with_finite_differences(log_ratio,
     assert slope(loss, point) == pytest.approx((ahead - behind) / 2e-6, rel=1e-4, abs=1e-6)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(numbers, numbers, numbers, clips)
 def test_the_gradient_of_the_value_loss_agrees_with_finite_differences(value, proximal, target, clip):
     held = min(max(value, proximal - clip), proximal + clip)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.thorough import examples
 
 from offbeat.core.pace import OnPolicyPace
 from offbeat.core.types import Field, Tree
@@ -51,7 +52,7 @@ def joined(contents: list[Tree]) -> Tree:
     return {name: np.concatenate([content[name] for content in contents], axis[name]) for name in axis}
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(unrolls=sizes, max_lag=st.integers(0, 3), length=sizes, columns=sizes, seed=st.integers(0, 2**32 - 1))
 def test_a_batch_has_its_tickets_in_order_and_writes_change_no_other_ticket_in_flight(
     unrolls, max_lag, length, columns, seed

@@ -153,14 +153,21 @@ def untimed(line: dict[str, Any]) -> dict[str, Any]:
 
 def contents(folder: Path) -> dict[str, str]:
     """Return the hash of every file and the target of every link in a folder."""
-    return {
-        str(path.relative_to(folder)): str(path.readlink())
-        if path.is_symlink()
-        else sha256(path.read_bytes()).hexdigest()
-        if path.is_file()
-        else "folder"
-        for path in sorted(folder.rglob("*"))
-    }
+    return dict(sorted(_contents(str(folder), "")))
+
+
+def _contents(folder: str, inside: str) -> Iterator[tuple[str, str]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = inside + entry.name
+            if entry.is_symlink():
+                yield name, str(Path(entry.path).readlink())
+            elif entry.is_file():
+                yield name, sha256(Path(entry.path).read_bytes()).hexdigest()
+            else:
+                yield name, "folder"
+                if entry.is_dir():
+                    yield from _contents(entry.path, f"{name}/")
 
 
 # --- the command line ---------------------------------------------------------------------------------------

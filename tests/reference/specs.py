@@ -10,7 +10,7 @@ from tests.reference.runs import SMALL
 
 REPOSITORY = Path(__file__).parents[2]
 
-TINY: dict[str, Any] = {**SMALL, "steps": 256, "hidden_sizes": [16]}
+TINY: dict[str, Any] = {**SMALL, "steps": 256, "hidden_sizes": [16], "evaluator": "inline"}
 """Settings of sessions that are over at once."""
 
 

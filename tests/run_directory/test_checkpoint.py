@@ -7,17 +7,18 @@ import shutil
 import sys
 import tracemalloc
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 from tests.reference.runs import contents, files_up_to, lines_of, offbeat, small_run
+from tests.reference.thorough import examples, stride, thorough
 
 from offbeat.core import files
 from offbeat.core.errors import ConfigError
@@ -48,7 +49,7 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.dictionaries(keys, states, max_size=4), st.dictionaries(keys, arrays, max_size=3))
 def test_a_saved_checkpoint_is_loaded_bit_for_bit(tmp_path_factory, state, weights):
     store = store_in(tmp_path_factory.mktemp("run"))
@@ -220,11 +221,18 @@ def empty(file: Path) -> None:
     file.write_bytes(b"")
 
 
-DAMAGES = [flip_a_byte, cut_short, empty, Path.unlink]
+OTHER_DAMAGES = [cut_short, empty, Path.unlink]
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        *product(FILES, [flip_a_byte]),
+        *product(["state.safetensors"], OTHER_DAMAGES),
+        *thorough(*product([file for file in FILES if file != "state.safetensors"], OTHER_DAMAGES)),
+    ],
+    ids=lambda part: getattr(part, "__name__", part),
+)
 def test_a_damaged_checkpoint_is_refused_and_no_file_changes(run, file, damage, tmp_path):
     damage(run / "checkpoints" / "latest" / file)
     before = contents(tmp_path)
@@ -242,7 +250,7 @@ def test_a_damaged_checkpoint_is_refused_and_no_file_changes(run, file, damage, 
     assert contents(tmp_path) == before
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.sampled_from(FILES), st.integers(0, 10**6), st.integers(1, 255))
 def test_a_checkpoint_with_a_changed_byte_is_refused_or_loads_equally(
     sound_run, tmp_path_factory, file, place, difference
@@ -307,7 +315,7 @@ def replayed(number: int, rows: int = 50) -> Checkpoint:
     return Checkpoint.of_one({"w": np.full(4, number)}, {"env": "E"}, {"number": number}, rings(number, rows))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.dictionaries(keys, recorded, max_size=4), st.integers(8, 40), st.booleans())
 def test_a_replay_is_loaded_bit_for_bit_for_any_chunks_and_gaps(tmp_path_factory, replay, chunk_bytes, gaps):
     store = store_in(tmp_path_factory.mktemp("run"))
@@ -371,7 +379,7 @@ def test_a_checkpoint_of_a_format_without_replays_can_be_loaded(tmp_path):
     assert (loaded.state, loaded.replay, loaded.replay_dropped) == ({"number": 1}, None, False)
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", [flip_a_byte, *OTHER_DAMAGES], ids=lambda damage: damage.__name__)
 def test_a_damaged_replay_is_never_loaded(tmp_path, damage):
     path = store_in(tmp_path).save(1, replayed(1), ["latest"])
     damage(path / REPLAY)
@@ -393,7 +401,7 @@ def loaded_with_a_changed_byte(path: Path, file: str, place: int, difference: in
         (path / file).write_bytes(sound)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.sampled_from([*FILES, REPLAY]), st.integers(0, 10**6), st.integers(1, 255))
 def test_a_checkpoint_with_a_replay_and_a_changed_byte_is_refused_or_loads_equally(
     tmp_path_factory, file, place, difference
@@ -563,9 +571,14 @@ def killed_at(moment: int, store: CheckpointStore, number: int, names: list[str]
     return code == 9
 
 
+def moments() -> Iterator[int]:
+    """Every moment in `make test-all`, every third one in `make test`."""
+    return count(1, stride(3))
+
+
 def test_a_save_killed_at_any_moment_leaves_complete_checkpoints_and_a_replay(tmp_path):
     """Three are kept, of which the last save deletes one and takes a replay away from another."""
-    for moment in count(1):
+    for moment in moments():
         store = store_in(tmp_path / str(moment), max_full=3)
         for number in range(1, 5):
             store.save(number, replayed(number), ["latest"])
@@ -590,7 +603,7 @@ def test_a_save_killed_at_any_moment_leaves_complete_checkpoints_and_a_replay(tm
 
 
 def test_latest_and_best_are_complete_if_a_second_save_at_the_same_step_is_killed(tmp_path):
-    for moment in count(1):
+    for moment in moments():
         store = store_in(tmp_path / str(moment))
         store.save(5, replayed(5), ["best", "latest"])
         killed = killed_at(moment, store, 5, ["best", "latest"])
@@ -606,7 +619,7 @@ def test_latest_and_best_are_complete_if_a_second_save_at_the_same_step_is_kille
 # --- what is best -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("checkpoint_every", [0, 256, 300])
+@pytest.mark.parametrize("checkpoint_every", [300, *thorough(0, 256)])
 def test_the_link_best_points_to_the_best_evaluation(tmp_path, checkpoint_every):
     run = small_run(tmp_path / "run", checkpoint_every=checkpoint_every, eval_every=256, eval_episodes=3, steps=3000)
     lines = [line for line in lines_of(run.path) if line["evaluations"]]

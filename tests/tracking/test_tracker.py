@@ -38,8 +38,13 @@ from offbeat.tracking import tracker
 
 FAKES = str(REPOSITORY / "tests/reference/fake_trackers")
 SHORT: dict[str, Any] = {"steps": 640}
-FOR_EVER: dict[str, Any] = {"steps": 500_000}
-"""Longer than any test waits, with a metrics line every 2,500 env steps."""
+FOR_EVER: dict[str, Any] = {
+    "env": "runs/Unhurried-v0",
+    "imports": ("tests.reference.run_envs",),
+    "steps": 500_000,
+    "log_every": 250,
+}
+"""Longer than any test waits; most of the time it sleeps."""
 
 
 @pytest.fixture

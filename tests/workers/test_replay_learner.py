@@ -8,10 +8,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.collectives import Meeting, ThreadCollective, together
 from tests.reference.replay_runs import updates_due
+from tests.reference.thorough import examples
 
 from offbeat.algorithms import replay_config
 from offbeat.algorithms.sac import CRITIC, SAC
@@ -114,7 +115,7 @@ def assert_equal(one: Tree, other: Tree) -> None:
 RATIOS = [Fraction(1), Fraction(1, 4), Fraction("0.37"), Fraction(3), Fraction(7, 3)]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(ratio=st.sampled_from(RATIOS), warmup=st.integers(8, 30), seed=st.integers(0, 99))
 def test_each_ticket_triggers_the_updates_that_its_transitions_make_due(ratio, warmup, seed):
     config, random = replace(SMALL, warmup=warmup), np.random.default_rng(seed)
@@ -206,7 +207,7 @@ def test_each_learning_step_publishes_a_version_and_keeps_those_that_actors_may_
     assert uniform == [1, 0, 0, 0, 0]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(max_ahead=st.integers(0, 3), lags=st.lists(st.integers(0, 3), min_size=12, max_size=12))
 def test_sample_age_counts_updates_since_the_weights_that_acted_the_sample(max_ahead, lags):
     bench = Bench(SMALL, max_ahead, Fraction(2, 3))

@@ -4,10 +4,11 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.replay import SlowPriorities
+from tests.reference.thorough import examples
 
 from offbeat.memory.replay.priorities import Exponents, Priorities, SumTree
 
@@ -60,7 +61,7 @@ def changed(tree: SumTree, leaves: list[float], random: np.random.Generator) -> 
         leaves[first : first + len(values)] = values.tolist()
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(kind=trees, size=st.integers(1, 300), seed=seeds)
 def test_a_sum_tree_stores_prefix_sums_and_finds_the_leaf_of_a_target(kind, size, seed):
     random = np.random.default_rng(seed)
@@ -99,7 +100,7 @@ def test_the_sums_of_a_tree_are_exact_after_thousands_of_updates(kind):
     np.testing.assert_allclose(tree._levels[-1].reshape(-1)[: len(below)], below.sum(axis=1), rtol=1e-15)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(kind=trees, size=st.integers(1, 200), seed=seeds)
 def test_a_leaf_of_zero_is_never_found_despite_rounding(kind, size, seed):
     random = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.replay import (
@@ -21,6 +21,7 @@ from tests.reference.replay import (
     copied,
     transitions,
 )
+from tests.reference.thorough import examples
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace
@@ -124,7 +125,7 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
 # --- what is sampled, while actors write --------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(run=runs(), seed=seeds)
 def test_each_sample_is_a_valid_committed_row_of_the_window_with_its_successor(run, seed):
     for step in range(3 * run.shape.slots_per_ring * run.shape.actors):
@@ -135,7 +136,7 @@ def test_each_sample_is_a_valid_committed_row_of_the_window_with_its_successor(r
             run.assert_whole(run.replay.sample(random))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(run=runs(), seed=seeds)
 def test_rows_being_written_by_actors_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
@@ -274,7 +275,7 @@ def sampled_row(replay: Replay, row: int) -> tuple[int, float, float, int]:
     raise AssertionError("never sampled")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(n=st.integers(1, 6), size=st.integers(1, 20), seed=seeds)
 def test_n_step_returns_equal_those_of_a_row_by_row_computation(n, size, seed):
     random = np.random.default_rng(seed)
@@ -302,7 +303,7 @@ def test_n_step_returns_equal_those_of_a_row_by_row_computation(n, size, seed):
 # --- priorities ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(run=runs(Exponents(0.6, 0.4)), seed=seeds)
 def test_priorities_equal_those_of_a_slow_reference_and_samples_are_consistent(run, seed):
     random, slow = np.random.default_rng(seed), SlowPriorities(0.6)
@@ -353,7 +354,7 @@ def test_a_replay_without_priorities_refuses_priority_updates():
 # --- what a checkpoint keeps --------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(exponents=st.sampled_from([None, Exponents(0.6, 0.4)]), data=st.data())
 def test_a_restored_replay_samples_and_continues_bit_for_bit(exponents, data):
     run = data.draw(runs(exponents))
@@ -448,7 +449,7 @@ def test_reset_empties_the_replay_and_starts_its_window_at_the_given_ticket():
 # --- slots --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(run=runs(), data=st.data())
 def test_the_learner_reads_the_rows_that_were_written_for_each_ticket(run, data):
     run.steps(data.draw(st.integers(1, 40)))
@@ -471,7 +472,7 @@ def test_slots_are_views_of_one_buffer_with_a_row_for_the_next_observation():
     assert all(len(rows[name]) == 4 for name in rows if name not in PER_TICKET)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(actors=st.integers(1, 4), length=st.integers(1, 3), count=st.integers(1, 40))
 def test_opening_a_ticket_keeps_the_final_observation_of_the_one_before(actors, length, count):
     rings = rings_of(shape_of(actors, 2, length, 2 * actors * length, 0))
@@ -487,7 +488,7 @@ def test_only_the_first_ticket_of_an_actor_is_not_a_continuation():
     assert [shape.is_cut(ticket) for ticket in range(5)] == [False, False, False, True, True]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     actors=st.integers(1, 5),
     columns=st.integers(1, 5),

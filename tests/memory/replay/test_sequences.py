@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 from tests.reference.replay import FIELDS, LEAVES, Chances, Writers, assert_equal, copied, transitions
+from tests.reference.thorough import examples
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace
@@ -120,7 +121,7 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
 # --- what is sampled, while actors write --------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(run=runs(), seed=seeds)
 def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_after(run, seed):
     for step in range(2 * run.shape.slots_per_ring * run.shape.actors):
@@ -135,7 +136,7 @@ def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_
             assert run.replay.transitions == pytest.approx(8 * np.mean(of))
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(run=runs(), seed=seeds)
 def test_rows_being_written_by_actors_change_no_sample(run, seed):
     for _ in range(2 * run.shape.slots_per_ring * run.shape.actors):
@@ -185,7 +186,7 @@ def test_samples_have_the_documented_shapes_and_dtypes():
 # --- priorities ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(run=runs(Exponents(0.6, 0.4)), seed=seeds)
 def test_sequences_are_sampled_in_proportion_to_their_errors_with_importance_weights(run, seed):
     random = np.random.default_rng(seed)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.reference.thorough import examples
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.config.env import EnvConfig
@@ -73,7 +74,7 @@ def slow_stacks(frames: list[Array], valid: list[Array], stack: int) -> list[Arr
     return seen
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(2, 4), st.integers(1, 3), st.integers(1, 6), st.integers(1, 2))
 def test_the_learner_stacks_the_same_frames_as_the_actor(stack, columns, length, unrolls):
     shape, actors, spies = UnrollShape(OnPolicyPace(unrolls, 1), length, columns), [], [Spy() for _ in range(unrolls)]
@@ -159,7 +160,7 @@ class Replayed:
                 np.testing.assert_array_equal(arrays["next/observation"][i], self.seen(int(ticket), row + 1, column))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.data())
 def test_sampled_stacks_equal_those_of_the_actor_across_the_end_of_a_ring(data):
     stack, actors = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
@@ -186,7 +187,7 @@ def test_sampled_stacks_equal_those_of_the_actor_across_the_end_of_a_ring(data):
     run.assert_samples_are_as_seen()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(2, 4), st.integers(1, 3), st.integers(2, 4), st.integers(0, 2), seeds)
 def test_sampled_sequences_have_the_stacks_of_the_actor_including_burn_in(stack, actors, length, before, seed):
     shape = RingShape(ReplayPace(Fraction(1), 1, 1), actors, 2, length, (before + 8) * actors * 2 * length, stack - 1)
