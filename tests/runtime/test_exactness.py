@@ -75,7 +75,7 @@ TOLD = {
     "curriculum": ("wind 0:0 0.2:0 0.7:0.5",),
     "imports": (CURIOUS,),
 }
-WIDE = {"hidden_sizes": (256, 256), "envs_per_actor": 16, "steps": 384, "epochs": 1}
+WIDE = {"hidden_sizes": (128, 128), "envs_per_actor": 16, "steps": 384, "epochs": 1}
 EXPLORES = {"exploration": "symmetric_kl", "entropy_coef": 0.01}
 ADAPTED = {"learning_rate_schedule": "kl", "kl_target": 0.01, "recompute_advantages": True}
 CELLS = [
