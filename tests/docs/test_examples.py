@@ -21,6 +21,7 @@ import torch
 from tests.reference.dqn import new_dqn
 from tests.reference.pages import ROOT
 from tests.reference.registries import registries_kept
+from tests.reference.runs import run_python
 from tests.reference.sac import random_samples
 from tests.reference.thorough import thorough
 
@@ -33,7 +34,23 @@ EXAMPLES = ROOT / "examples"
 FROM_SCRATCH = EXAMPLES / "async_ppo_from_scratch.py"
 
 
+AS_A_SCRIPT = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+sys.path[0] = sys.argv[0].rpartition("/")[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def example(name: str, *arguments: str, folder: Path) -> str:
+    """Run an example in a process of its own that has loaded torch; return what it prints."""
+    said = run_python(AS_A_SCRIPT, EXAMPLES / name, *arguments, folder=folder)
+    assert said.code == 0, said.err
+    return said.out
+
+
 def python(*arguments: str, folder: Path) -> str:
+    """Run a script in a fresh Python, as one must that starts processes by itself; return what it prints."""
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )
@@ -42,13 +59,13 @@ def python(*arguments: str, folder: Path) -> str:
 
 
 def test_the_example_trains_and_loads_a_policy_from_python(tmp_path):
-    outputs = python(str(EXAMPLES / "train_and_load.py"), "--steps", "2000", folder=tmp_path)
+    outputs = example("train_and_load.py", "--steps", "2000", folder=tmp_path)
     assert "one episode: return" in outputs
 
 
 @pytest.mark.parametrize("lag", ["3", *thorough("0")])
 def test_a_stopped_and_resumed_run_ends_with_the_same_bits(lag, tmp_path):
-    outputs = python(str(EXAMPLES / "same_bits.py"), "--steps", "6000", "--max-lag", lag, folder=tmp_path)
+    outputs = example("same_bits.py", "--steps", "6000", "--max-lag", lag, folder=tmp_path)
     assert int(outputs.split()[2]) < 6000  # it did stop in between
     once, twice = (line.split()[0] for line in outputs.splitlines()[-2:])
     assert once == twice
@@ -56,7 +73,7 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(lag, tmp_path):
 
 @pytest.mark.parametrize("lag", ["1", *thorough("0")])
 def test_all_runtimes_end_with_the_same_bits(lag, tmp_path):
-    outputs = python(str(EXAMPLES / "same_bits_everywhere.py"), "--steps", "1500", "--max-lag", lag, folder=tmp_path)
+    outputs = example("same_bits_everywhere.py", "--steps", "1500", "--max-lag", lag, folder=tmp_path)
     digests, runtimes = zip(*(line.split(",")[0].split() for line in outputs.splitlines()), strict=True)
     assert runtimes == ("serial", "threads", "processes")
     assert len(set(digests)) == 1
@@ -65,7 +82,7 @@ def test_all_runtimes_end_with_the_same_bits(lag, tmp_path):
 def test_a_run_on_a_custom_env_resumes_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     env = ["--env", "my_env:my_env/Docking-v0"]
-    outputs = python(str(EXAMPLES / "same_bits.py"), *env, "--steps", "3000", folder=tmp_path)
+    outputs = example("same_bits.py", *env, "--steps", "3000", folder=tmp_path)
     once, twice = (line.split()[0] for line in outputs.splitlines()[-2:])
     assert once == twice
 
@@ -73,7 +90,7 @@ def test_a_run_on_a_custom_env_resumes_with_the_same_bits(tmp_path, monkeypatch)
 @pytest.mark.parametrize(("actors", "tickets"), [(3, 200), *thorough((1, 60))])
 def test_a_custom_training_loop_makes_exactly_the_updates_that_are_due(actors, tickets, tmp_path):
     layout = ["--actors", str(actors), "--tickets", str(tickets)]
-    outputs = python(str(EXAMPLES / "own_loop.py"), *layout, folder=tmp_path).splitlines()
+    outputs = example("own_loop.py", *layout, folder=tmp_path).splitlines()
     assert len(outputs) == 4
     for line in outputs:
         found = re.fullmatch(r" *(\d+) transitions, +(\d+) updates, (\d+) due, error (nan|\d\.\d+)", line)
