@@ -39,7 +39,7 @@ def update(algorithm: DQN, seed: int = 0, progress: float = 0.0) -> dict[str, fl
     """Make one update; return the figures."""
     figures = UpdateMetrics()
     Updates(algorithm).apply(0, prepared(algorithm, 8, seed), algorithm.start(progress), figures)
-    return figures.summed_up()
+    return figures.summary()
 
 
 def published(algorithm: DQN) -> ActingPolicy:

@@ -44,7 +44,7 @@ def update(algorithm: SAC, seed: int = 0, rows: int = 8) -> dict[str, float]:
     """Make one update; return the figures."""
     figures = UpdateMetrics()
     Updates(algorithm).apply(0, prepared(algorithm, rows, seed), algorithm.start(0.0), figures)
-    return figures.summed_up()
+    return figures.summary()
 
 
 # --- the update ---------------------------------------------------------------------------------------------

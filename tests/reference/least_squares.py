@@ -94,7 +94,7 @@ def solve(updates: Updates, problem: Problem, seed: int, count: int) -> dict[str
         updates.pull()
         rates = {"line": RATE * (1 - number / count)}
         assert updates.apply(number, problem.minibatch((seed, number)), rates, figures)
-    return figures.summed_up()
+    return figures.summary()
 
 
 # --- several processes --------------------------------------------------------------------------------------

@@ -81,8 +81,8 @@ def test_updates_that_are_decided_on_the_device_have_the_bits_of_those_decided_o
         if hasattr(host, "priorities"):
             np.testing.assert_array_equal(host.priorities, device.priorities)
     assert any((array != before[name]).any() for name, array in host.learned().items())
-    assert host.collected.summed_up() == device.collected.summed_up()
-    assert any(name.startswith("grad_norm") for name in host.collected.summed_up())
+    assert host.collected.summary() == device.collected.summary()
+    assert any(name.startswith("grad_norm") for name in host.collected.summary())
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.1, 1e6, math.inf])
@@ -192,7 +192,7 @@ def test_a_stage_that_is_not_finite_and_those_after_it_are_left_out(case, stage,
         if number == 2:
             assert_only_earlier_stages_changed(device, stage, before)
     assert host.collected.refused == device.collected.refused == 1
-    assert host.collected.summed_up() == device.collected.summed_up()
+    assert host.collected.summary() == device.collected.summary()
     assert all(np.isfinite(array).all() for array in device.learned().values())
 
 
@@ -283,7 +283,7 @@ def test_an_update_on_a_device_is_read_once_by_the_host(case, monkeypatch):
             assert updates.apply(number, minibatch, rates, collected)
     assert reads.count == 1 + len(rest)
     assert copies.found == [], "constants are copied in the first update alone"
-    assert collected.summed_up(), "what is reported is on the host"
+    assert collected.summary(), "what is reported is on the host"
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("sac", "dqn"))])

@@ -1,6 +1,7 @@
-"""The columns of one policy: how its envs are stepped with it, row by row, into the slot of a ticket.
+"""The columns of one policy: step its envs row by row, and write the rows into the slot of a ticket.
 
-An actor has one `PolicyColumns` for each policy that it acts for (actor.py). Episodes run on across tickets.
+An actor has one `PolicyColumns` for each policy that it acts for (actor.py). An episode continues from one ticket to
+the next.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from offbeat.workers.link import PolicyWork
 
 
 class Watch(Protocol):
-    """Sees to it that calls of envs return in time."""
+    """Is notified before and after each env call, so that a call that takes too long can be detected."""
 
     def enter(self, *, resets: bool) -> None:
-        """An env is about to be called; `resets` says whether an episode may begin. May raise `Closed`."""
+        """Note that an env call starts; `resets`: whether an episode may start in the call. May raise `Closed`."""
 
     def leave(self) -> None:
-        """It has returned."""
+        """Note that the env call has returned."""
 
 
 class Unwatched:
-    """For an actor in the learner's own thread, where there is nobody else to watch."""
+    """A watch that does nothing: for an actor in the learner's thread, where no other thread could detect a hang."""
 
     def enter(self, *, resets: bool) -> None:
         """Do nothing."""
@@ -40,22 +41,22 @@ class Unwatched:
 
 
 class EnvCalls:
-    """Calls of the envs of one actor: who watches over them, and how long they take."""
+    """The env calls of one actor: their watch and their duration."""
 
     def __init__(self, watch: Watch | None = None) -> None:
         self.watch = watch or Unwatched()
         self.timings = Timings()
         self.longest_stall = 0.0
-        """Seconds of the longest call."""
+        """Duration of the longest call so far, in seconds."""
 
-    def add(self, begun: float, ended: float) -> None:
-        """Count a call that has returned."""
-        self.timings.add("env", ended - begun)
-        self.longest_stall = max(self.longest_stall, ended - begun)
+    def add(self, started: float, ended: float) -> None:
+        """Count a call that started and ended at these times."""
+        self.timings.add("env", ended - started)
+        self.longest_stall = max(self.longest_stall, ended - started)
 
 
 class PolicyColumns:
-    """Envs, the policy that acts in them, and what is remembered of their episodes under way."""
+    """Envs, the policy that acts in them, and the state of their unfinished episodes."""
 
     def __init__(
         self,
@@ -66,38 +67,39 @@ class PolicyColumns:
         """Act with `policy` in `envs`.
 
         Args:
-            envs: the columns.
-            policy: to load each ticket's weights into.
-            learned: what is learned from of the rewards that the envs pay; returns are of these themselves.
+            envs: the envs of the columns.
+            policy: chooses the actions; the weights of each ticket are loaded into it.
+            learned: transforms the rewards of the envs, [N], to those that are learned from. Episode returns are sums
+                of the untransformed rewards.
         """
         self._envs, self._policy, self._learned = envs, policy, learned
         self._calls = EnvCalls()
         self._leaves = [leaf.name for leaf in envs.spec.observation]
         self._following: Tree = {}
-        """The observation that follows the last ticket: row 0 of the next."""
+        """The observation after the last row of the last ticket: it is the first row of the next ticket."""
         self._returns = np.zeros(envs.spec.columns)  # float64: a million rewards of 0.1 add up to 100,000
         self._lengths = np.zeros(envs.spec.columns, np.int32)
         self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
-        """What the policy remembers of each column's episode."""
+        """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
         self._resets = [True] * len(envs.groups)
-        """Whether a column of the group may begin an episode in the next row."""
+        """By group: whether an episode may start in the next row."""
         self._slot: Tree = {}
-        """Where the ticket under way is written."""
+        """The slot of the current ticket."""
 
-    def use(self, calls: EnvCalls) -> None:
-        """Let an actor watch over, and time, the calls of the envs."""
+    def set_calls(self, calls: EnvCalls) -> None:
+        """Set the object that watches and times the env calls."""
         self._calls = calls
 
     @property
     def groups(self) -> int:
-        """Groups that the columns are stepped in by turns."""
+        """Number of env groups. The groups are stepped one after another."""
         return len(self._envs.groups)
 
     # --- a ticket -------------------------------------------------------------------------------------------
 
     def reset(self, progress: float, spread: int, random: np.random.Generator) -> None:
-        """Begin new episodes in all columns: see `Actor.start`."""
+        """Start new episodes in all columns: see `Actor.start`."""
         watch = self._calls.watch
         watch.enter(resets=True)
         self._envs.set_progress(progress)
@@ -111,14 +113,19 @@ class PolicyColumns:
         self._stacks.reset(self._following)
         watch.leave()
 
-    def begin(self, work: PolicyWork, version: int, progress: float, first: int) -> int:
-        """Begin a ticket: load its weights, and write the observation to act on first into row `first`.
+    def start_ticket(self, work: PolicyWork, version: int, progress: float, first: int) -> int:
+        """Start a ticket: load its weights, and write the current observation into row `first`.
 
-        Row 1 is the first where row 0 marks a cut, as a reset row. Envs are told the progress that belongs to the
-        version at each ticket, so that it does not matter what they were told before.
+        The envs get the training progress at the start of every ticket, so it does not depend on earlier tickets.
+
+        Args:
+            work: weights and slot of the ticket.
+            version: version of these weights.
+            progress: training progress at this version.
+            first: the first row to act in: 0, or 1 if row 0 is to be a reset row (see `Actor.start`).
 
         Returns:
-            The rows of the ticket, T.
+            T, the number of rows of the ticket.
         """
         self._slot = slot = work.slot
         self._policy.load(work.weights)
@@ -137,7 +144,7 @@ class PolicyColumns:
         return len(slot["reward"]) - 1
 
     def _write_cut(self, slot: Tree) -> None:
-        """Make row 0 a reset row: the episodes before it broke off."""
+        """Make row 0 a reset row, because the episodes before it were cut. It already has their last observation."""
         for name in ("action", "reward", "terminated", "truncated", "valid"):
             slot[name][0] = 0
         if self._envs.spec.info:
@@ -146,7 +153,7 @@ class PolicyColumns:
             slot["no_decision"][0] = False
 
     def _write_stacks(self, slot: Tree, first: int) -> None:
-        """Write how far the stacks of the first row reach back, and the frames before it, if they have a place."""
+        """Write the age of the frame stacks at the first row, and their history rows, if the slot has these fields."""
         if FRAME_AGE in slot:
             slot[FRAME_AGE][first] = self._stacks.age
         for name in self._stacks.names:
@@ -154,8 +161,8 @@ class PolicyColumns:
                 slot[HISTORY + name][...] = self._stacks.older_frames(name)
 
     def decide(self, row: int, group: int, random: np.random.Generator) -> None:
-        """Choose and record the actions of a row, and send them."""
-        begun = clock()
+        """Choose the actions of a row, record them, and send them to the envs."""
+        started = clock()
         slot, columns, calls = self._slot, self._envs.groups[group], self._calls
         observation = {name: slot[name][row, columns] for name in self._leaves}
         acted = self._policy.act(self._stacks.with_stacks(observation, columns), random, self._state[columns])
@@ -167,12 +174,12 @@ class PolicyColumns:
         calls.watch.enter(resets=self._resets[group])
         self._envs.send(actions, group)
         calls.watch.leave()
-        calls.timings.add("act", chosen - begun)
+        calls.timings.add("act", chosen - started)
         calls.add(chosen, clock())
 
     def receive(self, row: int, group: int) -> None:
-        """Complete a row with the outcome of its actions, and write the observation of the next."""
-        begun = clock()
+        """Write the outcome of a row's actions into the row, and the observation into the next row."""
+        started = clock()
         slot, columns, calls = self._slot, self._envs.groups[group], self._calls
         calls.watch.enter(resets=self._resets[group])
         outcome = self._envs.recv(group)
@@ -191,17 +198,18 @@ class PolicyColumns:
         if self._envs.spec.info:
             slot["info"][row, columns] = outcome.info
         if self._policy.state_size and not outcome.valid.all():
-            self._state[columns][outcome.resets] = 0  # after its reset row an episode is forgotten
+            self._state[columns][outcome.resets] = 0  # the row after a reset row is an episode's first
         if "no_decision" in slot:
             slot["no_decision"][row, columns] = False if outcome.no_decision is None else outcome.no_decision
         self._resets[group] = self._count_episodes(row, columns, outcome)
-        calls.add(begun, received)
+        calls.add(started, received)
         calls.timings.add("act", clock() - received)
 
     def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
-        """Add to each column's return and length; record them in the row that ends its episode, or its game.
+        """Add a row to each column's return and length; write them into the row in which an episode (or game) ends.
 
-        Returns whether one ended.
+        Returns:
+            Whether an episode or game ended in this row.
         """
         slot, returns, lengths = self._slot, self._returns[columns], self._lengths[columns]
         returns += outcome.reward
@@ -214,14 +222,14 @@ class PolicyColumns:
             returns[ended], lengths[ended] = 0, 0
         return any_ended
 
-    def end(self, length: int) -> None:
-        """End a ticket: remember the observation that follows its last row."""
+    def end_ticket(self, length: int) -> None:
+        """End a ticket of `length` rows: copy the observation after its last row."""
         self._following = {name: self._slot[name][length].copy() for name in self._leaves}
 
     # --- snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any] | None:
-        """Return the state of the envs and of the episodes under way, or None where the envs have no snapshots."""
+        """Return the state of the envs and of the unfinished episodes; None if the envs do not support snapshots."""
         if not isinstance(self._envs, Snapshots):
             return None
         self._calls.watch.enter(resets=True)
@@ -237,9 +245,9 @@ class PolicyColumns:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a snapshot as if nothing had happened."""
+        """Continue from a snapshot, bit for bit."""
         if not isinstance(self._envs, Snapshots):
-            raise TypeError(f"{self._envs.spec.id} cannot restore a snapshot")
+            raise TypeError(f"{self._envs.spec.id} does not support snapshots, so none can be restored")
         self._calls.watch.enter(resets=True)
         self._envs.restore(state["envs"])
         self._following = {leaf.name: self._copied(leaf, state) for leaf in self._envs.spec.observation}

@@ -1,7 +1,7 @@
-"""Evaluation: whole episodes of one fixed policy, many envs at once, without a bias to short episodes.
+"""Evaluation: whole episodes of one fixed policy, in many envs at once, without a bias towards short episodes.
 
-Each column is told beforehand how many episodes it plays. Taking instead the first E episodes to end, of all
-columns together, would prefer the short ones.
+The number of episodes that each column plays is fixed before the start. Counting the first E episodes that end in any
+column would be biased: short episodes end first.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from offbeat.workers.columns import Unwatched, Watch
 Returned = TypeVar("Returned")
 
 EVALUATION_ENVS = 32
-"""Envs that an evaluation steps at once, at most."""
+"""Maximum number of envs that an evaluation steps at once."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The episodes of an evaluation: those that ended, and those that a bound cut, with what they had earned by then.
+    """The episodes of an evaluation: those that ended, and those that a limit cut, with their return so far.
 
-    There is always one at least.
+    There is always at least one episode.
     """
 
     returns: NDArray[np.float64]
@@ -41,20 +41,20 @@ class Evaluation:
     lengths: NDArray[np.int64]
     """[episodes], in env steps."""
     cut: int
-    """How many of these episodes were cut."""
+    """Number of these episodes that were cut."""
     not_begun: int
-    """Episodes that were asked for and are missing here: the bound in total was reached before they had begun."""
+    """Requested episodes that were not started, because the limit on env steps in total was reached before."""
     env_steps: int
-    """Env steps that were taken, in all columns, also in those that had played their share."""
+    """Env steps taken in all columns, also in columns that had already played all their episodes."""
 
     @property
     def cuts(self) -> str:
-        """What there is to say of episodes that did not end; empty where all did."""
+        """A message about episodes that did not end; empty if all ended."""
         if not self.cut and not self.not_begun:
             return ""
         played = len(self.returns)
-        begun = f" and {self.not_begun} were not begun" if self.not_begun else ""
-        return f"of {played + self.not_begun} episodes {played - self.cut} ended, {self.cut} were cut{begun}"
+        not_started = f" and {self.not_begun} were not begun" if self.not_begun else ""
+        return f"of {played + self.not_begun} episodes {played - self.cut} ended, {self.cut} were cut{not_started}"
 
     @property
     def return_mean(self) -> float:
@@ -88,10 +88,10 @@ def evaluation_envs(
     max_episode_steps: int = EVALUATION_STEPS,
     info_mask: bool = False,
 ) -> Envs:
-    """Make the envs of an evaluation of so many episodes, which cut an episode after `max_episode_steps`.
+    """Make the envs for an evaluation of this number of episodes; they cut an episode after `max_episode_steps`.
 
-    Vector envs that cannot be limited do without; there `max_steps` of `evaluate` alone is a bound. The other arguments
-    and errors are those of `make_envs`.
+    Some vector envs cannot limit episodes; for these only `max_steps` of `evaluate` is a limit. The other arguments and
+    errors are those of `make_envs`.
     """
     columns = min(episodes, EVALUATION_ENVS)
     return make_envs(
@@ -110,22 +110,22 @@ def evaluate(
     watch: Watch | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Play `episodes` whole episodes, of the task as it is at the end of training.
+    """Play `episodes` whole episodes with training progress 1, that is, of the task as at the end of training.
 
     Args:
-        policy: with its weights loaded.
-        envs: N columns in one group, as `evaluation_envs` makes them; a new episode is begun in each. Those that
-            `envs.spec.cut_at` truncates count as cut, with what they had earned.
-        episodes: column i plays episodes i, i + N, i + 2 N, ... of them.
-        seed: keys the sampling.
-        sampled: sample actions, instead of taking the most likely one.
-        max_steps: env steps in total, at least 1, after which the evaluation ends and cuts the episodes under way;
-            None: no bound.
-        watch: over each call of the envs.
-        on_step: called after each vector step with the episodes that have ended so far; may raise to stop.
+        policy: the policy, with its weights loaded.
+        envs: N columns in one group, from `evaluation_envs`; they are reset first. Episodes that `envs.spec.cut_at`
+            truncates count as cut, with their return so far.
+        episodes: number of episodes; column i plays the episodes i, i + N, i + 2 N, ...
+        seed: seed of the action sampling.
+        sampled: whether to sample actions; else the most likely action is taken.
+        max_steps: limit on env steps in total, at least 1: the evaluation then ends, and unfinished episodes are cut.
+            None: no limit.
+        watch: is notified of each env call.
+        on_step: is called after each vector step with the number of episodes that have ended; may raise to stop.
 
     Raises:
-        EnvFailed: an env failed; the message says that it was in an evaluation, and after how many env steps.
+        EnvFailed: an env failed; the message says after how many env steps of the evaluation.
     """
     random = stream(seed, "evaluate") if sampled else None
     return _Evaluator(policy, envs, episodes, random, watch or Unwatched()).play(max_steps, on_step)
@@ -144,77 +144,77 @@ class _Evaluator:
     ) -> None:
         columns = envs.spec.columns
         self._policy, self._envs, self._random, self._watch = policy, envs, random, watch
-        self._episodes, self._ended = episodes, _EpisodeCounter(episodes, columns, envs.spec.cut_at)
+        self._episodes, self._counter = episodes, _EpisodeCounter(episodes, columns, envs.spec.cut_at)
         self._state = np.zeros((columns, policy.state_size), np.float32)
-        """What the policy remembers of each column's episode."""
+        """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, columns)
         self._env_steps, self._resets = 0, True
 
     def play(self, max_steps: int | None, on_step: Callable[[int], None] | None) -> Evaluation:
         """Play until all episodes have ended, or `max_steps` env steps have been taken."""
-        self._called(lambda: self._envs.set_progress(1.0))
-        observation = self._called(self._envs.reset)
+        self._call_envs(lambda: self._envs.set_progress(1.0))
+        observation = self._call_envs(self._envs.reset)
         self._stacks.reset(observation)
-        while self._ended.ended < self._episodes and (max_steps is None or self._env_steps < max_steps):
+        while self._counter.ended < self._episodes and (max_steps is None or self._env_steps < max_steps):
             observation = self._step(observation)
             if on_step is not None:
-                on_step(self._ended.ended)
-        return self._ended.evaluation(self._env_steps)
+                on_step(self._counter.ended)
+        return self._counter.evaluation(self._env_steps)
 
     def _step(self, observation: Tree) -> Tree:
         """Act on an observation in all columns; return the next one."""
         action = self._policy.to_env(self._action(self._stacks.with_stacks(observation)))
-        self._called(lambda: self._envs.send(action))
-        outcome = self._called(self._envs.recv)
+        self._call_envs(lambda: self._envs.send(action))
+        outcome = self._call_envs(self._envs.recv)
         self._count(outcome)
         self._state[outcome.resets] = 0
         self._stacks.push(outcome.observation, outcome.resets)
         return outcome.observation
 
-    def _action(self, seen: Tree) -> Array:
+    def _action(self, observation: Tree) -> Array:
         if self._random is None:
-            return self._policy.greedy(seen, self._state)
-        return self._policy.act(seen, self._random, self._state).action
+            return self._policy.greedy(observation, self._state)
+        return self._policy.act(observation, self._random, self._state).action
 
     def _count(self, outcome: Outcome) -> None:
-        self._ended.add(outcome)
+        self._counter.add(outcome)
         self._env_steps += int(np.count_nonzero(~outcome.resets))
         self._resets = bool(outcome.ended.any())
 
-    def _called(self, call: Callable[[], Returned]) -> Returned:
-        """Call the envs under watch."""
+    def _call_envs(self, call: Callable[[], Returned]) -> Returned:
+        """Call the envs, with the watch notified before and after."""
         self._watch.enter(resets=self._resets)
         try:
             returned = call()
         except FAILURES as error:
             failed = EnvFailed(
-                f"an evaluation failed after {self._env_steps} env steps, when {self._ended.ended} of "
-                f"{self._episodes} episodes had ended: {_words(error)}"
+                f"an evaluation failed after {self._env_steps} env steps, when {self._counter.ended} of "
+                f"{self._episodes} episodes had ended: {_message_of(error)}"
             )
             raise with_notes_of(failed, error) from error
         self._watch.leave()
         return returned
 
 
-def _words(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     return str(error) if isinstance(error, EnvFailed) else f"{type(error).__name__}: {error}"
 
 
 class _EpisodeCounter:
-    """Returns and lengths by episode; columns that have played their share are no longer counted."""
+    """Adds up returns and lengths by episode. Columns that have played all their episodes are not counted."""
 
     def __init__(self, episodes: int, columns: int, cut_at: int | None) -> None:
         self.ended = 0
         self._returns, self._lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-        self._begun = np.zeros(episodes, np.bool_)
-        """[episodes]: whether an env step has been taken in it."""
+        self._started = np.zeros(episodes, np.bool_)
+        """[episodes]: whether an env step has been taken in the episode."""
         self._truncated = 0
-        """How many of those that ended were cut."""
+        """Number of ended episodes that the step limit `cut_at` truncated."""
         self._cut_at = cut_at
         self._elapsed = np.zeros(columns, np.int64)
-        """Rows since each column's episode, or game, began: lives that were lost within it have reset rows too."""
+        """Rows since the start of each column's episode or game, including the reset rows after a lost life."""
         self._episode = np.arange(columns)
-        """The number of the episode that each column is playing."""
+        """Number of the current episode, by column."""
 
     def add(self, outcome: Outcome) -> None:
         counted = self._episode < len(self._returns)
@@ -222,18 +222,18 @@ class _EpisodeCounter:
         self._elapsed += 1
         self._returns[episode] += outcome.reward[counted]
         self._lengths[episode] += outcome.valid[counted]
-        self._begun[episode] |= ~outcome.resets[counted]
+        self._started[episode] |= ~outcome.resets[counted]
         if not ended.any():
             return
         self.ended += int((ended & counted).sum())
         if self._cut_at is not None:
-            long = self._elapsed >= self._cut_at
-            self._truncated += int((long & ended & outcome.truncated & counted).sum())
+            at_limit = self._elapsed >= self._cut_at
+            self._truncated += int((at_limit & ended & outcome.truncated & counted).sum())
         self._episode[ended] += len(self._episode)
         self._elapsed[ended] = -1  # the next row is the reset row
 
     def evaluation(self, env_steps: int) -> Evaluation:
-        """Return what has been played: episodes that have ended and those under way."""
-        begun = self._begun
-        cut = self._truncated + int(begun.sum()) - self.ended
-        return Evaluation(self._returns[begun], self._lengths[begun], cut, int((~begun).sum()), env_steps)
+        """Return the evaluation: the episodes that have ended and the unfinished ones, which count as cut."""
+        started = self._started
+        cut = self._truncated + int(started.sum()) - self.ended
+        return Evaluation(self._returns[started], self._lengths[started], cut, int((~started).sum()), env_steps)

@@ -1,9 +1,9 @@
-"""Feeds: what a learning step takes in, brought to the device that learns.
+"""Feeds: give a learner the data of each learning step, on the learner's device.
 
-A learner asks its feed, `feed.take(step)`, and knows nothing of memory, staging or devices. `UnrollFeed` gives each
-batch of unrolls once. `ReplayFeed` takes in one ticket a step, says how many updates that makes due, and samples for
-them. Every update of a step samples from the same tickets, those up to the one that was taken in, however much more is
-committed by then: so what is learned does not depend on who was quicker.
+A learner calls `feed.take(step)` and does not know memory, staging or devices. `UnrollFeed` returns each batch of
+unrolls once. `ReplayFeed` takes in one ticket per step, says how many updates are then due, and samples for them. All
+updates of a step sample from the same tickets: those up to the ticket of the step, even if later tickets are already
+committed. So the result does not depend on the speed of the actors.
 """
 
 from __future__ import annotations
@@ -24,109 +24,110 @@ from offbeat.memory.unrolls import Unrolls
 from offbeat.models.collective import ALONE, Collective, total
 
 REPORTED = ("valid", "episode_return", "episode_length", "info")
-"""Fields whose rows `Taken.rows` has, the last where there is one."""
+"""Fields that `Taken.rows` has; `info` only if the envs report numbers in their infos."""
 
 
 class Staging:
-    """Brings arrays to the device that learns: views on a CPU, copies through pinned memory to a GPU."""
+    """Moves arrays to the learner's device: views on a CPU, copies through pinned memory on a GPU."""
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._pinned: dict[str, Tensor] = {}
-        """Page-locked copies, one a field, which a GPU fetches by itself. Allocating one takes long, so they stay."""
+        """Pinned copies by field, from which a GPU copies asynchronously. They are reused: allocation is slow."""
 
     def tensors(self, arrays: Tree) -> Batch:
-        """Return the batch on the device: on a CPU the very same memory."""
+        """Return a batch on the device; on a CPU the tensors share the memory of the arrays."""
         if self._device == "cpu":
             return {name: torch.from_numpy(array) for name, array in arrays.items()}
         return {name: self._sent(name, torch.from_numpy(array)) for name, array in arrays.items()}
 
     def moved(self, arrays: Tree) -> Batch:
-        """Return arrays on the device that are not of one size each time, and not many: they are waited for."""
+        """Return small arrays of varying size on the device, copied synchronously."""
         return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
 
     def _sent(self, name: str, tensor: Tensor) -> Tensor:
         if name not in self._pinned:
             self._pinned[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        # The last copy from here has ended long ago: every update has waited for its loss.
+        # The previous copy from this tensor has finished: each update waits for its loss.
         return self._pinned[name].copy_(tensor).to(self._device, non_blocking=True)
 
 
 class Taken(NamedTuple):
-    """What a learning step takes in."""
+    """The data of one learning step."""
 
     rows: Tree
-    """Rows [T, B] by field, on the host: at least those of `REPORTED`."""
+    """[T, B, ...] by field, on the host: at least the fields in `REPORTED`."""
     versions: NDArray[np.int64]
-    """Version of the weights that each unroll, or the ticket, was acted with."""
+    """Version of the weights that acted, for each column of the rows."""
     batch: Batch
-    """On the device: a batch of unrolls, or the observations of the ticket's transitions, [M, ...] by leaf."""
+    """On the device: a batch of unrolls; with a replay, the observations of the ticket's transitions, [M, ...] by
+    leaf."""
     due: int = 0
-    """Updates that a replay makes with it."""
+    """With a replay: the number of updates to make in this step."""
 
 
 class Feed:
-    """Where a learner's data comes from."""
+    """Gives a learner its data."""
 
     def valid_rows(self, step: int) -> int:
-        """Return the valid rows in the committed tickets of `step`: what it adds to env_steps."""
+        """Return the number of valid rows in the committed tickets of `step`: the step adds it to env_steps."""
         raise NotImplementedError
 
     def take(self, step: int) -> Taken:
-        """Return what learning step `step` takes in; its tickets are committed."""
+        """Return the data of learning step `step`, whose tickets must be committed."""
         raise NotImplementedError
 
     def published(self, version: int) -> None:
-        """Note that a version of the weights was published."""
+        """Note that this version of the weights has just been published."""
 
     def sizes(self) -> dict[str, float]:
         """Return metrics of how much the memory holds."""
         return {}
 
     def checkpoint_arrays(self) -> Tree | None:
-        """Return what a checkpoint keeps of the memory, as views of it; None where nothing needs to be kept."""
+        """Return the arrays of the memory that a checkpoint saves, as views; None if there are none."""
         return None
 
     def attach(self, arrays: Tree | None, step: int) -> str:  # noqa: ARG002
-        """Go on at `step` with the checkpoint's `arrays`; return what there is to say of it, '' for nothing."""
+        """Restore the memory from a checkpoint's arrays; return a message for the user, or ''. `step` comes next."""
         return ""
 
     def state(self) -> dict[str, Any]:
-        """Return what a resumed run needs of it besides `checkpoint_arrays`."""
+        """Return the state that a resumed run needs, without `checkpoint_arrays`."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
+        """Restore what `state` returned."""
 
-    # --- a worker whose memory outlives its process ---------------------------------------------------------
+    # --- for lock-free workers, whose memory outlives their process -----------------------------------------
 
     def ratio(self, made: int) -> RatioCounts:  # noqa: ARG002
-        """Return what the ratio is held on, after `made` updates of the run."""
+        """Return the counts from which the update ratio is computed; `made`: updates of the whole run so far."""
         return RatioCounts()
 
     def recover(self, step: int, ratio: RatioCounts, made: int) -> None:
-        """Go on at `step` in the place of a learner that died, with the rows that its memory holds.
+        """Continue for a worker process that died, with the rows that the memory still holds.
 
         Args:
-            step: the first learning step that was not finished.
-            ratio: as `ratio` was after the step before; updates that came later count too.
-            made: updates of the whole run.
+            step: the first learning step that is not finished.
+            ratio: what `ratio` returned after the last finished step.
+            made: updates of the whole run so far, also those that the dead process made in `step`.
         """
 
     def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
-        """Go on after `restore` with the rows that its memory holds.
+        """Continue after `restore`, with the rows that are already in the memory.
 
         Args:
-            state: what was restored.
-            priorities: of the rows, where there are some.
-            ratio: as a checkpoint has it.
-            made: updates of the whole run, with those of a learner that went on from here before and died.
+            state: the state that was restored.
+            priorities: priorities of the rows; empty if the replay has none.
+            ratio: what `ratio` returned when the state was saved.
+            made: updates of the whole run so far, also those of a process that continued from this state and died.
             step: the first learning step that is not finished.
         """
 
 
 class UnrollFeed(Feed):
-    """Gives each batch of unrolls once."""
+    """Returns each batch of unrolls once."""
 
     def __init__(self, unrolls: Unrolls, staging: Staging) -> None:
         self._unrolls, self._staging = unrolls, staging
@@ -141,29 +142,29 @@ class UnrollFeed(Feed):
 
 
 class ReplayFeed(Feed):
-    """Samples from a replay, as many times as the pace says."""
+    """Takes tickets into a replay and samples from it, once for each update that the pace makes due."""
 
     def __init__(
         self, replay: AnyReplay, pace: ReplayPace, staging: Staging, *, saved: bool, collective: Collective = ALONE
     ) -> None:
-        """Feed from a replay.
+        """Make the feed of a replay.
 
         Args:
-            replay: of this learner.
-            pace: how many updates transitions make due.
-            staging: brings samples to the device.
-            saved: whether checkpoints keep the replay.
-            collective: all learners, whose transitions count alike.
+            replay: the replay of this learner.
+            pace: says how many updates are due for a number of transitions.
+            staging: moves samples to the device.
+            saved: whether checkpoints include the replay.
+            collective: the learners whose transitions are counted together.
         """
         self._collective = collective
         self._replay, self._pace, self._staging, self._saved = replay, pace, staging, saved
         self._valid = self._due = 0
-        """Valid transitions taken in, and the updates that they made due. The ratio is held on these two: both count
-        from the run's beginning, or from a resume without the replay."""
+        """Valid transitions taken in, and updates made for them. The update ratio is computed from these two counts.
+        Both start with the run, or with a resume without the replay."""
         self.made = 0
-        """Updates of the whole run; refused ones count too."""
-        self._had = np.zeros(pace.versions, np.int64)
-        """The updates that each version of the weights has had, those that a ticket may be acted with."""
+        """Updates of the whole run so far, refused ones included."""
+        self._updates_of_version = np.zeros(pace.versions, np.int64)
+        """[versions]: `made` when a version of the weights was published, for each version that may still act."""
 
     def valid_rows(self, step: int) -> int:
         return int(self._replay.ticket(step)["valid"].sum())
@@ -171,47 +172,51 @@ class ReplayFeed(Feed):
     def take(self, step: int) -> Taken:
         rows = self._replay.ticket(step)
         versions = rows["behavior_version"]
-        self._replay.take_in(step, acted_at=int(self._had[versions[0] % len(self._had)]))
+        self._replay.take_in(step, acted_at=self._updates_of(versions[0]))
         self._valid += total(self._collective, int(np.count_nonzero(rows["valid"])))
-        due = max(0, self._pace.due(self._valid) - self._due)  # more may have been made where one died in the middle
+        due = max(0, self._pace.due(self._valid) - self._due)  # a worker that died in this step may have made more
         observations = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
         return Taken(rows, versions, self._staging.moved(observations), due)
 
+    def _updates_of(self, version: int) -> int:
+        """Return the number of updates that were made before this version was published."""
+        return int(self._updates_of_version[version % len(self._updates_of_version)])
+
     def sample(self, random: np.random.Generator) -> tuple[Samples, Batch]:
-        """Return what was sampled for one update, and the same on the device."""
+        """Return the samples for one update, and their arrays on the device."""
         samples = self._replay.sample(random)
         return samples, self._staging.tensors(samples.arrays)
 
     @property
     def prioritized(self) -> bool:
-        """Whether it samples by the size of the last errors."""
+        """Whether the replay samples by priority."""
         return self._replay.prioritized
 
     def update_priorities(self, samples: Samples, errors: Array) -> None:
-        """Let the next samples depend on these errors, [M]."""
+        """Set the priorities of samples from their TD errors, [M]."""
         self._replay.update_priorities(samples, errors)
 
     @property
     def env_steps_per_update(self) -> float:
-        """Env steps that make one update due."""
+        """Env steps per update."""
         return float(1 / self._pace.utd_ratio)
 
     def count(self, due: int) -> None:
-        """Count the updates of a learning step that have been made."""
+        """Count the updates of a finished learning step."""
         self._due += due
 
     def published(self, version: int) -> None:
-        self._had[version % len(self._had)] = self.made
+        self._updates_of_version[version % len(self._updates_of_version)] = self.made
 
     def sizes(self) -> dict[str, float]:
         return {"replay_size": float(self._replay.valid)}
 
-    def reached(self) -> dict[str, float]:
-        """Return the ratio that has been reached; nothing in the warm-up."""
-        beyond = self._valid - self._pace.warmup
-        if beyond <= 0:
+    def ratio_metrics(self) -> dict[str, float]:
+        """Return metrics of the update ratio so far; none during the warm-up."""
+        after_warmup = self._valid - self._pace.warmup
+        if after_warmup <= 0:
             return {}
-        ratio = self._due / beyond
+        ratio = self._due / after_warmup
         return {"utd_ratio": ratio, "samples_per_insert": ratio * self._replay.transitions}
 
     def checkpoint_arrays(self) -> Tree | None:
@@ -226,7 +231,7 @@ class ReplayFeed(Feed):
         return "the checkpoint has no replay: it warms up again, and the ratio counts from here"
 
     def state(self) -> dict[str, Any]:
-        counted = {"valid": self._valid, "due": self._due, "made": self.made, "had": self._had}
+        counted = {"valid": self._valid, "due": self._due, "made": self.made, "had": self._updates_of_version}
         return {"replay": self._replay.state() if self._saved else None, "counted": counted}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -234,7 +239,7 @@ class ReplayFeed(Feed):
             self._replay.restore(state["replay"])
         counted = state["counted"]
         self._valid, self._due, self.made = counted["valid"], counted["due"], counted["made"]
-        self._had[:] = counted["had"]
+        self._updates_of_version[:] = counted["had"]
 
     def ratio(self, made: int) -> RatioCounts:
         return RatioCounts(self._replay.origin, self._valid, made - self._due)

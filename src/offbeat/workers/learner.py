@@ -1,7 +1,7 @@
-"""The learner: turns what a learning step takes in into updates, and publishes what came of them.
+"""The learner: in each learning step it takes data from its feed, makes updates, and publishes the new weights.
 
-`UnrollLearner` learns from batches of unrolls; `ReplayLearner` (replay_learner.py) from a replay. Where the data comes
-from is the feed's business (feed.py).
+`UnrollLearner` learns from batches of unrolls, `ReplayLearner` (replay_learner.py) from a replay. The feed (feed.py)
+provides the data.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 
 @dataclass(frozen=True)
 class Learned:
-    """What one learning step did."""
+    """The result of one learning step."""
 
     env_steps: int
-    """Valid rows that it took in."""
+    """Valid rows in its data."""
     updates: int
     """Updates, refused ones included."""
     refused: int
-    """Updates that were not applied, as their gradients were not finite."""
+    """Updates that were not applied because the loss or a gradient was not finite."""
     metrics: dict[str, float]
-    """Means over the updates."""
+    """Metrics of the step; those of updates are means over the updates."""
     episode_returns: NDArray[np.float64]
-    """Of the episodes that ended in what it took in, row by row."""
+    """[episodes]: returns of the episodes that ended in its data, row by row."""
     episode_lengths: NDArray[np.int32]
+    """[episodes]: lengths of the same episodes."""
     info: NDArray[np.float64]
-    """[2, K]: sums and counts of what infos reported in what it took in, by the names in `EnvSpec.info`."""
+    """[2, K]: sums and counts of the numbers in the infos of its data, in the order of `EnvSpec.info`."""
 
 
 class Learner(ABC):
-    """What every learner has: an algorithm, its optimizers, a feed, and weights to publish."""
+    """Base of all learners: has an algorithm, its optimizers, a feed, and the weights to publish."""
 
     def __init__(
         self,
@@ -54,25 +55,25 @@ class Learner(ABC):
         seed: int,
         timings: Timings,
         counter: UpdateCounter | None = None,
-        place: int = 0,
+        policy_index: int = 0,
     ) -> None:
-        """Prepare to learn one policy.
+        """Make the learner of one policy.
 
         Args:
-            algorithm: what is learned.
-            feed: gives what each learning step takes in.
-            weights: where versions are published.
-            seed: of the run.
-            timings: what the time goes into.
-            counter: of all learners, where others change the same parameters.
-            place: of the policy among those of the run.
+            algorithm: the algorithm, with the parameters to learn.
+            feed: gives the data of each learning step.
+            weights: the versions of the weights are published here.
+            seed: seed of the run.
+            timings: the time of each learning step is added here.
+            counter: counts the updates of all learners, if other learners change the same parameters (Hogwild).
+            policy_index: index of the policy in the run's policies.
         """
         self.feed = feed
         self._algorithm, self._weights, self._timings = algorithm, weights, timings
-        self._seed, self._key = seed, key_of(place)
+        self._seed, self._key = seed, key_of(policy_index)
         self._updates = Updates(algorithm, counter)
         self.progress = 0.0
-        """What the version that was published last carries: the training's progress in the step that made it."""
+        """Training progress that the newest version was published with."""
 
     def _random(self, step: int) -> np.random.Generator:
         """Return the random stream of a learning step."""
@@ -80,14 +81,14 @@ class Learner(ABC):
 
     @abstractmethod
     def learn(self, step: int, progress: float) -> Learned:
-        """Take learning step `step`, and publish version `step + 1`; `progress` runs from 0 to 1 over `steps`."""
+        """Make learning step `step` and publish version `step + 1`; `progress`: training progress, from 0 to 1."""
 
     @abstractmethod
     def rehearse(self, step: int) -> float:
-        """Do the updates of a step again, for measuring them; return the env steps that are so much work."""
+        """Repeat updates of a step, to measure their time; return the number of env steps that they stand for."""
 
     def publish(self, version: int, progress: float = 0.0) -> None:
-        """Publish the policy as it is now, which a learning step at this progress has made."""
+        """Publish the present weights as this version, with the training progress of the step that made them."""
         self.progress = progress
         self._updates.pull()
         self._algorithm.write_published(self._weights.open(version))
@@ -95,29 +96,29 @@ class Learner(ABC):
         self.feed.published(version)
 
     def state(self) -> dict[str, Any]:
-        """Return what a resumed run needs besides the weights."""
+        """Return the state that a resumed run needs, without the weights."""
         own = {"algorithm": self._algorithm.state(), "adam": self._updates.state(), "progress": self.progress}
         return {**own, **self.feed.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
+        """Restore what `state` returned."""
         self._algorithm.restore(state["algorithm"])
         self.restore_own(state)
 
     def restore_own(self, state: Mapping[str, Any]) -> None:
-        """Take over what in `state()` is this learner's alone, where others learn the same parameters."""
+        """Restore only what other learners of the same parameters do not share: optimizers, progress and feed."""
         self._updates.restore(state["adam"])
         self.progress = state["progress"]
         self.feed.restore(state)
 
 
 class UnrollLearner(Learner):
-    """Learns from each batch of unrolls once."""
+    """Learns from batches of unrolls, one batch per learning step."""
 
     _algorithm: OnPolicyAlgorithm
 
     def learn(self, step: int, progress: float) -> Learned:
-        begun = clock()
+        started = clock()
         rates = self._algorithm.start(progress)
         taken = self.feed.take(step)
         loaded = clock()
@@ -130,12 +131,12 @@ class UnrollLearner(Learner):
         updated = clock()
         metrics = self._algorithm.finish(batch)
         self.publish(step + 1, progress)
-        self._timings.add("learn/load", loaded - begun)
+        self._timings.add("learn/load", loaded - started)
         self._timings.add("learn/prepare", prepared - loaded)
         self._timings.add("learn/update", updated - prepared)
         self._timings.add("learn/publish", clock() - updated)
-        self._timings.add("learn", clock() - begun)
-        metrics = {**update_metrics.summed_up(), **metrics, "learning_rate": max(rates.values())}
+        self._timings.add("learn", clock() - started)
+        metrics = {**update_metrics.summary(), **metrics, "learning_rate": max(rates.values())}
         return summary(taken, step, updates, update_metrics.refused, metrics)
 
     def rehearse(self, step: int) -> float:
@@ -143,14 +144,14 @@ class UnrollLearner(Learner):
 
 
 def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
-    """Return what learning step `step` did.
+    """Return the result of a learning step.
 
     Args:
-        taken: what it took in.
-        step: which it is.
-        updates: those that were made, refused ones included.
-        refused: those that were not applied.
-        metrics: what the updates reported.
+        taken: the data of the step.
+        step: its number.
+        updates: updates of the step, refused ones included.
+        refused: updates that were not applied.
+        metrics: metrics of the updates.
     """
     rows, lag = taken.rows, step - taken.versions
     ended = rows["episode_length"] > 0
@@ -167,6 +168,6 @@ def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mappin
 
 
 def reported(info: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums and counts, [2, K], of the numbers in [T, B, K]; those that are not finite are none."""
-    known = np.isfinite(info)
-    return np.stack([np.where(known, info, 0.0).sum(axis=(0, 1)), known.sum(axis=(0, 1))])
+    """Return sums and counts, [2, K], of the finite numbers in `info`, [T, B, K]."""
+    finite = np.isfinite(info)
+    return np.stack([np.where(finite, info, 0.0).sum(axis=(0, 1)), finite.sum(axis=(0, 1))])

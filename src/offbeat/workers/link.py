@@ -1,8 +1,8 @@
-"""The link: what an actor knows of everything beyond its envs.
+"""The link: the interface between an actor and the rest of the run.
 
-    work = link.next()      # waits until a ticket may begin
-    ...                     # act, and write what was seen into the slots of the work
-    link.commit(work, ...)  # the ticket counts as acted
+    work = link.next()      # waits until a ticket may start
+    ...                     # act, and write the rows into the slots of the work
+    link.commit(work, ...)  # the ticket is committed
 
 Serial, threads, processes and lock-free workers differ only in their link.
 """
@@ -22,12 +22,12 @@ from offbeat.metrics.timings import Timings
 
 
 class PolicyWork(NamedTuple):
-    """What a ticket means to one policy."""
+    """What an actor needs to act one ticket with one policy."""
 
     weights: NDArray[np.float32]
-    """The flat vector to act with."""
+    """The published weights to act with, as one flat vector."""
     slot: Tree
-    """Where to write: [T + 1, N, ...] per step and [N, ...] per unroll, by field."""
+    """The arrays to write into, by field: [T + 1, N, ...] for one value per row, [N, ...] for one value per unroll."""
 
 
 class Work(NamedTuple):
@@ -35,23 +35,23 @@ class Work(NamedTuple):
 
     ticket: int
     version: int
-    """Of the weights of all policies: the learning steps that they have had."""
+    """Version of the weights of all policies: the number of learning steps that made them."""
     progress: float
-    """Of the training, 0 to 1, that belongs to the version."""
+    """Training progress at that version, from 0 to 1."""
     policies: tuple[PolicyWork, ...]
-    """In the order of the run's policies."""
+    """One for each policy, in the order of the run's policies."""
 
     @classmethod
-    def of_one(cls, ticket: int, version: int, own: PolicyWork, progress: float = 0.0) -> Work:
+    def of_one(cls, ticket: int, version: int, policy_work: PolicyWork, progress: float = 0.0) -> Work:
         """Return the work of an actor that acts for one policy."""
-        return cls(ticket, version, progress, (own,))
+        return cls(ticket, version, progress, (policy_work,))
 
 
 class Link(Protocol):
-    """Where an actor gets its tickets from, and to whom it hands them in."""
+    """Gives an actor its tickets and takes the finished ones."""
 
     def next(self) -> Work:
-        """Wait until this actor's next ticket may begin, and return it.
+        """Wait until this actor's next ticket may start, and return it with its weights and slots.
 
         Raises:
             Closed: the run is ending.
@@ -59,30 +59,30 @@ class Link(Protocol):
         ...
 
     def commit(self, work: Work, timings: Timings, longest_stall: float) -> None:
-        """Let work, which has been written whole, count as acted.
+        """Commit a ticket whose rows are all written.
 
         Args:
-            work: the last one that `next` returned.
-            timings: where this actor's time has gone so far.
-            longest_stall: seconds of its longest call of an env.
+            work: the work that `next` returned last.
+            timings: this actor's time so far, by activity.
+            longest_stall: duration of its longest env call, in seconds.
         """
         ...
 
 
 class Memory:
-    """The slots and weights of all policies, on an arena: makes the work of a ticket."""
+    """The slots and weights of all policies, on an arena. `work` joins them for one ticket."""
 
     def __init__(self, policies: Sequence[tuple[Slots, Weights]]) -> None:
         self.policies = tuple(policies)
 
     @property
     def progress(self) -> float:
-        """Progress of the training that belongs to the newest version."""
+        """Training progress at the newest version of the weights."""
         weights = self.policies[0][1]
         return weights.progress(weights.newest)
 
     def work(self, ticket: int, version: int) -> Work:
-        """Return a ticket, to be acted with a version of the weights."""
+        """Return the work of a ticket that is acted with this version of the weights."""
         progress = self.policies[0][1].progress(version)
-        parts = tuple(PolicyWork(weights.read(version), slots.open(ticket)) for slots, weights in self.policies)
-        return Work(ticket, version, progress, parts)
+        policies = tuple(PolicyWork(weights.read(version), slots.open(ticket)) for slots, weights in self.policies)
+        return Work(ticket, version, progress, policies)

@@ -1,4 +1,4 @@
-"""The learner on a replay: takes in one ticket a learning step, and makes the updates that it makes due."""
+"""The learner for a replay: each learning step takes in one ticket and makes the updates that are due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReplayLearner(Learner):
     feed: ReplayFeed
 
     def learn(self, step: int, progress: float) -> Learned:
-        begun = clock()
+        started = clock()
         taken = self.feed.take(step)
         rates, random = self._algorithm.start(progress), self._random(step)
         update_metrics = UpdateMetrics()
@@ -31,15 +31,15 @@ class ReplayLearner(Learner):
         updated = clock()
         metrics = self._algorithm.finish(taken.batch)
         self.publish(step + 1, progress)
-        self._timings.add("learn/load", taken_in - begun)
+        self._timings.add("learn/load", taken_in - started)
         self._timings.add("learn/publish", clock() - updated)
-        self._timings.add("learn", clock() - begun)
-        reached = {**self.feed.reached(), **self.feed.sizes(), "learning_rate": max(rates.values())}
-        metrics = {**update_metrics.summed_up(), **metrics, **reached}
+        self._timings.add("learn", clock() - started)
+        replay_metrics = {**self.feed.ratio_metrics(), **self.feed.sizes(), "learning_rate": max(rates.values())}
+        metrics = {**update_metrics.summary(), **metrics, **replay_metrics}
         return summary(taken, step, taken.due, update_metrics.refused, metrics)
 
     def _update(self, random: np.random.Generator, rates: Mapping[str, float], update_metrics: UpdateMetrics) -> None:
-        begun, number = clock(), self.feed.made
+        started, number = clock(), self.feed.made
         self._updates.pull()
         samples, sampled = self.feed.sample(random)
         loaded = clock()
@@ -50,7 +50,7 @@ class ReplayLearner(Learner):
             self.feed.update_priorities(samples, self._algorithm.priorities(minibatch))
         update_metrics.add_spread("sample_age", number - samples.acted_at)
         self.feed.made = number + 1
-        self._timings.add("learn/load", loaded - begun)
+        self._timings.add("learn/load", loaded - started)
         self._timings.add("learn/prepare", prepared - loaded)
         self._timings.add("learn/update", clock() - prepared)
 

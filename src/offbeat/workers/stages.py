@@ -1,13 +1,13 @@
-"""The stages of one update: differentiate, refuse what is not finite, clip, Adam.
+"""The stages of one update. Each stage: compute gradients, check that they are finite, clip them, apply Adam.
 
-A stage is applied if its loss and its gradients are finite, and those of the earlier stages of the update too. There
-are two ways to decide that, with the same bits. `HostStages` reads two numbers per stage: on a CPU reading is free. On
-another device the host waits at each read until the device has finished all its work. `DeviceStages` therefore leaves
-the decision on the device and reads once, at the end of the update.
+A stage is applied if its loss and gradients are finite, and those of all earlier stages of the update. There are two
+implementations with the same bits. `HostStages` reads two numbers per stage, which costs nothing on a CPU. On a GPU
+each read makes the host wait until the GPU has finished all its work. `DeviceStages` therefore decides on the device,
+and reads once, at the end of the update.
 
-This is about the update itself. Making a minibatch may read: with a core, the number of its rows is not known before.
-The update before has then ended, so the host waits for little. `Stage.after` and the priorities of a replay come after
-the read of the update.
+Other code may read before or after the update. With a recurrent core, making a minibatch reads its number of rows; the
+previous update has then finished, so the host does not wait long. `Stage.after` and the priorities of a replay are
+computed after the read of the update.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from offbeat.models.flat import FlatAdam
 
 
 class AppliedStage(NamedTuple):
-    """A stage that has changed its parameters."""
+    """A stage that was applied."""
 
     stage: Stage
     result: LossResult
-    """What its loss returned. Metrics are on the host."""
+    """The result of its loss, with the metrics on the host."""
     norm: float
-    """Norm of the gradients before they were clipped."""
+    """Norm of its gradients before clipping."""
 
 
 class Stages(Protocol):
     """Applies the stages of an update."""
 
     def apply(self, stages: Sequence[Stage], minibatch: Minibatch, rates: Mapping[str, float]) -> list[AppliedStage]:
-        """Change the group of each stage, in order, with the learning rate of the group.
+        """Apply stages in order, each to its parameter group with the learning rate of the group.
 
         Returns:
-            The stages that were applied: all, or those before the first that is not finite.
+            The stages that were applied: those before the first whose loss or gradients are not finite.
         """
         ...
 
 
 def make_stages(algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> Stages:
-    """Return what applies the stages of an algorithm, with one optimizer for each group."""
+    """Return the implementation for the device of an algorithm; `adam`: one optimizer for each group."""
     on_host = all(group.parameters.values.is_cpu for group in algorithm.groups.values())
     return HostStages(algorithm, adam) if on_host else DeviceStages(algorithm, adam)
 
 
 class HostStages:
-    """Reads the norm and the loss of each stage before it is applied."""
+    """For a CPU: reads the loss and the gradient norm of each stage before it applies the stage."""
 
     def __init__(self, algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> None:
         self._algorithm, self._adam = algorithm, adam
@@ -76,10 +76,10 @@ class HostStages:
 
 
 class DeviceStages:
-    """Computes all stages before anything is read. A stage that is refused changes nothing.
+    """For a GPU: computes all stages, then reads all results at once. A refused stage changes no parameter.
 
-    Only `fetched` may read a tensor. In a loss too, `float(tensor)`, `if tensor`, indexing with a boolean mask and
-    copies between host and device make the host wait.
+    Only `fetched` may read a tensor: `float(tensor)`, `if tensor`, indexing with a boolean mask and copies between host
+    and device make the host wait, also inside a loss.
     """
 
     def __init__(self, algorithm: Algorithm, adam: Mapping[str, FlatAdam]) -> None:
@@ -94,8 +94,8 @@ class DeviceStages:
             gradients = self._algorithm.groups[stage.group].parameters.gradients
             result = differentiate(stage, minibatch, gradients)
             norm = torch.linalg.vector_norm(collective.sum_(gradients))
-            # A sum of numbers is finite if all of them are: those of all learners, and of the stages so far. In
-            # float64 it does not overflow.
+            # The sum, over all learners and all stages so far, is finite only if each number is. In float64 a sum of
+            # finite float32 numbers does not overflow.
             total = collective.sum_(total + norm + result.loss)
             finite = torch.isfinite(total)
             self._clip(stage.group, norm)
@@ -107,7 +107,7 @@ class DeviceStages:
         return _applied(results, checks)
 
     def _clip(self, name: str, norm: Tensor) -> None:
-        """Scale the gradients of a group, with the arithmetic of `HostStages`: in float64, then rounded."""
+        """Clip the gradients of a group with the same arithmetic as `HostStages`: in float64, then rounded."""
         group = self._algorithm.groups[name]
         if math.isinf(group.max_grad_norm):
             return
@@ -118,16 +118,16 @@ class DeviceStages:
 
 
 def _number(value: float, group: ParameterGroup) -> Tensor:
-    """Return a float64 on the device of a group."""
+    """Return a float64 tensor on the device of a group."""
     return torch.tensor(value, dtype=torch.float64, device=group.parameters.values.device)
 
 
 def _applied(results: Sequence[tuple[Stage, LossResult]], checks: list[Tensor]) -> list[AppliedStage]:
-    """Read whether each stage was applied, with its norm and its metrics.
+    """Read from the device which stages were applied, with their norms and metrics.
 
     Args:
-        results: what the loss of each stage returned.
-        checks: for each stage whether all was finite, and the norm.
+        results: each stage with the result of its loss.
+        checks: for each stage two scalars: whether it is finite, and its gradient norm.
     """
     if not results:
         return []
@@ -136,27 +136,27 @@ def _applied(results: Sequence[tuple[Stage, LossResult]], checks: list[Tensor]) 
         {name: value for name, value in result.metrics.items() if isinstance(value, Tensor) and value.device == device}
         for _, result in results
     ]
-    host = iter(fetched([*checks, *(value for of_stage in metrics for value in of_stage.values())]))
-    verdicts = [(bool(next(host)), float(next(host))) for _ in results]
+    host = iter(fetched([*checks, *(value for stage_metrics in metrics for value in stage_metrics.values())]))
+    read_checks = [(bool(next(host)), float(next(host))) for _ in results]
     applied = []
-    for (stage, result), (finite, norm), of_stage in zip(results, verdicts, metrics, strict=True):
+    for (stage, result), (finite, norm), stage_metrics in zip(results, read_checks, metrics, strict=True):
         if not finite:
             break
-        on_host = {name: next(host) for name in of_stage}
+        on_host = {name: next(host) for name in stage_metrics}
         applied.append(AppliedStage(stage, result._replace(metrics={**result.metrics, **on_host}), norm))
     return applied
 
 
 def fetched(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return copies of tensors of one device in the memory of the host, in one transfer, bit for bit."""
+    """Copy tensors of one device to the host in one transfer, bit for bit."""
     parts = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors]
     copies = torch.split(torch.cat(parts).cpu(), [len(part) for part in parts])
-    # Each copy is cloned, as the bytes of a number must lie at a multiple of its size.
+    # Each part is cloned because a view as another dtype needs aligned memory.
     return [copy.clone().view(tensor.dtype).reshape(tensor.shape) for copy, tensor in zip(copies, tensors, strict=True)]
 
 
 def differentiate(stage: Stage, minibatch: Minibatch, gradients: Tensor) -> LossResult:
-    """Put a stage's gradients into its group's buffer; return the loss, detached, and what came with it."""
+    """Write a stage's gradients into `gradients`, the buffer of its group; return its result, the loss detached."""
     if stage.gradients is not None:
         return stage.gradients(minibatch)
     gradients.zero_()

@@ -1,4 +1,4 @@
-"""One update after the other: differentiate, refuse what is not finite, clip, Adam. The same for every algorithm."""
+"""Updates: apply the stages of an algorithm to a minibatch, collect metrics, count refused updates."""
 
 from __future__ import annotations
 
@@ -18,98 +18,107 @@ from offbeat.models.flat import FlatAdam
 from offbeat.workers.stages import make_stages
 
 REFUSED_IN_A_ROW = 100
-"""Updates refused one after the other before the run is given up."""
+"""Number of consecutive refused updates at which the run fails."""
 
 
 class UpdateMetrics:
-    """What the updates of one learning step report; read only once, at its end."""
+    """Metrics of the updates of one learning step. Tensors are read only in `summary`, at the end of the step."""
 
     def __init__(self) -> None:
         self.refused = 0
-        """Updates that were not applied, as their gradients were not finite."""
+        """Updates that were not applied because the loss or a gradient was not finite."""
         self._values: dict[str, list[Any]] = defaultdict(list)
-        self._least: dict[str, float] = {}
-        self._most: dict[str, float] = {}
+        self._minima: dict[str, float] = {}
+        self._maxima: dict[str, float] = {}
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
             self._values[name].append(value)
 
     def add_spread(self, name: str, values: Array) -> None:
-        """Add values [M] of which the least, the mean and the most are reported."""
-        least, most = f"{name}_min", f"{name}_max"
+        """Add values, [M]; the summary has their minimum, mean and maximum, under `name` with a suffix."""
+        min_name, max_name = f"{name}_min", f"{name}_max"
         self._values[f"{name}_mean"].append(float(values.mean()))
-        self._least[least] = min(self._least.get(least, math.inf), float(values.min()))
-        self._most[most] = max(self._most.get(most, -math.inf), float(values.max()))
+        self._minima[min_name] = min(self._minima.get(min_name, math.inf), float(values.min()))
+        self._maxima[max_name] = max(self._maxima.get(max_name, -math.inf), float(values.max()))
 
-    def summed_up(self) -> dict[str, float]:
-        """Return the mean of each metric over the updates, and the least and the most where these were asked for."""
-        return {name: _mean(values) for name, values in self._values.items()} | self._least | self._most
+    def summary(self) -> dict[str, float]:
+        """Return the mean of each metric over the updates, and the minima and maxima of those from `add_spread`."""
+        return {name: _mean(values) for name, values in self._values.items()} | self._minima | self._maxima
 
 
 def _mean(values: list[Any]) -> float:
-    """Return the mean of numbers, or of tensors of one element, which are read here and no sooner."""
+    """Return the mean of numbers, or of tensors with one element each."""
     return float(torch.stack(values).mean()) if isinstance(values[0], Tensor) else sum(values) / len(values)
 
 
 class UpdateCounter(Protocol):
-    """Counts the updates of several learners that share their parameters (Hogwild)."""
+    """Counts the updates of several learners that share their parameters (Hogwild); each learner has one."""
 
     separate: bool
-    """Whether this one differentiates on a copy of the parameters."""
+    """Whether this learner computes gradients on its own copy of the parameters."""
 
     def others(self) -> int:
-        """Return how many updates the others have made."""
+        """Return the number of updates that the other learners have made."""
         ...
 
     def count(self, *, refused: bool) -> None:
-        """Count an update of this one."""
+        """Count an update of this learner."""
         ...
 
 
 class Updates:
-    """Owns the optimizers; everything particular to an algorithm is in the algorithm."""
+    """Makes updates of an algorithm's parameters. It has the optimizers."""
 
     def __init__(self, algorithm: Algorithm, counter: UpdateCounter | None = None) -> None:
-        """Make the optimizers of an algorithm, whose gradients are summed over its collective.
+        """Make the optimizers of an algorithm.
 
         Args:
-            algorithm: what is to learn.
-            counter: of all learners, where others change the parameters too (Hogwild).
+            algorithm: the algorithm to update. Gradients are summed over its collective.
+            counter: counts the updates of all learners, if other learners change the same parameters (Hogwild).
         """
         self._algorithm, self._counter = algorithm, counter
         self._adam = {name: FlatAdam(group.parameters, group.adam_eps) for name, group in algorithm.groups.items()}
         self._stages = make_stages(algorithm, self._adam)
         self._refused_in_a_row = 0
-        self._seen = 0
-        """Updates that the others had made when this learner last read the parameters."""
+        self._others_at_read = 0
+        """Updates that the other learners had made when this learner last read the parameters."""
 
     def pull(self) -> None:
-        """Read the parameters as others have left them, where this learner differentiates on a copy."""
+        """Copy the shared parameters, if this learner computes gradients on its own copy of them."""
         for group in self._algorithm.groups.values():
             group.parameters.pull()
         self._note_read()
 
     def _note_read(self) -> None:
         if self._counter:
-            self._seen = self._counter.others()
+            self._others_at_read = self._counter.others()
 
     def apply(self, number: int, minibatch: Minibatch, rates: Mapping[str, float], collected: UpdateMetrics) -> bool:
-        """Make update `number` of the run, stage by stage, with the learning rate of each group.
+        """Make update `number` of the run, stage by stage.
+
+        If the loss or a gradient of a stage is not finite, this stage and those after it are not applied: the update
+        is refused.
+
+        Args:
+            number: decides which stages are due: see `Stage.every`.
+            minibatch: the data.
+            rates: learning rate by parameter group.
+            collected: metrics are added here.
 
         Returns:
-            Whether it was applied: at a gradient that is not finite, this stage and those after it are left out.
+            Whether all stages that are due were applied.
 
         Raises:
-            RunFailed: too many updates were refused one after the other.
+            RunFailed: too many consecutive updates were refused.
         """
         if self._counter and not self._counter.separate:
             self._note_read()
         applied = self._apply_stages(number, minibatch, rates, collected)
         if self._counter:
-            collected.add_spread("gradient_staleness", np.array([self._counter.others() - self._seen]))
+            collected.add_spread("gradient_staleness", np.array([self._counter.others() - self._others_at_read]))
             self._counter.count(refused=not applied)
-            self._note_read()  # a copy was renewed when it had been changed
+            self._note_read()  # a learner's own copy was updated after the step
         if applied:
             self._refused_in_a_row = 0
         else:
@@ -124,7 +133,7 @@ class Updates:
         for stage, result, norm in applied:
             if stage.after is not None:
                 stage.after(result)
-            collected.add({**result.metrics, _norm_of(stage, self._algorithm): norm})
+            collected.add({**result.metrics, _norm_name(stage, self._algorithm): norm})
         return len(applied) == len(stages)
 
     def _refuse(self, collected: UpdateMetrics) -> None:
@@ -138,19 +147,19 @@ class Updates:
             )
 
     def state(self) -> dict[str, Any]:
-        """Return the optimizers' moments, by group."""
+        """Return Adam's moments and step count as arrays, by group and name."""
         return {
             name: {key: tensor.cpu().numpy() for key, tensor in adam.state_tensors().items()}
             for name, adam in self._adam.items()
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`, as far as it goes: moments that are shared are not in it."""
+        """Restore what `state` returned. Groups that are not in it keep their values (Hogwild: shared moments)."""
         for name in state:
             for key, tensor in self._adam[name].state_tensors().items():
                 tensor.copy_(torch.from_numpy(state[name][key]))
 
 
-def _norm_of(stage: Stage, algorithm: Algorithm) -> str:
-    """Return the name under which a stage's gradient norm is reported."""
+def _norm_name(stage: Stage, algorithm: Algorithm) -> str:
+    """Return the name of the metric for a stage's gradient norm."""
     return "grad_norm" if len(algorithm.stages) == 1 else f"grad_norm_{stage.name}"

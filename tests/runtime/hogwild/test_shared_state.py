@@ -239,7 +239,7 @@ def interrupted(*, separate: bool) -> tuple[Interrupted, Updates, WorkersBoard]:
 def lag_of(updates: Updates, rate: float = 0.1) -> float:
     figures = UpdateMetrics()
     updates.apply(0, Problem().minibatch((0,)), {"line": rate}, figures)
-    told = figures.summed_up()
+    told = figures.summary()
     assert told["gradient_staleness_min"] == told["gradient_staleness_mean"] == told["gradient_staleness_max"]
     return told["gradient_staleness_max"]
 
