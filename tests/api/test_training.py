@@ -146,7 +146,7 @@ def test_numbers_returned_by_a_callback_are_metrics_of_the_next_line(tmp_path, r
     [
         ({"loss": "high"}, "returned loss='high', but a number is expected"),
         ({"loss": None}, "returned loss=None, but a number is expected"),
-        ({3: 1.0}, "returned a number under 3, but a name is expected"),
+        ({3: 1.0}, "returned the key 3, but a name is expected"),
         ({"sps": 1.0}, "'sps', which is the name of another metric"),
         ("end", "returned 'end', but 'stop', a dict of numbers or None is expected"),
     ],

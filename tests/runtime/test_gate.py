@@ -349,9 +349,9 @@ def test_every_env_call_has_its_own_deadline(resets, seconds):
     gate = gate_of(board)
     begun = monotonic()
     gate.enter(resets=resets)
-    assert 0 <= board.deadlines[0].moment - begun - seconds < 10
+    assert 0 <= board.deadlines[0].time - begun - seconds < 10
     gate.leave()
-    assert 0 <= board.deadlines[0].moment - begun - 120 < 10
+    assert 0 <= board.deadlines[0].time - begun - 120 < 10
 
 
 def test_an_actor_waiting_at_the_gate_renews_its_deadline():
@@ -361,7 +361,7 @@ def test_an_actor_waiting_at_the_gate_renews_its_deadline():
     class Napping(Bell):
         def sleep(self, seconds: float) -> None:
             assert seconds <= POLL_INTERVAL_S
-            moments.append(board.deadlines[0].moment)
+            moments.append(board.deadlines[0].time)
             time.sleep(0.001)
             board.pause[0] = len(moments) // 3  # ended at the third nap
 
@@ -370,7 +370,7 @@ def test_an_actor_waiting_at_the_gate_renews_its_deadline():
     gate.start(0, lambda: None)
     assert len(moments) == 3
     assert moments == sorted(set(moments))
-    assert board.deadlines[0].moment > moments[-1]
+    assert board.deadlines[0].time > moments[-1]
 
 
 def test_no_env_is_called_after_the_gate_is_closed():
@@ -380,7 +380,7 @@ def test_no_env_is_called_after_the_gate_is_closed():
     learner.close()
     with pytest.raises(Closed):
         gate.enter(resets=False)
-    assert board.deadlines[0].moment == 0
+    assert board.deadlines[0].time == 0
     learner.discard()
 
 

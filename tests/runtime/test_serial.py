@@ -47,7 +47,7 @@ def test_a_pause_stops_acting_until_it_ends():
     acting.pause_at(2)
     acting.wait(2)
     assert acting.acted == 2
-    with pytest.raises(AssertionError, match="2 tickets be acted, and 3 are waited for"):
+    with pytest.raises(AssertionError, match="allows 2 tickets, but the learner waits for 3"):
         acting.wait(3)
     acting.pause_at(None)
     acting.wait(3)

@@ -1,4 +1,4 @@
-"""The acting half of a run, as the learner sees it: what differs between the runtimes with one learner."""
+"""The interface of a training loop to the actors. Runtimes with one learner differ only in their `Acting`."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from offbeat.runtime.plan import Snapshot
 
 
 class Acting(Protocol):
-    """Actors, wherever they are: they act tickets as the pace allows, in every runtime the same ones."""
+    """All actors of a run. They act the same tickets in every runtime, as the pace allows."""
 
     @property
     def restarts(self) -> int:
-        """Actors started again after a death."""
+        """Number of restarts of actors."""
         ...
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
-        """Start acting, each actor from its snapshot. Weights have been published."""
+        """Start all actors, each from its snapshot. Weights have been published before."""
         ...
 
     def wait(self, tickets: int) -> None:
         """Return once tickets 0 .. tickets-1 are committed.
 
         Raises:
-            RunFailed: an actor failed for good.
+            RunFailed: an actor failed and is not restarted.
         """
         ...
 
     def pause_at(self, ticket: int | None) -> None:
-        """Let no ticket from `ticket` on begin, or (None) end the pause."""
+        """Pause acting: ticket `ticket` and later ones may not start. None: end the pause."""
         ...
 
     def finish(self, learned: int) -> None:
-        """Let `learned` learning steps count as finished."""
+        """Set the number of finished learning steps."""
         ...
 
     @property
     def acted(self) -> int:
-        """Tickets 0 .. acted-1 are committed."""
+        """Number of committed tickets without a gap: tickets 0 .. acted-1 are committed."""
         ...
 
     def slots_filled(self, step: int) -> float:
-        """Return the share of the slots that hold a committed ticket not yet learned from, before `step`."""
+        """Return the fraction of the slots with a committed ticket that is not learned from before `step`."""
         ...
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the state of each actor's envs; a pause has stopped them all."""
+        """Return the state of each actor's envs. A pause must have stopped all actors."""
         ...
 
     def spent(self) -> list[Mapping[str, float]]:
-        """Return the seconds of each actor, by what they went into."""
+        """Return the seconds of each actor, by activity."""
         ...
 
     @property
     def longest_stall(self) -> float:
-        """Seconds of the longest call of an env."""
+        """Duration of the longest env call, in seconds."""
         ...
 
     def close(self) -> None:
-        """End all actors, and everything that was started for them."""
+        """Stop all actors and everything that was started for them."""
         ...

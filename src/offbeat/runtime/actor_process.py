@@ -1,4 +1,4 @@
-"""What an actor process does. It imports torch only for policies that act in it, and ends when the gate closes."""
+"""The main function of an actor process. It imports torch only if a policy acts with torch."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from offbeat.runtime.links import GateLink
 from offbeat.runtime.plan import Plan, Snapshot
 
 NICENESS_INCREASE = 10
-"""Than the learner, which is nearly always let on a core at once then (docs/concepts/performance.md)."""
+"""Actors have a niceness higher than the learner's by this, so the learner gets a core without waiting (see
+docs/concepts/performance.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActorLaunch(LaunchSpec):
-    """What an actor process is given at its start."""
+    """The launch spec of an actor process."""
 
     plan: Plan
     origin: int
-    """The ticket at which its episodes begin."""
+    """The ticket at which its episodes start."""
     snapshot: Snapshot
     progress: float
-    """Of the training, 0 to 1."""
+    """Training progress, from 0 to 1."""
     arena: int
-    """File descriptors, which it has inherited under the same numbers."""
+    """File descriptor of the run's arena; inherited, with the same number."""
     learners_bell: int
+    """File descriptor of the bell that wakes the learner; inherited, with the same number."""
 
 
 def _niceness(launch: ActorLaunch) -> int | None:
-    """Return how nice to be, None for as it is.
+    """Return the niceness of the actor process; None: unchanged.
 
-    Where actors can fill all cores, the learner would wait for a core again and again, and then they for the learner.
-    An actor that is started again inherits the learner's niceness, so all of them have it from the start.
+    If actors can occupy all cores, a learner of the same niceness often waits for a core, and then actors wait for the
+    learner. A restarted actor inherits the learner's niceness, so all actors get a given `learner_nice` from
+    the start.
     """
     runtime = launch.plan.runtime
     if runtime.actor_nice is not None or runtime.learner_nice is not None:
@@ -47,16 +50,16 @@ def _niceness(launch: ActorLaunch) -> int | None:
 
 
 def main(launch: ActorLaunch, connection: Connection[Report, ActorLaunch]) -> None:
-    """Be an actor until the gate closes."""
+    """Run an actor until the gate closes."""
     plan, runtime = launch.plan, launch.plan.runtime
     prepare_process(launch, core_of(runtime.actor_cores, launch.index), _niceness(launch))
     arrays = attach(launch.arena, plan.slabs())
     board = PaceBoard(arrays, runtime.actors)
     gate = ActorGate(board, plan.pace, runtime, launch.index, Bell(launch.own_bell, -1), Bell(-1, launch.learners_bell))
-    gate.enter(resets=True)  # making envs may take as long as beginning episodes
+    gate.enter(resets=True)  # making envs may take as long as a reset
     actor = plan.actor(launch.index, launch.origin, gate, launch.attempt)
     gate.leave()
-    actor.timings.merge(board.spent(launch.index))  # the time of a process that died is not forgotten
+    actor.timings.merge(board.spent(launch.index))  # includes the time of a process that died
 
     def report_pause() -> None:
         connection.send(Report("paused", (gate.open_ticket, actor.snapshot())))

@@ -1,8 +1,8 @@
-"""From a config to the parts of a run: read it from top to bottom.
+"""Build the parts of a run from its config. Read this file from top to bottom.
 
     config -> env -> for each policy: spec and algorithm -> plan -> arrays -> for each policy: feed and learner
 
-The runtime's own module makes the rest: actors or workers, and the loop that waits for them.
+The module of the runtime then makes the actors or workers, and the training loop.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from offbeat.workers.updates import UpdateCounter
 
 
 def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) -> PacedParts:
-    """Make the learner's side of a run with one learner, after a few steps in the env, which show whether it works.
+    """Build all parts of a run with one learner except the actors, after a few test steps in the env.
 
     Args:
         config: all settings.
-        notify: is given how much memory will be taken, where that is much.
-        shared: whether other processes are to see what actors and learner share.
+        notify: is called with a message if the run needs much memory.
+        shared: whether slots, weights and board are in shared memory, for actors in other processes.
 
     Raises:
-        ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
+        ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
     env = env_of(config)
     return paced_parts(config, env, [policy_parts(config, env)], notify, shared=shared)
@@ -52,7 +52,10 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
 def policy_parts(
     config: Config, env: EnvSpec, name: str = DEFAULT_POLICY, storage: Storage | None = None
 ) -> PolicyParts:
-    """Make a policy that owns all columns of an env, and its algorithm; what that learns lies in `storage`, or here."""
+    """Make a policy that owns all columns of an env, and its algorithm.
+
+    The parameters are in `storage`; None: in private memory of this process.
+    """
     spec = policy_of(config.settings, env)
     return PolicyParts(name=name, env=env, spec=spec, algorithm=algorithm_of(config, spec, storage))
 
@@ -60,22 +63,22 @@ def policy_parts(
 def paced_parts(
     config: Config, env: EnvSpec, policies: Sequence[PolicyParts], notify: Callable[[str], None], *, shared: bool
 ) -> PacedParts:
-    """Make what the policies of a run need beside their algorithms: memory, feeds and learners.
+    """Make the memory, feeds and learners of a run's policies.
 
-    Arguments and errors are as in `build_paced`.
+    The other arguments and the errors are those of `build_paced`.
     """
     plan = plan_of(config, policies, config.actor_threads)
     memory_shape = plan.policies[0].memory
     require_memory(plan.slabs(), memory_shape.purpose, memory_shape.remedy)
-    for own in plan.policies:
-        if news := own.memory.describe(own.fields):
-            notify(news)
+    for policy_plan in plan.policies:
+        if message := policy_plan.memory.describe(policy_plan.fields):
+            notify(message)
     arena = SharedArena(plan.slabs()) if shared else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     memory, timings = plan.memory(arrays), Timings()
     learned = [
-        _learned(config, policy, place, slots, weights, timings)
-        for place, (policy, (slots, weights)) in enumerate(zip(policies, memory.policies, strict=True))
+        _learned(config, policy, index, slots, weights, timings)
+        for index, (policy, (slots, weights)) in enumerate(zip(policies, memory.policies, strict=True))
     ]
     return PacedParts(
         config=config,
@@ -90,9 +93,9 @@ def paced_parts(
 
 
 def _learned(
-    config: Config, policy: PolicyParts, place: int, slots: Slots, weights: Weights, timings: Timings
+    config: Config, policy: PolicyParts, index: int, slots: Slots, weights: Weights, timings: Timings
 ) -> LearnedPolicy:
-    """Make the learner of the policy that is at this place among those of the run."""
+    """Make the learner of a policy; `index`: of the policy in the run's policies."""
     return LearnedPolicy(
         name=policy.name,
         env=policy.env,
@@ -100,15 +103,15 @@ def _learned(
         algorithm=policy.algorithm,
         slots=slots,
         weights=weights,
-        learner=learner_of(config, policy.algorithm, slots, weights, timings, place=place),
+        learner=learner_of(config, policy.algorithm, slots, weights, timings, policy_index=index),
     )
 
 
 def env_of(config: Config) -> EnvSpec:
-    """Return what the envs of an actor look like, after a few steps in one.
+    """Return the spec of an actor's envs, after a few test steps in one env.
 
     Raises:
-        ConfigError: it cannot be made or stepped, or the algorithm cannot learn from it.
+        ConfigError: the env cannot be made or stepped, or the algorithm does not support it.
     """
     env = replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
     if env.no_decision and config.settings.learns_from == "replay":
@@ -120,18 +123,18 @@ def env_of(config: Config) -> EnvSpec:
 
 
 def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = None) -> Algorithm:
-    """Make the algorithm of a run; what it learns lies in `storage`, or in this process."""
-    made: Algorithm = (
+    """Make the algorithm of a run. Its parameters are in `storage`; None: in private memory of this process."""
+    algorithm: Algorithm = (
         algorithm_entry(config.run.algorithm).algorithm_class().for_run(config, policy, device_of(config), storage)
     )
-    return made
+    return algorithm
 
 
 def device_of(config: Config) -> str:
     """Return the torch device of the learner.
 
     Raises:
-        ConfigError: a GPU was asked for and there is none.
+        ConfigError: the config requires a GPU, and torch finds none.
     """
     import torch
 
@@ -141,10 +144,16 @@ def device_of(config: Config) -> str:
 
 
 def plan_of(config: Config, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:
-    """Return what actors are made from."""
+    """Return the plan from which actors are built."""
     plans = (
-        PolicyPlan(own.name, own.env, own.spec, (*env_fields(own.env), *own.algorithm.fields()), config.memory)
-        for own in policies
+        PolicyPlan(
+            policy.name,
+            policy.env,
+            policy.spec,
+            (*env_fields(policy.env), *policy.algorithm.fields()),
+            config.memory,
+        )
+        for policy in policies
     )
     return Plan(config.run, config.env, config.runtime, tuple(plans), actor_threads)
 
@@ -156,27 +165,33 @@ def learner_of(
     weights: Weights,
     timings: Timings,
     counter: UpdateCounter | None = None,
-    place: int = 0,
+    policy_index: int = 0,
 ) -> Learner:
-    """Make the learner that suits what is remembered.
+    """Make the learner of one policy: for a replay or for unrolls, as the algorithm needs.
 
     Args:
         config: all settings.
-        algorithm: what is learned.
-        slots: what was acted.
-        weights: where versions are published.
-        timings: what the time goes into.
-        counter: where others learn the same parameters.
-        place: of the policy among those of the run: it keys the random streams.
+        algorithm: the algorithm, with the parameters to learn.
+        slots: the slots that actors write.
+        weights: the versions of the weights are published here.
+        timings: the time of each learning step is added here.
+        counter: counts the updates of all learners, if other learners change the same parameters (Hogwild).
+        policy_index: index of the policy in the run's policies. The random streams depend on it.
     """
     learner = ReplayLearner if config.settings.learns_from == "replay" else UnrollLearner
     return learner(
-        algorithm, feed_of(config, slots), weights, seed=config.run.seed, timings=timings, counter=counter, place=place
+        algorithm,
+        feed_of(config, slots),
+        weights,
+        seed=config.run.seed,
+        timings=timings,
+        counter=counter,
+        policy_index=policy_index,
     )
 
 
 def feed_of(config: Config, slots: Any) -> Feed:
-    """Make the feed that suits what is remembered."""
+    """Make the feed of a learner: from a replay or from unrolls, as the algorithm needs."""
     staging = Staging(device_of(config))
     if config.settings.learns_from == "replay":
         settings = config.settings_as(ReplayConfig)
@@ -186,6 +201,6 @@ def feed_of(config: Config, slots: Any) -> Feed:
 
 
 def topology_of(config: Config, threads: int) -> Topology:
-    """Return who works in a run, and on what; `threads` are the learner's."""
+    """Return the topology of a run: runtime, actors, cores and threads; `threads`: those of the learner."""
     ahead = config.memory.pace.versions - 1
     return Topology(config.runtime.entry, config.actors, threads, usable_cores(), ahead, config.settings.lag_flag)

@@ -1,8 +1,8 @@
-"""What workers and the process that waits for them share: counters, each with one writer, and bells to wake a sleeper.
+"""The board: counters that workers share with the process that waits for them, and bells that wake a sleeping process.
 
-Counters are aligned words: a reader sees the old value or the new one. No lock is shared, so nobody can die holding
-one. A counter is set before a bell is rung, and the bell is emptied before the counters are read again, so no ring is
-lost.
+Each counter has one writer and is an aligned word, so a reader sees either the old value or the new value. There is no
+shared lock, so no process can die while it holds one. A writer sets the counter before it rings a bell; a reader
+empties the bell before it reads the counters again. So no ring is lost.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from offbeat.core.types import Tree
 from offbeat.runtime.deadline import ROW, Deadline
 
 POLL_INTERVAL_S = 0.1
-"""No sleep is longer: who sleeps reads the counters again this often, and looks after its workers."""
+"""Maximum duration of a sleep. After it the counters are read again, and the workers are checked."""
 LINE = 8
-"""Words of a cache line: each worker's counters lie on lines of their own."""
+"""Words in a cache line. The counters of different writers are on different cache lines."""
 
 
 class Bell:
-    """Wakes one sleeper. It may be rung by several, and before anybody sleeps."""
+    """Wakes one sleeping thread or process. Several may ring it, also before the sleep starts."""
 
     def __init__(self, reader: int, writer: int) -> None:
-        """Take over the ends of a pipe; -1 for an end that this side does not use."""
+        """Use the two ends of a pipe; -1 for an end that this process does not use."""
         self.reader, self.writer = reader, writer
 
     @classmethod
@@ -40,15 +40,15 @@ class Bell:
         return cls(reader, writer)
 
     def ring(self) -> None:
-        # A full pipe wakes as well as a new byte does, and a reader that has died is found out elsewhere.
+        # A full pipe wakes the reader too. A reader that has died is detected elsewhere.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self.writer, b"!")
 
     def sleep(self, seconds: float) -> None:
-        """Return when the bell has been rung, at the latest after `seconds`."""
-        sleeper = select.poll()
-        sleeper.register(self.reader, select.POLLIN)
-        if sleeper.poll(1000 * seconds):
+        """Sleep until the bell is rung, for at most `seconds`."""
+        poll = select.poll()
+        poll.register(self.reader, select.POLLIN)
+        if poll.poll(1000 * seconds):
             with contextlib.suppress(BlockingIOError):
                 os.read(self.reader, 65536)
 
@@ -59,22 +59,22 @@ class Bell:
 
 
 def board_slabs(workers: int) -> list[Slab]:
-    """Return what the arena of any board consists of."""
+    """Return the arrays that every board has."""
     return [("board/closed", (LINE,), "int64"), ("board/deadline", (workers, LINE), "float64")]
 
 
 class Board:
-    """What every board has."""
+    """Base of all boards."""
 
     def __init__(self, arrays: Tree, workers: int) -> None:
-        """Address the arrays of an arena that holds the slabs of the same number of workers."""
+        """Make a board on the arrays of an arena with `board_slabs` for this number of workers."""
         self.workers = workers
         self.closed = arrays["board/closed"]
-        """Not 0 once the run is ending. Written by the process that waits for the workers."""
+        """Not 0 when the run is ending. Written by the process that waits for the workers."""
         self.deadlines = [Deadline(row[:ROW]) for row in arrays["board/deadline"]]
-        """By when each worker must make progress."""
+        """The deadline of each worker."""
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:
-        """Each worker's first piece of work that is not done, [1]: a ticket, a learning step, an evaluation."""
+        """For each worker, [1]: the number of its first ticket, learning step or evaluation that is not finished."""
         raise NotImplementedError

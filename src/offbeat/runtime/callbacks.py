@@ -1,4 +1,4 @@
-"""Callbacks: what the user's code is given of a run, and what it may answer."""
+"""Callbacks: user functions that get each metrics line and may stop the run or add metrics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from offbeat.core.errors import RunFailed
 
 Answer = Literal["stop"] | Mapping[str, float] | None
 Callback = Callable[[dict[str, Any]], Answer]
-"""Is given each metrics line. May answer 'stop' to stop at the next boundary, or numbers by name for the next line."""
+"""Is called with each metrics line. Returns None, 'stop' to stop the run at the next boundary, or metrics by name to
+add to the next line."""
 
 
 def answer_of(callback: Callback, line: Mapping[str, Any]) -> Literal["stop"] | dict[str, float] | None:
-    """Call a callback with a copy of a line and return what it answers, with numbers as floats.
+    """Call a callback with a copy of a metrics line; return its answer, with numbers as floats.
 
     Raises:
-        RunFailed: it answered something else.
+        RunFailed: the callback returned something else.
     """
     answer: Any = callback(dict(line))
     if answer is None:
@@ -32,7 +33,7 @@ def answer_of(callback: Callback, line: Mapping[str, Any]) -> Literal["stop"] | 
 
 def _checked_name(key: Any, callback: str) -> str:
     if not isinstance(key, str) or not key or not key.isprintable():
-        raise RunFailed(f"the callback {callback} returned a number under {key!r}, but a name is expected: 'my_metric'")
+        raise RunFailed(f"the callback {callback} returned the key {key!r}, but a name is expected: 'my_metric'")
     return key
 
 
@@ -40,6 +41,6 @@ def _number(value: Any, key: str, callback: str) -> float:
     if not isinstance(value, Real):
         raise RunFailed(
             f"the callback {callback} returned {key}={value!r}, but a number is expected: return float(...) of it, or "
-            "leave it out of lines in which it is not known"
+            "leave it out of the dict while its value is not known"
         )
     return float(value)

@@ -1,7 +1,7 @@
-"""Child processes: how one is started, what it reports, and that it never outlives the process that started it.
+"""Child processes: start them, read their reports, and make sure that they never outlive their parent.
 
-A child is a fresh Python. It inherits no thread, no lock and no file but those that it is given. All that it needs is
-sent to it on one socket, on which it later reports; everything else goes over shared memory.
+A child is a new Python interpreter. It inherits no threads or locks, and only the files that it needs. It gets its
+launch spec on a socket and sends its reports on the same socket; all other data is in shared memory.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from offbeat.core.errors import Closed, RunFailed, explained
 from offbeat.runtime.process_groups import GROUPS
 
 PR_SET_PDEATHSIG = 1
-"""Of prctl(2): have a signal sent to this process when its parent dies."""
+"""Option of prctl(2): the kernel sends this process a signal when its parent dies."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
+"""Signals that a terminal, a service manager or a batch scheduler sends to all processes of a run at once."""
 LAST_REPORT_S = 1.0
-"""Seconds in which the last report of a process that has ended must have been read."""
+"""Seconds to wait for the last reports of a process that has ended."""
 POLL_S = 0.005
 """Seconds between two checks whether a process has ended."""
 
@@ -44,41 +44,41 @@ class Report(NamedTuple):
     """A message from a child to its parent."""
 
     kind: str
-    """ready: the envs have begun; paused: it waits until the pause ends; explained, then failed; gave up: so would any
-    other in its place; or what its kind adds."""
+    """ready: the envs are reset; paused: it waits for the end of a pause; explained and failed: an error ended it; gave
+    up: a restart would fail too. A module may add kinds of its own."""
     content: Any
-    """paused: where it pauses, and its state; explained: what a person is shown of the error that ended it; failed: its
-    whole traceback; gave up: the reason."""
+    """paused: the ticket or limit of the pause, and the state; explained: the error in words; failed: the traceback;
+    gave up: the reason."""
 
 
 # --- in the child -------------------------------------------------------------------------------------------
 
 
 class ChildLaunch(Protocol):
-    """What every child is given at its start."""
+    """A launch spec, as far as `run_child` uses it."""
 
     @property
     def parent(self) -> int:
-        """The process that started it."""
+        """Process id of the parent."""
         ...
 
 
 class ChildModule(Protocol):
-    """The module of a kind of child."""
+    """A module with the main function of a child process."""
 
     def main(self, launch: Any, connection: Connection[Report, Any]) -> None:
-        """Do what the launch spec says, until `Closed`."""
+        """Do the work of the child, until `Closed` is raised; send reports on `connection`."""
 
 
 def run_child(module: str) -> None:
-    """Run in a child process: receive the launch spec, then run `main` of a module. An error is reported."""
+    """In a child process: receive the launch spec, run `main` of a module, and report an error if there is one."""
     _ignore_stop_signals()
     connection: Connection[Report, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     try:
-        received = connection.recv_bytes()  # before anything heavy is loaded
+        received = connection.recv_bytes()  # before slow imports
     except EOFError:
-        return  # whoever started this process has died
+        return  # the parent has died
     with _modules_exempt_from_collection():
         program, launch = cast(ChildModule, import_module(module)), pickle.loads(received)  # noqa: S301 - from the parent
     _exit_with_parent(launch.parent, connection)
@@ -86,8 +86,8 @@ def run_child(module: str) -> None:
         program.main(launch, connection)
     except Closed:
         return
-    except BaseException as error:  # noqa: BLE001 - the parent is told, whatever it was
-        if type(error) is RunFailed:  # an env that failed may do better in another process
+    except BaseException as error:  # noqa: BLE001 - every error is reported to the parent
+        if type(error) is RunFailed:  # other errors, such as those of envs, may not occur again in a new process
             connection.send(Report("gave up", str(error)))
         connection.send(Report("explained", explained(error)))
         connection.send(Report("failed", traceback.format_exc()))
@@ -96,9 +96,10 @@ def run_child(module: str) -> None:
 
 @contextlib.contextmanager
 def _modules_exempt_from_collection() -> Iterator[None]:
-    """Exempt what is imported meanwhile from garbage collection: a child that loads torch takes 25 % less CPU time.
+    """Exempt modules that are imported in this context from garbage collection.
 
-    Modules live until the process ends. Otherwise each collection would traverse them, and so would the one at exit.
+    Modules live until the process ends. Otherwise each collection, also the one at exit, would traverse them. A child
+    that imports torch takes 25 % less CPU time.
     """
     gc.disable()
     try:
@@ -109,9 +110,9 @@ def _modules_exempt_from_collection() -> Iterator[None]:
 
 
 def _ignore_stop_signals() -> None:
-    """Do nothing at SIGINT and SIGTERM, which reach all processes of a run: the parent stops its children in order.
+    """Ignore SIGINT and SIGTERM, which reach all processes of a run: the parent stops its children itself.
 
-    A handler, not SIG_IGN: programs that envs start, and processes that they fork, have the defaults again.
+    This uses a handler, not SIG_IGN, so that processes which envs start or fork have the default handlers again.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _ignore_signal)
@@ -131,16 +132,16 @@ def _restore_default_handlers() -> None:
 
 
 def _exit_with_parent(parent: int, connection: Connection[Any, Any]) -> None:
-    """See to it that this process does not outlive the one that started it, however that ends."""
+    """Make this process end with its parent, for whatever reason the parent ends."""
     threading.Thread(target=_exit_at_end_of_file, args=(connection,), daemon=True).start()
-    if sys.platform == "linux":  # also while an env holds on to the interpreter
+    if sys.platform == "linux":  # works also while an env holds the GIL
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 
 
 def _exit_at_end_of_file(connection: Connection[Any, Any]) -> None:
-    with contextlib.suppress(EOFError, OSError):  # nothing more is ever sent: this returns when the other end is gone
+    with contextlib.suppress(EOFError, OSError):  # nothing is sent: this returns when the parent has ended
         connection.recv_bytes()
     os._exit(1)
 
@@ -149,10 +150,10 @@ def _exit_at_end_of_file(connection: Connection[Any, Any]) -> None:
 
 
 class Child:
-    """A process, and what it has reported.
+    """A child process and its reports.
 
-    A thread reads its reports: a child that sends much never waits for the learner, and the learner never for a child
-    that has stopped in the middle of a report.
+    A thread receives the reports. So a child that sends a large report does not wait for the learner, and the learner
+    does not wait for a child that hangs in the middle of a report.
     """
 
     def __init__(
@@ -164,35 +165,35 @@ class Child:
         on_report: Callable[[Report], None] = lambda _report: None,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
-        """Follow a process.
+        """Send a process its launch spec and receive its reports.
 
         Args:
-            index: of the worker that it is.
-            process: as it was started.
-            connection: on which it gets its launch spec, and reports.
-            launch: its launch spec; can be pickled.
-            on_report: is called with each report of a kind that only this child has, in the thread that calls
+            index: index of the actor, worker or evaluator.
+            process: the started process.
+            connection: the socket for the launch spec and the reports.
+            launch: the launch spec, which is pickled.
+            on_report: is called with each report of a kind that its module has added, in the thread that calls
                 `take_reports`.
-            notify: is called, in another thread, when a report has arrived.
+            notify: is called in another thread when a report has arrived.
         """
         self.index, self.process, self._on_report, self._notify = index, process, on_report, notify
         self.ready = False
-        """Whether its envs have begun."""
+        """Whether its envs are reset."""
         self.failure = ""
-        """The whole traceback of what ended it."""
+        """The traceback of the error that ended it; empty if there was none."""
         self.explained = ""
-        """What a person is shown of it: a line in words, and the lines of their own code."""
+        """The same error for the user: a line in words, then the lines of the user's own code."""
         self.no_restart_reason = ""
-        """Why no process may be started in its place; empty if one may."""
+        """Why it must not be restarted; empty if it may be."""
         self.paused: tuple[int, Any] = (-1, None)
-        """Where it paused last, and the state that it reported there."""
+        """The ticket or limit of its last pause, and its state there."""
         self._reports: SimpleQueue[bytes] = SimpleQueue()
         self._connection = connection
         self._thread = threading.Thread(target=self._send_and_receive, args=(pickle.dumps(launch),), daemon=True)
         self._thread.start()
 
     def _send_and_receive(self, launch: bytes) -> None:
-        """Send the launch spec, then take in reports until the other end is gone."""
+        """Send the launch spec, then receive reports until the process has ended."""
         with self._connection as connection, contextlib.suppress(EOFError, OSError):
             connection.send_bytes(launch)
             while True:
@@ -200,11 +201,11 @@ class Child:
                 self._notify()
 
     def take_reports(self, seconds: float = 0.0) -> None:
-        """Take in what it has reported; wait up to `seconds` for the first report."""
+        """Handle the received reports; wait up to `seconds` for the first one."""
         with contextlib.suppress(Empty):
             while True:
                 report = self._reports.get(timeout=seconds) if seconds else self._reports.get_nowait()
-                self._handle_report(pickle.loads(report))  # noqa: S301 - from a process that this one has started
+                self._handle_report(pickle.loads(report))  # noqa: S301 - from our own child process
                 seconds = 0.0
 
     def _handle_report(self, report: Report) -> None:
@@ -222,23 +223,23 @@ class Child:
             self._on_report(report)
 
     def state_at_pause(self, pause: int) -> Any:
-        """Return the state that it reported when the pause at this ticket had stopped it; None if it has not."""
-        where, state = self.paused
-        return state if where >= pause else None  # not that of an earlier pause, which came too late
+        """Return the state that it reported at the pause before this ticket; None if it has not reported one."""
+        paused_at, state = self.paused
+        return state if paused_at >= pause else None  # a report of an earlier pause may arrive late
 
     def is_alive(self) -> bool:
-        """Whether it runs. One that has ended keeps its number until `kill`: its group may still have members."""
+        """Whether it runs. If not, its process id stays reserved until `kill`: its group may still have processes."""
         if self.process.returncode is not None:
             return False
         if not hasattr(os, "waitid"):  # macOS, before Python 3.13
             return self.process.poll() is None
         try:
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-        except ChildProcessError:  # somebody else has waited for it
+        except ChildProcessError:  # other code has already waited for it
             return False
 
     def exits_within(self, seconds: float) -> bool:
-        """Wait for its end; return whether it came in time."""
+        """Wait for its end, up to `seconds`; return whether it has ended."""
         deadline = monotonic() + seconds
         while self.is_alive():
             if monotonic() > deadline:
@@ -247,23 +248,23 @@ class Child:
         return True
 
     def kill(self) -> None:
-        """End it at once, with all that its envs have started, and wait until it is gone; take in its last reports.
+        """Kill it and all processes that its envs have started, wait for its end, and handle its last reports.
 
-        Only then may another write where it did.
+        After that, another process may write to the same memory.
         """
         if self.process.returncode is None:
-            GROUPS.kill(self.process.pid)  # it leads a group of its own
+            GROUPS.kill(self.process.pid)  # it leads its own process group
             self.process.wait()
         GROUPS.remove(self.process.pid)
         self._thread.join(LAST_REPORT_S)
-        if self._thread.is_alive():  # a process that left the group holds the other end
+        if self._thread.is_alive():  # a process that has left the group still has the socket
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as both:
                 both.shutdown(socket.SHUT_RDWR)
             self._thread.join(LAST_REPORT_S)
         self.take_reports()
 
     def exit_reason(self) -> str:
-        """Return how it ended, once it has been killed, or has been found dead and then killed."""
+        """Return how it ended, after `kill`."""
         code = self.process.returncode
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
@@ -278,17 +279,17 @@ def start_child(
     on_report: Callable[[Report], None] = lambda _report: None,
     notify: Callable[[], None] = lambda: None,
 ) -> Child:
-    """Start a child.
+    """Start a child process.
 
-    What its envs print goes to stderr, line by line: stdout is for what a command says, and a dashboard lets whole
-    lines pass above it.
+    The output of its envs goes to stderr, line by line: stdout is for the results of a command, and a dashboard shows
+    whole lines above itself.
 
     Args:
-        module: whose `main` it is to run, see `ChildModule`.
-        launch: its launch spec.
-        inherited: file descriptors that it gets, under the same numbers.
-        index: of the worker that it is.
-        threads: that BLAS and OpenMP may use there.
+        module: name of the module whose `main` it runs, see `ChildModule`.
+        launch: the launch spec.
+        inherited: file descriptors that it inherits, with the same numbers.
+        index: index of the actor, worker or evaluator.
+        threads: number of threads for BLAS and OpenMP.
         on_report: see `Child`.
         notify: see `Child`.
     """
@@ -311,9 +312,9 @@ def start_child(
 
 @contextlib.contextmanager
 def _stop_signals_blocked() -> Iterator[None]:
-    """Block SIGINT and SIGTERM in this thread: a process that is started meanwhile begins with them blocked.
+    """Block SIGINT and SIGTERM in this thread, so that a process that is started here starts with them blocked.
 
-    Else one that came before the child can handle them would end it.
+    Otherwise a signal could end the child before its handlers are set.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
@@ -323,7 +324,7 @@ def _stop_signals_blocked() -> Iterator[None]:
 
 
 def _forward_output(printed: IO[bytes]) -> None:
-    """Print what a child prints, until nobody is left who could."""
+    """Copy the output of a child to stderr, until all processes that could write it have ended."""
     with printed, contextlib.suppress(OSError, ValueError):  # stderr may be closed
         for line in printed:
             sys.stderr.write(line.decode(errors="replace"))
@@ -331,6 +332,6 @@ def _forward_output(printed: IO[bytes]) -> None:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """Return the environment of a child: it finds the modules that this process finds."""
+    """Return the environment variables of a child, with the module search path and thread counts set."""
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return os.environ | {"PYTHONPATH": path} | dict.fromkeys(THREAD_VARIABLES, str(threads))

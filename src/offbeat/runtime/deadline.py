@@ -1,8 +1,8 @@
-"""Deadlines: the one place that says whether a worker still makes progress, whatever it is doing.
+"""Deadlines: detect workers that make no progress, whatever they do.
 
-Each worker has a row of memory with the moment by which it must be heard of next. It sets a new moment whenever it
-begins something: a call of its envs, a decision, an update, a nap. So if it stands still, because an env hangs, a
-library deadlocks, or a debugger or a signal has stopped it, its moment passes. Who waits for the worker looks for that.
+Each worker has a deadline on the board. It sets a new deadline whenever it starts something: an env call, a decision,
+an update, a sleep. If it stops, because an env hangs, a library deadlocks, or a debugger or signal has stopped the
+process, its deadline passes. The process that waits for the worker checks for that.
 """
 
 from __future__ import annotations
@@ -20,32 +20,37 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 
 STEP_TIMEOUT_S = 60.0
-"""Seconds for one call of an env, unless `step_timeout_s` says otherwise."""
+"""Maximum seconds of an env call; the default of `step_timeout_s`."""
 RESET_TIMEOUT_S = 300.0
-"""The same where an episode begins, unless `reset_timeout_s` says otherwise."""
+"""Maximum seconds of an env call in which an episode may start; the default of `reset_timeout_s`."""
 STALL_TIMEOUT_S = 120.0
-"""Seconds for anything else, such as one update of a lock-free worker, unless `stall_timeout_s` says otherwise."""
+"""Maximum seconds of anything else, such as an update of a lock-free worker; the default of `stall_timeout_s`."""
 START_S, LEAST_START_S = 300.0, 30.0
-"""Seconds that a process gets to start and to import what it needs, unless `stall_timeout_s` is given; and at least."""
+"""Maximum seconds for a process to start and import its modules, if `stall_timeout_s` is not given; and the minimum of
+this limit if it is."""
 CONFIRM_S = 0.5
-"""Seconds for which a worker is still watched when its moment has passed. If a batch scheduler had stopped all
-processes of the run for a while, every moment has passed; the workers that go on then set a new one."""
+"""Seconds to wait for a new deadline after one has passed. If a batch scheduler has stopped all processes of the run
+for a while, all deadlines have passed; workers that continue then set a new one."""
 ROW = 2
-"""Numbers in a row: the moment, and the span."""
+"""Numbers in the row of a deadline: its time, and the span."""
 
 
 class Span(IntEnum):
-    """What a worker is doing, as far as it matters for how long that may take."""
+    """What a worker is doing. Each span has its own time limit."""
 
     NOTHING = 0
-    """Nobody waits for it: it has not started, or has ended."""
+    """It has not started, or has ended: there is no deadline."""
     START = 1
+    """The process starts."""
     STEP = 2
+    """An env call in which no episode can start."""
     RESET = 3
+    """An env call in which an episode may start."""
     WORK = 4
+    """Anything else."""
 
 
-_TOO_LONG = {
+_REASONS = {
     Span.NOTHING: "made no progress",
     Span.START: "did not start in time (stall_timeout_s)",
     Span.STEP: "was in a call of its envs that did not return in time (step_timeout_s)",
@@ -55,122 +60,122 @@ _TOO_LONG = {
 
 
 class Deadline:
-    """One worker's row. It has one writer: who starts the worker, and from then on the worker."""
+    """The deadline of one worker. Its parent writes it before the worker starts; after that, only the worker."""
 
     def __init__(self, row: NDArray[np.float64]) -> None:
-        """Address a row, [ROW] float64."""
+        """Make a deadline on a row of the board, [ROW]."""
         self._row = row
 
     def set(self, span: Span, seconds: float) -> None:
-        """Begin a span, which may take so many seconds."""
-        self._row[1] = span  # first: whoever reads between the two sees at worst another reason
+        """Start a span with a limit in seconds."""
+        self._row[1] = span  # first: a reader between the two writes can only see a wrong reason
         self._row[0] = monotonic() + seconds
 
     @property
-    def moment(self) -> float:
-        """The moment of `monotonic()` by which the next span must begin; 0 for none."""
+    def time(self) -> float:
+        """Time on the clock of `monotonic()` by which the next span must start; 0: no deadline."""
         return float(self._row[0])
 
     @property
     def has_passed(self) -> bool:
-        return 0 < self.moment < monotonic()
+        return 0 < self.time < monotonic()
 
     @property
     def is_in_env(self) -> bool:
-        """Whether the span is a call of an env."""
+        """Whether the worker is in an env call."""
         return int(self._row[1]) in (Span.STEP, Span.RESET)
 
     @property
     def reason(self) -> str:
-        """What to say of a worker whose moment has passed: 'actor 1' and this make a sentence."""
-        return _TOO_LONG[Span(int(self._row[1]))]
+        """Message about a worker whose deadline has passed, to follow its name: 'actor 1 made no progress'."""
+        return _REASONS[Span(int(self._row[1]))]
 
 
 class WorkerDeadline:
-    """The worker's side: how long each span may take is a setting of the run."""
+    """Sets the deadline of a worker, in the worker, with the time limits of the run. It is a `Watch` of env calls."""
 
     def __init__(self, closed: NDArray[np.int64], deadline: Deadline, runtime: RuntimeConfig) -> None:
-        """Keep a deadline.
+        """Set the deadline of a worker.
 
         Args:
-            closed: [1], not 0 once nothing is wanted any more.
-            deadline: the worker's.
-            runtime: says how long a span may take.
+            closed: [1]: not 0 when the run is ending.
+            deadline: the deadline of the worker.
+            runtime: has the time limits.
         """
         self._closed, self._deadline = closed, deadline
         self._env = (step_timeout(runtime), reset_timeout(runtime))
         self._stall = stall_timeout(runtime)
 
     def enter(self, *, resets: bool) -> None:
-        """Begin a call of an env; `resets` says whether an episode may begin in it.
+        """Note that an env call starts; `resets`: whether an episode may start in the call.
 
         Raises:
-            Closed: what is being acted is no longer wanted.
+            Closed: the run is ending.
         """
         if self._closed[0]:
             raise Closed
         self._deadline.set(Span.RESET if resets else Span.STEP, self._env[resets])
 
     def leave(self) -> None:
-        """End a call of an env."""
+        """Note that the env call has returned."""
         self.renew()
 
     def renew(self) -> None:
-        """Begin the next piece of anything else: a decision, an update, a nap."""
+        """Set a new deadline for anything but an env call: a decision, an update, a sleep."""
         self._deadline.set(Span.WORK, self._stall)
 
 
 def step_timeout(runtime: RuntimeConfig) -> float:
-    """Return the seconds that a call of an env may take."""
+    """Return the maximum seconds of an env call."""
     return runtime.step_timeout_s or STEP_TIMEOUT_S
 
 
 def reset_timeout(runtime: RuntimeConfig) -> float:
-    """Return the seconds that a call of an env may take in which an episode begins."""
+    """Return the maximum seconds of an env call in which an episode may start."""
     return runtime.reset_timeout_s or RESET_TIMEOUT_S
 
 
 def stall_timeout(runtime: RuntimeConfig) -> float:
-    """Return the seconds that anything else of a worker may take."""
+    """Return the maximum seconds of anything else that a worker does."""
     return runtime.stall_timeout_s or STALL_TIMEOUT_S
 
 
 def start_timeout(runtime: RuntimeConfig) -> float:
-    """Return the seconds that a process gets until it makes its envs."""
+    """Return the maximum seconds for a process to start, until it makes its envs."""
     return max(LEAST_START_S, runtime.stall_timeout_s or START_S)
 
 
 @contextmanager
 def notifying_if_slow(what: str, notify: Callable[[str], None]) -> Iterator[None]:
-    """Tell every minute that a piece of work in this thread is still under way: nobody else could end it."""
-    over, begun = Event(), monotonic()
+    """Notify the user every minute that `what` still runs in this thread, where no other process could end it."""
+    finished, started = Event(), monotonic()
 
     def remind() -> None:
-        while not over.wait(STEP_TIMEOUT_S):
-            notify(f"still {what} after {monotonic() - begun:.0f} s: if it hangs, press Ctrl-C")
+        while not finished.wait(STEP_TIMEOUT_S):
+            notify(f"still {what} after {monotonic() - started:.0f} s: if it hangs, press Ctrl-C")
 
     Thread(target=remind, daemon=True).start()
     try:
         yield
     finally:
-        over.set()
+        finished.set()
 
 
 class StallWatch:
-    """Tells which workers stand still; whoever waits for workers asks it often."""
+    """Detects workers that have stalled, from their deadlines. It must be called often."""
 
     def __init__(self, deadlines: Sequence[Deadline]) -> None:
         self._deadlines = deadlines
         self._suspects: dict[int, tuple[float, float]] = {}
-        """Worker -> its moment, which has passed, and when that was seen first."""
+        """By worker whose deadline has passed: the time of this deadline, and the time at which this was detected."""
 
     def has_stalled(self, worker: int) -> bool:
-        """Whether a worker's moment has passed, and it has not set another one while that was confirmed."""
+        """Whether a worker's deadline has passed, and it has not set a new one for CONFIRM_S seconds."""
         deadline = self._deadlines[worker]
         if not deadline.has_passed:
             self._suspects.pop(worker, None)
             return False
-        moment, now = deadline.moment, monotonic()
-        known, since = self._suspects.get(worker, (moment, now))
-        self._suspects[worker] = (moment, since if known == moment else now)
-        return known == moment and now - since >= CONFIRM_S
+        passed, now = deadline.time, monotonic()
+        suspected, since = self._suspects.get(worker, (passed, now))
+        self._suspects[worker] = (passed, since if suspected == passed else now)
+        return suspected == passed and now - since >= CONFIRM_S

@@ -1,12 +1,10 @@
-"""The gate: the pace, enforced. It is all that stands between actors and learner, in threads and in processes.
-
-Both sides read a board of counters, and sleep on a bell of their own when the pace says no (board.py).
+"""The gate: enforces the pace between actors and the learner, in threads and in processes.
 
     actor:    version = gate.start(ticket); act; gate.commit(ticket)
     learner:  gate.wait(tickets); learn; gate.finish(step)
 
-An actor checks the pace itself. It never runs ahead of what the learner allows, and the learner never waits for it
-longer than the pace says.
+Both sides read the counters of a board. While the pace does not allow a ticket or a learning step, the actor or the
+learner sleeps on its own bell (board.py). Each actor checks the pace itself.
 """
 
 from __future__ import annotations
@@ -28,14 +26,15 @@ from offbeat.runtime.board import LINE, POLL_INTERVAL_S, Bell
 from offbeat.runtime.deadline import WorkerDeadline
 
 NO_PAUSE = np.iinfo(np.int64).max
+"""The pause ticket while there is no pause."""
 OTHER_WORK = "wait/actor/other_work"
-"""The part of 'wait/actor' in which the learner was between two learning steps: evaluations, checkpoints, metrics."""
+"""The part of 'wait/actor' in which the learner did other work: evaluations, checkpoints, metrics."""
 SECONDS = ("act", "env", "wait/actor", OTHER_WORK)
-"""What an actor's time goes into, as the board keeps it."""
+"""The activities of an actor whose seconds are on the board."""
 
 
 def board_slabs(actors: int) -> list[Slab]:
-    """Return what the board's arena consists of."""
+    """Return the arrays of the board."""
     return [
         *board.board_slabs(actors),
         *((f"board/{name}", (LINE,), "int64") for name in ("learned", "pause")),
@@ -46,76 +45,76 @@ def board_slabs(actors: int) -> list[Slab]:
 
 
 class PaceBoard(board.Board):
-    """Counters of actors and one learner."""
+    """The board of a run with one learner."""
 
     def __init__(self, arrays: Tree, actors: int) -> None:
-        """Address the arrays of an arena that holds `board_slabs`."""
+        """Make a board on the arrays of an arena with `board_slabs`."""
         super().__init__(arrays, actors)
         self.learned = arrays["board/learned"]
-        """Learning steps finished. Written by the learner, like pause and closed."""
+        """Number of finished learning steps. Written by the learner, like `pause` and `closed`."""
         self.pause = arrays["board/pause"]
-        """No ticket from here on may begin."""
+        """This ticket and later ones may not start."""
         self._next = list(arrays["board/next"])
         self._other_work = arrays["board/other_work"]
-        """Seconds between learning steps so far; then since when the learner is between two, or 0."""
+        """First the learner's seconds of other work so far; then the start time of its present other work, or 0."""
         self.seconds = arrays["board/seconds"][:, : len(SECONDS) + 1]
-        """Seconds by `SECONDS`, then the longest call of an env; written by each actor at each commit."""
+        """By actor: its seconds in the order of `SECONDS`, then its longest env call. Written at each commit."""
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:
-        """Each actor's first ticket that is not committed. Written by that actor."""
+        """For each actor: its first ticket that is not committed. Written by that actor."""
         return self._next
 
     def reset(self, origin: int, learned: int) -> None:
-        """Before anybody has started: let tickets below `origin` count as committed, and `learned` steps as done."""
+        """Set the counters before actors start: tickets below `origin` are committed, `learned` steps are finished."""
         self.pause[0], self.learned[0] = NO_PAUSE, learned
         for actor in range(self.workers):
             self.next[actor][0] = first_ticket(actor, self.workers, origin)
 
-    def begin_other_work(self) -> None:
-        """A learning step is finished: what follows is not learning."""
+    def start_other_work(self) -> None:
+        """Note that a learning step is finished: the learner now does other work."""
         self._other_work[1] = monotonic()
 
     def end_other_work(self) -> None:
-        """The learner turns to the next learning step."""
+        """Note that the learner starts or waits for the next learning step."""
         seconds, since = self._other_work[:2].tolist()
         if since:
-            self._other_work[1] = 0.0  # first: an actor that reads in between must not count the seconds twice
+            self._other_work[1] = 0.0  # before the sum: an actor that reads now must not count the seconds twice
             self._other_work[0] = seconds + monotonic() - since
 
     @property
     def other_work_s(self) -> float:
-        """Seconds that the learner has spent between learning steps, up to this moment."""
+        """Seconds of other work of the learner so far."""
         seconds, since = self._other_work[:2].tolist()
         return float(seconds + (monotonic() - since if since else 0.0))
 
     @property
     def acted(self) -> int:
-        """Tickets 0 .. acted-1 are all committed."""
+        """Number of committed tickets without a gap: tickets 0 .. acted-1 are committed."""
         return min(int(ticket[0]) for ticket in self.next)
 
     def committed(self, first: int) -> int:
-        """Return how many tickets from `first` on are committed, those behind a gap included."""
-        begun = (int(self.next[actor][0]) - first_ticket(actor, self.workers, first) for actor in range(self.workers))
-        return sum(max(0, tickets) // self.workers for tickets in begun)
+        """Return the number of committed tickets from `first` on, including those after a gap."""
+        ahead = (int(self.next[actor][0]) - first_ticket(actor, self.workers, first) for actor in range(self.workers))
+        return sum(max(0, tickets) // self.workers for tickets in ahead)
 
     def spent(self, actor: int) -> dict[str, float]:
-        """Return an actor's seconds by name."""
+        """Return the seconds of an actor, by activity."""
         return dict(zip(SECONDS, self.seconds[actor].tolist(), strict=False))
 
     @property
     def longest_stall(self) -> float:
-        """Seconds of the longest call of an env, of all actors."""
+        """Duration of the longest env call of all actors, in seconds."""
         return max(float(row[-1]) for row in self.seconds)
 
 
 def first_ticket(actor: int, actors: int, origin: int) -> int:
-    """Return an actor's first ticket from `origin` on."""
+    """Return the first ticket of an actor that is not before `origin`."""
     return origin + (actor - origin) % actors
 
 
 class ActorGate(WorkerDeadline):
-    """One actor's side; it is also the actor's deadline."""
+    """The gate of one actor. It also sets the actor's deadline."""
 
     def __init__(
         self, board: PaceBoard, pace: Pace, runtime: RuntimeConfig, actor: int, own: Bell, learners: Bell
@@ -125,25 +124,25 @@ class ActorGate(WorkerDeadline):
         self._own, self._learners = own, learners
         self._exact = runtime.lag == "exact"
         self._other_work_s = 0.0
-        """Seconds of `OTHER_WORK`."""
+        """This actor's seconds of `OTHER_WORK`."""
 
     @property
     def open_ticket(self) -> int:
-        """This actor's first ticket that is not committed: one to begin, or to take again."""
+        """This actor's first ticket that is not committed: the next one to act, after a restart also again."""
         return int(self._board.next[self._actor][0])
 
     def start(self, ticket: int, on_pause: Callable[[], None]) -> int:
-        """Wait until `ticket` may begin, and return the version of the weights to act it with.
+        """Wait until `ticket` may start, and return the version of the weights to act with.
 
         Args:
-            ticket: the next one of this actor.
-            on_pause: is called once for each pause that stands before the ticket: nothing is acted until it is
-                lifted, so the envs may be saved.
+            ticket: the next ticket of this actor.
+            on_pause: is called once for each pause at which the actor waits. The actor does not act until the pause
+                ends, so the envs may be saved.
 
         Raises:
-            Closed: the gate has been closed.
+            Closed: the gate is closed.
         """
-        paused_at, begun, other_work = NO_PAUSE, monotonic(), self._board.other_work_s
+        paused_at, started, other_work = NO_PAUSE, monotonic(), self._board.other_work_s
         while (version := self._version(ticket)) is None:
             pause = int(self._board.pause[0])
             self.renew()
@@ -152,12 +151,13 @@ class ActorGate(WorkerDeadline):
                 paused_at = pause
             self._own.sleep(POLL_INTERVAL_S)
         self.renew()
-        self._other_work_s += min(monotonic() - begun, max(0.0, self._board.other_work_s - other_work))
+        self._other_work_s += min(monotonic() - started, max(0.0, self._board.other_work_s - other_work))
         return version
 
     def _version(self, ticket: int) -> int | None:
+        """Return the version to act with; None if the ticket may not start yet."""
         board = self._board
-        learned = int(board.learned[0])  # before the pause, which is set before the step that allows tickets beyond it
+        learned = int(board.learned[0])  # read before `pause`: the learner writes `pause` first, then `learned`
         if board.closed[0]:
             raise Closed
         if ticket >= board.pause[0] or not self._pace.may_act(ticket, learned):
@@ -165,17 +165,17 @@ class ActorGate(WorkerDeadline):
         return self._pace.learned_before_act(ticket) if self._exact else learned
 
     def commit(self, ticket: int, timings: Timings, longest_stall: float) -> None:
-        """Let `ticket`, which has been written whole, count as acted; show what the actor's time went into."""
+        """Commit `ticket`, whose rows are all written; write the actor's seconds to the board."""
         board, row = self._board, self._board.seconds[self._actor]
-        for place, name in enumerate(SECONDS):
-            row[place] = self._other_work_s if name == OTHER_WORK else timings.seconds[name]
+        for index, name in enumerate(SECONDS):
+            row[index] = self._other_work_s if name == OTHER_WORK else timings.seconds[name]
         row[-1] = longest_stall
         board.next[self._actor][0] = ticket + board.workers
         self._learners.ring()
 
 
 class LearnerGate:
-    """The learner's side. It alone moves `learned`, sets the pause, and closes."""
+    """The gate of the learner. Only the learner writes `learned`, `pause` and `closed`."""
 
     def __init__(self, board: PaceBoard, pace: Pace, timings: Timings) -> None:
         self._board, self._pace, self._timings = board, pace, timings
@@ -183,38 +183,38 @@ class LearnerGate:
         self.actors = [Bell.make() for _ in range(board.workers)]
 
     def wait(self, tickets: int, watch: Callable[[], None]) -> None:
-        """Wait until tickets 0 .. tickets-1 are committed; `watch` is called meanwhile, and may raise."""
+        """Wait until tickets 0 .. tickets-1 are committed; `watch` is called often while it waits, and may raise."""
         self._board.end_other_work()
         watch()
-        begun = monotonic()
+        started = monotonic()
         while self._board.acted < tickets:
             self.own.sleep(POLL_INTERVAL_S)
             watch()
-        self._timings.add("wait/learner", monotonic() - begun)
+        self._timings.add("wait/learner", monotonic() - started)
 
     def slots_filled(self, step: int) -> float:
-        """Return the share of the slots that hold a committed ticket which `step`, or one after it, learns from."""
+        """Return the fraction of the slots with a committed ticket for `step` or a later learning step."""
         return self._board.committed(self._pace.tickets_of(step).start) / self._pace.in_flight
 
     def pause_at(self, ticket: int | None) -> None:
-        """Let no ticket from `ticket` on begin, or (None) end the pause."""
+        """Pause acting: ticket `ticket` and later ones may not start. None: end the pause."""
         self._board.pause[0] = NO_PAUSE if ticket is None else ticket
         if ticket is None:
             self._ring()
 
     def finish(self, learned: int) -> None:
-        """Let `learned` learning steps count as finished."""
-        self._board.begin_other_work()
+        """Set the number of finished learning steps."""
+        self._board.start_other_work()
         self._board.learned[0] = learned
         self._ring()
 
     def close(self) -> None:
-        """Let no ticket begin any more: whoever waits, or would, gets `Closed`."""
+        """Let no further ticket start: actors that wait, or would wait, get `Closed`."""
         self._board.closed[0] = 1
         self._ring()
 
     def discard(self) -> None:
-        """Give back the bells, once no actor is left."""
+        """Close the bells, when no actor uses them any more."""
         for bell in (self.own, *self.actors):
             bell.close()
 

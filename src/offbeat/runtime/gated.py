@@ -1,4 +1,4 @@
-"""What threads and processes have in common: a board, a gate, and actors behind it."""
+"""Base of the threads and processes runtimes: actors that wait at a gate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from offbeat.runtime.parts import PacedParts
 
 
 class GatedActing(ABC):
-    """The part of `Acting` that only asks the gate."""
+    """The part of `Acting` that is the same for threads and processes: everything that only needs the gate."""
 
     def __init__(self, parts: PacedParts, learned: int) -> None:
         self.plan, self.memory = parts.plan, parts.memory
@@ -21,10 +21,10 @@ class GatedActing(ABC):
 
     @abstractmethod
     def watch(self) -> None:
-        """See whether all actors live: called often while the learner waits, and before each learning step.
+        """Check that all actors are alive. Is called before each learning step and often while the learner waits.
 
         Raises:
-            RunFailed: one failed for good.
+            RunFailed: an actor failed and is not restarted.
         """
 
     def wait(self, tickets: int) -> None:

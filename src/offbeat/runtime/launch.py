@@ -1,4 +1,4 @@
-"""What every worker process is given at its start, and does first with it."""
+"""Launch specs: the data that a worker process gets at its start, and how it prepares itself with them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from offbeat.envs import sending
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSpec:
-    """What is the same for actors, lock-free workers and evaluators."""
+    """Fields of all launch specs: of actors, lock-free workers and evaluators."""
 
     index: int
+    """Index of the actor, worker or evaluator."""
     attempt: int
-    """How often this child has died of late."""
+    """Number of recent deaths of the process with this index."""
     env: bytes
-    """From `sending.package`."""
+    """The env, as returned by `sending.package`."""
     parent: int
-    """The process that started it."""
+    """Process id of the parent."""
     cores: set[int]
-    """Where it may run: the learner may have been pinned since."""
+    """Cores that the process may use. It does not inherit them: the learner may be pinned to one core by now."""
     threads: int
-    """That BLAS and torch may use."""
+    """Number of threads for BLAS and torch."""
     own_bell: int
-    """File descriptor, inherited under the same number."""
+    """File descriptor of the bell that wakes this process; inherited, with the same number."""
 
 
 def prepare_process(launch: LaunchSpec, cores: set[int] | None = None, nice: int | None = None) -> None:
-    """Make this process what its launch spec says: where it runs, on how many threads, and which envs it knows.
+    """Set the cores, niceness and threads of this process, and register its env.
 
     Args:
-        launch: what it was given.
-        cores: to be pinned to; None: those of the launch spec.
-        nice: its niceness; None: as it is.
+        launch: its launch spec.
+        cores: cores to pin the process to; None: those of the launch spec.
+        nice: niceness of the process; None: unchanged.
     """
     set_affinity(cores or launch.cores, nice)
     limit_blas(launch.threads)

@@ -1,6 +1,6 @@
-"""The links of actors in the same process tree: by turns with the learner, or behind a gate.
+"""The links of actors on the learner's machine: in the learner's thread, or at a gate.
 
-Each makes the work of a ticket from the slots and weights that actors and learner share.
+Both make the work of a ticket from the slots and weights that actors and learner share.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from offbeat.workers.link import Memory, Work
 
 
 class TurnsLink:
-    """The link where acting and learning take turns in one thread: tickets in their order, as the pace allows them.
+    """The link for acting and learning in turns, in one thread. It gives all tickets in order.
 
-    All actors of a serial run share one; each lock-free worker has its own.
+    All actors of a serial run share one link; each lock-free worker has its own.
     """
 
     def __init__(self, pace: Pace, memory: Memory, learned: int) -> None:
-        """Begin with the tickets of learning step `learned`."""
+        """Start with the first ticket of learning step `learned`."""
         self._pace, self._memory, self.learned = pace, memory, learned
         self.origin = self.acted = pace.tickets_of(learned).start
-        """Tickets from origin on are acted here; those below `acted` are committed."""
+        """`origin` is the first ticket of this link. Tickets below `acted` are committed."""
         self.pause = NO_PAUSE
-        """No ticket from here on may begin."""
+        """This ticket and later ones may not start."""
 
     @property
     def may_act(self) -> bool:
-        """Whether the next ticket may begin."""
+        """Whether the next ticket may start."""
         return self.acted < self.pause and self._pace.may_act(self.acted, self.learned)
 
     def next(self) -> Work:
-        """Return the next ticket, with the weights that the pace names for it."""
+        """Return the work of the next ticket, with the version of the weights that an exact run uses for it."""
         return self._memory.work(self.acted, self._pace.learned_before_act(self.acted))
 
     def commit(self, work: Work, timings: Timings, longest_stall: float) -> None:  # noqa: ARG002
-        """Let the ticket count as acted."""
+        """Commit the ticket."""
         self.acted = work.ticket + 1
 
 
 class GateLink:
-    """The link of an actor thread or actor process: waits at its gate."""
+    """The link of an actor thread or actor process. `next` waits at the actor's gate."""
 
     def __init__(self, gate: ActorGate, memory: Memory, on_pause: Callable[[], None] = lambda: None) -> None:
-        """Link an actor to the learner.
+        """Make the link of one actor.
 
         Args:
-            gate: of this actor.
-            memory: slots and weights.
-            on_pause: is called at each pause; nothing is acted meanwhile, so the envs may be saved.
+            gate: gate of this actor.
+            memory: slots and weights of all policies.
+            on_pause: is called at each pause. The actor does not act until it ends, so the envs may be saved.
         """
         self._gate, self._memory, self._on_pause = gate, memory, on_pause
 

@@ -1,7 +1,8 @@
-"""The training loop of a run with one learner: around each learning step it decides what else is to be done.
+"""The training loop of a run with one learner, in the serial, threads and processes runtimes.
 
-The loop is the same in serial, threads and processes: wait for the tickets of a learning step, learn, let the actors
-know, look around. What needs quiescence, a checkpoint or a stop, sets the pause before the step after which it is due.
+Each iteration waits for the tickets of a learning step, makes the step, and then evaluates, writes metrics, saves or
+ends the run if that is due. A checkpoint or a stop needs all acted tickets to be learned from, so acting is paused
+before the learning step after which it is due.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from offbeat.workers.learner import Learned
 
 
 class PacedWorkforce(Workforce):
-    """Actors, and one learner."""
+    """The actors, and one learner for each policy."""
 
     def __init__(self, parts: PacedParts, acting: Acting) -> None:
         self._parts, self._acting, self._pace = parts, acting, parts.pace
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self.learned = 0
-        """Learning steps 0 .. learned-1 are finished."""
+        """Number of finished learning steps: steps 0 .. learned-1."""
         self._pause: int | None = None
-        """The ticket from which on nothing is acted."""
+        """The ticket at which acting pauses; None: no pause."""
         self.acting_failed = False
 
     # --- learning steps -------------------------------------------------------------------------------------
 
     def wait(self) -> float:
-        """Wait for the tickets of the next learning step; return the share of the slots that are filled."""
+        """Wait for the tickets of the next learning step; return the fraction of the slots that are filled."""
         self._acting.wait(self._pace.acted_before_learn(self.learned))
         return self._acting.slots_filled(self.learned)
 
@@ -54,13 +55,13 @@ class PacedWorkforce(Workforce):
         return sum(feed.valid_rows(step) for feed in self._feeds.values())
 
     def learn(self, progress: float) -> dict[str, Learned]:
-        """Make the next learning step of every policy, and let the actors know.
+        """Make the next learning step of every policy, and tell the actors that it is finished.
 
         Args:
-            progress: that of the training.
+            progress: training progress, from 0 to 1.
 
         Returns:
-            What each policy did in it, by name.
+            The result of the step for each policy, by name.
         """
         learned = {policy.name: policy.learner.learn(self.learned, progress) for policy in self._parts.policies}
         self.learned += 1
@@ -68,29 +69,29 @@ class PacedWorkforce(Workforce):
         return learned
 
     def pause(self) -> None:
-        """Let actors pause at the first ticket that the pace cannot yet have allowed."""
+        """Pause acting at the first ticket that the pace cannot have allowed yet."""
         if self._pause is None:
             self._pause = self._pace.pause_ticket(self.learned)
             self._acting.pause_at(self._pause)
 
     def end_pause(self) -> None:
-        """Let actors go on."""
+        """End the pause."""
         self._pause = None
         self._acting.pause_at(None)
 
     @property
     def is_quiescent(self) -> bool:
-        """Whether every ticket that may begin has been learned from."""
+        """Whether acting is paused and every acted ticket has been learned from."""
         return self._pace.tickets_of(self.learned).start == self._pause
 
     @property
     def acted_beyond(self) -> int:
-        """Env steps that were acted, and not learned from."""
+        """Number of env steps that were acted and not learned from."""
         acted, committed = self._acting.acted, self._pace.acted_before_learn
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
         return sum(map(self._valid_rows, beyond))
 
-    # --- what every workforce has ---------------------------------------------------------------------------
+    # --- the interface of every workforce -------------------------------------------------------------------
 
     @property
     def restarts(self) -> int:
@@ -113,7 +114,7 @@ class PacedWorkforce(Workforce):
         self._acting.start([None] * self._parts.config.runtime.actors)
 
     def state(self) -> dict[str, Any]:
-        """Return what resuming needs; states of envs only where every acted ticket has been learned from."""
+        """Return the state for a checkpoint; with states of envs only if every acted ticket has been learned from."""
         complete = self.is_quiescent and not self.acting_failed
         return {
             **joined({policy.name: policy.state() for policy in self._parts.policies}),
@@ -121,23 +122,23 @@ class PacedWorkforce(Workforce):
         }
 
     def checkpoint_arrays(self) -> Tree | None:
-        saved = {policy: arrays for policy, feed in self._feeds.items() if (arrays := feed.checkpoint_arrays())}
-        named = {policy_key(policy, name): array for policy, own in saved.items() for name, array in own.items()}
+        by_policy = {policy: arrays for policy, feed in self._feeds.items() if (arrays := feed.checkpoint_arrays())}
+        named = {policy_key(policy, name): array for policy, tree in by_policy.items() for name, array in tree.items()}
         return named or None
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
         self.learned = state["counters"]["learning_step"]
-        news = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]
+        messages = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]
         continued = None not in state["actors"]
         self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
-        return continued, "; ".join(dict.fromkeys(filter(None, news)))
+        return continued, "; ".join(dict.fromkeys(filter(None, messages)))
 
     def _restore_policy(self, policy: LearnedPolicy, state: Mapping[str, Any], arrays: Tree | None) -> str:
-        """Let a policy go on from a checkpoint; return a message about its memory."""
+        """Restore a policy from a checkpoint; return a message about its memory."""
         policy.restore(state_of(policy.name, state))
         prefix = policy_key(policy.name)
-        own = arrays and {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        return policy.learner.feed.attach(own, self.learned)
+        memory = arrays and {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+        return policy.learner.feed.attach(memory, self.learned)
 
 
 class PacedLoop(TrainingLoop):
@@ -147,7 +148,7 @@ class PacedLoop(TrainingLoop):
         super().__init__(parts, workforce, watchers)
         self._work = workforce
         self._in_step = False
-        """Whether a learning step is under way: the weights are then between two versions."""
+        """Whether a learning step is running: the parameters may then be inconsistent."""
 
     def run(self) -> None:
         self._show("training")
@@ -159,41 +160,42 @@ class PacedLoop(TrainingLoop):
 
     @property
     def training_progress(self) -> float:
-        """From 0 to 1 over `steps`: what schedules run over."""
+        """Training progress, from 0 to 1 over the run's `steps`. Schedules depend on it."""
         return min(1.0, self.counters.env_steps / self._run.steps)
 
     def _before_learning(self, env_steps: int) -> None:
-        """Before the next learning step, which will add `env_steps`: set the pause, if something needs quiescence.
+        """Before the next learning step, which will add `env_steps`: pause acting if a checkpoint or the end follows.
 
-        It must be set before the step is finished, as that would allow tickets beyond it. The end of the run needs
-        it too: what lies beyond would never be learned from.
+        The pause must be set before the step is finished, because a finished step allows further tickets to start. At
+        the end of the run these would never be learned from.
         """
         after = self.counters.env_steps + env_steps
-        self._stop = self._stop or self._wanted_stop(after)
+        self._planned_ending = self._planned_ending or self._requested_ending(after)
         checkpoint = crosses(self.counters.env_steps, after, self._run.checkpoint_interval) or self.saving.is_due
-        if self._stop or checkpoint or after >= self._run.steps:
+        if self._planned_ending or checkpoint or after >= self._run.steps:
             self._work.pause()
         self._in_step = True
 
     def _after_learning(self, learned: Mapping[str, Learned], slots_filled: float) -> None:
-        """Count a finished learning step, then do what is due: evaluate, write, save, end."""
+        """Count a finished learning step; then evaluate, write metrics, save or end the run, if due."""
         self._in_step = False
         before, self.counters = self.counters, self._count(learned)
         recorder = self.metrics.recorder
-        for policy, own in learned.items():
-            recorder.episodes(own.episode_returns, own.episode_lengths, policy)
-            recorder.reported(own.info)
-            recorder.learned(own.metrics, policy)
+        for policy, result in learned.items():
+            recorder.episodes(result.episode_returns, result.episode_lengths, policy)
+            recorder.reported(result.info)
+            recorder.learned(result.metrics, policy)
         recorder.learned(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled))
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
-        if evaluated or self.metrics.line_due(before, self.counters):  # before the checkpoint: resumes follow this line
+        # The line is written before the checkpoint, because a run that resumes from there continues after this line.
+        if evaluated or self.metrics.line_due(before, self.counters):
             self._write_renewed_line()
         if finished:
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
         elif self._work.is_quiescent:
-            self.ending = self._stop
-            if not self._stop:
+            self.ending = self._planned_ending
+            if not self._planned_ending:
                 self._save()
                 self._work.end_pause()
         elif self.saving.best_is_unsaved:
@@ -201,19 +203,19 @@ class PacedLoop(TrainingLoop):
         self._show("training")
 
     def _count(self, learned: Mapping[str, Learned]) -> Counters:
-        counters, each = self.counters, learned.values()
-        env_steps = counters.env_steps + sum(own.env_steps for own in each)
+        counters, results = self.counters, learned.values()
+        env_steps = counters.env_steps + sum(result.env_steps for result in results)
         return replace(
             counters,
             env_steps=env_steps,
             frames=env_steps * self._parts.env.frame_skip,
             learning_step=counters.learning_step + 1,
-            updates=counters.updates + sum(own.updates for own in each),
-            updates_refused=counters.updates_refused + sum(own.refused for own in each),
+            updates=counters.updates + sum(result.updates for result in results),
+            updates_refused=counters.updates_refused + sum(result.refused for result in results),
         )
 
     def salvage(self) -> None:
-        """Save what has been learned when acting failed. Where learning failed, the last checkpoint stands."""
+        """Save what has been learned, if acting failed. If a learning step failed, keep the last checkpoint."""
         self._work.acting_failed = True
         if not self._in_step:
             super().salvage()
@@ -224,27 +226,27 @@ class PacedLoop(TrainingLoop):
 
 @dataclass(frozen=True)
 class PacedRuntime:
-    """A runtime with one learner, whose actors act as the pace allows."""
+    """A runtime with one learner."""
 
     acting: Callable[[PacedParts, int, Reporting], Acting]
-    """Makes the actors' side of a run, which acts from the first ticket on that learning step `learned` takes in.
-    Raises ConfigError where the env cannot be made, or cannot be sent to another process."""
+    """Makes the actors from (parts, learned, reporting). They start at the first ticket of learning step `learned`.
+    Raises ConfigError if the env cannot be made, or cannot be sent to another process."""
 
     def build(self, config: Config, notify: Callable[[str], None]) -> PacedParts:
-        """Make the learner's side of a run. Raises as `build_paced` does."""
+        """Build the parts of a run, without its actors. Errors are those of `build_paced`."""
         return build_paced(config, notify, shared=config.runtime.entry.in_processes)
 
     def loop(
         self, parts: PacedParts, learned: int, watchers: Watchers, reporting: Reporting, closing: ExitStack
     ) -> TrainingLoop:
-        """Make the actors, and the loop that waits for them and learns.
+        """Make the actors and the training loop.
 
         Args:
-            parts: from `build`.
-            learned: learning steps that are finished; the first ticket keys the episodes that begin there.
-            watchers: of the run.
-            reporting: who is told of actor processes.
-            closing: what ends the actors is left to it.
+            parts: the parts from `build`.
+            learned: number of finished learning steps.
+            watchers: recorder, display, callbacks and signals of the run.
+            reporting: is notified of actor processes and their restarts.
+            closing: the callback that stops the actors is added to it.
 
         Raises:
             ConfigError: the env cannot be made, or cannot be sent to another process.

@@ -1,7 +1,6 @@
-"""The parts of a run in the process that watches over it, from which its training loop is made.
+"""The parts of a run, in the process of its training loop.
 
-What exists once per policy is in `PolicyParts`; a run has one policy or several. Read `assembly.py` for how they are
-made.
+A run has one or several policies; `PolicyParts` has what exists once per policy. `assembly.py` builds the parts.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from offbeat.workers.learner import Learner
 from offbeat.workers.link import Memory
 
 PolicyState = Mapping[str, Any]
-"""The state of one policy in a checkpoint, or of all of them: see `joined` and `state_of`."""
+"""The state of one policy in a checkpoint: see `joined` and `state_of`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +33,25 @@ class PolicyParts:
 
     name: str
     env: EnvSpec
-    """What an actor's columns of this policy look like."""
+    """Spec of the columns that one actor has for this policy."""
     spec: PolicySpec
     algorithm: Algorithm
-    """The one that learns, or one that only reads what others have learned. It has the policy's statistics."""
+    """The algorithm that learns; in a lock-free run, one that only reads the shared parameters. It has the policy's
+    running statistics."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedPolicy(PolicyParts):
-    """One policy of a run with a learner."""
+    """One policy of a run with one learner per policy."""
 
     slots: Slots
     weights: Weights
-    """As they are published."""
+    """The published versions of the weights."""
     learner: Learner
-    """It has the policy's optimizers."""
+    """The learner, which has the optimizers."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint has of this policy beside what was learned."""
+        """Return the state of this policy for a checkpoint, without the learned parameters."""
         versions = self.weights.versions()
         return {
             "learner": self.learner.state(),
@@ -60,80 +60,80 @@ class LearnedPolicy(PolicyParts):
         }
 
     def restore(self, state: PolicyState) -> None:
-        """Take over `state()`."""
+        """Restore what `state` returned."""
         self.learner.restore(state["learner"])
         for version, vector in sorted(state["versions"].items(), key=lambda item: int(item[0])):
             self.weights.open(int(version))[:] = vector
             self.weights.commit(int(version), state["progress"][version])
 
     def require_like(self, state: PolicyState) -> None:
-        """Refuse a state whose arrays have other names or sizes: see `Parts.require_like`."""
-        made, where = self.learner.state(), policy_key(self.name, "learner")
+        """Raise ConfigError if the arrays of a state have other names or sizes: see `Parts.require_like`."""
+        expected, where = self.learner.state(), policy_key(self.name, "learner")
         for part in ("algorithm", "adam"):
-            require_like(state["learner"][part], made[part], f"{where}, {part}")
+            require_like(state["learner"][part], expected[part], f"{where}, {part}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What every run consists of."""
+    """The parts that every run has."""
 
     config: Config
     env: EnvSpec
     policies: tuple[PolicyParts, ...]
     """In the order of their names."""
     timings: Timings
-    """Of this process; workers have their own."""
+    """Timings of this process. Actors and workers have their own."""
 
     @property
     def policy(self) -> PolicyParts:
-        """The only policy of a run that has one."""
+        """The policy of a run with one policy."""
         (only,) = self.policies
         return only
 
     @property
     def threads(self) -> int:
-        """Threads of the learner, or of each worker."""
+        """Number of threads of the learner; in a lock-free run, of each worker."""
         return self.policies[0].algorithm.threads or self.config.threads
 
     def snapshot(self) -> dict[str, Tree]:
-        """Return all that each policy has learned, as a checkpoint has it: views; copy what is to last."""
+        """Return the learned parameters of each policy, as in a checkpoint. They are views that change later."""
         return {policy.name: policy.algorithm.weights() for policy in self.policies}
 
     def load_weights(self, weights: Mapping[str, Tree]) -> None:
-        """Let each policy go on from what it had learned."""
+        """Load the learned parameters of each policy, as `snapshot` returned them."""
         for policy in self.policies:
             policy.algorithm.load_weights(weights[policy.name])
 
     def require_like(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of a checkpoint whose arrays have other names or sizes than those of these parts.
+        """Check that the arrays in a checkpoint's state have the names and sizes of these parts.
 
         Raises:
-            ConfigError: with what differs.
+            ConfigError: an array differs.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back everything."""
+        """Free threads and memory."""
         for policy in self.policies:
             policy.algorithm.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PacedParts(Parts):
-    """What a run with one learner consists of, but for its actors."""
+    """The parts of a run with one learner, without its actors."""
 
     policies: tuple[LearnedPolicy, ...]
     plan: Plan
     arrays: Tree
-    """What actors and learner share: see `Plan.slabs`."""
+    """The arrays that actors and learner share: see `Plan.slabs`."""
     arena: SharedArena | None
-    """Where the arrays lie, if other processes are to see them."""
+    """The shared memory of these arrays; None if all actors are in this process."""
     memory: Memory
-    """Slots and weights of all policies on these arrays."""
+    """Slots and weights of all policies, on these arrays."""
 
     @property
     def policy(self) -> LearnedPolicy:
-        """The only policy of a run that has one."""
+        """The policy of a run with one policy."""
         (only,) = self.policies
         return only
 
@@ -156,10 +156,10 @@ class PacedParts(Parts):
 
 
 def joined(states: Mapping[str, PolicyState]) -> dict[str, Any]:
-    """Return the states of all policies as a checkpoint has them: with one policy its own, else a table of them."""
+    """Join the states of all policies for a checkpoint: a single policy's state as it is, several under `policies`."""
     return dict(states[DEFAULT_POLICY]) if set(states) == {DEFAULT_POLICY} else {"policies": dict(states)}
 
 
 def state_of(policy: str, state: Mapping[str, Any]) -> PolicyState:
-    """Return the state of one policy, from a checkpoint's."""
+    """Return the state of one policy from the state of a checkpoint."""
     return state if policy == DEFAULT_POLICY else dict(state["policies"][policy])

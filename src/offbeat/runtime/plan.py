@@ -1,4 +1,4 @@
-"""What an actor is made from, in this process or in another: plain data."""
+"""Plans: plain data from which an actor is built, in this process or in another one."""
 
 from __future__ import annotations
 
@@ -22,54 +22,54 @@ from offbeat.workers.columns import PolicyColumns, Watch
 from offbeat.workers.link import Memory
 
 Snapshot = dict[str, Any] | None
-"""The state of an actor's envs and episodes; None where new episodes are to begin."""
+"""State of an actor's envs and episodes; None: it starts new episodes."""
 
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """One policy of a run: what it sees and does, and what is remembered of it."""
+    """One policy of a run, as plain data."""
 
     name: str
     env: EnvSpec
-    """What an actor's columns of this policy look like."""
+    """Spec of the columns that one actor has for this policy."""
     policy: PolicySpec
     fields: tuple[Field, ...]
-    """What is recorded of each row."""
+    """The fields that are recorded in each row."""
     memory: MemoryShape
-    """Slots, and the pace on them."""
+    """Shape of the slots, and the pace."""
 
     def slabs(self) -> list[Slab]:
-        """Return its slots and weights on the run's arena."""
-        own = [
+        """Return the names, shapes and dtypes of the slots and weights of this policy in the run's arena."""
+        slabs = [
             *self.memory.slabs(self.fields),
             *weight_slabs(published_layout(self.policy).size, self.memory.pace.versions),
         ]
-        return [(policy_key(self.name, name), shape, dtype) for name, shape, dtype in own]
+        return [(policy_key(self.name, name), shape, dtype) for name, shape, dtype in slabs]
 
     def slots(self, arrays: Tree) -> Slots:
-        """Return its slots on the arrays of an arena."""
-        return self.memory.slots(self.fields, self._own(arrays))
+        """Return the slots of this policy; `arrays`: those of the run's arena."""
+        return self.memory.slots(self.fields, self._arrays_of_policy(arrays))
 
     def weights(self, arrays: Tree) -> Weights:
-        """Return its published weights on the arrays of an arena."""
-        return Weights(self._own(arrays))
+        """Return the published weights of this policy; `arrays`: those of the run's arena."""
+        return Weights(self._arrays_of_policy(arrays))
 
-    def _own(self, arrays: Tree) -> Tree:
+    def _arrays_of_policy(self, arrays: Tree) -> Tree:
         prefix = policy_key(self.name)
         return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that an actor is made from."""
+    """All data from which an actor is built."""
 
     run: RunConfig
     env_config: EnvConfig
     runtime: RuntimeConfig
     policies: tuple[PolicyPlan, ...]
-    """In the order of their names. They have one pace."""
+    """In the order of their names. All have the same pace."""
     actor_threads: int
-    """Threads that BLAS may use in an actor process."""
+    """Number of BLAS threads in an actor process."""
 
     @property
     def pace(self) -> Pace:
@@ -78,16 +78,16 @@ class Plan:
 
     @property
     def policy(self) -> PolicyPlan:
-        """The only policy of a run that has one."""
+        """The policy of a run with one policy."""
         (only,) = self.policies
         return only
 
     def slabs(self) -> list[Slab]:
-        """Return what actors and learner share: slots, weights and the board."""
+        """Return the arrays that actors and learner share: slots, weights and the board."""
         return [*(slab for policy in self.policies for slab in policy.slabs()), *board_slabs(self.runtime.actors)]
 
     def memory(self, arrays: Tree) -> Memory:
-        """Return the slots and weights of all policies on the arrays of an arena."""
+        """Return the slots and weights of all policies; `arrays`: those of the run's arena."""
         return Memory([(policy.slots(arrays), policy.weights(arrays)) for policy in self.policies])
 
     def actor(
@@ -96,11 +96,12 @@ class Plan:
         """Make an actor and its envs.
 
         Args:
-            index: which actor it is.
-            origin: the ticket at which its episodes begin; it keys them, as `attempt` does.
-            watch: over calls of the envs.
-            attempt: how often it has died of late.
-            renew: writes the newest weights, with which it then acts, and not with those of its ticket.
+            index: index of the actor.
+            origin: the ticket at which its episodes start. The random streams of the envs depend on it.
+            watch: is notified of each env call.
+            attempt: number of recent deaths of this actor. If not 0, the random streams of the envs depend on it.
+            renew: writes the newest weights into an array. If given, the actor uses these for each decision instead of
+                the weights of its ticket.
 
         Raises:
             ConfigError: the env cannot be made.
@@ -108,10 +109,10 @@ class Plan:
         columns = [self._columns(policy, index, origin, attempt, renew) for policy in self.policies]
         return Actor(index, self.run.seed, columns, watch)
 
-    def _columns(self, own: PolicyPlan, index: int, origin: int, attempt: int, renew: Renew | None) -> PolicyColumns:
-        """Make the envs of a policy, and what acts in them."""
+    def _columns(self, plan: PolicyPlan, index: int, origin: int, attempt: int, renew: Renew | None) -> PolicyColumns:
+        """Make the envs of a policy, and the policy that acts in them."""
         run, runtime = self.run, self.runtime
-        role = policy_key(own.name, "env")
+        role = policy_key(plan.name, "env")
         envs = make_envs(
             run.env,
             runtime.envs_per_actor,
@@ -121,13 +122,13 @@ class Plan:
             groups=runtime.env_groups,
             role=f"{role}, attempt {attempt}" if attempt else role,
             settings=self.env_config,
-            info_mask=own.policy.info_mask,
+            info_mask=plan.policy.info_mask,
         )
-        policy = make_policy(own.policy)
+        policy = make_policy(plan.policy)
         return PolicyColumns(envs, LivePolicy(policy, renew) if renew else policy, self.env_config.learned)
 
     def start(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
-        """Let an actor go on from a snapshot, or begin new episodes, at this progress of the training."""
+        """Continue an actor from a snapshot; without one, start new episodes with this training progress."""
         if snapshot is not None:
             actor.restore(snapshot)
             return

@@ -1,8 +1,9 @@
-"""Process groups that end with this process, however it ends.
+"""Process groups: all processes that envs start end with this process, for whatever reason it ends.
 
-Each child leads a process group, to which belongs what its envs start: simulators, game servers. If this process is
-killed with SIGKILL, the kernel kills the children (child.py), but not what they have started. So a watchdog process is
-told of each group. It waits for the end of a pipe, which comes when this process is gone, and kills the groups.
+Each child leads a process group. Processes that its envs start, such as simulators and game servers, belong to the
+group. If this process is killed with SIGKILL, the kernel kills the children (child.py), but not the processes that they
+have started. So a watchdog process gets the number of each group. It waits for the end of a pipe, which comes when this
+process has ended, and kills the groups.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ for group in groups:
 
 
 class ProcessGroups:
-    """The groups of this process's children. The watchdog runs only while there are some."""
+    """The process groups of this process's children. The watchdog runs only while there is a group."""
 
     def __init__(self) -> None:
         self._groups: set[int] = set()
@@ -39,7 +40,7 @@ class ProcessGroups:
         self._lock = threading.Lock()
 
     def add(self, group: int) -> None:
-        """Let a group end with this process."""
+        """Add a group, which then ends with this process."""
         with self._lock:
             if self._watchdog is None:
                 self._watchdog = _start_watchdog()
@@ -47,12 +48,12 @@ class ProcessGroups:
             self._send(f"+{group}")
 
     def kill(self, group: int) -> None:
-        """Kill all processes of a group. Its leader must not have been waited for: its number could be another's."""
+        """Kill all processes of a group. Call it before waiting for the leader: after that the number can be reused."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
     def remove(self, group: int) -> None:
-        """Forget a group, which is gone; the watchdog ends with the last one."""
+        """Remove a group that has ended. The watchdog ends with the last group."""
         with self._lock:
             self._groups.discard(group)
             self._send(f"-{group}")
@@ -63,13 +64,13 @@ class ProcessGroups:
 
     def _send(self, line: str) -> None:
         if self._watchdog is not None and self._watchdog.stdin is not None:
-            with contextlib.suppress(OSError):  # somebody has killed it: then there is none
+            with contextlib.suppress(OSError):  # the watchdog was killed
                 self._watchdog.stdin.write(line + "\n")
                 self._watchdog.stdin.flush()
 
 
 def _start_watchdog() -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - our own code, in the same Python, without what makes its start slow
+    return subprocess.Popen(  # noqa: S603 - our own code, in the same Python, without slow imports
         [sys.executable, "-I", "-S", "-c", _WATCHDOG],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -80,4 +81,4 @@ def _start_watchdog() -> subprocess.Popen[str]:
 
 
 GROUPS = ProcessGroups()
-"""Of this process."""
+"""The process groups of this process's children."""

@@ -1,7 +1,7 @@
-"""The processes runtime: an actor process each, beside the learner, over anonymous shared memory.
+"""The processes runtime: one process per actor, connected to the learner by anonymous shared memory.
 
-A process is a fresh Python, which inherits no thread, no lock and no file but those that it is given. It loads torch
-only where a policy acts in torch; with a plain MLP it starts in a fraction of a second.
+Each process is a new Python interpreter. It inherits no threads or locks, and only the files that it needs. It imports
+torch only if a policy acts with torch; with a plain MLP it starts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from offbeat.runtime.supervisor import Reporting, Supervisor
 
 
 class ProcessActing(GatedActing):
-    """One process an actor."""
+    """Actors as processes, one each, which a supervisor restarts."""
 
     def __init__(self, parts: PacedParts, learned: int, reporting: Reporting) -> None:
         assert parts.arena is not None
-        self._env = sending.package(parts.plan.run.env, parts.plan.run.imports)  # first, as it may refuse
+        self._env = sending.package(parts.plan.run.env, parts.plan.run.imports)  # first, because it may raise
         super().__init__(parts, learned)
         self._arena, self._cores = parts.arena, usable_core_numbers()
         self._supervisor = Supervisor(

@@ -1,4 +1,4 @@
-"""Metrics of a run under way: its clock, the lines that are written, and the status that is shown."""
+"""Metrics of a running run: its clock, the metrics lines and the displayed status."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from offbeat.runtime.parts import Parts
 from offbeat.runtime.watchers import Watchers
 
 LINE_EVERY_S = 10.0
-"""Seconds between metrics lines, at most, as far as learning steps end that often, unless `log_every_s` is given."""
+"""Seconds after which the next learning step writes a metrics line; the default of `log_every_s`."""
 SHOW_EVERY_S = 0.1
-"""Seconds, at least, between updates of the status that is shown."""
+"""Minimum seconds between two updates of the displayed status."""
 
 LONG = 1000
-"""Env steps of an episode from which on an env without a known time limit is warned of, as in `offbeat check`."""
+"""Mean episode length in env steps from which on an env without a known time limit gives a warning, as in `offbeat
+check`."""
 
 
 class RunMetrics:
     """Writes metrics lines and shows the status of a run."""
 
     def __init__(self, parts: Parts, watchers: Watchers, spent: Callable[[], Iterable[Mapping[str, float]]]) -> None:
-        """Measure a run.
+        """Make the metrics of a run.
 
         Args:
-            parts: of the run.
-            watchers: the recorder, the display and the callbacks.
-            spent: returns the seconds of each worker beside this process, by what they went into.
+            parts: the parts of the run.
+            watchers: have the recorder, the display and the callbacks.
+            spent: returns the seconds of each actor or worker, by activity: see `Workforce.spent`.
         """
         self._parts, self._spent, self._run = parts, spent, parts.config.run
         self.recorder, self._progress = watchers.recorder, watchers.progress
@@ -42,10 +43,11 @@ class RunMetrics:
         self._exact = parts.config.runtime.lag == "exact"
         self._wall_time_before = 0.0
         self._env_steps_before = 0
-        self._begun = monotonic()
+        self._started = monotonic()
         self._line_at = 0.0
+        """`wall_time` of the last metrics line."""
         self._shown: tuple[Phase, float] = ("training", 0.0)
-        """The phase that was shown last, and when."""
+        """The phase in the last update of the status, and the time of that update."""
         self.line: dict[str, Any] = {}
         """The last metrics line."""
 
@@ -58,28 +60,28 @@ class RunMetrics:
     # --- time -----------------------------------------------------------------------------------------------
 
     def start_clock(self) -> None:
-        """Let the run's time count from here."""
-        self._begun = monotonic()
+        """Start the clock of the run."""
+        self._started = monotonic()
 
     @property
     def seconds(self) -> float:
         """Seconds since the clock was started."""
-        return monotonic() - self._begun
+        return monotonic() - self._started
 
     @property
     def wall_time(self) -> float:
-        """Seconds of training so far, those before a resume included."""
+        """Seconds of training so far, including the time before a resume."""
         return self._wall_time_before + self.seconds
 
     def timings(self) -> Timings:
-        """Return where the time of all workers has gone."""
+        """Return the seconds of this process and of all actors or workers, summed by activity."""
         timings = Timings()
         for seconds in (self._parts.timings.seconds, *self._spent()):
             timings.merge(seconds)
         return timings
 
     def expected_evaluation_s(self, counters: Counters) -> float:
-        """Return the seconds that an evaluation may take, by what acting has taken so far; 0 where that is unknown."""
+        """Estimate the seconds of an evaluation from the time of acting so far; 0 before the first env step."""
         totals, env_steps = self.timings().totals(), counters.env_steps - self._env_steps_before
         if not env_steps:
             return 0.0
@@ -89,13 +91,13 @@ class RunMetrics:
     # --- lines ----------------------------------------------------------------------------------------------
 
     def line_due(self, before: Counters, counters: Counters) -> bool:
-        """Whether a line is due: by env steps, or by the clock, unless the result must not depend on it."""
+        """Whether a metrics line is due: by env steps or by time. By default, exact runs do not use the time."""
         seconds = self._run.log_every_s or (inf if self._exact else LINE_EVERY_S)
-        late = self.wall_time - self._line_at >= seconds
-        return late or crosses(before.env_steps, counters.env_steps, self._run.log_interval)
+        due_by_time = self.wall_time - self._line_at >= seconds
+        return due_by_time or crosses(before.env_steps, counters.env_steps, self._run.log_interval)
 
     def write(self, counters: Counters) -> bool:
-        """Write a line, and pass it to the callbacks; return whether one of them wants the run to stop."""
+        """Write a metrics line and call the callbacks; return whether a callback stops the run."""
         self._line_at = counters.wall_time_s
         self.line = self.recorder.line(counters, self.timings())
         self._time_limit.check(counters.env_steps, int(self.line["episodes"] or 0))
@@ -121,12 +123,12 @@ class RunMetrics:
         return report.sentence if report else ""
 
     def show(self, phase: Phase, counters: Counters, bottleneck: Callable[[], str], *, at_once: bool = False) -> None:
-        """Update the status that is shown, not more often than every SHOW_EVERY_S seconds unless `at_once`."""
+        """Update the displayed status, at most once in SHOW_EVERY_S seconds unless `at_once` or in a new phase."""
         now, phase = monotonic(), "stopping" if self._signals.received else phase
         if phase == self._shown[0] and now < self._shown[1] + SHOW_EVERY_S and not at_once:
             return
         self._shown = (phase, now)
-        known: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
+        last_line: dict[str, Any] = {key: self.line.get(key) for key in _SHOWN}
         self._progress.update(
             Status(
                 env_steps=counters.env_steps,
@@ -139,7 +141,7 @@ class RunMetrics:
                 phase=phase,
                 timings=self.timings(),
                 bottleneck=bottleneck(),
-                **known,
+                **last_line,
             )
         )
 
@@ -157,29 +159,29 @@ _SHOWN = (
 
 
 def crosses(before: int, after: int, interval: int) -> bool:
-    """Whether a multiple of `interval` lies in (before, after]; never for interval 0."""
+    """Whether a multiple of `interval` is in (before, after]; False for interval 0."""
     return interval > 0 and before // interval != after // interval
 
 
 class TimeLimitWarning:
-    """Warns once, where no time limit is known and episodes are so long that some may never end.
+    """Warns once if an env has no known time limit and its episodes are so long that some may never end.
 
-    Whether an env limits its episodes by itself, as many do whose registration does not say so, shows only when it is
-    stepped; so the run's own episodes are looked at, and no env is stepped for it.
+    Many envs limit their episodes although their registration does not say so. So the lengths of the run's own episodes
+    are checked; no env is stepped for this check.
     """
 
     def __init__(self, env: EnvSpec, columns: int, notify: Callable[[str], None]) -> None:
-        """Check a run of so many envs."""
+        """Check the episodes of a run with this number of columns."""
         self._env, self._columns, self._notify = env, columns, notify
         self._done = env.time_limit is not None
 
     def check(self, env_steps: int, episodes: int) -> None:
-        """Warn if `episodes` that have ended in `env_steps` of all envs are too few."""
+        """Warn if too few episodes have ended; `env_steps`, `episodes`: of all columns together."""
         if self._done or env_steps < LONG * self._columns:
             return
         self._done = True
         if env_steps < LONG * (episodes + 1):
-            return  # they end by themselves
+            return  # the episodes end
         self._notify(
             f"warning: {self._env.id} has no time limit that is known, and only {episodes} episodes have ended in "
             f"{env_steps} env steps: if an episode can go on forever, pass --set max_episode_steps=N"

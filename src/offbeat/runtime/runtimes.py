@@ -1,4 +1,4 @@
-"""Finds the runtime of a run: each has a module, whose `RUNTIME` makes what differs between them."""
+"""The interface of a runtime, and how the runtime of a config is found: as `RUNTIME` in the module of its entry."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from offbeat.runtime.watchers import Watchers
 
 
 class Runtime(Protocol):
-    """What a runtime's module offers as `RUNTIME`."""
+    """A runtime: builds a run and its training loop. Each runtime's module has one as `RUNTIME`."""
 
     def build(self, config: Config, notify: Callable[[str], None]) -> Any:
-        """Make the parts of a run, after a few steps in the env.
+        """Build the parts of a run, after a few test steps in the env.
 
         Args:
             config: all settings.
-            notify: is given how much memory will be taken, where that is much.
+            notify: is called with a message if the run needs much memory.
 
         Raises:
-            ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
+            ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
         """
         ...
 
     def loop(
         self, parts: Any, learned: int, watchers: Watchers, reporting: Reporting, closing: ExitStack
     ) -> TrainingLoop:
-        """Make actors or workers from the parts, and the loop that waits for them.
+        """Make the actors or workers, and the training loop.
 
         Args:
-            parts: from `build`.
-            learned: learning steps that are finished.
-            watchers: of the run.
-            reporting: who is told of worker processes.
-            closing: what ends them is left to it.
+            parts: the parts from `build`.
+            learned: number of finished learning steps.
+            watchers: recorder, display, callbacks and signals of the run.
+            reporting: is notified of worker processes and their restarts.
+            closing: the callback that ends the actors or workers is added to it.
 
         Raises:
             ConfigError: the env cannot be made, or cannot be sent to another process.
@@ -55,11 +55,11 @@ def runtime_of(config: Config) -> Runtime:
     return runtime
 
 
-def build(config: Config, notify: Callable[[str], None] = lambda _news: None) -> Any:
-    """Make the parts of a run in its runtime: see `Runtime.build`."""
+def build(config: Config, notify: Callable[[str], None] = lambda _message: None) -> Any:
+    """Build the parts of a run with the runtime of its config: see `Runtime.build`."""
     return runtime_of(config).build(config, notify)
 
 
 def acting_of(parts: PacedParts, learned: int, reporting: Reporting) -> Acting:
-    """Make only the actors' side of a run with one learner: see `PacedRuntime.acting`."""
+    """Make only the actors of a run with one learner: see `PacedRuntime.acting`."""
     return cast(PacedRuntime, runtime_of(parts.config)).acting(parts, learned, reporting)

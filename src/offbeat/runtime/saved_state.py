@@ -1,7 +1,8 @@
-"""What a checkpoint says of how far a run had come: checked before anything goes on from it.
+"""Validation of a checkpoint's state, before a run resumes from it.
 
-The file may be a stranger's, or damaged. The counters and versions are checked one by one, the learner's statistics and
-moments against those that these settings make; what else does not fit is found where it is put back.
+The file may be damaged, or come from someone else. Counters and versions are checked one by one; the learner's
+statistics and moments are compared with those of a new learner with the same settings. Other errors are found when the
+state is restored, see `refuse_mismatches`.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from offbeat.metrics.recorder import Counters
 
 
 class WorkerProgress(NamedTuple):
-    """What a worker has done, up to the end of its last learning step. All count through every resume."""
+    """Counters of a lock-free worker at the end of its last learning step. They continue through resumes."""
 
     learning_steps: int = 0
     env_steps: int = 0
     origin: int = 0
-    """The ticket that its replay began with."""
+    """The first ticket of its replay; with a new replay, utd_ratio is counted from there."""
     valid: int = 0
-    """Transitions since then: the ratio is held on these."""
+    """Transitions since `origin`: they count for utd_ratio."""
     unheld: int = 0
-    """Updates that were made before then: the ratio is not held on these."""
+    """Updates before `origin`: they do not count for utd_ratio."""
 
     @property
     def ratio(self) -> RatioCounts:
-        """What its replay's ratio is held on."""
+        """The counts from which the update ratio of its replay is computed."""
         return RatioCounts(self.origin, self.valid, self.unheld)
 
     def with_ratio(self, ratio: RatioCounts) -> WorkerProgress:
-        """Return the same with another ratio."""
+        """Return the same counters with other counts for the ratio."""
         return self._replace(**ratio._asdict())
 
 
@@ -50,14 +51,14 @@ _CHANGED = "state.json was changed, or is of another version of offbeat: resume 
 
 
 def require_state(state: Mapping[str, Any], run: Path) -> None:
-    """Refuse a state that nothing can go on from.
+    """Check that a run can resume from a state.
 
     Args:
-        state: of a checkpoint.
-        run: its directory.
+        state: the state of a checkpoint.
+        run: the run directory, for messages.
 
     Raises:
-        ConfigError: with the first thing that cannot be.
+        ConfigError: names the first invalid value.
     """
     where = f"the state of {run}"
     counted = build(Counters, state.get("counters"), f"{where}, counters", _CHANGED)
@@ -69,15 +70,15 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
     if not isinstance(state.get("recorder"), dict):
         raise _wrong(where, "recorder", state.get("recorder"))
     policies = list(_states_of_policies(state, where))
-    for place, own in policies:
-        if not isinstance(own.get("learner"), dict) or not isinstance(own["learner"].get("algorithm"), dict):
-            raise _wrong(place, "learner", own.get("learner"))
+    for path, policy in policies:
+        if not isinstance(policy.get("learner"), dict) or not isinstance(policy["learner"].get("algorithm"), dict):
+            raise _wrong(path, "learner", policy.get("learner"))
     _require_recorder(state["recorder"], f"{where}, recorder")
     if runtime_entry(layout["runtime"]).workers_learn:
         _require_workers(state, counted, where)
         return
-    for place, own in policies:
-        _require_versions(own, counted.learning_step, place)
+    for path, policy in policies:
+        _require_versions(policy, counted.learning_step, path)
     if not _all_values(state.get("actors"), lambda actor: isinstance(actor, dict | None)) or isinstance(
         state["actors"], dict
     ):
@@ -85,29 +86,29 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
 
 
 def _states_of_policies(state: Mapping[str, Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield where the state of each policy is, and the state."""
+    """Yield the path of each policy's state, for messages, and the state."""
     policies = state.get("policies")
     if policies is None:
         yield where, state
         return
-    if not isinstance(policies, dict) or not policies or not _all_values(policies, lambda own: isinstance(own, dict)):
+    if not isinstance(policies, dict) or not policies or not all(isinstance(policies[name], dict) for name in policies):
         raise _wrong(where, "policies", policies)
-    for name, own in policies.items():
-        yield f"{where}, policies, {name}", own
+    for name, policy in policies.items():
+        yield f"{where}, policies, {name}", policy
 
 
 def _require_recorder(recorder: Mapping[str, Any], where: str) -> None:
-    """Refuse a state of the recorder that cannot be."""
+    """Check the state of the recorder."""
     build(Counters, recorder.get("counted"), f"{where}, counted", _CHANGED)
-    for name, holds in _RECORDED.items():
-        if not holds(recorder.get(name, {} if name in _ONCE_NOT_SAVED else None)):
+    for name, is_valid in _RECORDED.items():
+        if not is_valid(recorder.get(name, {} if name in _ONCE_NOT_SAVED else None)):
             raise _wrong(where, name, recorder.get(name))
     if recorder.get("bottleneck") is not None:
         build(BottleneckReport, recorder["bottleneck"], f"{where}, bottleneck", _CHANGED)
 
 
 def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> None:
-    """Refuse versions of the weights that are not those before the learning step that comes next."""
+    """Check that the versions of the weights are the last ones before learning step `learned`."""
     versions, progress = state.get("versions"), state.get("progress")
     if not isinstance(versions, dict) or not all(_is_vector(vector) for vector in versions.values()):
         raise _wrong(where, "versions", versions)
@@ -121,7 +122,7 @@ def _require_versions(state: Mapping[str, Any], learned: int, where: str) -> Non
 
 
 def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) -> None:
-    """Refuse counts of lock-free workers that do not add up to those of the run."""
+    """Check the states of lock-free workers, and that their counters add up to those of the run."""
     workers = state.get("workers")
     if not isinstance(workers, list) or not workers:
         raise _wrong(where, "workers", workers)
@@ -142,14 +143,14 @@ def _require_workers(state: Mapping[str, Any], counted: Counters, where: str) ->
     }
     for name, total in sums.items():
         if getattr(counted, name) != total:
-            raise _wrong(where, f"workers with {total} {name} in all beside {name} of the run", getattr(counted, name))
+            raise _wrong(where, f"{total} {name} of all workers, but {name} of the run", getattr(counted, name))
 
 
 def require_like(state: Any, expected: Any, where: str) -> None:
-    """Refuse a part of a state that has other keys, types or shapes than what these settings make.
+    """Check that a part of a state has the same keys, types and shapes as `expected`.
 
     Raises:
-        ConfigError: with the first that differs.
+        ConfigError: names the first part that differs.
     """
     if isinstance(expected, Mapping):
         if not isinstance(state, Mapping) or set(state) != set(map(str, expected)):
@@ -166,10 +167,10 @@ def require_like(state: Any, expected: Any, where: str) -> None:
 
 @contextmanager
 def refuse_mismatches(run: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a state is put back into an error with words.
+    """Inside this context, turn errors of restoring a state into a ConfigError with a clear message.
 
     Raises:
-        ConfigError: something did.
+        ConfigError: the state does not fit the settings.
     """
     try:
         yield
@@ -180,28 +181,28 @@ def refuse_mismatches(run: Path) -> Iterator[None]:
 
 
 def _wrong(where: str, name: str, value: object) -> ConfigError:
-    return ConfigError(f"{where} has {name} {in_short(value)}, which cannot be: {_CHANGED}")
+    return ConfigError(f"{where} has {name} {in_short(value)}, which is not valid: {_CHANGED}")
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
 
 
-def _all_values(value: object, holds: Callable[[Any], bool]) -> bool:
-    """Whether a value is a list of what `holds` is true of, or a table of it."""
+def _all_values(value: object, is_valid: Callable[[Any], bool]) -> bool:
+    """Whether a value is a list or dict in which `is_valid` is true for all values."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return parts is not None and all(map(holds, parts))
+    return parts is not None and all(map(is_valid, parts))
 
 
 def _numbers(value: object) -> bool:
     return isinstance(value, list) and _all_values(value, _is_number)
 
 
-def _table(holds: Callable[[Any], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, dict) and _all_values(value, holds)
+def _table(is_valid: Callable[[Any], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, dict) and _all_values(value, is_valid)
 
 
-_MAYBE = _table(lambda value: value is None or _is_number(value))
+_OPTIONAL_NUMBERS = _table(lambda value: value is None or _is_number(value))
 _EPISODES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("returns", "lengths"), _numbers),
     "totals": _table(_is_number),
@@ -209,21 +210,22 @@ _EPISODES: dict[str, Callable[[Any], bool]] = {
 
 
 def _is_window(value: object) -> bool:
-    """Whether a value is what an `EpisodeWindow` saves."""
-    return isinstance(value, dict) and all(holds(value.get(name)) for name, holds in _EPISODES.items())
+    """Whether a value is the state of an `EpisodeWindow`."""
+    return isinstance(value, dict) and all(is_valid(value.get(name)) for name, is_valid in _EPISODES.items())
 
 
 _ONCE_NOT_SAVED = ("spent", "given", "policies")
+"""Keys that the states of older versions do not have."""
 _RECORDED: dict[str, Callable[[Any], bool]] = {
     **_EPISODES,
     "policies": _table(_is_window),
     **dict.fromkeys(("waited", "spent", "given"), _table(_is_number)),
-    **dict.fromkeys(("evaluation", "period"), _MAYBE),
+    **dict.fromkeys(("evaluation", "period"), _OPTIONAL_NUMBERS),
     "metrics": _table(_numbers),
     "info": _table(lambda value: _numbers(value) and len(value) == 2),
     "silent": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
 }
-"""What the recorder keeps, by name -> whether it is that."""
+"""A check for each value in the recorder's state, by key."""
 
 
 def _is_vector(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Saving: which checkpoints are written, and which weights are the best so far."""
+"""Saving: writes checkpoints and remembers which weights are the best so far."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from offbeat.runtime.parts import Parts, PolicyParts
 from offbeat.runtime.watchers import Watchers
 
 SCORE = "eval_return_mean"
-"""In policy.json of a best checkpoint: the mean return that made it the best."""
+"""Key in policy.json of the best checkpoint: mean return of its evaluation."""
 
 
 class _Evaluated(NamedTuple):
-    """Weights, and what they reached."""
+    """Weights with the mean return of their evaluation."""
 
     return_mean: float
     weights: Mapping[str, Tree]
     """By policy."""
     counters: Counters
-    """How far the run had come with them."""
+    """Counters of the run at these weights."""
 
 
 class Saving:
-    """Writes the checkpoints of a run. A full disk costs a checkpoint, not the run: the last one is intact."""
+    """Writes the checkpoints of a run. If writing fails, training continues and the last checkpoint stays intact."""
 
     def __init__(self, run_parts: Parts, watchers: Watchers) -> None:
         run = run_parts.config.run
@@ -40,58 +40,58 @@ class Saving:
         self._every_s = run.checkpoint_every_s
         self._tried_at = monotonic()
         self._best: float | None = None
-        """The mean return of the evaluation whose weights are saved as the best."""
+        """Mean return of the saved best weights."""
         self._new_best: _Evaluated | None = None
-        """Weights with a higher one, which are not yet saved."""
+        """Weights with a higher mean return that are not saved yet."""
         self._saved_env_steps = 0
 
-    def go_on_from(self, env_steps: int, best: float | None) -> None:
-        """The run goes on from a checkpoint after so many env steps, when the best had this mean return.
+    def restore(self, env_steps: int, best: float | None) -> None:
+        """Continue a run from a checkpoint at `env_steps`; `best`: mean return of the best weights at that time.
 
-        A best that was saved later stays the best, until an evaluation is better: what crashed after it loses it not.
+        If a better checkpoint was saved after that one, before a crash, it stays the best.
         """
         score = self._score_of_best()
         self._saved_env_steps, self._best = env_steps, best if score is None else score
 
     def _score_of_best(self) -> float | None:
-        """Return the mean return of the best checkpoint; None if there is none, or its return is not known."""
-        with suppress(ConfigError):  # it is damaged
+        """Return the mean return of the best checkpoint; None if there is none or its mean return is unknown."""
+        with suppress(ConfigError):  # the checkpoint is damaged
             score = next(iter(load(self._store.path("best")).policies.values())).about.get(SCORE)
             return float(score) if isinstance(score, int | float) else None
         return None
 
     def evaluated(self, return_mean: float, weights: Mapping[str, Tree], counters: Counters) -> None:
-        """These weights, with which the run had come so far, have this mean return: they may be the best."""
+        """Note the result of an evaluation: if it is the best so far, its weights are saved later."""
         if self._best is None or return_mean > self._best:
             self._new_best = _Evaluated(return_mean, weights, counters)
 
     @property
     def best_is_unsaved(self) -> bool:
-        """Whether the weights that were evaluated last are the best, and not yet saved."""
+        """Whether the last evaluated weights are the best ones and not saved yet."""
         return self._new_best is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether a checkpoint is due by the clock."""
+        """Whether a checkpoint is due by time (`checkpoint_every_s`)."""
         return 0 < self._every_s <= monotonic() - self._tried_at
 
     def unsaved(self, counters: Counters) -> int:
-        """Return the env steps that have been learned from since the last checkpoint to resume from."""
+        """Return the number of env steps that were learned from since the last checkpoint to resume from."""
         return counters.env_steps - self._saved_env_steps
 
     def lost(self, counters: Counters) -> str:
-        """Return a message about what a stop costs that did not wait for a boundary."""
+        """Return a message about the env steps that are lost if the run stops now, without a boundary."""
         return (
             "stopped without a checkpoint of this moment: the unfinished batch, and "
             f"{self.unsaved(counters)} env steps learned from since the last checkpoint, are lost"
         )
 
     def save_start(self, counters: Counters, state: dict[str, Any]) -> None:
-        """Save version 0.
+        """Save the checkpoint of version 0.
 
         Raises:
-            ConfigError: it could not be written, so the run had better not begin.
-            RunDirectoryGone: the directory is not there any more.
+            ConfigError: it cannot be written, so the run does not start.
+            RunDirectoryGone: the run directory does not exist any more.
         """
         try:
             self._write(counters, self._run_parts.snapshot(), {**state, "best": None}, None, ("latest",))
@@ -104,7 +104,7 @@ class Saving:
             ) from None
 
     def save(self, counters: Counters, state: dict[str, Any], arrays: Tree | None) -> None:
-        """Save all that a resume needs. It is the best checkpoint too, if its weights are the best and unsaved."""
+        """Save a checkpoint to resume from. Also save it as the best one, if its weights are the best and not saved."""
         if self._new_best and self._new_best.counters.env_steps != counters.env_steps:
             self.save_best()
         names = ("best", "latest") if self._new_best else ("latest",)
@@ -114,15 +114,15 @@ class Saving:
             self._saved_env_steps = counters.env_steps
 
     def save_best(self) -> None:
-        """Save the weights that were evaluated last, and nothing to go on from."""
+        """Save the last evaluated weights as the best ones, without the state that a resume needs."""
         assert self._new_best is not None
         self._try_to_write(self._new_best.counters, self._new_best.weights, None, None, ("best",))
 
     def _try_to_write(self, *arguments: Any) -> bool:
-        """Write a checkpoint; return whether it could be.
+        """Write a checkpoint; return whether it was written.
 
         Raises:
-            RunDirectoryGone: the run directory is no longer there.
+            RunDirectoryGone: the run directory does not exist any more.
         """
         best = self._new_best
         try:
@@ -147,20 +147,22 @@ class Saving:
         arrays: Tree | None,
         names: tuple[str, ...],
     ) -> None:
-        begun = monotonic()
-        policies = {own.name: SavedPolicy(weights[own.name], self._about(own, counters)) for own in self._policies}
+        started = monotonic()
+        policies = {
+            policy.name: SavedPolicy(weights[policy.name], self._about(policy, counters)) for policy in self._policies
+        }
         checkpoint = Checkpoint(policies, state, arrays)
         try:
             if state is not None:
                 self._directory.sync_metrics()
             self._store.save(counters.env_steps, checkpoint, names)
         finally:
-            self._run_parts.timings.add("checkpoint", monotonic() - begun)
+            self._run_parts.timings.add("checkpoint", monotonic() - started)
             if state is not None:
                 self._tried_at = monotonic()
 
     def _about(self, policy: PolicyParts, counters: Counters) -> dict[str, Any]:
-        """Return what a policy is, and how it came to be, as JSON."""
+        """Return the content of policy.json: the policy's spec, and the env and training that it comes from."""
         run = self._run_parts.config.run
         return {
             "env": run.env,

@@ -1,6 +1,6 @@
-"""The serial runtime: one thread walks the pace's order. It simulates any lag, and is the reference.
+"""The serial runtime: one thread acts and learns in the order of the pace, with any lag.
 
-Every other runtime must give the same bits when `lag` is exact.
+It is the reference: with `lag=exact` every other runtime must give the same bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from offbeat.runtime.plan import Snapshot
 
 
 class SerialActing:
-    """Acts each ticket as soon as the pace allows it, whenever the learner waits."""
+    """Acts in the learner's thread: `wait` acts all tickets that the pace allows."""
 
     def __init__(self, parts: PacedParts, learned: int) -> None:
         self.restarts = 0
@@ -35,7 +35,7 @@ class SerialActing:
             actor.act(work)
             link.commit(work, actor.timings, actor.longest_stall)
         if link.acted < tickets:
-            raise AssertionError(f"the pace lets {link.acted} tickets be acted, and {tickets} are waited for")
+            raise AssertionError(f"the pace allows {link.acted} tickets, but the learner waits for {tickets}")
 
     def pause_at(self, ticket: int | None) -> None:
         self._link.pause = NO_PAUSE if ticket is None else ticket

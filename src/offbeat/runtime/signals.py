@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks for a stop at the next boundary, and a deadline makes sure of it."""
+"""SIGINT and SIGTERM: the first one stops the run at the next boundary, or at a deadline if no boundary comes first."""
 
 from __future__ import annotations
 
@@ -11,76 +11,80 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 GRACE_S = 5.0
-"""Seconds from the first signal to the moment at which the run gives up on a checkpoint of that moment."""
+"""Seconds after the first signal in which a boundary must come; after that the run stops without a checkpoint."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopImmediately(BaseException):
-    """The boundary did not come in time, or a second signal did: leave at once, on the last checkpoint."""
+    """Stop at once, with only the last checkpoint: the deadline has passed, or a second signal was received."""
 
 
 class StopSignals:
-    """While entered, catches the stop signals; outside of the main thread it catches nothing.
+    """Context manager that handles the stop signals. Outside of the main thread it does nothing.
 
-    The deadline is kept by a thread, which sends the main thread one of these signals: alarms stay the caller's.
+    A thread watches the deadline and sends the main thread a signal when it has passed. `signal.alarm` is not used, so
+    the caller can use it.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        """The first signal that came."""
+        """The first stop signal; None: no signal yet."""
         self._previous: dict[signal.Signals, Any] = {}
         self._events: SimpleQueue[int | None] = SimpleQueue()
-        """The number of the first signal, then None: no deadline is needed any more. A handler may put into it."""
+        """Messages to the timer thread: the number of the first signal; None to end the deadline. A signal handler may
+        put messages into a SimpleQueue."""
         self._timer: threading.Thread | None = None
-        self._due = False
-        """Whether the deadline has passed, and the next signal tells of that."""
-        self._deadline_suspended = self._late = self._over = False
+        self._deadline_signal_sent = False
+        """Whether the deadline has passed, so that the next signal comes from the timer thread."""
+        self._deadline_suspended = False
+        self._passed_while_suspended = False
+        self._disarmed = False
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-            # One that was not installed from Python cannot be put back, so it stays.
+            # A handler that was not set from Python cannot be restored, so it is not replaced.
             self._previous = {number: handler for number, handler in handlers.items() if handler is not None}
             self._timer = threading.Thread(target=self._keep_deadline, args=(threading.get_ident(),), daemon=True)
-            self._timer.start()  # here, as a handler must not start threads
+            self._timer.start()  # here, because a signal handler must not start threads
             for number in self._previous:
                 signal.signal(number, self._stop)
         return self
 
     def end_deadline(self) -> None:
-        """The boundary has come: what remains is to save, however long it takes. A second signal still ends it."""
+        """End the deadline at a boundary: the last save may take any time. A second signal still stops it."""
         if self._timer is not None:
             self._events.put(None)
             self._timer.join()
-        self._due = False
+        self._deadline_signal_sent = False
 
     @contextmanager
     def suspend_deadline(self) -> Iterator[None]:
-        """While entered, let the deadline wait: a checkpoint that is being written is not given up for being large.
+        """Suspend the deadline inside the context, so that a large checkpoint can be completed.
 
         Raises:
-            StopImmediately: when it is left, if the deadline has passed meanwhile; at once, at a second signal.
+            StopImmediately: at the end of the context, if the deadline has passed; at once at a second signal.
         """
         self._deadline_suspended = True
         try:
             yield
         finally:
             self._deadline_suspended = False
-        if self._late:
+        if self._passed_while_suspended:
             raise StopImmediately
 
     def disarm(self) -> None:
-        """From here on nothing is to be stopped any more: the run is being put in order."""
-        self._over = True
+        """Ignore stop signals from now on, so that the run can clean up."""
+        self._disarmed = True
         self.end_deadline()
         for number in self._previous:
             signal.signal(number, signal.SIG_IGN)
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
-        if self._over:
+        if self._disarmed:
             return
-        if self._due:
-            self._due = False
+        if self._deadline_signal_sent:
+            self._deadline_signal_sent = False
             self._stop_immediately()
         elif self.received is not None:
             raise StopImmediately
@@ -89,20 +93,23 @@ class StopSignals:
             self._events.put(number)
 
     def _keep_deadline(self, thread: int) -> None:
-        """Tell the main thread when the deadline has passed; a signal interrupts whatever it waits in."""
+        """Wait for the first signal, then for the deadline; send the main thread a signal when it has passed.
+
+        The signal interrupts any wait of the main thread.
+        """
         number = self._events.get()
         if number is None:
             return
         try:
             self._events.get(timeout=GRACE_S)
         except Empty:
-            self._due = True
+            self._deadline_signal_sent = True
             signal.pthread_kill(thread, number)
 
     def _stop_immediately(self) -> None:
         if not self._deadline_suspended:
             raise StopImmediately
-        self._late = True
+        self._passed_while_suspended = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

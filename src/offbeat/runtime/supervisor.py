@@ -1,7 +1,7 @@
-"""The supervisor of child processes: finds those that are dead or stand still, and starts them again within a budget.
+"""The supervisor of child processes: detects those that died or hang, and restarts them within a budget.
 
-A new process takes the ticket again that the dead one had open. Nothing that was committed is lost, and nothing is
-learned from twice: the learner reads only what has been committed, and that happens in one store.
+A restarted process acts the open ticket of the dead one again. No committed ticket is lost, and none is learned from
+twice: the learner reads only committed tickets, and a commit is a single write.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from offbeat.runtime.deadline import Span, StallWatch, start_timeout
 from offbeat.runtime.plan import Snapshot
 
 ENV_CLOSE_S, CLOSE_S = 2.0, 10.0
-"""Seconds that a child gets to end by itself when nothing is wanted of it any more: in a call of its envs, and else."""
+"""Seconds that a child gets to end by itself at the end of the run: during an env call, and otherwise."""
 POLL_EVERY_S = 0.05
-"""Looking at all processes costs a system call each, so it is not done more often than this."""
+"""Minimum seconds between two checks of all processes, which cost one system call each."""
 RESTART_BUDGET = 5
-"""Restarts of one actor within `RESTART_WINDOW_S`, unless `restart_budget` says otherwise."""
+"""Maximum number of restarts of one child within `RESTART_WINDOW_S`; the default of `restart_budget`."""
 RESTART_WINDOW_S = 600.0
+"""Seconds for which a restart counts against the budget."""
 
 
 class Notify(Protocol):
-    """Tells the user, and the log."""
+    """Shows a message to the user and writes it to the log."""
 
     def __call__(self, text: str, details: str = "", /) -> None:
-        """Show `text`; `details` go into the log alone."""
+        """Show and log `text`; only log `details`."""
 
 
 class Reporting(NamedTuple):
-    """Who is told of the processes of a run."""
+    """The functions that are called when processes of a run change."""
 
     notify: Notify
-    """Tells the user of a restart."""
+    """Is called with a message for each restart."""
     show: Callable[[Sequence[Child]], None]
-    """Is given the processes whenever they have changed."""
+    """Is called with all processes whenever one was started."""
 
 
 class Supervisor:
@@ -57,17 +58,18 @@ class Supervisor:
         work: str,
         exact: bool,
     ) -> None:
-        """Supervise children.
+        """Make a supervisor; `start` starts the children.
 
         Args:
-            start: starts the process of a child, given the ticket at which its episodes begin, a snapshot, and the
-                number of its recent deaths: what follows from a seed must not happen again and again.
-            board: says which ticket a child has open, and by when its envs must answer.
+            start: starts one child from (index, origin, snapshot, attempt). `origin` is the ticket at which its
+                episodes start, `attempt` the number of its recent deaths: it changes the random streams, so that a
+                failure that follows from the seed does not occur again.
+            board: has the open ticket and the deadline of each child.
             runtime: the settings.
-            reporting: who is told of restarts, and of the processes.
-            role: what a child is called.
-            work: what one piece of its work is called.
-            exact: whether the result of the run depends on what a child has lost.
+            reporting: is notified of restarts, and of the processes.
+            role: name of a child in messages: actor, worker or evaluator.
+            work: name of one piece of its work in messages: ticket, learning step or evaluation.
+            exact: whether a restart changes the result of the run.
         """
         self.processes: list[Child] = []
         self.restarts = 0
@@ -77,24 +79,24 @@ class Supervisor:
         self._stalls = StallWatch(board.deadlines)
         self._budget = RESTART_BUDGET if runtime.restart_budget is None else runtime.restart_budget
         self._deaths: defaultdict[int, deque[float]] = defaultdict(deque)
-        """index -> moments at which it died."""
+        """Times of the recent deaths, by index."""
         self._next_poll = 0.0
-        self._shown = ""
-        """The lines of the user's code in which a child failed last: the same are not shown twice in a row."""
+        self._last_code_lines = ""
+        """The lines of the user's code in the last message: the same lines are not shown twice in a row."""
 
     def start(self, origin: int, snapshots: Sequence[Snapshot]) -> None:
-        """Start all children, `start_together` of them at a time, and wait until their envs have begun."""
+        """Start all children, `start_together` at a time, and wait until all are ready."""
         together = self._runtime.start_together or len(snapshots)
         for index, snapshot in enumerate(snapshots):
-            self.processes.append(self._started(index, origin, snapshot))
+            self.processes.append(self._start_process(index, origin, snapshot))
             if len(self.processes) % together == 0 or len(self.processes) == len(snapshots):
                 self._show(self.processes)
                 self._wait_until_ready()
 
     def ensure_started(self) -> None:
-        """Start the only child, unless it runs; nobody waits for it."""
+        """Start the only child if it does not run; do not wait until it is ready."""
         if not self.processes or self.processes[0].process.returncode is not None:
-            self.processes[:] = [self._started(0, 0, None)]
+            self.processes[:] = [self._start_process(0, 0, None)]
             self._show(self.processes)
 
     def _wait_until_ready(self) -> None:
@@ -102,15 +104,15 @@ class Supervisor:
             waiting[0].take_reports(POLL_INTERVAL_S)
             self.watch()
 
-    def _started(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> Child:
+    def _start_process(self, index: int, origin: int, snapshot: Snapshot, attempt: int = 0) -> Child:
         self._board.deadlines[index].set(Span.START, start_timeout(self._runtime))
         return self._start(index, origin, snapshot, attempt)
 
     def watch(self) -> None:
-        """Start again whoever has died or stands still.
+        """Restart children that have died or hang.
 
         Raises:
-            RunFailed: one did so too often.
+            RunFailed: a child has used up its restart budget, or must not be restarted.
         """
         now = monotonic()
         if now < self._next_poll:
@@ -118,17 +120,17 @@ class Supervisor:
         self._next_poll = now + POLL_EVERY_S
         for process in list(self.processes):
             if not process.is_alive():
-                process.kill()  # what its envs have started may still be there
-                self._again(process, process.exit_reason())
+                process.kill()  # processes that its envs have started may still run
+                self._restart(process, process.exit_reason())
             elif self._stalls.has_stalled(process.index):
                 reason = self._board.deadlines[process.index].reason
                 process.kill()
-                self._again(process, f"{reason} and was killed")
+                self._restart(process, f"{reason} and was killed")
 
-    def _again(self, dead: Child, what: str) -> None:
-        """Start a dead child again, or give up."""
+    def _restart(self, dead: Child, reason: str) -> None:
+        """Restart a dead child, or raise RunFailed."""
         index, ticket = dead.index, int(self._board.next[dead.index][0])
-        text = f"{self._role} {index} (process {dead.process.pid}) {what}, in {self._work} {ticket}"
+        text = f"{self._role} {index} (process {dead.process.pid}) {reason}, in {self._work} {ticket}"
         if dead.no_restart_reason:
             raise RunFailed(f"{self._role} {index}: {dead.no_restart_reason}")
         deaths = self._count_death(index)
@@ -139,17 +141,17 @@ class Supervisor:
                 error.add_note(dead.explained)
             raise error from (ChildTraceback(f"\n{dead.failure}") if dead.failure else None)
         self.restarts += 1
-        self.processes[index] = self._started(index, ticket, None, attempt=deaths)
+        self.processes[index] = self._start_process(index, ticket, None, attempt=deaths)
         self._show(self.processes)
-        why, _, lines = dead.explained.partition("\n")
-        lines, self._shown = "" if lines == self._shown else lines, lines
+        summary, _, lines = dead.explained.partition("\n")
+        lines, self._last_code_lines = "" if lines == self._last_code_lines else lines, lines
         cut = ", at a marked cut" if self._exact else ""
         inexact = "; this run is no longer exact" if self._exact and self._runtime.lag == "exact" else ""
         again = f"started again{cut}; restart {deaths} of {self._budget}{inexact}"
-        self._notify("\n".join(filter(None, (f"{text}{f' ({why})' if why else ''}: {again}", lines))), dead.failure)
+        self._notify("\n".join(filter(None, (f"{text}{f' ({summary})' if summary else ''}: {again}", lines))), dead.failure)
 
     def _count_death(self, index: int) -> int:
-        """Return how often this child has died within the window."""
+        """Count a death; return the number of deaths of this child within the window."""
         deaths = self._deaths[index]
         deaths.append(monotonic())
         while deaths[0] < monotonic() - RESTART_WINDOW_S:
@@ -157,12 +159,12 @@ class Supervisor:
         return len(deaths)
 
     def snapshots(self, pause: int) -> list[Snapshot]:
-        """Return the state of each child's envs at the pause, a ticket, which stands.
+        """Return the state of each child's envs at the current pause; `pause`: its ticket.
 
-        It waits for them as long as they make progress; who dies meanwhile is started again, and pauses there.
+        It waits until all children have paused. A child that dies meanwhile is restarted, and then pauses too.
 
         Raises:
-            RunFailed: one died too often.
+            RunFailed: as in `watch`.
         """
         while waiting := [process for process in self.processes if process.paused[0] < pause]:
             waiting[0].take_reports(POLL_INTERVAL_S)
@@ -170,13 +172,13 @@ class Supervisor:
         return [process.state_at_pause(pause) for process in self.processes]
 
     def close(self) -> None:
-        """Wait for all to end, as the gate has been closed; then kill who is left, and what envs have started.
+        """Wait for all children to end, after the board is closed; then kill the rest, with all that envs have started.
 
-        Who sends a large state, or closes its envs, gets longer than who is in a call of them, which may hang.
+        A child in an env call, which may hang, gets less time than one that sends a large state or closes its envs.
         """
-        begun = monotonic()
+        started = monotonic()
         for process in self.processes:
-            while monotonic() - begun < self._closing_s(process.index) and not process.exits_within(POLL_INTERVAL_S):
+            while monotonic() - started < self._closing_s(process.index) and not process.exits_within(POLL_INTERVAL_S):
                 pass
         for process in self.processes:
             process.kill()

@@ -1,7 +1,8 @@
-"""The threads runtime: actor threads beside the learner, which stays in the thread that called.
+"""The threads runtime: one thread per actor; the learner runs in the calling thread.
 
-Python runs one thread at a time, so they overlap only where envs or the learner's arithmetic let go of it: MuJoCo,
-envs that wait, large networks. Nothing is copied between them, and nothing needs to be sent.
+Python's global interpreter lock (GIL) lets one thread run at a time. So acting and learning overlap only while envs or
+the learner's arithmetic release the lock: MuJoCo, envs that wait, large networks. Threads share memory directly:
+nothing is copied or pickled.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from offbeat.runtime.plan import Snapshot
 from offbeat.workers.actor import Actor
 
 CLOSE_S = 2.0
-"""Seconds that threads get to end; one that hangs in an env is left behind, as a thread cannot be killed."""
+"""Seconds that threads get to end. A thread that hangs in an env is left running: threads cannot be killed."""
 
 
 class ThreadActing(GatedActing):
-    """One thread an actor."""
+    """Actors as threads, one each."""
 
     def __init__(self, parts: PacedParts, learned: int) -> None:
         super().__init__(parts, learned)
@@ -44,7 +45,7 @@ class ThreadActing(GatedActing):
         self._stalls = StallWatch(self.board.deadlines)
         self._threads: list[threading.Thread] = []
         self._failures: dict[int, BaseException] = {}
-        """actor -> what ended it."""
+        """The error that ended an actor, by index."""
 
     def start(self, snapshots: Sequence[Snapshot]) -> None:
         progress = self.memory.progress
@@ -56,7 +57,7 @@ class ThreadActing(GatedActing):
             thread.start()
 
     def _run(self, actor: Actor, snapshot: Snapshot, progress: float) -> None:
-        """Be an actor. Whatever ends it is told to the learner, who raises it."""
+        """Run an actor in this thread. An error is stored, and `watch` raises it in the learner's thread."""
         runtime, gate = self.plan.runtime, self._gates[actor.index]
         try:
             set_affinity(core_of(runtime.actor_cores, actor.index), runtime.actor_nice)
@@ -64,16 +65,16 @@ class ThreadActing(GatedActing):
             actor.work(GateLink(gate, self.memory))
         except Closed:
             return
-        except BaseException as error:  # noqa: BLE001 - the learner raises it
+        except BaseException as error:  # noqa: BLE001 - `watch` raises it
             self._failures[actor.index] = error
             self.gate.own.ring()
 
     def watch(self) -> None:
-        """Raise what ended an actor, or that one hangs."""
+        """Raise if an actor has failed or hangs."""
         for index, error in self._failures.items():
             kind = EnvFailed if isinstance(error, EnvFailed) else RunFailed
-            said = str(error) if isinstance(error, OffbeatError) else f"{type(error).__name__}: {error}"
-            raise with_notes_of(kind(f"actor {index}: {said}"), error) from error
+            message = str(error) if isinstance(error, OffbeatError) else f"{type(error).__name__}: {error}"
+            raise with_notes_of(kind(f"actor {index}: {message}"), error) from error
         for actor in range(self.board.workers):
             if self._stalls.has_stalled(actor):
                 raise RunFailed(
@@ -93,7 +94,7 @@ class ThreadActing(GatedActing):
         for actor in self._actors:
             if actor.index not in hanging:
                 actor.close()
-        if not hanging:  # else one still uses its envs, and would ring a bell
+        if not hanging:  # a hanging thread may still ring a bell
             self.gate.discard()
 
 

@@ -1,8 +1,7 @@
-"""The training loop: what every run needs around its learning, in every runtime.
+"""The training loop: counts, evaluates, saves checkpoints, writes metrics and ends the run, in every runtime.
 
-It counts, evaluates, saves checkpoints, writes metrics and ends the run. When it does so is decided by a subclass for
-each kind of learning: `PacedLoop` (paced.py) for one learner, `HogwildLoop` (hogwild/loop.py) for lock-free workers.
-Who acts and learns is behind a `Workforce`.
+A subclass decides when each of these is done: `PacedLoop` (paced.py) for runs with one learner, `HogwildLoop`
+(hogwild/loop.py) for lock-free workers. The actors and learners are behind a `Workforce`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from offbeat.runtime.workforce import Workforce
 
 
 class _EvaluationStopped(Exception):
-    """A signal came during an evaluation."""
+    """A stop signal was received during an evaluation."""
 
 
 class TrainingLoop(ABC):
@@ -45,41 +44,42 @@ class TrainingLoop(ABC):
         self.evaluations = self._make_evaluations(watchers)
         self.counters = Counters()
         self.ending: Ending | None = None
-        self._stop: Ending | None = None
-        """How the run will end at the next boundary, if it is to stop."""
+        self._planned_ending: Ending | None = None
+        """How the run will end at the next boundary; None if it is not to stop there."""
         self._restarts_before = self._evaluator_restarts_before = 0
 
     def _make_evaluations(self, watchers: Watchers) -> Evaluations:
-        config, first = self._parts.config, self._parts.policies[0]
+        config, policy = self._parts.config, self._parts.policies[0]
         exact = config.runtime.lag == "exact"
-        beside = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
-        beside &= config.run.evaluator == "process"
+        concurrent = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
+        concurrent &= config.run.evaluator == "process"
         reporting = Reporting(watchers.notify, watchers.show_evaluator)
         return Evaluations(
             config.run,
-            first,
-            partial(make_evaluator, config, first.spec, reporting, beside=beside),
+            policy,
+            partial(make_evaluator, config, policy.spec, reporting, concurrent=concurrent),
             watchers.recorder,
             self.saving,
             watchers.notify,
             lambda: self.metrics.expected_evaluation_s(self.counters),
             self._write_renewed_line,
-            beside=beside,
+            concurrent=concurrent,
             bounded=not exact,
         )
 
     # --- beginning and ending -------------------------------------------------------------------------------
 
     def start(self, statistics: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Begin a run: save version 0, then let all begin new episodes.
+        """Start a new run: save a checkpoint of version 0, then start acting with new episodes.
 
-        A run that is stopped before its next checkpoint resumes from there.
+        A run that is stopped before its next checkpoint resumes from this one.
 
         Args:
-            statistics: of the normalisers, of another run's state, by policy; new ones for those that are not in it.
+            statistics: initial running statistics by policy, from another run's state. A policy that is not in it
+                starts with new ones.
 
         Raises:
-            ConfigError: there is no room for a checkpoint.
+            ConfigError: the checkpoint cannot be written.
         """
         self._workforce.start(statistics)
         with self._signals.suspend_deadline():
@@ -87,13 +87,13 @@ class TrainingLoop(ABC):
         self._workforce.begin_episodes()
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        """Go on from a checkpoint's state, and from what it kept of the memory.
+        """Restore a run from a checkpoint's state and the arrays of its memory, and start acting.
 
         Returns:
-            Whether the episodes under way go on too, and a message about the memory.
+            Whether the unfinished episodes were restored too, and a message about the memory.
         """
         self.counters = Counters(**state["counters"])
-        self.saving.go_on_from(self.counters.env_steps, state["best"])
+        self.saving.restore(self.counters.env_steps, state["best"])
         self._restarts_before = self.counters.actor_restarts
         self._evaluator_restarts_before = self.counters.evaluator_restarts
         self.evaluations.seconds = self.counters.evaluation_s
@@ -102,14 +102,14 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Go on until the run has its ending.
+        """Train until `ending` is set.
 
         Raises:
-            RunFailed: it cannot go on.
+            RunFailed: training cannot continue.
         """
 
-    def _wanted_stop(self, env_steps: int) -> Ending | None:
-        """Return how the run is to end at the next boundary, after so many env steps; None if it goes on."""
+    def _requested_ending(self, env_steps: int) -> Ending | None:
+        """Return the ending that a signal or a limit asks for at the next boundary, at `env_steps`; None: no ending."""
         self.saving.presence.require()
         run = self._run
         if self._signals.received:
@@ -121,11 +121,11 @@ class TrainingLoop(ABC):
         return None
 
     def close(self) -> Ending:
-        """Save the end of the run, write its last line, and return how it ended."""
+        """Save the last checkpoint, write the last metrics line, and return how the run ended."""
         if self.ending is None:
             raise RuntimeError("the runtime returned before the run had ended")
         if not self._signals.received:
-            self._evaluate(due=False, last=True)  # takes in a result that is still to come
+            self._evaluate(due=False, last=True)  # takes the result of an unfinished evaluation
         self._signals.end_deadline()
         self.counters = replace(self.counters, acted_beyond=self._acted_beyond())
         self._save()
@@ -141,11 +141,11 @@ class TrainingLoop(ABC):
         return replace(self.ending, exit_code=exit_code, bottleneck=self._bottleneck())
 
     def _acted_beyond(self) -> int:
-        """Return the env steps that were acted and will not be learned from."""
+        """Return the number of env steps that were acted and will not be learned from."""
         return 0
 
     def salvage(self) -> None:
-        """Save what has been learned when acting failed: new episodes will begin from there."""
+        """Save what has been learned after acting failed. A resumed run starts new episodes there."""
         if self.saving.unsaved(self.counters) > 0:
             self._save()
             self._write_line()
@@ -157,12 +157,12 @@ class TrainingLoop(ABC):
         return crosses(before.env_steps, self.counters.env_steps, interval) or (finished and interval > 0)
 
     def _evaluate(self, *, due: bool, last: bool) -> bool:
-        """Evaluate the weights if it is `due`; `last`: they are those of the end.
+        """Evaluate the weights if an evaluation is `due`; `last`: these are the weights at the end of the run.
 
         Returns:
-            Whether the result of an evaluation has come, of these weights or of earlier ones.
+            Whether the result of an evaluation was received, of these weights or of earlier ones.
         """
-        begun = monotonic()
+        started = monotonic()
         try:
             return self.evaluations.step(
                 self._parts.snapshot,
@@ -176,8 +176,8 @@ class TrainingLoop(ABC):
             self._notify("the evaluation was stopped by a signal and has no result")
             return False
         finally:
-            if last or (due and not self.evaluations.beside):
-                self._parts.timings.add("evaluate", monotonic() - begun)
+            if last or (due and not self.evaluations.concurrent):
+                self._parts.timings.add("evaluate", monotonic() - started)
 
     def _during_evaluation(self) -> None:
         self._show("evaluating")
@@ -188,7 +188,7 @@ class TrainingLoop(ABC):
     # --- metrics --------------------------------------------------------------------------------------------
 
     def _renew_counters(self) -> None:
-        """Bring the counters up to this moment that do not advance with learning."""
+        """Update the counters that do not depend on learning: times, restarts, the longest env call."""
         self.counters = replace(
             self.counters,
             wall_time_s=self.metrics.wall_time,
@@ -199,18 +199,18 @@ class TrainingLoop(ABC):
         )
 
     def _write_renewed_line(self) -> None:
-        """Write a line of this moment."""
+        """Write a metrics line with updated counters."""
         self._renew_counters()
         self._write_line()
 
     def _write_line(self) -> None:
         if self.metrics.write(self.counters):
-            self._stop = self._stop or Ending("interrupted", "stopped by a callback", 0)
+            self._planned_ending = self._planned_ending or Ending("interrupted", "stopped by a callback", 0)
 
     def _bottleneck(self) -> str:
-        """Return what bounds the speed, and at the end what evaluations took."""
-        took = self.evaluations.summary(self.metrics.wall_time) if self.ending else ""
-        return "; ".join(filter(None, (self.metrics.bottleneck, took)))
+        """Return the bottleneck report and, at the end of the run, the time of evaluations."""
+        evaluation_time = self.evaluations.summary(self.metrics.wall_time) if self.ending else ""
+        return "; ".join(filter(None, (self.metrics.bottleneck, evaluation_time)))
 
     def _show(self, phase: Phase, *, at_once: bool = False) -> None:
         self.metrics.show(phase, self.counters, self._bottleneck, at_once=at_once)
@@ -218,7 +218,7 @@ class TrainingLoop(ABC):
     # --- checkpoints ----------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        """Save all that a resume needs."""
+        """Save a checkpoint to resume from."""
         self._show("saving")
         self._renew_counters()
         state = self._state()
@@ -226,7 +226,7 @@ class TrainingLoop(ABC):
             self.saving.save(self.counters, state, self._workforce.checkpoint_arrays())
 
     def _save_best(self) -> None:
-        """Save the weights of the last evaluation, which are the best, and nothing to go on from."""
+        """Save the weights of the last evaluation as the best ones, without the state that a resume needs."""
         with self._signals.suspend_deadline():
             self.saving.save_best()
 

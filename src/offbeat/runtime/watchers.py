@@ -1,4 +1,4 @@
-"""Who watches a run, and how it ends."""
+"""Watchers of a run (recorder, display, callbacks, signals), and the ending of a run."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from offbeat.runtime.supervisor import Notify
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended."""
+    """How a run ended, or will end at the next boundary."""
 
     state: Literal["finished", "interrupted"]
     reason: str
     exit_code: int
     bottleneck: str = ""
-    """Who waited for whom, over the whole run."""
+    """The bottleneck report of the whole run, as a sentence."""
 
 
 class Watchers(NamedTuple):
-    """Who is told how a run goes, who may stop it, and where it is kept."""
+    """The objects that observe, show, store or stop a run."""
 
     directory: RunDirectory
     recorder: Recorder
     progress: Progress
     notify: Notify
     warn: Callable[[str], None]
-    """Tells of what could not be written, seldom enough."""
+    """Warns the user that something could not be written; repeated warnings are limited in rate."""
     show_evaluator: Callable[[Sequence[Child]], None]
-    """Is given the evaluator's process, whenever it has changed."""
+    """Is called with the evaluator's process whenever it was started."""
     signals: StopSignals
     callbacks: Sequence[Callback] = ()

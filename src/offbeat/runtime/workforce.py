@@ -1,4 +1,4 @@
-"""The workforce of a run, as its training loop sees it: those who act and learn, and what is saved of them."""
+"""The workforce: the interface of a training loop to the actors and the learner, or to the lock-free workers."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from offbeat.core.types import Tree
 
 
 class Workforce(ABC):
-    """Actors and a learner, or lock-free workers."""
+    """Actors and a learner, or lock-free workers: starts them, and saves and restores their state."""
 
     @property
     @abstractmethod
     def restarts(self) -> int:
-        """Workers started again after a death."""
+        """Number of restarts of actors or workers."""
 
     @property
     @abstractmethod
     def longest_stall(self) -> float:
-        """Seconds of the longest call of an env."""
+        """Duration of the longest env call, in seconds."""
 
     @abstractmethod
     def spent(self) -> Iterable[Mapping[str, float]]:
-        """Return the seconds of each worker beside this process, by what they went into."""
+        """Return the seconds of each actor or worker, by activity; those of this process are not included."""
 
     @abstractmethod
     def start(self, statistics: Mapping[str, Any]) -> None:
-        """Prepare a new run, whose normalisers are new, or those of another run's state, by policy; nobody acts yet."""
+        """Prepare a new run, before any acting; `statistics`: initial running statistics, by policy."""
 
     @abstractmethod
     def begin_episodes(self) -> None:
-        """Let all begin to act, in new episodes."""
+        """Start the actors or workers with new episodes."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return what resuming needs beside what is the same in every run."""
+        """Return the state of this workforce for a checkpoint, without `checkpoint_arrays`."""
 
     @abstractmethod
     def checkpoint_arrays(self) -> Tree | None:
-        """Return what a checkpoint keeps of the memory, as views of it; None for nothing."""
+        """Return the arrays of the memory that a checkpoint saves, as views; None if there are none."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        """Take over `state()` and `checkpoint_arrays()`, and let all act.
+        """Restore what `state` and `checkpoint_arrays` returned, and start the actors or workers.
 
         Returns:
-            Whether the episodes under way go on too, and a message about the memory.
+            Whether the unfinished episodes were restored too, and a message about the memory.
         """

@@ -96,7 +96,7 @@ def step(flat: FlatParameters, adam: FlatAdam, seed: int) -> None:
 def test_steps_on_a_device_buffer_have_the_bits_of_steps_on_private_memory(device):
     made = PrivateStorage()
     own = learner(made, device)
-    shape = SharedStateShape.of(made, workers=2, separate=False, share_moments=True, apart=True)
+    shape = SharedStateShape.of(made, workers=2, separate=False, share_moments=True, in_device_buffer=True)
     buffer = DeviceBuffer(shape.learned_slabs(), device)
     arrays = {**private_arena(shape.slabs()), **buffer.tensors}
     assert not {name for name, _, _ in shape.slabs()} & set(buffer.tensors), "it lies there alone"

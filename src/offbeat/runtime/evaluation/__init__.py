@@ -1,6 +1,6 @@
-"""Evaluations during training: in a process of their own, beside learning.
+"""Evaluations during training, in a separate process while learning continues.
 
-`schedule` says when, `evaluators` starts the process and collects results, `plan` describes an evaluation as plain
-data.
+`schedule` decides when to evaluate, `evaluators` starts the process and collects results, `plan` describes an
+evaluation as plain data.
 Read `schedule` first, then `evaluators`.
 """

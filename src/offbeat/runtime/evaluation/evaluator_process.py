@@ -1,4 +1,4 @@
-"""An evaluator process: it evaluates the weights that it is handed, one version after the other, until it is closed."""
+"""The main function of an evaluator process: evaluates one version of the weights after another until the run ends."""
 
 from __future__ import annotations
 
@@ -30,56 +30,57 @@ from offbeat.workers.evaluator import Evaluation
 
 
 class Evaluated(NamedTuple):
-    """What an evaluator reports."""
+    """The report of an evaluator."""
 
     number: int
-    """Of the evaluation, counted from 0."""
+    """Number of the evaluation, from 0."""
     evaluation: Evaluation
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatorLaunch(LaunchSpec):
-    """What an evaluator process is given at its start; `attempt` is 0 where the last process was killed."""
+    """The launch spec of an evaluator process. `attempt` is 0 if the last process did not end by an exception."""
 
     plan: EvaluationPlan
     runtime: RuntimeConfig
     number: int
-    """The evaluation that follows: `attempt` is of that one alone."""
+    """Number of the next evaluation. `attempt` is only for that evaluation."""
     nice: int | None
+    """Niceness of the process; None: unchanged."""
     arena: int
-    """File descriptor, which it has inherited under the same number."""
+    """File descriptor of the evaluator's arena; inherited, with the same number."""
 
 
 def board_slabs(policy: PolicySpec) -> list[Slab]:
-    """Return what the arena of an evaluator consists of."""
+    """Return the arrays in the arena of an evaluator."""
     return [
         ("vector", (published_layout(policy).size,), "float32"),
         *board.board_slabs(1),
-        *((f"board/{name}", (board.LINE,), "int64") for name in ("wanted", "next")),
+        *((f"board/{name}", (board.LINE,), "int64") for name in ("requested", "next")),
     ]
 
 
 class EvaluatorBoard(board.Board):
-    """What an evaluator and its parent share."""
+    """The board of an evaluator and its parent."""
 
     def __init__(self, arrays: Tree) -> None:
-        """Address the arrays of an arena that holds `board_slabs`."""
+        """Make a board on the arrays of an arena with `board_slabs`."""
         super().__init__(arrays, 1)
         self.vector = arrays["vector"]
-        """The weights to evaluate, as `published_layout` lays them out; not changed while they are evaluated."""
-        self.wanted = arrays["board/wanted"]
-        """How many evaluations are wanted so far. Written by the parent, like `closed`."""
+        """The weights to evaluate, in the layout of `published_layout`. They do not change during an evaluation."""
+        self.requested = arrays["board/requested"]
+        """Number of requested evaluations so far. Written by the parent, like `closed`."""
         self._next = [arrays["board/next"]]
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:
-        """How many have been reported, [[1]]. Written by the evaluator."""
+        """Number of reported evaluations, as a list with one array [1]. Written by the evaluator."""
         return self._next
 
 
 def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:
-    """Be an evaluator until it is closed."""
+    """Run an evaluator until the board is closed."""
     prepare_process(launch, nice=launch.nice)
     spec = launch.plan.policy
     shared = EvaluatorBoard(attach(launch.arena, board_slabs(spec)))
@@ -90,21 +91,21 @@ def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:
     connection.send(Report("ready", None))
     while True:
         number = _wait(shared, deadline, bell)
-        begun = monotonic()
+        started = monotonic()
         policy.load(shared.vector.copy())
         attempt = launch.attempt if number == launch.number else 0
         evaluation = launch.plan.evaluate(policy, attempt=attempt, watch=deadline)
-        connection.send(Report("evaluated", Evaluated(number, evaluation, monotonic() - begun)))
+        connection.send(Report("evaluated", Evaluated(number, evaluation, monotonic() - started)))
         shared.next[0][0] = number + 1
 
 
 def _wait(shared: EvaluatorBoard, deadline: WorkerDeadline, bell: Bell) -> int:
-    """Wait until an evaluation is wanted; return its number.
+    """Wait until an evaluation is requested; return its number.
 
     Raises:
-        Closed: none is wanted any more.
+        Closed: the run is ending.
     """
-    while shared.wanted[0] <= shared.next[0][0]:
+    while shared.requested[0] <= shared.next[0][0]:
         if shared.closed[0]:
             raise Closed
         deadline.renew()

@@ -1,4 +1,4 @@
-"""Who evaluates the weights of a run: a process of its own, or, to debug, the process of the learner."""
+"""Evaluators: evaluate the weights of a run in a separate process or, for debugging, in the learner's process."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ from offbeat.workers.evaluator import Evaluation
 
 
 class Result(NamedTuple):
-    """What became of an evaluation."""
+    """The result of an evaluation."""
 
     evaluation: Evaluation | None
-    """None where it failed."""
+    """None if the evaluation failed."""
     seconds: float
     failure: str = ""
-    """Why it failed, for the user."""
+    """The reason of the failure, for the user."""
     details: str = ""
-    """What the log has beside: the whole traceback."""
+    """The traceback, for the log."""
 
 
 class Evaluator(Protocol):
     """Evaluates one version of the weights at a time."""
 
     def start(self, vector: NDArray[np.float32]) -> None:
-        """Begin to evaluate weights, [published_layout(policy).size]; there is nothing under way."""
+        """Start to evaluate weights, [published_layout(policy).size]. No evaluation may be running."""
         ...
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
-        """Return the result of what was begun; None if it does not come within about `seconds`.
+        """Return the result of the running evaluation; None if it does not end within about `seconds`.
 
-        `on_step` is called now and then meanwhile; what it raises ends the wait, and the evaluation is given up.
+        `on_step` is called repeatedly while this waits. If it raises, the wait ends and the evaluation is abandoned.
         """
         ...
 
     @property
     def restarts(self) -> int:
-        """How often a process has been started again."""
+        """Number of restarts of the evaluator's process."""
         ...
 
     def close(self) -> None: ...
 
 
 class InlineEvaluator:
-    """Evaluates in this process: an env that hangs or dies there takes the run with it."""
+    """Evaluates in this process. An env that hangs or crashes then stops the run."""
 
     restarts = 0
 
@@ -73,22 +73,22 @@ class InlineEvaluator:
     def start(self, vector: NDArray[np.float32]) -> None:
         self._policy.load(vector.copy())
 
-    def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it takes what it takes
-        begun = monotonic()
+    def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it evaluates to the end
+        started = monotonic()
         try:
             evaluation = self._plan.evaluate(self._policy, on_step=lambda _ended: on_step())
         except EnvFailed as error:
             return Result(
-                None, monotonic() - begun, message_with_notes(error), "".join(traceback.format_exception(error))
+                None, monotonic() - started, message_with_notes(error), "".join(traceback.format_exception(error))
             )
-        return Result(evaluation, monotonic() - begun)
+        return Result(evaluation, monotonic() - started)
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class ProcessEvaluator:
-    """Evaluates in a process of its own, which is supervised like those of actors, and started when first needed."""
+    """Evaluates in a separate process, which is started when needed and supervised like an actor process."""
 
     def __init__(
         self,
@@ -96,44 +96,44 @@ class ProcessEvaluator:
         config: Config,
         reporting: Reporting,
         *,
-        beside: bool,
+        concurrent: bool,
     ) -> None:
-        """Prepare an evaluator.
+        """Make an evaluator.
 
         Args:
-            plan: of the evaluations.
-            config: of the run.
-            reporting: who is told of restarts, and of the process.
-            beside: whether it evaluates while the learner learns, and is therefore nicer.
+            plan: the plan of the evaluations.
+            config: the config of the run.
+            reporting: is notified of restarts, and of the process.
+            concurrent: whether the learner continues during an evaluation; the process then has a higher niceness.
 
         Raises:
             ConfigError: the env cannot be sent to another process.
         """
         self._env = sending.package(plan.run.env, plan.run.imports)
         self._plan, self._config = plan, config
-        self._nice = min(19, niceness() + NICENESS_INCREASE) if beside else None
+        self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = usable_core_numbers()
         self._arena = SharedArena(board_slabs(plan.policy))
         self._board = EvaluatorBoard(self._arena.arrays)
         self._bell, self._own_bell = Bell.make(), Bell.make()
         self._supervisor = Supervisor(
-            self._launched, self._board, config.runtime, reporting, role="evaluator", work="evaluation", exact=False
+            self._start, self._board, config.runtime, reporting, role="evaluator", work="evaluation", exact=False
         )
         self._results: list[Evaluated] = []
-        self._begun = 0.0
+        self._started = 0.0
 
     @property
     def restarts(self) -> int:
         return self._supervisor.restarts
 
     def start(self, vector: NDArray[np.float32]) -> None:
-        self._begun = monotonic()
+        self._started = monotonic()
         self._board.vector[:] = vector
         self._supervisor.ensure_started()
-        self._board.wanted[0] += 1
+        self._board.requested[0] += 1
         self._bell.ring()
 
-    def _launched(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
+    def _start(self, index: int, _origin: int, _snapshot: Snapshot, attempt: int) -> Child:
         raised = any((child.process.returncode or 0) > 0 for child in self._supervisor.processes)
         launch = EvaluatorLaunch(
             index=index,
@@ -167,15 +167,15 @@ class ProcessEvaluator:
         while True:
             for child in self._supervisor.processes:
                 child.take_reports()
-            number = int(self._board.wanted[0]) - 1
+            number = int(self._board.requested[0]) - 1
             if done := next((done for done in self._results if done.number == number), None):
-                self._results.clear()  # one of an earlier number was repeated by a process that took over
+                self._results.clear()  # a restarted process may have repeated an earlier evaluation
                 return Result(done.evaluation, done.seconds)
             try:
                 self._supervisor.watch()
             except RunFailed as error:
-                self._board.next[0][0] = self._board.wanted[0]  # whoever is started next does not try it again
-                return Result(None, monotonic() - self._begun, message_with_notes(error), str(error.__cause__ or ""))
+                self._board.next[0][0] = self._board.requested[0]  # the next process does not repeat it
+                return Result(None, monotonic() - self._started, message_with_notes(error), str(error.__cause__ or ""))
             if (left := deadline - monotonic()) <= 0:
                 return None
             on_step()
@@ -195,14 +195,14 @@ def make_evaluator(
     policy: PolicySpec,
     reporting: Reporting,
     *,
-    beside: bool,
+    concurrent: bool,
 ) -> Evaluator:
-    """Return who evaluates in a run; an env that cannot be sent to another process is evaluated in this one."""
+    """Make the evaluator of a run. If the env cannot be sent to another process, it evaluates in this process."""
     plan = EvaluationPlan(config.run, config.env, policy)
     if config.run.evaluator == "inline":
         return InlineEvaluator(plan)
     try:
-        return ProcessEvaluator(plan, config, reporting, beside=beside)
+        return ProcessEvaluator(plan, config, reporting, concurrent=concurrent)
     except ConfigError as error:
         reporting.notify(f"evaluations run in the learner's process, where an env that hangs stops the run: {error}")
         return InlineEvaluator(plan)

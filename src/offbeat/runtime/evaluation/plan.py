@@ -1,4 +1,4 @@
-"""What an evaluation during training is made from, in this process or in another: plain data."""
+"""Evaluation plans: plain data from which evaluations during training are made, in this process or another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Whole episodes on envs and seeds of their own: the same weights always give the same result."""
+    """Evaluates with its own envs and seeds: the same weights always give the same result."""
 
     run: RunConfig
     env: EnvConfig
@@ -29,13 +29,14 @@ class EvaluationPlan:
         watch: Watch | None = None,
         on_step: Callable[[int], None] | None = None,
     ) -> Evaluation:
-        """Make envs, and play the episodes of an evaluation.
+        """Make the envs and play the episodes of an evaluation.
 
         Args:
-            policy: with its weights loaded.
-            attempt: how often an evaluation has failed of late: what follows from a seed must not happen again.
-            watch: over the calls of the envs.
-            on_step: called after each vector step with the episodes that have ended; may raise to stop.
+            policy: the policy, with its weights loaded.
+            attempt: number of recent failures of this evaluation. It changes the random streams, so that a failure
+                that follows from the seed does not occur again.
+            watch: is notified of each env call.
+            on_step: is called after each vector step with the number of episodes that have ended; may raise to stop.
 
         Raises:
             EnvFailed: an env failed.

@@ -1,8 +1,9 @@
-"""Evaluations of a run: when its weights are evaluated, and what is done with the results.
+"""The schedule of evaluations: decides when the weights are evaluated, and passes on the results.
 
-A run that must not depend on the clock (lag exact), and one in serial, waits for each result. Else the evaluator works
-beside the learner, and a result is taken in when it has come. An evaluation is skipped if all together would then take
-more than FREE_S seconds and more than a share of the run's time so far; the last one never is.
+Exact runs, which must not depend on time, and serial runs wait for each result. Other runs continue to learn while the
+evaluator works. Unless the run is exact, an evaluation is skipped if all evaluations together would take more than
+ALWAYS_ALLOWED_S seconds and more than the fraction `eval_time_share` of the run's time so far. The last evaluation is
+never skipped.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from offbeat.runtime.saving import Saving
 from offbeat.runtime.supervisor import Notify
 
 ALWAYS_ALLOWED_S = 5.0
-"""Seconds that evaluations of a run may take together, whatever their share: short runs are evaluated as asked for."""
+"""Seconds that all evaluations of a run may take together in any case, so that short runs skip none."""
 REPORTED_SHARE = 0.01
-"""Share of the time from which on the closing line says what evaluations took."""
+"""Fraction of the run's time from which on the last message of a run reports the time of evaluations."""
 
 
 class Evaluations:
@@ -41,33 +42,35 @@ class Evaluations:
         expected_s: Callable[[], float],
         write_line: Callable[[], None],
         *,
-        beside: bool,
+        concurrent: bool,
         bounded: bool,
     ) -> None:
-        """Evaluate a run.
+        """Make the schedule of a run.
 
         Args:
-            run: what is evaluated, and how often.
-            policy: which is evaluated.
-            make_evaluator: makes who does it; called when the first evaluation is due.
-            recorder: takes the results.
-            saving: takes the weights, which may be the best.
-            notify: tells the user.
-            expected_s: returns the seconds that the first evaluation may take, by what acting has taken so far.
-            write_line: writes a metrics line; each result is in one of its own.
-            beside: whether the learner goes on meanwhile.
-            bounded: whether the share of time is bounded, which depends on the clock.
+            run: has the number of episodes and the intervals.
+            policy: the policy to evaluate.
+            make_evaluator: makes the evaluator; is called when the first evaluation is due.
+            recorder: gets the results.
+            saving: gets the evaluated weights, to save the best ones.
+            notify: shows messages to the user.
+            expected_s: estimates the seconds of the first evaluation.
+            write_line: writes a metrics line; each result gets its own line.
+            concurrent: whether the learner continues during an evaluation.
+            bounded: whether evaluations are skipped to bound their share of the time.
         """
         self._run, self._policy, self._make_evaluator = run, policy, make_evaluator
         self._evaluator: Evaluator | None = None
         self._recorder, self._saving, self._notify, self._expected_s = recorder, saving, notify, expected_s
-        self._write_line, self.beside, self._bounded = write_line, beside, bounded
-        self._under_way: tuple[dict[str, Tree], Counters] | None = None
-        """The weights that are being evaluated, and how far the run had come with them."""
-        self._pending = self._left_out = self._was_cut = False
-        """Whether one is due that could not begin as another was under way; whether one was left out, or cut."""
+        self._write_line, self.concurrent, self._bounded = write_line, concurrent, bounded
+        self._running: tuple[dict[str, Tree], Counters] | None = None
+        """The weights that are being evaluated, and the counters of the run at these weights."""
+        self._pending = False
+        """Whether an evaluation is due and not started yet, because another one is running."""
+        self._has_skipped = self._has_cut = False
+        """Whether an evaluation of this run was skipped; whether one was cut."""
         self.seconds = 0.0
-        """What all have taken together."""
+        """Seconds of all evaluations of the run so far."""
         self._last_seconds: float | None = None
 
     @property
@@ -84,57 +87,60 @@ class Evaluations:
         due: bool,
         last: bool,
     ) -> bool:
-        """Take in a result that has come; begin an evaluation that is due. Return whether there is something to report.
+        """Collect the result of a finished evaluation, then start an evaluation if one is due.
 
         Args:
             snapshot: returns the weights of each policy, which may be views.
-            counters: how far the run has come with them.
+            counters: counters of the run at these weights.
             wall_time_s: seconds of training so far.
-            on_wait: is called often while a result is waited for; may raise to give up.
+            on_wait: is called often while this waits for a result; may raise to stop waiting.
             due: whether the weights are to be evaluated.
-            last: whether they are those of the end: then the result is waited for.
+            last: whether the run has ended: this then waits for the result.
+
+        Returns:
+            Whether a result was recorded that is not in a metrics line yet.
         """
-        reported = self._take_in(POLL_INTERVAL_S if last else 0.0, on_wait, until_done=last)
+        reported = self._collect(POLL_INTERVAL_S if last else 0.0, on_wait, until_done=last)
         self._pending |= due
-        if not self._pending or self._under_way or (not last and self._exceeds_time_share(wall_time_s)):
+        if not self._pending or self._running or (not last and self._exceeds_time_share(wall_time_s)):
             return reported
         if reported and last:
             self._write_line()
         self._pending = False
         self._start(snapshot(), counters)
-        if last or not self.beside:
-            reported |= self._take_in(POLL_INTERVAL_S, on_wait, until_done=True)
+        if last or not self.concurrent:
+            reported |= self._collect(POLL_INTERVAL_S, on_wait, until_done=True)
         return reported
 
     def _exceeds_time_share(self, wall_time_s: float) -> bool:
-        """Whether one more would take too large a share of the time; then it is left out."""
-        one = self._expected_s() if self._last_seconds is None else self._last_seconds
-        if not self._bounded or self.seconds + one <= max(ALWAYS_ALLOWED_S, self._run.eval_time_share * wall_time_s):
+        """Whether another evaluation would take too large a share of the time; if so, skip it."""
+        next_s = self._expected_s() if self._last_seconds is None else self._last_seconds
+        if not self._bounded or self.seconds + next_s <= max(ALWAYS_ALLOWED_S, self._run.eval_time_share * wall_time_s):
             return False
         self._pending = False
-        if not self._left_out:
+        if not self._has_skipped:
             self._notify(
-                f"an evaluation takes about {one:.1f} s: some are skipped, because all together would take more than "
-                f"{100 * self._run.eval_time_share:.0f} % of the time so far; the last one is never skipped. To skip "
-                "none, pass --set eval_time_share=1"
+                f"an evaluation takes about {next_s:.1f} s: some are skipped, because all together would take more "
+                f"than {100 * self._run.eval_time_share:.0f} % of the time so far; the last one is never skipped. "
+                "To skip none, pass --set eval_time_share=1"
             )
-        self._left_out = True
+        self._has_skipped = True
         return True
 
     def _start(self, snapshot: Mapping[str, Tree], counters: Counters) -> None:
-        weights = {policy: {name: np.array(a) for name, a in own.items()} for policy, own in snapshot.items()}
+        weights = {policy: {name: np.array(a) for name, a in tree.items()} for policy, tree in snapshot.items()}
         if self._evaluator is None:
             self._evaluator = self._make_evaluator()
-        self._under_way = weights, counters
+        self._running = weights, counters
         self._evaluator.start(published_vector(self._policy.spec, weights[self._policy.name]))
 
-    def _take_in(self, seconds: float, on_wait: Callable[[], None], *, until_done: bool) -> bool:
-        """Take in the result of what is under way, if it has come; return whether it has."""
-        while self._under_way and self._evaluator:
+    def _collect(self, seconds: float, on_wait: Callable[[], None], *, until_done: bool) -> bool:
+        """Record the result of the running evaluation, if it has ended; return whether it has."""
+        while self._running and self._evaluator:
             result = self._evaluator.poll(seconds, on_wait)
             if result:
-                self._record(result, *self._under_way)
-                self._under_way = None
+                self._record(result, *self._running)
+                self._running = None
                 return True
             if not until_done:
                 return False
@@ -163,9 +169,9 @@ class Evaluations:
         self._notify_of_cuts(evaluation.cuts)
 
     def _notify_of_cuts(self, cuts: str) -> None:
-        """Say once a run that an evaluation was cut."""
-        if cuts and not self._was_cut:
-            self._was_cut = True
+        """Notify the user, once in a run, that episodes of an evaluation were cut."""
+        if cuts and not self._has_cut:
+            self._has_cut = True
             self._notify(
                 f"evaluation: {cuts}; these count with their return so far. The limits are "
                 f"eval_max_episode_steps={self._run.eval_max_episode_steps} per episode and "
@@ -174,12 +180,12 @@ class Evaluations:
             )
 
     def summary(self, wall_time_s: float) -> str:
-        """Say what evaluations took of a run; nothing where that is nothing worth a word."""
+        """Return a message about the time of all evaluations; empty if their share is below REPORTED_SHARE."""
         share = self.seconds / wall_time_s if wall_time_s else 0.0
         if share < REPORTED_SHARE:
             return ""
-        beside = ", beside learning" if self.beside else ""
-        return f"evaluations took {self.seconds:.1f} s, {100 * share:.0f} % of the time{beside}"
+        concurrent = ", in parallel to learning" if self.concurrent else ""
+        return f"evaluations took {self.seconds:.1f} s, {100 * share:.0f} % of the time{concurrent}"
 
     def close(self) -> None:
         if self._evaluator:

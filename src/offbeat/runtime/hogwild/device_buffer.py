@@ -1,8 +1,8 @@
-"""What lock-free workers learn, on a GPU: tensors on one buffer of its memory, which every process of the run has open.
+"""The device buffer: the learned tensors of a lock-free run, in one block of GPU memory that all processes open.
 
-The training loop makes the buffer and keeps it until all workers are gone, which is what torch asks of a process whose
-tensors others open by CUDA IPC ("Sharing CUDA tensors" in the documentation of torch.multiprocessing). A worker that
-dies takes nothing of it along. On a CPU there is no such buffer: the arena of the shared state holds the same arrays.
+The training loop allocates the buffer and keeps it until all workers have ended, as torch requires for CUDA IPC
+("Sharing CUDA tensors" in the documentation of torch.multiprocessing). The death of a worker does not affect it. On a
+CPU there is no device buffer: the arena of the shared state has the same arrays.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from offbeat.memory.arena import arena_bytes, slab_spans
 
 
 def needs_device_buffer(device: str) -> bool:
-    """Whether what is learned on a device lies in a buffer of that device's, apart from the arena."""
+    """Whether the learned tensors are in a device buffer instead of the arena, for a learner on this device."""
     return device != "cpu"
 
 
 class DeviceBuffer:
-    """Zeroed tensors on one buffer of a device's memory."""
+    """Tensors of zeros in one block of a device's memory."""
 
     def __init__(self, slabs: Iterable[Slab], device: str) -> None:
         slabs = tuple(slabs)
         self._memory = torch.zeros(arena_bytes(slabs), dtype=torch.uint8, device=device)
         self.tensors = _laid_out(slabs, self._memory)
-        """By name."""
+        """The tensors by name."""
 
     def handle(self) -> bytes:
-        """Return what another process opens the buffer with: one process, as torch counts those that have it open."""
-        return bytes(ForkingPickler.dumps(self._memory))  # torch has registered there how it shares a tensor
+        """Return a handle with which one other process can open the buffer. torch counts the open handles."""
+        return bytes(ForkingPickler.dumps(self._memory))  # torch has registered how it shares tensors there
 
 
 def open_buffer(handle: bytes, slabs: Iterable[Slab]) -> dict[str, Tensor]:
-    """Return the tensors of a buffer that another process has made from the same slabs, and keeps."""
+    """Return the tensors of a buffer that another process has made with the same slabs, and keeps."""
     return _laid_out(slabs, ForkingPickler.loads(handle))
 
 

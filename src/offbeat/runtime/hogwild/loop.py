@@ -1,8 +1,8 @@
-"""The hogwild runtime: workers that act and learn, lock-free on shared parameters, and the training loop that looks on.
+"""The hogwild runtime, and the training loop of its workers.
 
-The training loop never learns. It reads the workers' counters several times a second, evaluates snapshots while they go
-on, and lets them pause where something needs that: at the limit, a number of env steps that all workers take
-in together, which is the end of the run or the next checkpoint; or at once, for a stop.
+The training loop does not learn. It reads the workers' counters several times per second, and evaluates snapshots of
+the parameters while the workers continue. Workers pause at the limit: the total number of env steps of all workers at
+the end of the run or at the next checkpoint. For a stop they pause at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
 
 DRAIN_S = 5.0
-"""Seconds that workers get to pause where one of them has failed for good."""
+"""Seconds that workers get to pause after one of them has failed and is not restarted."""
 
 
 class HogwildLoop(TrainingLoop):
@@ -32,8 +32,9 @@ class HogwildLoop(TrainingLoop):
         super().__init__(parts, LockFreeWorkforce(parts, pool), watchers)
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
-        self._limit, self._stops_at_once = 0, False
-        self._end_is_evaluated = self._line_is_owed = False
+        self._limit, self._is_stopping = 0, False
+        """The present limit in env steps; whether workers were told to pause at once instead."""
+        self._end_is_evaluated = self._line_is_pending = False
 
     def run(self) -> None:
         self._show("training")
@@ -43,39 +44,40 @@ class HogwildLoop(TrainingLoop):
             self._poll()
 
     def _continue(self) -> None:
-        """Let workers go on to the next boundary."""
+        """Let workers continue to the next boundary."""
         env_steps, run = self.counters.env_steps, self._run
         limits = [run.steps]
         if run.stop_at is not None:
             limits.append(run.stop_at)
         if interval := run.checkpoint_interval:
             limits.append((env_steps // interval + 1) * interval)
-        self._limit, self._stops_at_once = min(limits), False
+        self._limit, self._is_stopping = min(limits), False
         self._pool.set_limit(self._limit)
 
     def _poll(self) -> None:
-        """Count what workers have done meanwhile, then do what is due: evaluate, write, save, end."""
-        paused, before = self._pool.paused, self.counters  # in this order: once paused, nothing is added any more
+        """Update the counters; then evaluate, write metrics, save or end the run, if due."""
+        paused, before = self._pool.paused, self.counters  # read before counting: paused workers add nothing
         self._count()
         finished = paused and self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
-        self._stop = self._stop or self._wanted_stop(self.counters.env_steps)
-        self._line_is_owed |= evaluated or self.metrics.line_due(before, self.counters)
+        self._planned_ending = self._planned_ending or self._requested_ending(self.counters.env_steps)
+        self._line_is_pending |= evaluated or self.metrics.line_due(before, self.counters)
         env_steps = self.counters.env_steps
-        if self._line_is_owed and (paused or env_steps < self._limit):
-            self._write_line()  # not while workers pause: what they report then belongs to the same line
-            self._line_is_owed = False
-        if paused and self._pool.paused:  # still: who dies meanwhile is started again, and must pause first
+        # Between the limit and the pause of all workers no line is written: their last reports belong to the same line.
+        if self._line_is_pending and (paused or env_steps < self._limit):
+            self._write_line()
+            self._line_is_pending = False
+        if paused and self._pool.paused:  # checked again: a worker may have died and be restarted, so not paused yet
             self._at_boundary(finished=finished)
         elif self.saving.best_is_unsaved:
             self._save_best()
-        elif (self._stop or self.saving.is_due) and not self._stops_at_once and env_steps < self._limit:
-            self._stops_at_once = True
+        elif (self._planned_ending or self.saving.is_due) and not self._is_stopping and env_steps < self._limit:
+            self._is_stopping = True
             self._limit = self._pool.stop_at_once()
         self._show("training")
 
     def _evaluation_due(self, before: Counters, *, finished: bool) -> bool:
-        """Whether to evaluate now; the end is evaluated once, when all have paused."""
+        """Whether to evaluate now. The weights at the end are evaluated once, when all workers have paused."""
         if self.counters.env_steps < self._run.steps:
             return super()._evaluation_due(before, finished=False)
         due = finished and not self._end_is_evaluated and self._run.evaluation_interval > 0
@@ -83,11 +85,11 @@ class HogwildLoop(TrainingLoop):
         return due
 
     def _at_boundary(self, *, finished: bool) -> None:
-        """All workers are paused: end, or save and go on."""
+        """When all workers are paused: end the run, or save a checkpoint and continue."""
         if finished:
             self.ending = Ending("finished", f"learned from {self.counters.env_steps} env steps", 0)
-        elif self._stop:
-            self.ending = self._stop
+        elif self._planned_ending:
+            self.ending = self._planned_ending
         else:
             self._save()
             self._continue()
@@ -95,23 +97,23 @@ class HogwildLoop(TrainingLoop):
     # --- counting -------------------------------------------------------------------------------------------
 
     def _count(self) -> None:
-        """Take in what workers have reported, and bring the counters up to this moment."""
+        """Update the counters from the board, and record the reports of the workers."""
         done = [self._board.progress_of(worker) for worker in range(self._board.workers)]
-        env_steps, updates = sum(each.env_steps for each in done), self._board.updates.sum(axis=0)
+        env_steps, updates = sum(progress.env_steps for progress in done), self._board.updates.sum(axis=0)
         self.counters = replace(
             self.counters,
             env_steps=env_steps,
             frames=env_steps * self._parts.env.frame_skip,
-            learning_step=sum(each.learning_steps for each in done),
+            learning_step=sum(progress.learning_steps for progress in done),
             updates=int(updates[0]),
             updates_refused=int(updates[1]),
         )
         self._renew_counters()
         reports, self._pool.reports = self._pool.reports, []
         for worker, report in reports:
-            self._take_in(worker, report)
+            self._record(worker, report)
 
-    def _take_in(self, worker: int, report: WorkerReport) -> None:
+    def _record(self, worker: int, report: WorkerReport) -> None:
         for metrics in report.metrics:
             if "replay_size" in metrics:
                 self._replay_sizes[worker] = metrics["replay_size"]
@@ -126,9 +128,9 @@ class HogwildLoop(TrainingLoop):
         super()._during_evaluation()
 
     def salvage(self) -> None:
-        """Let those who live pause, then save what all have learned; who has died begins anew, at a cut."""
+        """Let living workers pause, then save what all have learned. At a resume, dead workers start new episodes."""
         if not self._pool.has_started:
-            return  # nothing was learned, and the board may be that of a run that is only being restored
+            return  # nothing was learned yet, and the board may be partly restored
         if self.saving.best_is_unsaved:
             self._save_best()
         self._pool.drain(DRAIN_S)
@@ -137,21 +139,21 @@ class HogwildLoop(TrainingLoop):
 
 
 class HogwildRuntime:
-    """Workers that act and learn by turns, on shared parameters."""
+    """The runtime of workers that act and learn in turns on shared parameters."""
 
     def build(self, config: Config, notify: Callable[[str], None]) -> LockFreeParts:
-        """Make what workers share. Raises as `build_lock_free` does."""
+        """Build the parts that workers share. Errors are those of `build_lock_free`."""
         return build_lock_free(config, notify)
 
     def loop(
         self,
         parts: LockFreeParts,
-        learned: int,  # noqa: ARG002 - the board says it
+        learned: int,  # noqa: ARG002 - it is on the board
         watchers: Watchers,
         reporting: Reporting,
         closing: ExitStack,
     ) -> TrainingLoop:
-        """Make the workers, and the loop that waits for them: see `runtimes.Runtime`."""
+        """Make the worker pool and the training loop: see `runtimes.Runtime`."""
         pool = WorkerPool(parts, reporting)
         closing.callback(pool.close)
         return HogwildLoop(parts, pool, watchers)

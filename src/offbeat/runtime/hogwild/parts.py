@@ -1,4 +1,4 @@
-"""What the workers of a lock-free run share, and how it is made."""
+"""The parts that the workers of a lock-free run share, and how they are built."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from offbeat.runtime.saved_state import WorkerProgress, require_like
 from offbeat.workers.updates import Updates
 
 WORKER_BYTES = 300_000_000
-"""What a worker process takes beside its replay: Python, torch, networks and buffers."""
+"""Memory of a worker process without its slots or replay: Python, torch, networks and buffers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockFreeParts(Parts):
-    """What a lock-free run consists of, but for its processes. Its algorithm only reads what workers have learned."""
+    """The parts of a lock-free run, without its processes. The algorithm here only reads the shared parameters."""
 
     plans: tuple[Plan, ...]
-    """By worker."""
+    """The plan of each worker's actor, by worker."""
     shared_state: SharedStateShape
     storage: SharedStorage
     board: WorkersBoard
     arenas: tuple[SharedArena, ...]
-    """The shared state, then the memory of each worker."""
+    """The arena of the shared state, then one with the slots and weights of each worker."""
     buffer: DeviceBuffer | None
-    """What is learned, where that lies on a GPU."""
+    """The learned tensors, if they are on a GPU."""
 
     def snapshot(self) -> dict[str, Tree]:
-        """Return all that has been learned, with the normalisers of all workers merged: views as far as may be."""
+        """Return the learned parameters, with the running statistics of all workers merged: views where possible."""
         algorithm = self.policy.algorithm
-        algorithm.restore_statistics(algorithm.state())  # which is read from what all workers report
+        algorithm.restore_statistics(algorithm.state())  # the state has the merged statistics of all workers
         return super().snapshot()
 
     def require_like(self, state: Mapping[str, Any]) -> None:
@@ -52,20 +52,20 @@ class LockFreeParts(Parts):
         require_like(state["statistics"], self.storage.records(), "statistics")
         require_like(state["learner"]["algorithm"], self.policy.algorithm.state(), "learner, algorithm")
         if len(state["workers"]) != self.board.workers:
-            raise ConfigError(f"the state is of {len(state['workers'])} workers, the run has {self.board.workers}")
+            raise ConfigError(f"the state has {len(state['workers'])} workers, but the run has {self.board.workers}")
 
     @property
     def has_replay(self) -> bool:
-        """Whether workers learn from replays."""
+        """Whether workers learn from a replay."""
         return self.config.settings.learns_from == "replay"
 
     @property
     def saves_replay(self) -> bool:
-        """Whether checkpoints keep them."""
+        """Whether checkpoints include the replays of the workers."""
         return self.has_replay and self.config.settings_as(ReplayConfig).save_replay
 
     def replay_rows(self, worker: int, done: WorkerProgress) -> Tree:
-        """Return views of the rows that a worker's replay can sample when it has done so much."""
+        """Return views of the rows that a worker's replay can sample at this progress."""
         rings = self.plans[worker].policy.slots(self.arenas[1 + worker].arrays)
         assert isinstance(rings, Rings)
         return rings.contiguous_views(rings.shape.window(done.learning_steps, done.origin), checkpoint_fields(rings))
@@ -77,35 +77,35 @@ class LockFreeParts(Parts):
 
 
 def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreeParts:
-    """Make what the workers of a run share, and a memory for each, after a few steps in the env.
+    """Build the shared state of a run and the memory of each worker, after a few test steps in the env.
 
     Args:
         config: all settings.
-        notify: is given how much memory will be taken, where that is much.
+        notify: is called with a message if the run needs much memory.
 
     Raises:
-        ConfigError: the env, its spaces or the device do not suit the settings, or memory does not suffice.
+        ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
     env = env_of(config)
-    made, of_first = PrivateStorage(), config.of_worker(0)
-    first = policy_parts(of_first, env, storage=made)
-    Updates(first.algorithm)  # its moments are kept too
-    _require_memory(plan_of(of_first, [first], of_first.blas_threads), config.workers)
-    of_workers = [config.of_worker(worker) for worker in range(config.workers)]
-    plans = tuple(plan_of(own, [first], own.blas_threads) for own in of_workers)
+    initial, first_config = PrivateStorage(), config.of_worker(0)
+    first = policy_parts(first_config, env, storage=initial)
+    Updates(first.algorithm)  # adds the optimizers' moments to `initial`
+    _require_memory(plan_of(first_config, [first], first_config.blas_threads), config.workers)
+    worker_configs = [config.of_worker(worker) for worker in range(config.workers)]
+    plans = tuple(plan_of(worker_config, [first], worker_config.blas_threads) for worker_config in worker_configs)
     first.algorithm.close()
-    if needed := plans[0].policy.memory.describe(plans[0].policy.fields):
-        notify(needed if config.workers == 1 else f"each of {config.workers} workers has a {needed}")
-    shape = _shape_of(config, made)
+    if message := plans[0].policy.memory.describe(plans[0].policy.fields):
+        notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
+    shape = _shape_of(config, initial)
     arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
-    buffer = DeviceBuffer(shape.learned_slabs(), device_of(config)) if shape.apart else None
+    buffer = DeviceBuffer(shape.learned_slabs(), device_of(config)) if shape.in_device_buffer else None
     arrays: Arrays = {**arenas[0].arrays, **(buffer.tensors if buffer else {})}
-    write_initial(arrays, made)
+    write_initial(arrays, initial)
     storage = SharedStorage(shape, arrays)
     return LockFreeParts(
         config=config,
         env=env,
-        policies=(policy_parts(of_first, env, storage=storage),),
+        policies=(policy_parts(first_config, env, storage=storage),),
         timings=Timings(),
         plans=plans,
         shared_state=shape,
@@ -116,27 +116,27 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     )
 
 
-def _shape_of(config: Config, made: PrivateStorage) -> SharedStateShape:
-    """Return what is shared of an algorithm, and of its optimizers, that were made on `made`."""
+def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:
+    """Return the shape of the shared state; `initial`: storage of one algorithm and its optimizers."""
     return SharedStateShape.of(
-        made,
+        initial,
         workers=config.workers,
         separate=config.runtime.hogwild == "synced",
         share_moments=config.runtime.hogwild_moments != "per_worker",
-        apart=needs_device_buffer(device_of(config)),
+        in_device_buffer=needs_device_buffer(device_of(config)),
     )
 
 
 def _require_memory(plan: Plan, workers: int) -> None:
-    """Refuse more workers than memory allows.
+    """Check that there is enough memory for all workers.
 
     Raises:
-        ConfigError: with the arithmetic.
+        ConfigError: there is not; the message has the calculation.
     """
     own, remedy = arena_bytes(plan.slabs()), plan.policy.memory.remedy.removeprefix("pass ").replace(" or max_lag", "")
     require_bytes(
         workers * (WORKER_BYTES + own),
         f"workers is {workers}, and each needs {WORKER_BYTES / 1e6:.0f} MB for its process and {own / 1e6:.1f} MB "
-        "for what it remembers: they need",
+        "for its slots or replay: they need",
         f"pass fewer --workers, or {remedy}",
     )

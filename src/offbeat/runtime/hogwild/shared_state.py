@@ -1,11 +1,11 @@
-"""The shared state of a lock-free run: what its workers share, on an arena of anonymous memory, and with no lock on it.
+"""The shared state of a lock-free run: an arena of shared memory that all workers read and write without locks.
 
-- **What is learned**: parameters, the optimizers' moments, slow copies, temperature, adapted rates. On a GPU it lies
-  not in the arena, but in a buffer of the GPU's memory (device_buffer.py). All workers write it, each element by a
-  plain store. A reader may see one update's work on some elements and not yet on others; that is Hogwild (Niu et al.
-  2011, arXiv:1106.5730), and all that it gives up.
-- **Statistics**: an accumulator for each worker, merged when they are read. Welford's sums, written by several, would
-  go wrong for good.
+- **Learned tensors**: parameters, the optimizers' moments, target networks, temperature, adapted rates. On a GPU they
+  are not in the arena but in a buffer in GPU memory (device_buffer.py). All workers write them, element by element. A
+  reader may see an update in some elements and not yet in others: this is the approximation of Hogwild (Niu et al.
+  2011, arXiv:1106.5730).
+- **Running statistics**: one accumulator for each worker; they are merged when they are read. If several workers wrote
+  to the same sums, an error would never disappear.
 - **The board**: counters, each with one writer.
 """
 
@@ -30,18 +30,18 @@ from offbeat.runtime import board
 from offbeat.runtime.saved_state import WorkerProgress
 
 Arrays = dict[str, Any]
-"""All that is shared, by name: NumPy arrays; but tensors, what is learned where that lies in a buffer of a GPU."""
+"""The shared state by name: NumPy arrays; on a GPU the learned tensors are torch tensors."""
 LEARNED = "learned/"
 STATISTICS = "statistics/"
 NOT_BEGUN = -2
-"""The limit before the first: what workers report of a pause there is never taken for a pause at another."""
+"""The limit before the run's first limit. It differs from all limits, so that pauses are not confused."""
 
 
-# --- what is learned ----------------------------------------------------------------------------------------
+# --- learned tensors and statistics --------------------------------------------------------------------------
 
 
 class Shape(NamedTuple):
-    """One shared array, as plain data."""
+    """Name, shape and dtype of one learned tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -50,39 +50,45 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedStateShape:
-    """What is shared, as plain data, from which every process lays out the same arrays."""
+    """The shape of the shared state, as plain data, from which every process makes the same arrays."""
 
     workers: int
     learned: tuple[Shape, ...]
     statistics: tuple[tuple[str, int], ...]
-    """Name and size."""
+    """Name and size of each running statistic."""
     separate: bool
-    """Whether each worker differentiates on a copy (hogwild = synced)."""
+    """Whether each worker computes gradients on its own copy of the parameters (hogwild = synced)."""
     share_moments: bool
-    """Whether the optimizers' moments are among what is learned (hogwild_moments = shared)."""
-    apart: bool
-    """Whether what is learned lies in a buffer of a GPU, not in the arena."""
+    """Whether the optimizers' moments are shared (hogwild_moments = shared)."""
+    in_device_buffer: bool
+    """Whether the learned tensors are in a buffer in GPU memory instead of the arena."""
 
     @classmethod
     def of(
-        cls, made: PrivateStorage, *, workers: int, separate: bool, share_moments: bool, apart: bool = False
+        cls,
+        initial: PrivateStorage,
+        *,
+        workers: int,
+        separate: bool,
+        share_moments: bool,
+        in_device_buffer: bool = False,
     ) -> SharedStateShape:
-        """Return what there is to share of an algorithm, and of its optimizers, that were made on `made`."""
-        tensors = {**made.registered, **(made.moments if share_moments else {})}
+        """Return the shape of the shared state; `initial`: storage of one algorithm and its optimizers."""
+        tensors = {**initial.registered, **(initial.moments if share_moments else {})}
         learned = tuple(
             Shape(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in tensors.items()
         )
-        return cls(workers, learned, tuple(made.sizes.items()), separate, share_moments, apart)
+        return cls(workers, learned, tuple(initial.sizes.items()), separate, share_moments, in_device_buffer)
 
     def learned_slabs(self) -> list[Slab]:
-        """Return what is learned, wherever it lies."""
+        """Return the learned tensors, in the arena or in a device buffer."""
         return [(LEARNED + name, shape, dtype) for name, shape, dtype in self.learned]
 
     def slabs(self) -> list[Slab]:
-        """Return what the arena of the shared state consists of."""
+        """Return the arrays in the arena of the shared state."""
         return [
-            *([] if self.apart else self.learned_slabs()),
+            *([] if self.in_device_buffer else self.learned_slabs()),
             *(
                 slab
                 for name, size in self.statistics
@@ -93,17 +99,17 @@ class SharedStateShape:
 
 
 class SharedStorage:
-    """A storage whose tensors lie in the shared state; what is not shared lies in this process."""
+    """A storage whose shared tensors are in the shared state; other tensors are private to this process."""
 
     shared = True
 
     def __init__(self, shape: SharedStateShape, arrays: Arrays, worker: int | None = None) -> None:
-        """Address what is shared.
+        """Make a storage on the shared state.
 
         Args:
-            shape: what is shared.
-            arrays: of the arena, and the tensors of the buffer, where there is one.
-            worker: whose storage it is; None for one that only looks on.
+            shape: shape of the shared state.
+            arrays: the arrays of the arena and, if there is a device buffer, its tensors.
+            worker: index of the worker that uses it; None: the training loop, which only reads.
         """
         self.separate = shape.separate and worker is not None
         self._shape, self._arrays, self._worker = shape, arrays, worker
@@ -113,7 +119,7 @@ class SharedStorage:
         return self._tensor(name).view(initial.shape)
 
     def _tensor(self, name: str) -> Tensor:
-        return torch.as_tensor(self._arrays[LEARNED + name])  # the very memory, of an array or of a tensor
+        return torch.as_tensor(self._arrays[LEARNED + name])  # shares the memory of an array or tensor
 
     def register_moments(self, name: str, initial: Tensor) -> Tensor:
         return self.register(name, initial) if name in self._shared else initial
@@ -123,12 +129,12 @@ class SharedStorage:
         return SharedStatistics(size, records, self._shape.workers, self._worker)
 
     def initialize_statistics(self, states: Mapping[str, Any]) -> None:
-        """Let the first worker begin with these statistics, by name, as `RunningStatistics.state` returns them."""
+        """Set the first worker's statistics to these states, by name, as `RunningStatistics.state` returns them."""
         for name, _ in self._shape.statistics:
             Records(STATISTICS + name, self._arrays).write(0, _packed(**states[name]))
 
     def records(self) -> Tree:
-        """Return every worker's share of the statistics, [workers, 1 + 2 size] by name."""
+        """Return the statistics of each worker, [workers, 1 + 2 size] by name."""
         workers = range(self._shape.workers)
         return {
             name: np.stack([Records(STATISTICS + name, self._arrays).read(worker) for worker in workers])
@@ -136,33 +142,33 @@ class SharedStorage:
         }
 
     def load_records(self, records: Mapping[str, Array]) -> None:
-        """Take over what `records` returned, before any worker is there."""
-        for name, shares in records.items():
-            for worker, share in enumerate(shares):
-                Records(STATISTICS + name, self._arrays).write(worker, share)
+        """Restore what `records` returned, before workers start."""
+        for name, of_workers in records.items():
+            for worker, record in enumerate(of_workers):
+                Records(STATISTICS + name, self._arrays).write(worker, record)
 
     def learned(self) -> Tree:
-        """Return all that is shared, by name: views, or copies of what lies on a GPU."""
+        """Return the learned tensors by name: views; copies if they are on a GPU."""
         return {name: self._tensor(name).cpu().numpy() for name in sorted(self._shared)}
 
     def load(self, learned: Mapping[str, Array]) -> None:
-        """Take over what `learned` returned."""
+        """Restore what `learned` returned."""
         for name in self._shared:
             self._tensor(name).copy_(torch.tensor(learned[name]))
 
 
-def write_initial(arrays: Arrays, made: PrivateStorage) -> None:
-    """Let what is shared begin as it was made."""
-    for name, tensor in {**made.registered, **made.moments}.items():
+def write_initial(arrays: Arrays, initial: PrivateStorage) -> None:
+    """Copy the initial values of the learned tensors into the shared state."""
+    for name, tensor in {**initial.registered, **initial.moments}.items():
         if LEARNED + name in arrays:
             torch.as_tensor(arrays[LEARNED + name]).copy_(tensor.detach())
 
 
 class SharedStatistics(RunningStatistics):
-    """Running statistics of all workers together. Each adds to its own alone, and they are merged when read."""
+    """Running statistics of all workers. Each worker updates only its own; they are merged when they are read."""
 
     def __init__(self, size: int, records: Records, workers: int, own: int | None) -> None:
-        """Begin where the worker's last record stands: one that is started again goes on with it."""
+        """Make the statistics of worker `own`, from its last record if there is one; None: only read."""
         super().__init__(size)
         self._size, self._records, self._workers, self._own = size, records, workers, own
         if own is not None and records.written(own):
@@ -176,11 +182,11 @@ class SharedStatistics(RunningStatistics):
         return self._merged().published()
 
     def state(self) -> dict[str, Any]:
-        """Return the worker's own share; of one that only looks on, the whole."""
+        """Return the worker's own statistics; for a reader, the merged ones."""
         return super().state() if self._own is not None else self._merged().state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a worker's own share."""
+        """Restore the worker's own statistics."""
         super().restore(state)
         self._publish()
 
@@ -189,12 +195,12 @@ class SharedStatistics(RunningStatistics):
             self._records.write(self._own, _packed(self.count, self.mean, self.squares))
 
     def _merged(self) -> RunningStatistics:
-        whole = RunningStatistics(self._size)
+        merged = RunningStatistics(self._size)
         for worker in range(self._workers):
             count, mean, squares = self._unpacked(self._records.read(worker))
             if count:
-                whole.merge(count, mean, squares)
-        return whole
+                merged.merge(count, mean, squares)
+        return merged
 
     def _unpacked(self, record: F64) -> tuple[float, F64, F64]:
         """Return count, mean and squares of a record."""
@@ -210,7 +216,7 @@ def _packed(count: float, mean: Array, squares: Array) -> NDArray[np.float64]:
 
 
 def board_slabs(workers: int) -> list[Slab]:
-    """Return what the board's arena consists of: every counter on a cache line of its own."""
+    """Return the arrays of the board. The counters of different writers are on different cache lines."""
     return [
         *board.board_slabs(workers),
         ("board/limit", (board.LINE,), "int64"),
@@ -220,53 +226,53 @@ def board_slabs(workers: int) -> list[Slab]:
 
 
 class WorkersBoard(board.Board):
-    """Counters of lock-free workers."""
+    """The board of lock-free workers."""
 
     def __init__(self, arrays: Tree, workers: int) -> None:
-        """Address the arrays of an arena that holds `board_slabs`."""
+        """Make a board on the arrays of an arena with `board_slabs`."""
         super().__init__(arrays, workers)
         self.limit = arrays["board/limit"]
-        """No worker begins a learning step while all have taken in so many env steps together, or more. Written by
-        the training loop, like `closed`."""
+        """Total env steps of all workers at which they pause: none starts a learning step at or above the limit.
+        Written by the training loop, like `closed`."""
         self.updates = arrays["board/updates"]
-        """[W, :2]: each worker's updates, and those of them that were refused. Written by that worker."""
+        """[workers, :2]: number of updates of each worker, and of its refused updates. Written by that worker."""
         self._done = Records("board/done", arrays)
 
     def reset(self) -> None:
-        """Before any worker has started: let none begin a learning step."""
+        """Reset the board before workers start, with a limit at which none starts a learning step."""
         self.closed[0], self.limit[0] = 0, NOT_BEGUN
 
     def progress_of(self, worker: int) -> WorkerProgress:
-        """Return what a worker has done."""
+        """Return the progress of a worker."""
         return WorkerProgress(*map(int, self._done.read(worker)))
 
     def finish(self, worker: int, done: WorkerProgress) -> None:
-        """Let a worker have done so much, all of it at one moment."""
+        """Set the progress of a worker; a reader sees either all of it or the old progress."""
         self._done.write(worker, np.array(done, np.float64))
 
     @property
     def env_steps(self) -> int:
-        """Env steps that all workers have taken in."""
+        """Total env steps that all workers have learned from."""
         return sum(self.progress_of(worker).env_steps for worker in range(self.workers))
 
     @property
     def next(self) -> Sequence[NDArray[np.int64]]:
-        """Each worker's first learning step that is not finished."""
+        """For each worker, [1]: its first learning step that is not finished."""
         return [np.array([self.progress_of(worker).learning_steps]) for worker in range(self.workers)]
 
 
 class WorkerUpdateCounter:
-    """A worker's view of everybody's updates."""
+    """Counts a worker's updates on the board, and reads those of the other workers."""
 
     def __init__(
         self, counters: WorkersBoard, worker: int, *, separate: bool, renew: Callable[[], None] = lambda: None
     ) -> None:
-        """Count for a worker; `renew` sets a new deadline for it: each update is a piece of work of its own."""
+        """Count the updates of a worker; `renew` is called at each update, to set the worker's deadline."""
         self.separate, self._renew = separate, renew
         self._updates, self._own = counters.updates[:, 0], counters.updates[worker]
 
     def others(self) -> int:
-        """Return how many updates the others have made."""
+        """Return the number of updates that the other workers have made."""
         return int(self._updates.sum()) - int(self._own[0])
 
     def count(self, *, refused: bool) -> None:

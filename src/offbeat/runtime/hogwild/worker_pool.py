@@ -1,4 +1,4 @@
-"""The worker pool of a lock-free run: its worker processes and what they share, as the training loop sees them."""
+"""The worker pool of a lock-free run: starts, pauses, watches and stops its worker processes."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ from offbeat.runtime.supervisor import Reporting, Supervisor
 
 
 class WorkerPool:
-    """The processes of the workers."""
+    """The worker processes of a lock-free run."""
 
     def __init__(self, parts: LockFreeParts, reporting: Reporting) -> None:
-        """Prepare a worker pool; `start` starts it.
+        """Make a worker pool; `start` starts the workers.
 
         Args:
-            parts: what they share.
-            reporting: who is told of restarts, and of the processes.
+            parts: the parts that workers share.
+            reporting: is notified of restarts, and of the processes.
 
         Raises:
             ConfigError: the env or the algorithm cannot be sent to another process.
         """
         run = parts.config.run
         self._algorithm = algorithm_entry(run.algorithm).algorithm_class()
-        self._env = sending.package(run.env, run.imports)  # first, as it may refuse
+        self._env = sending.package(run.env, run.imports)  # first, because it may raise
         for code in (self._algorithm, type(parts.config.settings)):
             sending.require_importable(f"{run.algorithm}, the class {code.__qualname__},", code)
         self._parts, self._board, self._cores = parts, parts.board, usable_core_numbers()
         self._bell = Bell.make()
         self._bells = [Bell.make() for _ in parts.plans]
         self._states: list[State | None] = [None] * len(parts.plans)
-        """What each goes on from, until it has finished a learning step."""
+        """The state that each worker continues from, until it has finished a learning step."""
         self._initial_progress: list[WorkerProgress] = []
+        """The progress of each worker at its start."""
         self._stop_limit = NOT_BEGUN
         self._spent = [Timings() for _ in parts.plans]
         self.has_started = False
-        """Whether all workers have begun."""
+        """Whether all workers are ready."""
         self.longest_stall = 0.0
         self.reports: list[tuple[int, WorkerReport]] = []
-        """What workers have reported, and nobody has taken in yet."""
+        """Reports of workers that the training loop has not recorded yet, with the worker's index."""
         self._supervisor = Supervisor(
             self._start, self._board, parts.config.runtime, reporting, role="worker", work="learning step", exact=True
         )
@@ -61,11 +62,11 @@ class WorkerPool:
         return self._supervisor.restarts
 
     def spent(self) -> list[Mapping[str, float]]:
-        """Return the seconds of each worker, by what they went into."""
+        """Return the seconds of each worker, by activity."""
         return [timings.seconds for timings in self._spent]
 
     def start(self, states: Sequence[State | None]) -> None:
-        """Start all workers, each from its state, and wait until they are ready; none begins a learning step yet."""
+        """Start all workers, each from its state, and wait until they are ready. They wait for `set_limit`."""
         self._states = list(states)
         self._initial_progress = [self._board.progress_of(worker) for worker in range(len(states))]
         self._board.reset()
@@ -103,7 +104,10 @@ class WorkerPool:
         )
 
     def _state(self, index: int, attempt: int) -> State | None:
-        """Return what a worker goes on from, if nothing came of it yet; what its envs died of does not come again."""
+        """Return the state that a worker continues from; None after it has made progress, which is on the board.
+
+        After a death the state of its envs is left out, because they may fail in the same way again.
+        """
         state = self._states[index] if self._board.progress_of(index) == self._initial_progress[index] else None
         return state._replace(actor=None) if state and attempt else state
 
@@ -114,47 +118,47 @@ class WorkerPool:
         self.reports.append((index, content))
 
     def set_limit(self, limit: int) -> None:
-        """Let workers take in env steps until all of them together have `limit`."""
+        """Let workers continue until their env steps reach `limit` in total."""
         self._board.limit[0] = limit
         for bell in self._bells:
             bell.ring()
 
     def stop_at_once(self) -> int:
-        """Let each worker stop after the learning step that it is at; return the limit that says so.
+        """Let each worker pause after its current learning step; return the limit that is set for this.
 
-        Each such stop has a limit of its own: a pause that was reported at an earlier one is not taken for one at this.
+        Each such stop has a different limit, so that the report of an earlier pause is not taken for this pause.
         """
         self._stop_limit -= 1
         self.set_limit(self._stop_limit)
         return self._stop_limit
 
     def watch(self) -> None:
-        """Take in what workers report, and start again whoever has died or hangs.
+        """Handle the reports of workers, and restart workers that have died or hang.
 
         Raises:
-            RunFailed: one did so too often.
+            RunFailed: as in `Supervisor.watch`.
         """
         for child in self._supervisor.processes:
             child.take_reports()
         self._supervisor.watch()
 
     def wait(self) -> None:
-        """Watch, after a nap, or sooner if somebody has news."""
+        """Sleep until a report arrives, for at most POLL_INTERVAL_S; then `watch`."""
         self._bell.sleep(POLL_INTERVAL_S)
         self.watch()
 
     @property
     def paused(self) -> bool:
-        """Whether all workers have stopped at the limit, and reported their states."""
+        """Whether all workers have paused at the present limit and reported their states."""
         limit = int(self._board.limit[0])
         return all(child.paused[0] == limit for child in self._supervisor.processes)
 
     def drain(self, seconds: float) -> None:
-        """Let those who live pause at once, as far as they do within `seconds`; nobody is started again."""
+        """Let the living workers pause at once, and wait up to `seconds` for that; do not restart dead ones."""
         limit = self.stop_at_once()
         children, deadline = self._supervisor.processes, monotonic() + seconds
         while True:
-            living = [child for child in children if child.is_alive()]  # before their last words are read
+            living = [child for child in children if child.is_alive()]  # read before the last reports are handled
             for child in children:
                 child.take_reports()
             if all(child.paused[0] == limit for child in living) or monotonic() > deadline:
@@ -162,7 +166,7 @@ class WorkerPool:
             self._bell.sleep(POLL_INTERVAL_S)
 
     def states(self) -> list[State | None]:
-        """Return the state of each paused worker; None of one that is not: it has died."""
+        """Return the state of each paused worker; None for a worker that is not paused because it died."""
         limit = int(self._board.limit[0])
         return [child.paused[1] if child.paused[0] == limit else None for child in self._supervisor.processes]
 

@@ -1,6 +1,6 @@
-"""What a worker process of a lock-free run does: it acts and learns by turns, on envs and a memory of its own.
+"""A worker process of a lock-free run: acts and learns in turns, with its own envs and memory.
 
-With one worker, its turns are those of the serial runtime. It ends when the board says that all is closed.
+A single worker acts and learns in the same order as the serial runtime. It ends when the board is closed.
 """
 
 from __future__ import annotations
@@ -40,58 +40,60 @@ from offbeat.workers.actor import Actor
 from offbeat.workers.learner import Learned
 
 REPORT_EVERY_S = 0.2
-"""Seconds between reports of what was learned, at least."""
+"""Minimum seconds between two progress reports."""
 
 
 class State(NamedTuple):
-    """What a worker goes on from."""
+    """The state of a paused worker, from which a worker can continue."""
 
     learner: Mapping[str, Any]
     actor: Snapshot
     priorities: Tree
-    """Of its replay, as far as it has some; the rows are in its memory."""
+    """Priorities of its replay; empty if the replay has none. The rows are in the worker's memory."""
 
 
 class WorkerReport(NamedTuple):
-    """What a worker reports of the learning steps since its last report."""
+    """A progress report of a worker: the learning steps since its last report."""
 
     metrics: list[dict[str, float]]
-    """Of each step; first the size of a replay that was found or restored."""
+    """Metrics of each step. The first report of a process starts with the size of its replay."""
     returns: list[NDArray[np.float64]]
-    """Of the episodes that ended."""
+    """Returns of the episodes that ended, one array per step with such episodes."""
     lengths: list[NDArray[np.int32]]
+    """Lengths of the same episodes."""
     info: NDArray[np.float64]
-    """[2, K]: sums and counts of what infos reported."""
+    """[2, K]: sums and counts of the numbers in infos."""
     seconds: dict[str, float]
-    """What the time went into."""
+    """Seconds by activity."""
     stall: float
-    """Seconds of the longest call of an env so far."""
+    """Duration of the longest env call so far, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLaunch(LaunchSpec):
-    """What a worker process is given at its start."""
+    """The launch spec of a worker process."""
 
     config: Config
-    """Its own: see `Config.of_worker`."""
+    """The worker's config: see `Config.of_worker`."""
     runtime: RuntimeConfig
-    """That of the whole run."""
+    """The runtime settings of the whole run."""
     steps: int
-    """Env steps of the whole run: what schedules run over."""
+    """Env steps of the whole run, for training progress."""
     plan: Plan
     shared_state: SharedStateShape
     state: State | None
-    """What it goes on from; None where it begins, or follows one that died."""
+    """The state to continue from; None: a new worker, or a restart after progress, which is on the board."""
     algorithm: type[Any]
-    """Its class."""
+    """The algorithm's class."""
     arenas: tuple[int, int]
-    """File descriptors, which it has inherited under the same numbers: of the shared state, and of its own memory."""
+    """File descriptors of the arenas of the shared state and of the worker's memory; inherited, with the same
+    numbers."""
     buffer: bytes | None
-    """What it opens the buffer with that holds what is learned; None where the shared state holds that too."""
+    """Handle of the device buffer with the learned tensors; None if they are in the arena of the shared state."""
 
 
 def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> None:
-    """Be a worker until everything is closed."""
+    """Run a worker until the board is closed."""
     prepare_process(launch, core_of(launch.runtime.actor_cores, launch.index), launch.runtime.actor_nice)
     limit(launch.threads)
     worker = Worker(launch, connection)
@@ -103,7 +105,7 @@ def main(launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> 
 
 
 class Worker:
-    """One worker: an actor, a learner, and the loop that lets them take turns."""
+    """A worker: an actor and a learner that take turns."""
 
     def __init__(self, launch: WorkerLaunch, connection: Connection[Report, WorkerLaunch]) -> None:
         plan, index = launch.plan, launch.index
@@ -120,30 +122,30 @@ class Worker:
         self._learner = learner_of(launch.config, self._algorithm, *memory.policies[0], self._timings, counter)
         self._done = self._board.progress_of(index)
         self._link = TurnsLink(plan.pace, memory, self._done.learning_steps)
-        self._actor = self._make_actor(lives=not storage.separate)
+        self._actor = self._make_actor(newest_weights=not storage.separate)
         self._pending, self._reported_at = _PendingReport(len(plan.policy.env.info)), clock()
 
-    def _make_actor(self, *, lives: bool) -> Actor:
-        """Make the actor; where it acts with what all learners change, it takes the newest for each decision."""
+    def _make_actor(self, *, newest_weights: bool) -> Actor:
+        """Make the actor; `newest_weights`: it acts with the newest shared weights, not with those of its ticket."""
         plan = self._launch.plan
-        renew = self._algorithm.write_published if lives else None
-        self._deadline.enter(resets=True)  # making envs may take as long as beginning episodes
+        renew = self._algorithm.write_published if newest_weights else None
+        self._deadline.enter(resets=True)  # making envs may take as long as a reset
         actor = plan.actor(0, self._link.origin, self._deadline, self._launch.attempt, renew)
         self._deadline.leave()
         return actor
 
-    # --- beginning ------------------------------------------------------------------------------------------
+    # --- start ----------------------------------------------------------------------------------------------
 
     def start(self, state: State | None) -> None:
-        """Begin, go on from a state, or follow a worker that died: its replay and its counts are still there."""
+        """Continue from a state; without one, start new or continue for a dead worker from its replay and counters."""
         step, feed = self._done.learning_steps, self._learner.feed
         if state is None:
             feed.recover(step, self._done.ratio, self._made)
         else:
-            self._learner.restore_own(state.learner)  # what is shared, and the statistics, are there already
+            self._learner.restore_own(state.learner)  # shared tensors and statistics are in the shared state
             feed.reattach(state.learner, state.priorities, self._done.ratio, self._made, step)
-            self._count_from_here()
-        self._pending.metrics.append(feed.sizes())  # it may pause before it learns
+            self._publish_progress()
+        self._pending.metrics.append(feed.sizes())  # the worker may pause before its first learning step
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
         self._learner.publish(step, progress)
         self._launch.plan.start(self._actor, self._link.origin, state.actor if state else None, progress)
@@ -151,28 +153,28 @@ class Worker:
 
     @property
     def _made(self) -> int:
-        """Updates that this worker has made, with those of the processes that died in its place."""
+        """Number of updates of this worker, including those of its processes that died."""
         return int(self._board.updates[self._launch.index, 0])
 
     # --- the loop -------------------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Act and learn by turns, as long as all workers together are below the limit.
+        """Act and learn in turns; pause while the total env steps of all workers are at or above the limit.
 
         Raises:
-            Closed: everything has been closed.
+            Closed: the board is closed.
         """
         while True:
-            begun, boundary = self._board.env_steps, int(self._board.limit[0])
-            if begun >= boundary:
-                self._pause(boundary)
+            env_steps, limit = self._board.env_steps, int(self._board.limit[0])
+            if env_steps >= limit:
+                self._pause(limit)
                 continue
             step = self._done.learning_steps
             while self._link.may_act:
                 work = self._link.next()
                 self._actor.act(work)
                 self._link.commit(work, self._actor.timings, self._actor.longest_stall)
-            learned = self._learner.learn(step, min(1.0, begun / self._launch.steps))
+            learned = self._learner.learn(step, min(1.0, env_steps / self._launch.steps))
             self._count(learned)
             self._link.learned = step + 1
             if clock() > self._reported_at + REPORT_EVERY_S:
@@ -181,24 +183,24 @@ class Worker:
     def _count(self, learned: Learned) -> None:
         done = self._done
         self._done = done._replace(learning_steps=done.learning_steps + 1, env_steps=done.env_steps + learned.env_steps)
-        self._count_from_here()
+        self._publish_progress()
         self._pending.add(learned)
 
-    def _count_from_here(self) -> None:
-        """Let the board know what is done, the replay's counts with it."""
+    def _publish_progress(self) -> None:
+        """Write the progress of this worker to the board, with the counts for its replay's update ratio."""
         self._done = self._done.with_ratio(self._learner.feed.ratio(self._made))
         self._board.finish(self._launch.index, self._done)
 
-    def _pause(self, boundary: int) -> None:
-        """Report all that there is to save, and do nothing until the limit is another one than `boundary`.
+    def _pause(self, limit: int) -> None:
+        """Report the worker's state, and wait until the board has another limit.
 
         Raises:
-            Closed: everything has been closed.
+            Closed: the board is closed.
         """
         self._report_progress()
         self._deadline.renew()
-        self._report("paused", (boundary, self._state()))
-        while self._board.limit[0] == boundary:
+        self._report("paused", (limit, self._state()))
+        while self._board.limit[0] == limit:
             if self._board.closed[0]:
                 raise Closed
             self._deadline.renew()
@@ -208,14 +210,14 @@ class Worker:
     def _state(self) -> State:
         learner, arrays = self._learner.state(), self._learner.feed.checkpoint_arrays() or {}
         if self._launch.shared_state.share_moments:
-            learner["adam"] = {}  # they are saved once, with all that is shared
+            learner["adam"] = {}  # saved once, with the shared state
         priorities = {name: array.copy() for name, array in arrays.items() if name.startswith("priorities/")}
         return State(learner, self._actor.snapshot(), priorities)
 
     # --- reports --------------------------------------------------------------------------------------------
 
     def _report_progress(self) -> None:
-        """Report what was learned since the last time."""
+        """Report the learning steps since the last report."""
         self._reported_at = clock()
         timings = Timings()
         timings.merge(self._timings.seconds)
@@ -246,17 +248,17 @@ class Worker:
 
 
 def _attached(launch: WorkerLaunch) -> Arrays:
-    """Return all that is shared."""
+    """Return the arrays of the shared state, with the tensors of the device buffer if there is one."""
     shape = launch.shared_state
     arena = attach(launch.arenas[0], shape.slabs())
     return arena if launch.buffer is None else {**arena, **open_buffer(launch.buffer, shape.learned_slabs())}
 
 
 class _PendingReport:
-    """What is not reported yet."""
+    """The learning steps that are not reported yet."""
 
     def __init__(self, info: int) -> None:
-        """Begin anew; infos report `info` numbers."""
+        """Make an empty report; `info`: number of entries in `EnvSpec.info`."""
         self.metrics: list[dict[str, float]] = []
         self.returns: list[NDArray[np.float64]] = []
         self.lengths: list[NDArray[np.int32]] = []

@@ -1,4 +1,4 @@
-"""The workers of a lock-free run as its training loop sees them: what is saved of them, and how they go on from it."""
+"""The workforce of a lock-free run: starts its workers, and saves and restores their states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from offbeat.runtime.workforce import Workforce
 
 
 class LockFreeWorkforce(Workforce):
-    """Workers that act and learn by turns."""
+    """Lock-free workers, which act and learn in turns."""
 
     def __init__(self, parts: LockFreeParts, pool: WorkerPool) -> None:
         self._parts, self._pool, self._board = parts, pool, parts.board
@@ -40,7 +40,7 @@ class LockFreeWorkforce(Workforce):
         self._pool.start([None] * self._board.workers)
 
     def checkpoint_arrays(self) -> Tree | None:
-        """Return the replays of all workers, of which the rows lie where this process sees them too."""
+        """Return the replays of all workers: rows from shared memory, priorities from the workers' states."""
         if not self._parts.saves_replay:
             return None
         saved: Tree = {}
@@ -60,7 +60,7 @@ class LockFreeWorkforce(Workforce):
         }
 
     def _worker_state(self, worker: int, state: State | None) -> dict[str, Any]:
-        """Return what is saved of a worker; of one that has died, only what the board has."""
+        """Return the state of a worker for a checkpoint; for a dead worker only its counters on the board."""
         updates, refused = self._board.updates[worker, :2].tolist()
         counts = {"done": self._board.progress_of(worker)._asdict(), "updates": updates, "refused": refused}
         return {**counts, "learner": state and state.learner, "actor": state and state.actor}
@@ -73,19 +73,19 @@ class LockFreeWorkforce(Workforce):
             self._board.updates[worker, :2] = saved["updates"], saved["refused"]
         states = [self._restored(worker, saved, arrays) for worker, saved in enumerate(state["workers"])]
         self._pool.start(states)
-        continued = all(each is not None and each.actor is not None for each in states)
-        return continued, self._in_words(states, arrays)
+        continued = all(restored is not None and restored.actor is not None for restored in states)
+        return continued, self._message(states, arrays)
 
     def _restored(self, worker: int, saved: Mapping[str, Any], saved_arrays: Tree | None) -> State | None:
-        """Put the rows of a worker's replay to where it will find them, and return what else it goes on from.
+        """Copy the rows of a worker's replay into its memory; return the state that the worker continues from.
 
-        None for one that had died when the run was saved: it recovers what the board has, as if it died just now.
+        None for a worker that was dead when the run was saved: it continues from the board, like a restarted worker.
         """
-        done, own = self._board.progress_of(worker), f"{worker}/"
-        if saved_arrays is None:  # then it warms up again, and the ratio is held on what comes
-            now = done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"])
-            self._board.finish(worker, now if self._parts.has_replay else done)
-        arrays = {name.removeprefix(own): array for name, array in (saved_arrays or {}).items() if name.startswith(own)}
+        done, prefix = self._board.progress_of(worker), f"{worker}/"
+        if saved_arrays is None and self._parts.has_replay:  # it warms up again, and the ratio counts from here
+            self._board.finish(worker, done._replace(origin=done.learning_steps, valid=0, unheld=saved["updates"]))
+        saved_arrays_of_worker = (item for item in (saved_arrays or {}).items() if item[0].startswith(prefix))
+        arrays = {name.removeprefix(prefix): array for name, array in saved_arrays_of_worker}
         for name, rows in self._parts.replay_rows(worker, done).items() if arrays else ():
             rows[...] = arrays[name]
         if saved["learner"] is None:
@@ -94,11 +94,11 @@ class LockFreeWorkforce(Workforce):
         priorities = {name: np.array(array) for name, array in arrays.items() if name.startswith("priorities/")}
         return State(learner, saved["actor"], priorities)
 
-    def _in_words(self, states: Sequence[State | None], saved_arrays: Tree | None) -> str:
-        """Say what there is to say of the workers' replays, and of those who had died."""
-        many, lost = len(states), states.count(None)
-        replays = "the replay restored" if many == 1 else f"the replays of {many} workers restored"
+    def _message(self, states: Sequence[State | None], saved_arrays: Tree | None) -> str:
+        """Return a message about the workers' replays and about workers that were dead."""
+        workers, dead = len(states), states.count(None)
+        replays = "the replay restored" if workers == 1 else f"the replays of {workers} workers restored"
         if self._parts.has_replay and saved_arrays is None:
             replays = "the checkpoint has no replays: they warm up again, and the ratio counts from here"
-        died = f"{lost} of {many} workers had died: they begin anew where they were" if lost else ""
+        died = f"{dead} of {workers} workers had died: they continue with new episodes" if dead else ""
         return "; ".join(filter(None, (replays if self._parts.has_replay else "", died)))
