@@ -296,7 +296,7 @@ def start_child(
     ours, theirs = Pipe()
     code = f"from offbeat.runtime.child import run_child; run_child({module!r})"
     with _stop_signals_blocked():
-        process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python; -u: prints are not kept back
+        process = subprocess.Popen(  # noqa: S603 - our own code, in the same Python; -u: unbuffered output
             [sys.executable, "-u", "-P", "-c", code, str(theirs.fileno())],
             pass_fds=(theirs.fileno(), *inherited),
             stdin=subprocess.DEVNULL,

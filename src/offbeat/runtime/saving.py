@@ -1,4 +1,4 @@
-"""Saving: writes checkpoints and remembers which weights are the best so far."""
+"""Saving: writes the checkpoints of a run and tracks its best weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first one stops the run at the next boundary, or at a deadline if no boundary comes first."""
+"""SIGINT and SIGTERM: the first signal stops the run at the next boundary, at the latest after GRACE_S seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 GRACE_S = 5.0
-"""Seconds after the first signal in which a boundary must come; after that the run stops without a checkpoint."""
+"""Seconds from the first signal to the deadline: a run without a boundary until then stops without a checkpoint."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -148,7 +148,8 @@ class Supervisor:
         cut = ", at a marked cut" if self._exact else ""
         inexact = "; this run is no longer exact" if self._exact and self._runtime.lag == "exact" else ""
         again = f"started again{cut}; restart {deaths} of {self._budget}{inexact}"
-        self._notify("\n".join(filter(None, (f"{text}{f' ({summary})' if summary else ''}: {again}", lines))), dead.failure)
+        headline = f"{text}{f' ({summary})' if summary else ''}: {again}"
+        self._notify("\n".join(filter(None, (headline, lines))), dead.failure)
 
     def _count_death(self, index: int) -> int:
         """Count a death; return the number of deaths of this child within the window."""

@@ -67,7 +67,7 @@ class TrainingLoop(ABC):
             bounded=not exact,
         )
 
-    # --- beginning and ending -------------------------------------------------------------------------------
+    # --- start and end --------------------------------------------------------------------------------------
 
     def start(self, statistics: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Start a new run: save a checkpoint of version 0, then start acting with new episodes.

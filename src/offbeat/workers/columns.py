@@ -62,17 +62,17 @@ class PolicyColumns:
         self,
         envs: Envs,
         policy: Policy,
-        learned: Callable[[NDArray[np.float32]], NDArray[np.float32]] = lambda rewards: rewards,
+        transform_rewards: Callable[[NDArray[np.float32]], NDArray[np.float32]] = lambda rewards: rewards,
     ) -> None:
         """Act with `policy` in `envs`.
 
         Args:
             envs: the envs of the columns.
             policy: chooses the actions; the weights of each ticket are loaded into it.
-            learned: transforms the rewards of the envs, [N], to those that are learned from. Episode returns are sums
-                of the untransformed rewards.
+            transform_rewards: transforms the rewards of the envs, [N], to those that are learned from. Episode returns
+                are sums of the untransformed rewards.
         """
-        self._envs, self._policy, self._learned = envs, policy, learned
+        self._envs, self._policy, self._transform_rewards = envs, policy, transform_rewards
         self._calls = EnvCalls()
         self._leaves = [leaf.name for leaf in envs.spec.observation]
         self._following: Tree = {}
@@ -190,8 +190,8 @@ class PolicyColumns:
         self._stacks.push(outcome.observation, outcome.resets, columns)
         if FRAME_AGE in slot:
             slot[FRAME_AGE][row + 1, columns] = self._stacks.age[columns]
-        learned = self._learned(outcome.reward)
-        slot["reward"][row, columns] = learned if outcome.over is None else learned * outcome.valid
+        rewards = self._transform_rewards(outcome.reward)
+        slot["reward"][row, columns] = rewards if outcome.over is None else rewards * outcome.valid
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid

@@ -43,6 +43,6 @@ def open_buffer(handle: bytes, slabs: Iterable[Slab]) -> dict[str, Tensor]:
 
 def _laid_out(slabs: Iterable[Slab], memory: Tensor) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for (name, shape, dtype), place in slab_spans(slabs):
-        tensors[name] = memory[place].view(getattr(torch, dtype)).view(shape)
+    for (name, shape, dtype), span in slab_spans(slabs):
+        tensors[name] = memory[span].view(getattr(torch, dtype)).view(shape)
     return tensors

@@ -32,8 +32,10 @@ class HogwildLoop(TrainingLoop):
         super().__init__(parts, LockFreeWorkforce(parts, pool), watchers)
         self._pool, self._board = pool, parts.board
         self._replay_sizes = [0.0] * parts.board.workers
-        self._limit, self._is_stopping = 0, False
-        """The present limit in env steps; whether workers were told to pause at once instead."""
+        self._limit = 0
+        """Total env steps at which workers pause; negative while they stop at once."""
+        self._is_stopping = False
+        """Whether workers were told to pause at once."""
         self._end_is_evaluated = self._line_is_pending = False
 
     def run(self) -> None:
