@@ -140,10 +140,10 @@ class Worker:
         """Continue from a state; without one, start new or continue for a dead worker from its replay and counters."""
         step, feed = self._done.learning_steps, self._learner.feed
         if state is None:
-            feed.recover(step, self._done.ratio, self._made)
+            feed.recover(step, self._done.ratio, self._updates_made)
         else:
             self._learner.restore_own(state.learner)  # shared tensors and statistics are in the shared state
-            feed.reattach(state.learner, state.priorities, self._done.ratio, self._made, step)
+            feed.reattach(state.learner, state.priorities, self._done.ratio, self._updates_made, step)
             self._publish_progress()
         self._pending.metrics.append(feed.sizes())  # the worker may pause before its first learning step
         progress = self._learner.progress if state else min(1.0, self._board.env_steps / self._launch.steps)
@@ -152,7 +152,7 @@ class Worker:
         self._report("ready", None)
 
     @property
-    def _made(self) -> int:
+    def _updates_made(self) -> int:
         """Number of updates of this worker, including those of its processes that died."""
         return int(self._board.updates[self._launch.index, 0])
 
@@ -188,7 +188,7 @@ class Worker:
 
     def _publish_progress(self) -> None:
         """Write the progress of this worker to the board, with the counts for its replay's update ratio."""
-        self._done = self._done.with_ratio(self._learner.feed.ratio(self._made))
+        self._done = self._done.with_ratio(self._learner.feed.ratio(self._updates_made))
         self._board.finish(self._launch.index, self._done)
 
     def _pause(self, limit: int) -> None:
