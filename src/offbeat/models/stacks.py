@@ -30,7 +30,7 @@ class Stacks:
         self.push(observation, np.ones(len(self.age), np.bool_))
 
     def push(self, observation: Mapping[str, Array], begins: NDArray[np.bool_], columns: slice = slice(None)) -> None:
-        """Add the next observations of some columns, [n, *shape] by leaf; `begins`, [n]: an episode starts with it."""
+        """Add the next observations of some columns, [n, *shape] by leaf; `begins`, [n]: whether an episode starts."""
         if not self.names:
             return
         for name in self.names:
@@ -48,7 +48,7 @@ class Stacks:
         return {**observation, **{name: frames[columns] for name, frames in self._frames.items()}}
 
     def older_frames(self, name: str) -> Array:
-        """Return the frames before the newest, in the order of time: a view [stack - 1, N, *shape]."""
+        """Return the frames before the newest, in temporal order: a view [stack - 1, N, *shape]."""
         return self._frames[name][:, :-1].swapaxes(0, 1)
 
     def state(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Stacks:
         return {"age": self.age.copy(), "frames": {name: frames.copy() for name, frames in self._frames.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
+        """Restore the result of `state()`."""
         self.age[:] = state["age"]
         for name, frames in self._frames.items():
             frames[:] = state["frames"][name]
