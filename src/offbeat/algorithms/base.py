@@ -1,4 +1,4 @@
-"""The contract of algorithms: what to record, how to learn, and which methods workers call.
+"""The interface of algorithms: the fields to record, the stages of an update, and the methods that workers call.
 
 T is the unroll's length in env steps, B the columns of a batch, M the rows of a minibatch.
 """

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
-from offbeat.algorithms.rows import encoded_of, network_inputs, padded, pieces, valid_rows, value_rows
+from offbeat.algorithms.rows import encoded_of, network_inputs, padded, row_ranges, valid_rows, value_rows
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution
 from offbeat.models.policy_network import CoreState
@@ -58,7 +58,10 @@ class FastPath(Protocol):
 
 
 class NetworkPasses:
-    """Runs a network, or its fast path; values are in units of the normalised return."""
+    """Runs a network on prepared batches and minibatches, by its fast path where there is one.
+
+    Values are in units of the normalised return.
+    """
 
     def __init__(self, spec: PolicySpec, network: ActorCritic, fast: FastPath | None) -> None:
         self._spec, self._network, self._fast = spec, network, fast
@@ -71,7 +74,7 @@ class NetworkPasses:
             return log_prob.reshape(shape), self.values(batch)
         actions, masks = padded(action), padded(batch["mask"]) if self._spec.mask else None
         log_probs, values = [], []
-        for rows in pieces(self._spec, batch):
+        for rows in row_ranges(self._spec, batch):
             mask = None if masks is None else masks[rows]
             distribution, row_values = self._network.distribution_and_values(
                 *network_inputs(self._spec, batch, rows), mask=mask
@@ -84,8 +87,8 @@ class NetworkPasses:
         """Return the critic's values of a prepared batch, [T + 1, B]."""
         if self._fast:
             return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
-        inputs = (network_inputs(self._spec, batch, rows) for rows in pieces(self._spec, batch))
-        return _by_time(batch, [self._network.value(*piece) for piece in inputs])
+        inputs = (network_inputs(self._spec, batch, rows) for rows in row_ranges(self._spec, batch))
+        return _by_time(batch, [self._network.value(*of_range) for of_range in inputs])
 
     def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the
@@ -99,7 +102,7 @@ class NetworkPasses:
         return Outputs(distribution, values[value_rows(batch, valid)]), _by_time(batch, [values.detach()])
 
     def outputs(self, minibatch: Minibatch) -> Outputs:
-        """Return the outputs for a minibatch's rows."""
+        """Return the outputs for a minibatch; an `Evaluated` minibatch already has them."""
         if isinstance(minibatch, Evaluated):
             return minibatch.outputs
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]

@@ -97,7 +97,7 @@ def _joined(decisions: Tensor, critic_only: Tensor | None) -> Tensor:
     return decisions if critic_only is None else torch.cat((decisions, critic_only))
 
 
-def pieces(spec: PolicySpec, batch: Batch) -> list[slice]:
+def row_ranges(spec: PolicySpec, batch: Batch) -> list[slice]:
     """Return the ranges of row indices, of [(T + 1) * B], that the network evaluates together."""
     rows = batch["observation"].shape[:2].numel()
     at_once = ROWS_AT_ONCE if spec.encoded and not spec.recurrent else rows

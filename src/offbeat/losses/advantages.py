@@ -148,8 +148,8 @@ def no_decision_rows(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Te
 
 
 def _value_corrections(corrections: Tensor, no_decision: Tensor, gae_lambda: float) -> Tensor:
-    """Return what is added to the values for the value targets, [T, B]: the corrections, in rows without a decision
-    times lambda.
+    """Return the differences of value targets and values, [T, B]: the corrections, times lambda in rows without a
+    decision.
     """
     return torch.where(no_decision, gae_lambda * corrections, corrections)
 

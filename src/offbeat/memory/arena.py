@@ -2,8 +2,8 @@
 
 A `Slab` describes one array: (name, shape, dtype).
 
-Shared memory is anonymous: a file without a name, whose descriptor child processes inherit. So nothing is left behind,
-however a run ends.
+Shared memory is anonymous: a file without a name, whose descriptor child processes inherit. So the memory is freed in
+any case when the run's processes have ended.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def require_bytes(needed: int, purpose: str, remedy: str) -> None:
 
     Args:
         needed: Number of bytes.
-        purpose: Start of the message: what needs the memory.
-        remedy: End of the message: what to pass instead.
+        purpose: Start of the message: names the arrays, and ends with a verb, for example 'the weights need'.
+        remedy: End of the message: the action that the user can take.
     """
     free = usable_memory()
     if free is not None and needed > free:

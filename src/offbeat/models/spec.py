@@ -36,8 +36,8 @@ class PolicySpec:
     hidden_sizes: tuple[Annotated[int, Bound(1, 2**31 - 1)], ...]
     activation: Activation
     distribution: Distribution
-    """The action distribution. categorical: of actions that are only choices. gaussian: of the continuous numbers, with
-    categorical choices beside them in mixed actions. squashed: tanh of a Gaussian, recorded before the tanh.
+    """The action distribution. categorical: for choices. gaussian, squashed: for continuous numbers; in mixed actions
+    choices are categorical. squashed: tanh of a Gaussian, recorded before the tanh.
     tanh_gaussian: tanh of a Gaussian whose standard deviations are network outputs, recorded after the tanh.
     epsilon_greedy: the choice with the highest value, or with the published probability epsilon a random choice."""
     normalize: bool

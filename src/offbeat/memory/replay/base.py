@@ -87,12 +87,12 @@ class TicketWindow:
 
     @property
     def readable(self) -> range:
-        """The tickets whose rows samples may read."""
+        """The tickets in the window: samples may read their rows."""
         return self._shape.window(self.taken_in, self.origin)
 
     @property
     def sampled(self) -> range:
-        """The tickets that are sampled."""
+        """The tickets that can be sampled: the window without its first `skipped` tickets."""
         readable = self.readable
         return range(readable.start + self._skipped, readable.stop)
 
@@ -208,7 +208,7 @@ class AnyReplay(ABC):
                 f"the replay has no transition: in tickets {sampled.start} to {sampled.stop - 1} all rows are reset "
                 "rows or rows without a decision. Pass a larger capacity"
             )
-        self._sampler.draw(random, cells)
+        self._sampler.sample(random, cells)
 
     def update_priorities(self, samples: Samples, errors: Array) -> None:
         """Set the priorities of samples from their errors [M]. Samples that have left the window are ignored.
@@ -224,7 +224,7 @@ class AnyReplay(ABC):
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs in addition to `arrays`."""
+        """Return the state that a checkpoint needs in addition to `arrays`."""
         window = self._window
         updates = window.behavior_updates[window.slots]  # "born" in checkpoints
         state = {"origin": window.origin, "taken_in": window.taken_in, "born": updates}

@@ -33,7 +33,7 @@ class CellSampler(Protocol):
     def leave(self, first: int, valid: NDArray[np.bool_]) -> None:
         """Remove the cells that `enter` added with the same arguments; the oldest cells are removed first."""
 
-    def draw(self, random: np.random.Generator, cells: I64) -> None:
+    def sample(self, random: np.random.Generator, cells: I64) -> None:
         """Fill `cells` with sampled cells."""
 
 
@@ -55,7 +55,7 @@ class UniformSampler:
         self._oldest = (self._oldest + removed) % len(self._cells)
         self.count -= removed
 
-    def draw(self, random: np.random.Generator, cells: I64) -> None:
+    def sample(self, random: np.random.Generator, cells: I64) -> None:
         indices = random.integers(self._oldest, self._oldest + self.count, len(cells))
         self._cells.take(indices, 0, cells, "wrap")
 
@@ -91,7 +91,7 @@ class Priorities:
         self._tree.fill(first, np.zeros(len(valid)))
         self.count -= int(np.count_nonzero(valid))
 
-    def draw(self, random: np.random.Generator, cells: I64) -> None:
+    def sample(self, random: np.random.Generator, cells: I64) -> None:
         """Fill `cells` with one sample from each of `len(cells)` equal parts of the sum of priorities."""
         size = len(cells)
         cells[:] = self._tree.find((np.arange(size) + random.random(size)) / size)
