@@ -118,7 +118,7 @@ class OffPolicy(Checkpointed, Generic[Settings]):
     def _minibatch_of_sequences(self, sampled: Batch) -> dict[str, Any]:
         """Flatten and normalise the observations of all rows of the sequences, [(L + 1) * B, ...].
 
-        The minibatch also has the positions of the M transitions in these rows, see `sequences.transitions_of`.
+        The minibatch also has the row indices of the M transitions after the burn-in, see `sequences.transitions_of`.
         """
         resets, spec = sampled["resets"], self.spec
         transitions: dict[str, Any] = transitions_of(sampled, weighted=self.config.prioritized)

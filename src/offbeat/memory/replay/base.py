@@ -27,14 +27,13 @@ _NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version"
 
 
 class Samples(NamedTuple):
-    """The samples of one update. The next call of `sample` leaves the arrays as they are, the one after overwrites
-    them.
-    """
+    """The samples of one update. The arrays are overwritten by the second call of `sample` after this one."""
 
     arrays: Tree
     """name -> [M, ...]:
 
-    - <leaf>: each leaf of the observation (with its stack of frames); next/<leaf>: the same after the last of n steps;
+    - each leaf of the observation (with its frame stack) under its name, and under next/ + its name the leaf of the
+      observation after the last of the n steps;
     - action, and the fields that the algorithm recorded;
     - reward: discounted sum over the n steps; discount: factor of the next value, 0 after a termination;
     - weight: importance weight, only with priorities.
