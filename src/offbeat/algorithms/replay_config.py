@@ -219,6 +219,6 @@ class ReplayConfig(NetworkConfig):
             self._check_samples(own.memory(runtime))
         except ConfigError as error:
             raise ConfigError(
-                f"capacity and warmup are divided among {workers} workers, so each worker has capacity {own.capacity} "
+                f"capacity and warmup are divided among the {workers} workers, so each has capacity {own.capacity} "
                 f"and warmup {own.warmup}. For one worker: {error}. For the whole run pass {workers} times as much"
             ) from error
