@@ -74,7 +74,7 @@ def learn(gate: LearnerGate, replay: Replay, pace: ReplayPace, tickets: int, act
     valid, updates, error = 0, 0, float("nan")
     for step in range(tickets):
         gate.wait(step + 1, watch)
-        replay.take_in(step, acted_at=updates)
+        replay.take_in(step, behavior_updates=updates)
         valid += int(replay.ticket(step)["valid"].sum())
         while updates < pace.due(valid):
             error = update(model, replay.sample(random).arrays)

@@ -356,7 +356,7 @@ UNBOUNDED = ActionSpec("box", (2,), low=(-1.0, -np.inf), high=(1.0, 1.0))
         (ACTIONS["discrete"], {"action_distribution": "squashed"}, "has discrete actions"),
         (UNBOUNDED, {"action_distribution": "squashed"}, "actions without bounds"),
         (ACTIONS["box"], {"exploration": "symmetric_kl"}, "box actions.*--set exploration=entropy"),
-        (ACTIONS["tree"], {"exploration": "symmetric_kl"}, "with boxes in them.*--set exploration=entropy"),
+        (ACTIONS["tree"], {"exploration": "symmetric_kl"}, "mixed actions with boxes.*--set exploration=entropy"),
         (ACTIONS["choice tree"], {"action_distribution": "squashed"}, "has mixed actions"),
     ],
 )

@@ -161,7 +161,7 @@ def test_several_executors_run_at_the_same_time():
 def test_an_interrupt_while_waiting_closes_the_executor(monkeypatch):
     executor = TwoThreadExecutor(2)
     finish = threading.Event()
-    inbox = executor._post.to_caller
+    inbox = executor._queues.to_caller
 
     class Interrupted:
         put = inbox.put
@@ -173,7 +173,7 @@ def test_an_interrupt_while_waiting_closes_the_executor(monkeypatch):
     def wait():
         finish.wait(5)
 
-    monkeypatch.setattr(executor._post, "to_caller", Interrupted())
+    monkeypatch.setattr(executor._queues, "to_caller", Interrupted())
     (thread,) = [thread for thread in helpers() if thread is executor._thread]
     with pytest.raises(KeyboardInterrupt):
         executor.run((nothing, wait), (nothing, nothing))

@@ -101,14 +101,15 @@ def test_actions_are_uniform_while_the_uniform_flag_is_set(action):
     flag[:] = 1
     policy.load(vector)
     np.testing.assert_array_equal(
-        policy.act(observation, np.random.default_rng(1)).action, sampling.uniform(spec, 6, np.random.default_rng(1))
+        policy.act(observation, np.random.default_rng(1)).action,
+        sampling.sample_uniform(spec, 6, np.random.default_rng(1)),
     )
     greedy = policy.greedy(observation)
     flag[:] = 0
     policy.load(vector)
     np.testing.assert_array_equal(policy.greedy(observation), greedy)
     if action == "discrete":
-        drawn = sampling.sample_unrecorded(spec, policy.forward(observation), np.random.default_rng(1))
+        drawn = sampling.sample_without_log_prob(spec, policy.forward(observation), np.random.default_rng(1))
         np.testing.assert_array_equal(policy.act(observation, np.random.default_rng(1)).action, drawn)
 
 

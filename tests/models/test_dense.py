@@ -12,7 +12,7 @@ from offbeat.models.onednn import WIDE
 from offbeat.models.policy_network import Uniform
 
 SIZES = st.integers(1, 6 * WIDE)
-ENOUGH = -(-dense.ONEDNN_PAYS // WIDE**2)
+ENOUGH = -(-dense.ONEDNN_MULTIPLICATIONS // WIDE**2)
 """Rows from which on oneDNN pays in a layer of the least width."""
 
 

@@ -119,7 +119,9 @@ def tanh_gaussian(shape: tuple[int, ...]) -> PolicySpec:
 
 def test_each_column_is_sampled_with_its_own_mean_and_standard_deviation():
     parameters = np.array([[1.5, -0.5, -1.0, 0.2], [-0.3, 0.8, 0.5, -2.0]], np.float32)
-    action = sampling.sample_unrecorded(tanh_gaussian((2,)), np.repeat(parameters, 20_000, axis=0), stream(0, "test"))
+    action = sampling.sample_without_log_prob(
+        tanh_gaussian((2,)), np.repeat(parameters, 20_000, axis=0), stream(0, "test")
+    )
     assert np.abs(action).max() <= 1
     u = np.arctanh(action.astype(np.float64).clip(-1 + 1e-7, 1 - 1e-7)).reshape(2, 20_000, 2)
     standardized = (u - parameters[:, None, :2]) / np.exp(parameters[:, None, 2:])
@@ -129,7 +131,9 @@ def test_each_column_is_sampled_with_its_own_mean_and_standard_deviation():
 
 def test_log_standard_deviations_are_clipped_to_their_range():
     parameters = np.array([[0.0, 50.0], [0.0, -90.0]], np.float32)
-    action = sampling.sample_unrecorded(tanh_gaussian((1,)), np.repeat(parameters, 5_000, axis=0), stream(0, "test"))
+    action = sampling.sample_without_log_prob(
+        tanh_gaussian((1,)), np.repeat(parameters, 5_000, axis=0), stream(0, "test")
+    )
     wide, narrow = np.arctanh(action.astype(np.float64).clip(-1 + 1e-7, 1 - 1e-7)).reshape(2, -1)
     assert np.median(np.abs(wide)) == pytest.approx(0.6745 * np.exp(2), rel=0.05)
     assert np.median(np.abs(narrow)) == pytest.approx(0.6745 * np.exp(-20), rel=0.05)
@@ -148,7 +152,7 @@ def test_squashed_actions_are_scaled_to_the_box_without_clipping():
 
 def test_uniform_box_actions_are_uniform_in_the_box():
     spec = tanh_gaussian((2, 2))
-    action = sampling.uniform(spec, 20_000, stream(0, "test"))
+    action = sampling.sample_uniform(spec, 20_000, stream(0, "test"))
     assert action.shape == (20_000, 2, 2)
     assert action.dtype == np.float32
     given = actions.ToEnv(spec)(action).reshape(-1, 4)
@@ -163,7 +167,7 @@ def test_uniform_box_actions_are_uniform_in_the_box():
 @pytest.mark.parametrize("action", ["discrete", "multidiscrete"])
 def test_uniform_discrete_actions_are_equally_frequent(action):
     spec = policy_spec(action)
-    drawn = sampling.uniform(spec, 20_000, stream(0, "test"))
+    drawn = sampling.sample_uniform(spec, 20_000, stream(0, "test"))
     assert drawn.shape == (20_000, *spec.action.shape)
     assert drawn.dtype == np.int64
     joint = np.ravel_multi_index(tuple(drawn.reshape(20_000, -1).T), spec.action.nvec)
@@ -173,7 +177,7 @@ def test_uniform_discrete_actions_are_equally_frequent(action):
 def test_unrecorded_discrete_actions_equal_recorded_ones():
     logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     action, _ = sampling.sample(policy_spec("discrete"), logits, None, stream(0, "test"))
-    again = sampling.sample_unrecorded(policy_spec("discrete"), logits, stream(0, "test"))
+    again = sampling.sample_without_log_prob(policy_spec("discrete"), logits, stream(0, "test"))
     np.testing.assert_array_equal(again, action)
 
 

@@ -132,7 +132,7 @@ def test_the_warmup_makes_no_update_and_actors_never_exceed_max_ahead(tmp_path, 
     layout: dict[str, Any] = {"actors": 2, "max_ahead": 4, "chunk_length": 2, "envs_per_actor": 2}
     run = small_sac(tmp_path / "run", **layout, runtime=runtime, warmup=80, steps=80)
     assert (run.metrics["env_steps"], run.metrics["updates"]) == (80, 0)
-    assert "steps is 80, and the first 80 env steps are the warm-up: nothing will be learned" in log_of(run)
+    assert "steps is 80, but the first 80 env steps are the warm-up, so nothing will be learned" in log_of(run)
     assert run.metrics["utd_ratio"] is run.metrics["critic_loss"] is None
     assert 0 <= run.metrics["acted_beyond"] <= 4 * (2 * 2)
     assert load(run.path / "checkpoints" / "latest").weights["uniform"] == 1

@@ -362,5 +362,5 @@ def test_a_rehearsed_update_counts_the_env_steps_that_make_one_update_due():
 def test_the_replay_takes_in_one_ticket_at_a_time():
     bench = Bench(SMALL)
     bench.fill(1)
-    with pytest.raises(ValueError, match="ticket 1 is taken in, but 0 is the next"):
+    with pytest.raises(ValueError, match="got ticket 1, but the next ticket to take in is 0"):
         bench.learner.learn(1, 0.0)

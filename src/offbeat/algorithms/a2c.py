@@ -1,8 +1,8 @@
 """Advantage actor-critic (arXiv:1602.01783 in its synchronous form), config and algorithm.
 
-One update per batch, with the plain policy gradient: the policy that learns is the one that acted, so no ratio is
-clipped. A2C's n-step returns are GAE with lambda = 1 over unrolls of n env steps. With max_lag > 0 an older policy
-acted, and V-trace weights its rows; A2C is then the same as IMPALA.
+It makes one update per batch, with the plain policy gradient. With max_lag = 0 the policy being learned has collected
+the data, so there is no ratio to clip. A2C's n-step returns are GAE with lambda = 1 over unrolls of n env steps. With
+max_lag > 0 an older policy has collected the data, and V-trace corrects for it; A2C is then the same as IMPALA.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from offbeat.core.fields import NonNegative, Positive, Share
 
 @dataclass(frozen=True)
 class A2CConfig(OnPolicyConfig):
-    """The settings of A2C, by arXiv:1602.01783 and OpenAI Baselines' a2c; the optimizer is Adam, theirs was RMSProp."""
+    """The settings of A2C; the defaults are from arXiv:1602.01783 and from OpenAI Baselines' a2c.
+
+    The optimizer is Adam, where both have RMSProp.
+    """
 
     learning_rate: Positive = 7e-4
     """Adam's step size, at the start."""
@@ -30,6 +33,6 @@ class A2CConfig(OnPolicyConfig):
 
 
 class A2C(OnPolicy[A2CConfig]):
-    """See the module's docstring; the base class has all methods."""
+    """See the module's docstring. All methods are those of the base class."""
 
     config_class = A2CConfig

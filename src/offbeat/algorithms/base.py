@@ -1,4 +1,4 @@
-"""The contract of algorithms: what to record, how to learn, and which methods workers call.
+"""The interface of algorithms: the fields to record, the stages of an update, and the methods that workers call.
 
 T is the unroll's length in env steps, B the columns of a batch, M the rows of a minibatch.
 """
@@ -26,7 +26,7 @@ def policy_of(settings: AlgorithmSettings, env: EnvSpec) -> PolicySpec:
     """Return the policy that an algorithm's settings make for an env.
 
     Raises:
-        ConfigError: the env does not suit the settings, or what they make is no `PolicySpec`.
+        ConfigError: the settings do not support the env, or `settings.policy_spec` does not return a `PolicySpec`.
     """
     spec = settings.policy_spec(env)
     if not isinstance(spec, PolicySpec):
@@ -51,10 +51,10 @@ class LossResult(NamedTuple):
 Batch = Mapping[str, Any]
 """The unrolls of one learning step side by side: name -> [T + 1, B, ...] (per step) or [B, ...] (per unroll).
 
-Only observations have a true row T. Arrays are views of the slots wherever possible.
+Row T is defined only for observations. Arrays are views of the slots wherever possible.
 """
 Minibatch = Mapping[str, Any]
-"""name -> [M, ...]: valid rows only."""
+"""The inputs of a loss, name -> [M, ...]: rows of a batch (`rows.py`) or sampled transitions."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,20 @@ class Stage:
 
     name: str
     group: str
-    """The parameter group that this stage changes."""
+    """Name of the parameter group that this stage changes."""
     loss: Callable[[Minibatch], LossResult]
-    """The loss; the learner differentiates it, unless there are `gradients`."""
+    """Computes the loss. The learner differentiates it, unless `gradients` is given."""
     gradients: Callable[[Minibatch], LossResult] | None = None
-    """Writes all of the group's gradients, and returns what `loss` returns, with a float as loss: a fast path."""
+    """A fast path: writes all gradients of the group, and returns the result of `loss`, with a float as the loss."""
     after: Callable[[LossResult], None] | None = None
     """Called with the result of the loss at the end of an update in which the stage was applied, in the order of the
     stages: to update ema copies, or to store outputs. Metrics are then on the host, so reading them costs nothing."""
     every: int = 1
-    """The stage is applied in every n-th update."""
+    """n: the stage is applied in every n-th update."""
     pass_on: Callable[[LossResult], None] | None = None
     """Called with the result of the loss before the next stage: to store outputs that later stages of the same update
-    need. It must not read a tensor on the host, and must change nothing that is learned: whether the result is finite
-    may not be known yet. If it is not, later stages are not applied."""
+    need. It must not read a tensor on the host, and must not change anything that is learned, because it may not be
+    known yet whether the result is finite. If it is not finite, later stages are not applied."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,19 @@ class ParameterGroup:
 
     parameters: FlatParameters
     max_grad_norm: float
-    """Gradients are scaled down to this norm, over the whole group."""
+    """Largest norm of all gradients of the group together; larger gradients are scaled down to it."""
     adam_eps: float
+    """Adam's epsilon."""
 
 
 class Algorithm(Protocol):
-    """What to record and how to learn. The learner differentiates, clips and applies; an algorithm never
-    calls an optimizer, never waits and never knows which runtime it is in.
+    """What to record and how to learn.
 
-    There are two kinds: `OnPolicyAlgorithm` learns from unrolls, `ReplayAlgorithm` from a replay. A learning step of
-    both starts with `start`, makes updates stage by stage, and ends with `finish` and `write_published`.
+    The learner computes gradients, clips them and applies them. An algorithm never calls an optimizer, never waits and
+    does not depend on the runtime.
+
+    There are two kinds: `OnPolicyAlgorithm` learns from unrolls, `ReplayAlgorithm` from a replay. In both, a learning
+    step starts with `start`, makes updates stage by stage, and ends with `finish` and `write_published`.
     """
 
     stages: tuple[Stage, ...]
@@ -102,16 +105,18 @@ class Algorithm(Protocol):
     collective: Collective
     """The learners that train the algorithm together; by default only this one."""
     threads: int
-    """Number of threads among which it divides each update; 0: torch and BLAS use threads as they are configured."""
+    """Number of threads of the algorithm's own among which it divides each update. 0: it has none, and torch and BLAS
+    use their configured numbers of threads."""
 
     def fields(self) -> list[Field]:
-        """Fields recorded beyond the env's own rows."""
+        """Return the fields to record in addition to the env's rows."""
         ...
 
     def start(self, progress: float) -> dict[str, float]:
-        """Set the schedules for a learning step; `progress` runs from 0 to 1 over `steps`.
+        """Set the schedules for a learning step; `progress` goes from 0 to 1 over the run's `steps`.
 
-        Returns the learning rate of each parameter group.
+        Returns:
+            The learning rate of each parameter group, by name.
         """
         ...
 
@@ -128,7 +133,7 @@ class Algorithm(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return the other state that a resumed run needs: complete statistics, adapted learning rates."""
+        """Return the state that a resumed run needs in addition to `weights()`: statistics, adapted learning rates."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -136,11 +141,13 @@ class Algorithm(Protocol):
         ...
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        """Restore only the statistics of `state()`: they belong to the weights, adapted learning rates to the run."""
+        """Restore only the statistics of `state()`, for a new run from these weights; adapted learning rates belong to
+        the old run.
+        """
         ...
 
     def close(self) -> None:
-        """Stop threads that were started for the algorithm. It is not used afterwards."""
+        """Stop the algorithm's threads. The algorithm is not used afterwards."""
         ...
 
 
@@ -165,7 +172,7 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
         ...
 
     def finish(self, batch: Batch) -> dict[str, float]:
-        """After the last update of a learning step: update normalisers; return metrics to report."""
+        """Update the running statistics after the last update of a learning step; return metrics to report."""
         ...
 
 
@@ -185,20 +192,21 @@ class ReplayAlgorithm(Algorithm, Protocol):
         """Convert sampled transitions, name -> [M, ...], to the minibatch for the stages.
 
         Args:
-            sampled: each leaf of the observation, `next/` and its name for the one that follows, action, reward,
-                discount (of the value that follows; 0 after a termination) and, if prioritised, weight. With a core
-                sequences, as `SequenceReplay.sample` returns them.
+            sampled: <leaf> and next/<leaf> for each leaf of the observation and of the next observation; action,
+                reward, discount (factor of the next value, 0 after a termination); with priorities weight. With a core
+                it has sequences, as `SequenceReplay.sample` returns them.
             random: the random stream of this learning step, for noise in the minibatch.
         """
         ...
 
     def priorities(self, minibatch: Minibatch) -> Array:
-        """Return the absolute error of each sampled transition, or sequence, after the stages of the update."""
+        """Return the absolute error of each sampled transition or sequence. Called after the stages of the update."""
         ...
 
     def finish(self, observations: Batch) -> dict[str, float]:
-        """After the last update of a learning step: update normalisers with its new observations, [M, ...] by leaf.
+        """Update the running statistics after the last update of a learning step; return metrics to report.
 
-        Returns metrics to report.
+        Args:
+            observations: leaf -> [M, ...], the observations that this learning step has taken in.
         """
         ...

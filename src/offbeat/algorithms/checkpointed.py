@@ -41,4 +41,4 @@ class Checkpointed:
         self._statistics.restore(state)
 
     def close(self) -> None:
-        """Do nothing: no threads were started."""
+        """Do nothing: the algorithm has no threads."""

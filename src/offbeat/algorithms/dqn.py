@@ -1,9 +1,10 @@
 """Deep Q-network (Mnih et al. 2015, doi:10.1038/nature14236), config and algorithm; double Q-learning arXiv:1509.06461.
 
-A network returns the values of all choices in a state. An update moves the value of the sampled action towards the
-reward plus the discounted value of the next state, by the ema network, which is a slow copy. The policy selects the
-choice with the highest value, and with probability epsilon a random one. Epsilon is 1 until the first update and then
-decreases over the first part of the run. It is published with the weights, so each version has its own epsilon.
+A network returns the values of all choices in a state. An update moves the value of the sampled action towards its
+target: the reward plus the discounted value of the next state. That value comes from the ema network, a slow copy of
+the network. The policy selects the choice with the highest value, or with probability epsilon a random one. Epsilon is
+1 until the first update and then decreases over the first part of the run. It is published with the weights, so each
+version has its own epsilon.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ HIDDEN_SIZES = (256, 256)
 
 @dataclass(frozen=True)
 class DQNConfig(ReplayConfig):
-    """The settings of DQN; the defaults are for small networks on vectors, as the paper's are for Atari."""
+    """The settings of DQN; the defaults are for small networks on vectors, while the paper's are for Atari."""
 
     double: bool = True
     """Double Q-learning: select the next action with the network and take its value from the ema network. false: use
@@ -49,11 +50,11 @@ class DQNConfig(ReplayConfig):
     exploration_fraction: Share = 0.1
     """Fraction of `steps` over which epsilon decreases."""
     activation: Activation = "relu"
-    """Between the hidden layers; encoders have ReLU."""
+    """Activation of the hidden layers; encoders use ReLU."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     max_grad_norm: Positive | None = 10.0
-    """Gradients of all parameters together are scaled down to this norm; none: never."""
+    """Largest norm of all gradients together; larger gradients are scaled down to it; none: no limit."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
 
@@ -63,7 +64,7 @@ class DQNConfig(ReplayConfig):
         """Return the policy that these settings make for an env.
 
         Raises:
-            ConfigError: the env's actions are not one choice.
+            ConfigError: the env's action is not a single discrete choice.
         """
         if env.action.kind != "discrete":
             other = "sac" if env.action.kind == "box" else "ppo"
@@ -78,7 +79,7 @@ class DQNConfig(ReplayConfig):
         )
 
     def epsilon(self, progress: float) -> float:
-        """Return the share of random actions at `progress`, 0 to 1."""
+        """Return the fraction of random actions at `progress`, 0 to 1."""
         if progress >= self.exploration_fraction:
             return self.final_epsilon
         return 1 - (1 - self.final_epsilon) * progress / self.exploration_fraction
@@ -96,10 +97,10 @@ class DQN(OffPolicy[DQNConfig]):
         self._ema = storage.register("ema_q", self.policy.values.clone())
         self.ema_network = frozen(self.network, self.policy.layout.views(self._ema))
         self._updates = storage.register("updates", torch.zeros(1, dtype=torch.int64))
-        """Updates of the whole run."""
+        """Number of updates since the start of the run."""
         self.flags = {"epsilon": storage.register("epsilon", torch.ones(1))}
         self._epsilon = 1.0
-        """What `epsilon` becomes with the first update of the learning step."""
+        """Epsilon of this learning step; it is published after the first update of the step."""
         max_grad_norm = math.inf if config.max_grad_norm is None else config.max_grad_norm
         self.groups = {Q: ParameterGroup(self.policy, max_grad_norm, config.adam_eps)}
         self.stages = (Stage(Q, Q, self.loss, after=self._after_update),)
@@ -107,7 +108,7 @@ class DQN(OffPolicy[DQNConfig]):
     def make_network(self, generator: torch.Generator) -> PolicyNetwork:
         """Return a new network from observations [M, inputs] to the values of all choices, [M, choices].
 
-        Actors build theirs from the spec, so it must have the parameters that `published.parameter_shapes` names.
+        Actors build their network from the spec, so the parameters must be those of `published.parameter_shapes`.
         """
         return PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0)
 
@@ -118,7 +119,7 @@ class DQN(OffPolicy[DQNConfig]):
     def loss(self, minibatch: Minibatch) -> LossResult:
         """Return the loss of a minibatch.
 
-        Its outputs have errors, [M]: by how much the values miss their targets. With prioritized they are needed.
+        The outputs have errors, [M]: the absolute differences of values and targets, which prioritized sampling needs.
         """
         values = self.values(self.network, minibatch, "observation")
         values = values.gather(1, minibatch["action"][:, None]).squeeze(1)
@@ -145,17 +146,19 @@ class DQN(OffPolicy[DQNConfig]):
     @torch.no_grad()
     def targets(self, minibatch: Minibatch) -> Tensor:
         """Return the targets of the values, [M], without gradients."""
-        following = self.values(self.ema_network, minibatch, "next_observation")
-        choosing = self.values(self.network, minibatch, "next_observation") if self.config.double else following
+        next_values = self.values(self.ema_network, minibatch, "next_observation")
+        selection_values = next_values
+        if self.config.double:
+            selection_values = self.values(self.network, minibatch, "next_observation")
         if self.spec.mask:
-            choosing = masked(choosing, minibatch["next_mask"])
-        return losses.q_targets(minibatch["reward"], minibatch["discount"], following, choosing)
+            selection_values = masked(selection_values, minibatch["next_mask"])
+        return losses.q_targets(minibatch["reward"], minibatch["discount"], next_values, selection_values)
 
     def _after_update(self, result: LossResult) -> None:
         """Publish the new epsilon, and update the ema network."""
         self.store_errors(result)
         self.flags["epsilon"].fill_(self._epsilon)
-        updates = int(self._updates) + 1  # in CPU memory, unless lock-free workers share it on a GPU
+        updates = int(self._updates) + 1  # the host waits here only if lock-free workers share the tensor on a GPU
         self._updates.fill_(updates)
         if updates % self.config.ema_every == 0:
             self._ema.lerp_(self.policy.values, self.config.ema_rate)

@@ -36,23 +36,23 @@ def register(algorithm_class: type[Made], make: Callable[[Made], object], *, app
 
     Args:
         algorithm_class: the exact class; its subclasses get no fast path.
-        make: returns the fast path of an algorithm whose networks exist. Its methods are those of the protocol of the
-            algorithm: `network_passes.FastPath` or `sac.FastPath`.
-        applies: whether the fast path supports the settings, the policy and the device of an algorithm. May also be
+        make: returns a new fast path for an algorithm; called after the networks were made. The fast path implements
+            `network_passes.FastPath` for on-policy algorithms, `sac.FastPath` for SAC.
+        applies: whether the fast path supports the settings, the policy and the device of an algorithm. It may also be
             called with an instance of a subclass.
     """
     _ENTRIES[algorithm_class] = _Entry(make, applies)
 
 
 def fast_path_of(algorithm: object) -> Any:
-    """Return a new fast path of an algorithm; None if its exact class has none, or its settings are not supported."""
+    """Return a new fast path; None if none is registered for the algorithm's exact class, or if it does not apply."""
     _load()
     entry = _ENTRIES.get(type(algorithm))
     return entry.make(algorithm) if entry is not None and entry.applies(algorithm) else None
 
 
 def autograd_notice(algorithm: object) -> str:
-    """Return a line for the log if an algorithm has no fast path, but its base class would have one; else ''."""
+    """Return a line for the log if only a base class of the algorithm has a fast path; else ''."""
     _load()
     registered = [base for base in type(algorithm).__mro__ if base in _ENTRIES]
     if not registered or registered[0] is type(algorithm) or not _ENTRIES[registered[0]].applies(algorithm):

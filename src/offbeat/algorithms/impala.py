@@ -1,13 +1,14 @@
-"""IMPALA (arXiv:1802.01561), config and algorithm: an actor-critic whose data may lag, corrected by V-trace.
+"""IMPALA (arXiv:1802.01561), config and algorithm: an actor-critic on data of older policies, corrected by V-trace.
 
-The gradients are those of section 4.2: of ``rho_t (r_t + gamma v_{t+1} - V(x_t)) log pi(a_t|x_t)`` for the policy,
-with v of equation 1, of half the squared error ``(v_t - V(x_t))^2`` for the values, and of the entropy; with
-gae_lambda = 1 ``losses.advantages.vtrace`` is exactly this. Two things differ from the paper: losses are means over
-the batch's rows where the paper sums (so its max_grad_norm of 40 and weights are in other units), and the optimizer
-is Adam, as the learner's always is, where the paper's was RMSProp.
+The gradients are those of section 4.2: of ``rho_t (r_t + gamma v_{t+1} - V(x_t)) log pi(a_t|x_t)`` for the policy, with
+v as in equation 1, of half the squared error ``(v_t - V(x_t))^2`` for the values, and of the entropy. With gae_lambda =
+1, ``losses.advantages.vtrace`` computes exactly these v and rho.
 
-One update per batch, as in the paper: after an update the weights of V-trace are those of an older policy. With
-max_lag = 0 all ratios are 1, and V-trace gives the n-step returns of A2C (section 4.1).
+There are two differences from the paper. Losses are means over the rows of a batch, where the paper has sums, so
+max_grad_norm (40 in the paper) and the weights of the losses are in other units. The optimizer is Adam, not RMSProp.
+
+There is one update per batch, as in the paper: V-trace is computed for the policy before the update. With max_lag = 0
+all ratios are 1, and V-trace gives the n-step returns of A2C (section 4.1).
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ class IMPALAConfig(OnPolicyConfig):
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
     """linear: down to 0 over `steps`."""
     gae_lambda: Share = 1.0
-    """Decay of V-trace; 1 is the paper's main form, less is its remark 2."""
+    """Decay of the trace in V-trace; 1 as in the paper's definition, lower values as in its remark 2."""
     entropy_coef: NonNegative = 0.01
     """Weight of the exploration bonus, see `exploration`."""
     max_grad_norm: Positive = 0.5
-    """Gradients of all parameters together are scaled down to this norm; not the paper's, whose losses are sums."""
+    """Largest norm of all gradients together; larger gradients are scaled down to it. Not from the paper, where losses
+    are sums."""
     rho_clip: Positive = 1.0
-    """V-trace's bound on the weight of an error: decides which policy's value is learned."""
+    """V-trace's bound on the weight of a TD error; it determines which policy's value function is learned."""
     c_clip: Positive = 1.0
-    """V-trace's bound on the weight of later errors: trades variance for speed."""
+    """V-trace's bound on the weight of later TD errors; a smaller bound reduces the variance and slows propagation."""
 
     not_lock_free: ClassVar[str] = (
         "its correction needs the age of the acting weights, which is unknown without a lock; with workers that act "
@@ -55,5 +57,5 @@ class IMPALA(OnPolicy[IMPALAConfig]):
     config_class = IMPALAConfig
 
     def estimate(self, batch: Batch, values: Tensor) -> Targets:
-        """Return the targets of V-trace, [T, B] each, also if the data has no lag."""
+        """Return the targets of V-trace, [T, B] each, also with max_lag = 0."""
         return vtrace_targets(self.config, batch, values)

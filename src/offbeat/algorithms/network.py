@@ -1,4 +1,4 @@
-"""The settings of networks, which all algorithms share."""
+"""The settings of the network, the same for all algorithms."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from offbeat.models.spec import ENCODERS, Activation, CoreName, Precision
 
 @dataclass(frozen=True)
 class NetworkConfig(AlgorithmSettings):
-    """The network from observations to the heads of an algorithm."""
+    """The settings of the network from observations to the heads of an algorithm."""
 
     encoder: str = "auto"
-    """Encoder of images: nature_cnn or impala_resnet. flat: images are flattened like other numbers. auto: nature_cnn
-    for images of 36 x 36 pixels or more, impala_resnet for smaller ones, 16 x 16 or more. Or your own encoder, for the
-    whole observation: its name, or its path, my_module:MyEncoder."""
+    """Encoder of images: nature_cnn or impala_resnet. flat: images are flattened like other observations. auto:
+    nature_cnn for images of 36 x 36 pixels or more, impala_resnet for smaller ones, 16 x 16 or more. Or your own
+    encoder, for the whole observation: its name, or its path, my_module:MyEncoder."""
     hidden_sizes: tuple[Count, ...] | None = None
-    """Units of each hidden layer; none: the default of the algorithm, or no hidden layer if all inputs are images."""
+    """Units of each hidden layer; none: the default of the algorithm, or no hidden layers if all inputs are encoded."""
     activation: Activation = "tanh"
     """Activation of the hidden layers; encoders use ReLU."""
     layer_norm: bool = False
@@ -32,8 +32,8 @@ class NetworkConfig(AlgorithmSettings):
     core_size: Count = 128
     """Units of the core. Only with a core."""
     precision: Precision = "fp32"
-    """Precision of matrix products and convolutions; with bf16 an update on images takes a third less time, with a
-    precision of about two digits."""
+    """Precision of matrix products and convolutions. With bf16 an update on images takes a third less time, but numbers
+    have only about two decimal digits."""
 
     def network(self, env: EnvSpec, hidden_sizes: tuple[int, ...]) -> dict[str, Any]:
         """Return the fields of a `PolicySpec` from these settings; `hidden_sizes` is the default of the algorithm.
@@ -58,15 +58,21 @@ class NetworkConfig(AlgorithmSettings):
             "precision": self.precision,
         }
 
-    def _hidden_sizes(self, of_algorithm: tuple[int, ...], env: EnvSpec, encoder: str) -> tuple[int, ...]:
+    def _hidden_sizes(self, default: tuple[int, ...], env: EnvSpec, encoder: str) -> tuple[int, ...]:
         if self.hidden_sizes is not None:
             return self.hidden_sizes
-        own = encoder not in ENCODERS
-        encoded_alone = encoder != "flat" and all(own or leaf.is_image or leaf.is_mask for leaf in env.observation)
-        return () if encoded_alone else of_algorithm
+        own_encoder = encoder not in ENCODERS
+        encodes_all = encoder != "flat" and all(
+            own_encoder or leaf.is_image or leaf.is_mask for leaf in env.observation
+        )
+        return () if encodes_all else default
 
     def _encoder(self, env: EnvSpec) -> str:
-        """Return the encoder's name; flat where there are no images."""
+        """Return the name of the encoder; flat if the env has no images.
+
+        Raises:
+            ConfigError: the encoder does not support the env, or does not exist.
+        """
         if self.encoder not in ("auto", *ENCODERS):
             encoder_factory(self.encoder)
             return self.encoder

@@ -1,7 +1,7 @@
 """Runs an actor-critic's network on prepared batches and on minibatches.
 
-T is the unroll's length, B the columns of a batch, M the rows with a decision in a minibatch, m the rows in it of which
-the critic alone learns.
+T is the unroll's length, B the columns of a batch. A minibatch has M rows with a decision and m rows without one, from
+which only the critic learns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from offbeat.algorithms.base import Batch, LossResult, Minibatch
-from offbeat.algorithms.rows import encoded_of, network_inputs, padded, pieces, valid_rows, valued_rows
+from offbeat.algorithms.rows import encoded_of, network_inputs, padded, row_ranges, valid_rows, value_rows
 from offbeat.models.actor_critic import ActorCritic
 from offbeat.models.distributions import ActionDistribution
 from offbeat.models.policy_network import CoreState
@@ -21,19 +21,19 @@ from offbeat.models.spec import PolicySpec
 
 
 class Outputs(NamedTuple):
-    """What the network computes for a minibatch, with gradients."""
+    """The outputs of the network for a minibatch, with gradients."""
 
     distribution: ActionDistribution
-    """Of the M rows with a decision."""
+    """Action distribution of the M rows with a decision."""
     values: Tensor
-    """[M + m], in units of the normalised return."""
+    """[M + m], the critic's values in units of the normalised return."""
 
 
 class Evaluated(dict[str, Any]):
-    """A batch, or a minibatch of all its valid rows, with what the network has already computed for these rows.
+    """A batch, or a minibatch of all its valid rows, with the outputs of the network for these rows.
 
-    If one update uses all rows, the pass of the network that gives values for the targets is also that of the loss.
-    The gradients flow back through it once.
+    If one update uses all rows, the network runs only once: its values are used for the targets, and its outputs, with
+    gradients, for the loss.
     """
 
     def __init__(self, rows: Mapping[str, Any], outputs: Outputs) -> None:
@@ -42,7 +42,7 @@ class Evaluated(dict[str, Any]):
 
 
 class FastPath(Protocol):
-    """What a fast path of an on-policy algorithm computes (`fast_paths.register`)."""
+    """The fast path of an on-policy algorithm (`fast_paths.register`)."""
 
     def values(self, observation: Tensor) -> Tensor:
         """Return the critic's values, [M], of observations [M, inputs]."""
@@ -53,12 +53,15 @@ class FastPath(Protocol):
         ...
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write all gradients of `OnPolicy.loss` over a minibatch, and return what `loss` returns."""
+        """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
         ...
 
 
 class NetworkPasses:
-    """Runs a network, or its fast path; values are in units of the normalised return."""
+    """Runs a network on prepared batches and minibatches, by its fast path where there is one.
+
+    Values are in units of the normalised return.
+    """
 
     def __init__(self, spec: PolicySpec, network: ActorCritic, fast: FastPath | None) -> None:
         self._spec, self._network, self._fast = spec, network, fast
@@ -71,33 +74,35 @@ class NetworkPasses:
             return log_prob.reshape(shape), self.values(batch)
         actions, masks = padded(action), padded(batch["mask"]) if self._spec.mask else None
         log_probs, values = [], []
-        for rows in pieces(self._spec, batch):
+        for rows in row_ranges(self._spec, batch):
             mask = None if masks is None else masks[rows]
-            distribution, of_rows = self._network.distribution_and_values(
+            distribution, row_values = self._network.distribution_and_values(
                 *network_inputs(self._spec, batch, rows), mask=mask
             )
             log_probs.append(distribution.log_prob(actions[rows]))
-            values.append(of_rows)
+            values.append(row_values)
         return torch.cat(log_probs)[: shape.numel()].reshape(shape), _by_time(batch, values)
 
     def values(self, batch: Batch) -> Tensor:
         """Return the critic's values of a prepared batch, [T + 1, B]."""
         if self._fast:
             return _by_time(batch, [self._fast.values(batch["observation"].flatten(0, 1))])
-        rows = pieces(self._spec, batch)
-        return _by_time(batch, [self._network.value(*network_inputs(self._spec, batch, some)) for some in rows])
+        inputs = (network_inputs(self._spec, batch, rows) for rows in row_ranges(self._spec, batch))
+        return _by_time(batch, [self._network.value(*of_range) for of_range in inputs])
 
-    def whole(self, batch: Batch) -> tuple[Outputs, Tensor]:
-        """Return the outputs for all valid rows of a prepared batch, and from the same pass values, [T + 1, B]."""
-        everything, valid = slice(0, batch["observation"].shape[:2].numel()), valid_rows(batch)
+    def evaluate(self, batch: Batch) -> tuple[Outputs, Tensor]:
+        """Run the network once on a prepared batch. Return the outputs for the valid rows, with gradients, and the
+        values of all rows, [T + 1, B], without.
+        """
+        all_rows, valid = slice(0, batch["observation"].shape[:2].numel()), valid_rows(batch)
         mask = batch["mask"].flatten(0, 1)[valid] if self._spec.mask else None
         distribution, values = self._network.distribution_and_values(
-            *network_inputs(self._spec, batch, everything), rows=valid, mask=mask
+            *network_inputs(self._spec, batch, all_rows), rows=valid, mask=mask
         )
-        return Outputs(distribution, values[valued_rows(batch, valid)]), _by_time(batch, [values.detach()])
+        return Outputs(distribution, values[value_rows(batch, valid)]), _by_time(batch, [values.detach()])
 
     def outputs(self, minibatch: Minibatch) -> Outputs:
-        """Return the outputs for a minibatch's rows."""
+        """Return the outputs for a minibatch; an `Evaluated` minibatch already has them."""
         if isinstance(minibatch, Evaluated):
             return minibatch.outputs
         encoded, rows = encoded_of(self._spec, minibatch), minibatch["rows"]
@@ -114,10 +119,10 @@ class NetworkPasses:
 
 
 def recomputed_log_prob(distribution: ActionDistribution, batch: Batch) -> Tensor:
-    """Return log-probabilities of the recorded actions, [T, B], without gradients; of rows that are not valid the old.
+    """Return log-probabilities of the recorded actions, [T, B], without gradients; in invalid rows behavior_log_prob.
 
     Args:
-        distribution: of the valid rows.
+        distribution: action distribution of the valid rows.
         batch: with action, valid and behavior_log_prob.
     """
     valid, behavior = valid_rows(batch), batch["behavior_log_prob"]

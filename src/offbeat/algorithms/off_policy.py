@@ -1,4 +1,4 @@
-"""The base class of algorithms on a replay: minibatches from sampled rows, priorities, and published arrays."""
+"""The base class of algorithms on a replay: minibatches of samples, priorities, and published arrays."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ Settings = TypeVar("Settings", bound=ReplayConfig)
 
 
 class OffPolicy(Checkpointed, Generic[Settings]):
-    """All of `base.ReplayAlgorithm` but `start` and what an algorithm makes in `build`.
+    """Implements `base.ReplayAlgorithm`, except for `start` and `build`.
 
-    An algorithm may replace any public method. M is the number of transitions in a minibatch.
+    A subclass may override any public method. M is the number of transitions in a minibatch.
     """
 
     config_class: type[Settings]
-    """The class of its settings."""
+    """The class of the algorithm's settings."""
     groups: Mapping[str, ParameterGroup]
     stages: tuple[Stage, ...]
     threads: int = 0
     collective: Collective = ALONE
 
     policy: FlatParameters
-    """The network that acts, with the names and the order of `published.parameter_shapes`; set by `build`."""
+    """Parameters of the network that acts, named and ordered as in `published.parameter_shapes`; set by `build`."""
     flags: dict[str, Tensor]
     """Other published tensors, by their names in `published.published_layout`; set by `build`."""
     errors: Tensor
-    """[M]: absolute errors of the values of the last minibatch, before its update; see `store_errors`."""
+    """[M]: absolute errors of the values of the last minibatch, before its update. Set by `store_errors`."""
 
     def __init__(
         self, config: Settings, spec: PolicySpec, *, seed: int, device: str = "cpu", storage: Storage | None = None
@@ -57,9 +57,9 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         Args:
             config: the settings.
             spec: the policy, from `config.policy_spec`.
-            seed: of the initial weights.
-            device: where the learner's tensors are.
-            storage: holds what is learned; None: in this process.
+            seed: seed of the initial weights.
+            device: device of the learner's tensors.
+            storage: registers the tensors that learning changes; None: private to this process.
         """
         self.config, self.spec, self.device = config, spec, device
         storage = storage or PrivateStorage()
@@ -72,8 +72,9 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         """Make the networks, and set `policy`, `flags`, `groups` and `stages`.
 
         Args:
-            generator: of the initial weights.
-            storage: must have all tensors that learning changes: networks by `FlatParameters`, others by `register`.
+            generator: generator of the initial weights.
+            storage: all tensors that learning changes must be registered here: networks with `FlatParameters`, other
+                tensors with `storage.register`.
         """
         raise NotImplementedError
 
@@ -92,18 +93,18 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         """Return the minibatch of an update, the input of `forward` and the losses.
 
         Args:
-            sampled: as `base.ReplayAlgorithm.minibatch` is given it.
-            random: draws what is random in the minibatch.
+            sampled: see `base.ReplayAlgorithm.minibatch`.
+            random: the random stream of this learning step, for noise in the minibatch.
 
         Returns:
             action [M, ...], reward and discount [M]; with prioritized, weight [M]; with a mask, mask and next_mask
             [M, logits]; and the observations, which `forward` reads.
         """
-        return self._of_sequences(sampled) if self.spec.recurrent else self._of_rows(sampled)
+        return self._minibatch_of_sequences(sampled) if self.spec.recurrent else self._minibatch_of_rows(sampled)
 
     @torch.no_grad()
-    def _of_rows(self, sampled: Batch) -> dict[str, Any]:
-        """Flatten and normalise observations to [M, inputs]; images, and the rest, stay as they were sampled."""
+    def _minibatch_of_rows(self, sampled: Batch) -> dict[str, Any]:
+        """Flatten and normalise observations to [M, inputs]. Encoded leaves and all other arrays are not changed."""
         names = ("action", "reward", "discount", *(("weight",) if self.config.prioritized else ()))
         rows = {name: sampled[name] for name in names}
         for name, prefix in (("observation", ""), ("next_observation", "next/")):
@@ -114,17 +115,22 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         return rows
 
     @torch.no_grad()
-    def _of_sequences(self, sampled: Batch) -> dict[str, Any]:
-        """Do the same with all rows of the sequences, [(L + 1) * B, ...], and add where the M transitions are."""
+    def _minibatch_of_sequences(self, sampled: Batch) -> dict[str, Any]:
+        """Flatten and normalise the observations of all rows of the sequences, [(L + 1) * B, ...].
+
+        The minibatch also has the row indices of the M transitions after the burn-in, see `sequences.transitions_of`.
+        """
         resets, spec = sampled["resets"], self.spec
-        found: dict[str, Any] = transitions_of(sampled, weighted=self.config.prioritized)
+        transitions: dict[str, Any] = transitions_of(sampled, weighted=self.config.prioritized)
         leaves = {leaf.name: sampled[leaf.name].flatten(0, 1) for leaf in spec.observation}
-        vector = flatten_tensors(spec.vectors, {**leaves, "reward": resets.flatten()})  # as long as these
+        # Without leaves to flatten, `flatten_tensors` gets the number of rows from "reward".
+        vector = flatten_tensors(spec.vectors, {**leaves, "reward": resets.flatten()})
         if spec.mask:
             allowed = leaves[spec.mask][self.config.rows_before * resets.shape[1] :]
-            found["mask"], found["next_mask"] = allowed[found["rows"]], allowed[found["next_rows"]]
+            transitions["mask"] = allowed[transitions["rows"]]
+            transitions["next_mask"] = allowed[transitions["next_rows"]]
         return {
-            **found,
+            **transitions,
             "observation": self._statistics.normalized(vector),
             "encoded": {leaf.name: leaves[leaf.name] for leaf in spec.encoded},
             "resets": resets,
@@ -137,8 +143,8 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         Args:
             network: `Body.forward` or `PolicyNetwork.forward_with_state`.
             minibatch: as `minibatch` returns it.
-            name: which of the two.
-            stored: whether a core starts with the stored state, which is that of the policy; else with zeros.
+            name: 'observation' or 'next_observation'.
+            stored: whether a core starts with the stored state, which is that of the policy; otherwise with zeros.
         """
         if not self.spec.recurrent:
             encoded = {leaf.name: minibatch[f"{name}/{leaf.name}"] for leaf in self.spec.encoded}
@@ -148,16 +154,16 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         return outputs[minibatch["rows" if name == "observation" else "next_rows"]]
 
     def weight_of(self, minibatch: Minibatch) -> Tensor | None:
-        """Return the weight of each transition in the loss of values, [M]; None where all weigh the same."""
+        """Return the weight of each transition in the loss of the values, [M]; None if all weights are 1."""
         weight: Tensor | None = minibatch["weight"] if self.config.prioritized else None
         return weight
 
     # --- priorities -----------------------------------------------------------------------------------------
 
     def store_errors(self, result: LossResult) -> None:
-        """Store `outputs["errors"]` of a loss, [M] and not negative, in `errors`; nothing without prioritized.
+        """With prioritized, store `outputs["errors"]` of a loss, [M] and not negative, in `errors`.
 
-        To be called by the `Stage.after` of the loss that values are learned with.
+        Call it in `Stage.after` of the stage that learns the values.
         """
         if self.config.prioritized:
             self.errors = result.outputs["errors"]
@@ -166,16 +172,15 @@ class OffPolicy(Checkpointed, Generic[Settings]):
         return self.priorities_of(self.errors, minibatch)
 
     def priorities_of(self, errors: Tensor, minibatch: Minibatch) -> Array:
-        """Return one priority for each item that was sampled: a transition, [M], or with a core a sequence, [B].
+        """Return one priority for each sampled item: for each transition, [M], or with a core for each sequence, [B].
 
         Args:
-            errors: of the transitions, [M], not negative.
-            minibatch: which they are of.
+            errors: errors of the transitions, [M], not negative.
+            minibatch: the minibatch of these transitions.
         """
         if self.spec.recurrent:
             errors = sequence_errors(errors, minibatch["column"], len(minibatch["state"]))
-        # On another device the host waits a second time here. The errors are outputs, which stay on the device; but the
-        # update has ended, and nothing else is waited for.
+        # On a GPU the host waits for this copy, in addition to its one wait at the end of the update.
         priorities: Array = errors.cpu().numpy()
         return priorities
 

@@ -1,15 +1,15 @@
-"""What the on-policy actor-critics share: networks, statistics, targets, and one update of a batch.
+"""The base class of on-policy actor-critics: network, statistics, targets, losses, and one update per batch.
 
-By itself this learns by the plain policy gradient, one update a batch. A2C and IMPALA are this with settings of
-their own; PPO puts several epochs of minibatches and clipped losses in its place. The order of the methods is that
-of a learning step: start, prepare, minibatches, the loss, finish, and what is published.
+The base class has the loss of the plain policy gradient. A2C and IMPALA use it with their own settings; PPO overrides
+it with several epochs of minibatches and clipped losses. The methods are in the order of a learning step: start,
+prepare, minibatches, loss, finish, write_published.
 
-With max_lag = 0 the data is on-policy, and GAE estimates the advantages. With max_lag > 0 other weights acted than
-learn: the policy at the start of the learning step, the *proximal* one, is recomputed, and V-trace
-(arXiv:1802.01561) weighs each row by its ratio to the one that acted.
+With max_lag = 0 the data is on-policy, and GAE estimates the advantages. With max_lag > 0 an older policy has collected
+the data. Then the log-probabilities of the *proximal* policy, the policy at the start of the learning step, are
+recomputed, and V-trace (arXiv:1802.01561) weights each row by the ratio of the proximal policy to the older one.
 
-docs/reference/extending.md lists what a subclass may override. T is the unroll's length, B the columns of a batch; what
-is in a minibatch, and its M and m, `rows.py` says.
+docs/reference/extending.md lists what a subclass may override. T is the unroll's length, B the columns of a batch. The
+arrays of a minibatch, and its sizes M and m, are described in `rows.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup
 from offbeat.algorithms.checkpointed import Checkpointed
 from offbeat.algorithms.network_passes import Evaluated, FastPath, NetworkPasses, recomputed_log_prob
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
-from offbeat.algorithms.rows import critic_rows, minibatch_of_rows, prepared_rows, targets_of, valid_rows, valued_rows
+from offbeat.algorithms.rows import (
+    critic_only_rows,
+    minibatch_of_rows,
+    prepared_rows,
+    targets_of,
+    valid_rows,
+    value_rows,
+)
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.seeding import derive_seed
@@ -52,7 +59,7 @@ from offbeat.models.storage import PrivateStorage, Storage
 
 GROUP = "actor_critic"
 ROUNDING = 1e-5
-"""How far from 1 a ratio of two equal policies may be, when one has acted in NumPy and the other is recomputed."""
+"""Largest rounding error of the ratio of two equal policies, one computed in NumPy when acting, one recomputed."""
 
 Settings = TypeVar("Settings", bound=OnPolicyConfig)
 
@@ -61,11 +68,11 @@ class OnPolicy(Checkpointed, Generic[Settings]):
     """See the module's docstring. One parameter group, one stage."""
 
     config_class: type[Settings]
-    """The class of its settings."""
+    """The class of the algorithm's settings."""
     collective: Collective = ALONE
-    """The learners that train it together."""
+    """The learners that train the algorithm together."""
     one_update_rows: float = math.inf
-    """A batch of at most so many rows, T x B, is one update, made by `OnPolicy.minibatches`."""
+    """Largest number of rows, T x B, of a batch for which there is only one update with all rows."""
 
     def __init__(
         self,
@@ -82,10 +89,10 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         Args:
             config: the settings.
             spec: the policy, from `config.policy_spec`.
-            seed: keys the initial weights.
-            corrected: whether the data may lag (max_lag > 0).
-            device: where the learner's tensors live.
-            storage: where what is learned lies; None: in this process.
+            seed: seed of the initial weights.
+            corrected: whether V-trace corrects for older policies (max_lag > 0).
+            device: device of the learner's tensors.
+            storage: registers the tensors that learning changes; None: private to this process.
         """
         self.config, self.spec, self.corrected = config, spec, corrected
         storage = storage or PrivateStorage()
@@ -106,17 +113,18 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         self.stages: tuple[Stage, ...] = (Stage(GROUP, GROUP, self.loss, gradients, after=self.after_update),)
 
     def register(self, storage: Storage) -> None:
-        """Make what an algorithm learns or counts beside the network, by ``storage.register(name, initial)``.
+        """Register tensors that the algorithm learns or counts in addition to the network.
 
-        Called by `__init__` before the network is made; `config` and `spec` are set. What `register` returns is the
-        tensor to use: in lock-free runs all workers share it. Add it to `arrays` or `state`, so that it is resumed.
+        Called by `__init__` before the network is made; `config` and `spec` are set. Use the tensor that
+        ``storage.register(name, initial)`` returns: in lock-free runs all workers share it. Add it to `arrays` or
+        `state`, so that checkpoints have it.
         """
 
     def make_network(self, generator: torch.Generator) -> ActorCritic:
-        """Return a new network, whose initial weights are drawn from a generator.
+        """Return a new network with random initial weights from `generator`.
 
-        Actors build the policy from `spec`, so the policy's parameters must be those that `published.parameter_shapes`
-        names, and must come first.
+        Actors build the policy from `spec`, so the policy's parameters must come first and must be those of
+        `published.parameter_shapes`.
         """
         config = self.config
         shared = config.shares_trunk(self.spec)
@@ -130,7 +138,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return cls(settings, spec, seed=config.run.seed, corrected=corrected, device=device, storage=storage)
 
     def fields(self) -> list[Field]:
-        """Return what is recorded beyond the env's rows: of what the acting policy reports, and its state."""
+        """Return the fields that are recorded in addition to the env's rows: log-probabilities, and with a core the
+        recurrent state and the rows without a decision.
+        """
         core_fields = [
             Field("initial_state", (self.spec.state_size,), "float32", per="unroll"),
             Field("no_decision", (), "bool"),
@@ -141,23 +151,23 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return {GROUP: self.learning_rate(progress)}
 
     def learning_rate(self, progress: float) -> float:
-        """Return Adam's step size for a learning step; `progress` runs from 0 to 1 over `steps`."""
+        """Return Adam's step size for a learning step; `progress` goes from 0 to 1 over the run's `steps`."""
         return scheduled(self.config.learning_rate, self.config.learning_rate_schedule, progress)
 
     # --- targets --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def prepare(self, batch: Batch) -> Batch:
-        """Return a batch of unrolls with targets: as `rows.prepared_rows`, and as `targets`.
+        """Return the arrays of `rows.prepared_rows` and of `targets` for a batch of unrolls.
 
-        If the batch is one update and there is no fast path, the network runs once: the batch is then `Evaluated`.
-        With a fast path, two passes are faster.
+        If there is one update with the whole batch and no fast path, the network runs only once for targets and loss,
+        and the result is `Evaluated`. With a fast path, running it twice is faster.
         """
         prepared = prepared_rows(self.spec, batch, self._statistics)
         valid = prepared["valid"]
         if self._fast is None and valid.numel() <= self.one_update_rows and valid.any():
             with torch.enable_grad():
-                outputs, values = self.passes.whole(prepared)
+                outputs, values = self.passes.evaluate(prepared)
             if self.corrected:
                 prepared["proximal_log_prob"] = recomputed_log_prob(outputs.distribution, prepared)
             return Evaluated({**prepared, **self.targets(prepared, values)}, outputs)
@@ -168,11 +178,12 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     @torch.no_grad()
     def targets(self, batch: Batch, values: Tensor) -> dict[str, Tensor]:
-        """Return advantage, value_target and proximal_value, [T, B] each: what the losses need of `estimate`.
+        """Return advantage, value_target and proximal_value, [T, B] each. The last two are in units of the normalised
+        return.
 
         Args:
             batch: as `rows.prepared_rows` returns it.
-            values: [T + 1, B], of the critic; as the targets in units of the normalised return.
+            values: [T + 1, B], the critic's values, in units of the normalised return.
         """
         return_std = self._statistics.return_std
         values = values * return_std
@@ -184,38 +195,38 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         }
 
     def estimate(self, batch: Batch, values: Tensor) -> Targets:
-        """Return advantages and value targets, [T, B] each, in units of reward: GAE, or V-trace if the data may lag.
+        """Return advantages and value targets, [T, B] each, in units of reward: by V-trace if `corrected`, else by GAE.
 
         Called once per learning step, without gradients; by PPO with recompute_advantages before each epoch.
 
         Args:
-            batch: reward, terminated, truncated, valid, no_decision, behavior_log_prob and proximal_log_prob, [T, B],
-                and what else `rows.prepared_rows` returns.
-            values: [T + 1, B], of the critic, in units of reward.
+            batch: reward, terminated, truncated, valid, no_decision, behavior_log_prob and proximal_log_prob, [T, B]
+                each, and the other arrays of `rows.prepared_rows`.
+            values: [T + 1, B], the critic's values, in units of reward.
         """
         return vtrace_targets(self.config, batch, values) if self.corrected else gae_targets(self.config, batch, values)
 
     # --- updates --------------------------------------------------------------------------------------------
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:  # noqa: ARG002
-        """Yield the minibatches of a learning step, each of which is one update: here all valid rows at once.
+        """Yield the minibatches of a learning step; each one is one update. Here it is one minibatch of all valid rows.
 
         Args:
             batch: as `prepare` returns it.
-            random: the stream of this learning step, for what is drawn.
+            random: the random stream of this learning step.
         """
         valid = valid_rows(batch)
-        if not len(valid):  # a small batch may be reset rows alone
+        if not len(valid):  # a small batch may have only reset rows
             return
         if isinstance(batch, Evaluated):
-            yield Evaluated(targets_of(self.spec, batch, valid, valued_rows(batch, valid)), batch.outputs)
+            yield Evaluated(targets_of(self.spec, batch, valid, value_rows(batch, valid)), batch.outputs)
         else:
-            yield minibatch_of_rows(self.spec, batch, valid, critic_rows(batch))
+            yield minibatch_of_rows(self.spec, batch, valid, critic_only_rows(batch))
 
     def loss(self, minibatch: Minibatch) -> LossResult:
-        """Return the loss of a minibatch: of policy, values and exploration, weighed by the settings.
+        """Return the loss of a minibatch: the weighted sum of the losses of policy, values and exploration.
 
-        Pure: it changes neither the minibatch (`rows.py` has its shapes) nor the algorithm. Called once per update.
+        It is a pure function: it changes neither the minibatch nor the algorithm. Called once per update.
         """
         config, (distribution, values) = self.config, self.passes.outputs(minibatch)
         advantages = minibatch["advantage"]
@@ -237,25 +248,25 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         Args:
             log_prob: [M], of the recorded actions under the policy being learned, with gradients.
             advantages: [M], normalised if normalize_advantages is set.
-            minibatch: what else there is, see `rows.py`.
+            minibatch: all arrays of the minibatch, see `rows.py`.
         """
         return LossResult(policy_gradient_loss(log_prob, advantages).mean(), {})
 
     def value_loss(self, values: Tensor, minibatch: Minibatch) -> Tensor:
-        """Return the mean loss of the values, a scalar; the setting value_coef is its weight.
+        """Return the mean loss of the values, a scalar. `loss` multiplies it by the setting value_coef.
 
         Args:
-            values: [M + m], in units of the normalised return, with gradients.
-            minibatch: with value_target and proximal_value, [M + m].
+            values: [M + m], the critic's values in units of the normalised return, with gradients.
+            minibatch: with value_target and proximal_value, [M + m] each.
         """
         return squared_value_loss(values, minibatch["value_target"]).mean()
 
     def exploration_loss(self, distribution: ActionDistribution, entropy: Tensor) -> Tensor | float:
-        """Return what is added to the loss for exploration, a scalar.
+        """Return the exploration term of the loss, a scalar, weighted by the setting entropy_coef.
 
         Args:
-            distribution: of M rows.
-            entropy: its mean, a scalar, with gradients.
+            distribution: action distribution of M rows.
+            entropy: mean entropy of the distribution, a scalar, with gradients.
         """
         coef = self.config.entropy_coef
         if self.config.exploration == "symmetric_kl" and isinstance(distribution, Categorical):
@@ -263,7 +274,9 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return -coef * entropy if coef else 0.0
 
     def after_update(self, result: LossResult) -> None:
-        """Store what later updates or `finish` need of a loss's result. Called after each update that was applied."""
+        """Store parts of the result of `loss` for later updates or for `finish`. Called after each update that was
+        applied.
+        """
 
     # --- after the updates ----------------------------------------------------------------------------------
 
@@ -271,7 +284,8 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         valid = batch["valid"]
         targets = batch["value_target"][valid]
         returns = targets * self._statistics.return_std
-        self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)  # also without rows
+        # Also without valid rows: all learners of the collective must make the same calls.
+        self._statistics.update(batch["raw_observation"][:-1][valid], returns, self.collective)
         if not valid.any():
             return {}
         log_ratio = (batch["proximal_log_prob"] - batch["behavior_log_prob"])[valid]
@@ -283,12 +297,12 @@ class OnPolicy(Checkpointed, Generic[Settings]):
         return {name: float(value) for name, value in metrics.items()}
 
     def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:
-        """Return metrics of the ratios of the proximal to the behavior policy, from their logarithms, [M]."""
+        """Return metrics of the ratio of the proximal policy to the behavior policy, from its logarithm, [M]."""
         ratio = log_ratio.exp()
         clipped = ratio > self.config.rho_clip * (1 + ROUNDING)
         return {"ratio_mean": ratio.mean(), "clip_fraction": clipped.float().mean()}
 
-    # --- what is published and kept -------------------------------------------------------------------------
+    # --- published vector and checkpoints -------------------------------------------------------------------
 
     def write_published(self, vector: NDArray[np.float32]) -> None:
         arrays = self._layout.views(vector)
@@ -302,22 +316,22 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
 
 def scheduled(start: float, schedule: str, progress: float) -> float:
-    """Return a setting's value at `progress`, 0 to 1: `start`, or on its line down to 0."""
+    """Return the value of a setting at `progress`, 0 to 1: `start`, or with a linear schedule a line down to 0."""
     return start * max(0.0, 1.0 - progress) if schedule == "linear" else start
 
 
 def gae_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
     """Return the targets of GAE with these settings; arguments and results are those of `OnPolicy.estimate`."""
-    return generalized_advantages(*_rows(batch, values), config.gamma, config.gae_lambda)
+    return generalized_advantages(*_estimator_inputs(batch, values), config.gamma, config.gae_lambda)
 
 
 def vtrace_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
     """Return the targets of V-trace with these settings; arguments and results are those of `OnPolicy.estimate`."""
     log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
     clips = config.rho_clip, config.c_clip
-    return vtrace(log_ratio, *_rows(batch, values), config.gamma, config.gae_lambda, *clips)
+    return vtrace(log_ratio, *_estimator_inputs(batch, values), config.gamma, config.gae_lambda, *clips)
 
 
-def _rows(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return what every estimator of advantages needs, in its order."""
+def _estimator_inputs(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the tensors that GAE and V-trace have in common, in the order of their arguments."""
     return batch["reward"], values, batch["terminated"], batch["truncated"], batch["valid"]

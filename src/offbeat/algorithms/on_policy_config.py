@@ -27,54 +27,55 @@ class OnPolicyConfig(NetworkConfig):
     learning_rate: Positive = 3e-4
     """Adam's step size, at the start."""
     learning_rate_schedule: str = "linear"
-    """constant; linear: down to 0 over `steps`; or what an algorithm adds."""
+    """constant; linear: decreases to 0 over `steps`; an algorithm may have more schedules."""
     gamma: Share = 0.99
     """Discount per env step."""
     gae_lambda: Share = 0.95
-    """Decay of the trace in GAE and V-trace; 1 is the full return."""
+    """Decay of the trace in GAE and V-trace; 1 uses the full return."""
     value_coef: NonNegative = 0.5
     """Weight of the value loss, which is half the squared error."""
     entropy_coef: NonNegative = 0.0
     """Weight of the exploration bonus, see `exploration`."""
     exploration: Literal["entropy", "symmetric_kl"] = "entropy"
-    """entropy: reward entropy; symmetric_kl: punish the symmetric KL to the uniform policy (discrete actions)."""
+    """entropy: maximise the entropy; symmetric_kl: minimise the symmetric KL divergence to the uniform policy (discrete
+    actions only)."""
     max_grad_norm: Positive = 0.5
-    """Gradients of all parameters together are scaled down to this norm."""
+    """Largest norm of all gradients together; larger gradients are scaled down to it."""
     normalize_advantages: bool = False
-    """Mean 0 and standard deviation 1 over each minibatch."""
+    """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     rho_clip: Positive = 1.0
-    """V-trace's bound on the weight of an error; used with max_lag > 0."""
+    """V-trace's bound on the weight of a TD error; used with max_lag > 0."""
     c_clip: Positive = 1.0
-    """V-trace's bound on the weight of later errors; used with max_lag > 0."""
+    """V-trace's bound on the weight of later TD errors; used with max_lag > 0."""
     shared_trunk: bool | None = None
-    """One body for policy and critic instead of one each; none: where there are images or a core."""
+    """Whether policy and critic share one body, all layers before their heads; none: only with an encoder or a core."""
     action_distribution: Literal["auto", "squashed"] = "auto"
-    """auto: categorical or Gaussian, as the actions are; squashed: a Gaussian through tanh (bounded boxes)."""
+    """auto: categorical for choices, Gaussian for box actions; squashed: tanh of a Gaussian (bounded boxes only)."""
     log_std_init: float = 0.0
-    """Logarithm of the Gaussian's first standard deviation, in units of half the action's range."""
+    """Logarithm of the Gaussian's initial standard deviation, in units of half the action's range."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     normalize_returns: bool = False
-    """The critic learns returns divided by their running standard deviation."""
+    """Whether the critic learns returns divided by their running standard deviation."""
     adam_eps: Positive = 1e-5
     """Adam's epsilon; 1e-5 as in PPO's first implementation."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "unrolls"
 
-    def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002 - their fields say it
-        """Return the unrolls that a run holds, and the pace on them; `history` is for algorithms on a replay.
+    def memory(self, runtime: RuntimeConfig, history: int = 0) -> UnrollShape:  # noqa: ARG002
+        """Return the shape of a run's unrolls, with their pace. `history` is used only by algorithms on a replay.
 
         Raises:
-            ConfigError: the settings cannot work together.
+            ConfigError: the settings contradict each other.
         """
         pace = OnPolicyPace(runtime.batch_unrolls, runtime.max_lag)
         return UnrollShape(pace, runtime.unroll_length, runtime.envs_per_actor)
 
     def check(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings that cannot work together.
+        """Check that the settings do not contradict each other.
 
         Raises:
-            ConfigError: with the arithmetic and the remedy.
+            ConfigError: they do; the message has the arithmetic and the remedy.
         """
         capacity = self.memory(runtime).pace.in_flight
         if runtime.actors > capacity:
@@ -88,7 +89,7 @@ class OnPolicyConfig(NetworkConfig):
         """Return the policy that these settings make for an env.
 
         Raises:
-            ConfigError: the env's actions do not suit these settings.
+            ConfigError: these settings do not support the env's actions.
         """
         boxes, choices = bool(env.action.low), bool(env.action.nvec)
         if not boxes and self.action_distribution == "squashed":
@@ -97,10 +98,10 @@ class OnPolicyConfig(NetworkConfig):
                 "actions: pass --set action_distribution=auto"
             )
         if boxes and self.exploration == "symmetric_kl":
-            what = "actions with boxes in them" if choices else "box actions"
+            kind = "mixed actions with boxes" if choices else "box actions"
             raise ConfigError(
-                f"exploration is symmetric_kl, which is not supported for {env.id}, because it has {what}, and no "
-                "policy is uniform over these: pass --set exploration=entropy"
+                f"exploration is symmetric_kl, which supports only discrete actions, but {env.id} has {kind}: "
+                "pass --set exploration=entropy"
             )
         if self.action_distribution == "squashed" and not np.isfinite([*env.action.low, *env.action.high]).all():
             raise ConfigError(
@@ -109,8 +110,8 @@ class OnPolicyConfig(NetworkConfig):
             )
         if self.core != "none" and self.shared_trunk is False:
             raise ConfigError(
-                f"shared_trunk is false, which is not supported with core={self.core}, because a critic of its own "
-                "would have no core: leave shared_trunk out"
+                f"shared_trunk is false, which is not supported with core={self.core}, because a separate critic would "
+                "have no core: leave shared_trunk out"
             )
         gaussian: Distribution = "squashed" if self.action_distribution == "squashed" else "gaussian"
         return PolicySpec(
@@ -120,5 +121,5 @@ class OnPolicyConfig(NetworkConfig):
         )
 
     def shares_trunk(self, spec: PolicySpec) -> bool:
-        """Whether policy and critic have one body."""
+        """Whether policy and critic share one body."""
         return bool(spec.encoded or spec.recurrent) if self.shared_trunk is None else self.shared_trunk

@@ -1,7 +1,8 @@
 """Proximal Policy Optimization (arXiv:1707.06347), config and algorithm.
 
-With max_lag = 0 the policy that acted is the clip's reference. With max_lag > 0 the reference is the policy at the
-start of the learning step, recomputed (decoupled PPO, arXiv:2110.00641), and V-trace gives the weighted advantages.
+The clip limits the ratio of the policy being learned to the *proximal* policy, the policy at the start of the learning
+step. With max_lag = 0 this is the policy that acted. With max_lag > 0 its log-probabilities are recomputed (decoupled
+PPO, arXiv:2110.00641), and V-trace gives the advantages, weighted by its ratio to the policy that acted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from offbeat.algorithms.base import Batch, LossResult, Minibatch
 from offbeat.algorithms.network_passes import Evaluated
 from offbeat.algorithms.on_policy import OnPolicy, scheduled
 from offbeat.algorithms.on_policy_config import OnPolicyConfig
-from offbeat.algorithms.rows import critic_rows, minibatch_of_columns, minibatch_of_rows, valid_rows
+from offbeat.algorithms.rows import critic_only_rows, minibatch_of_columns, minibatch_of_rows, valid_rows
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Count, Positive
@@ -28,9 +29,11 @@ from offbeat.models.collective import mean
 from offbeat.models.storage import Storage
 
 KL_STOP_FACTOR = 1.5
-"""The remaining epochs are left out once the mean KL of one is over this many times `kl_target`."""
+"""The remaining epochs are skipped if the mean KL of an epoch is more than this factor times `kl_target`."""
 KL_RATE_FACTOR = 1.5
+"""With learning_rate_schedule = kl: factor of one change of the learning rate."""
 KL_RATE_RANGE = (1e-6, 1e-2)
+"""With learning_rate_schedule = kl: lowest and highest learning rate."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +41,34 @@ class PPOConfig(OnPolicyConfig):
     """The settings of PPO; the defaults are those of arXiv:1707.06347 for continuous control, unless noted."""
 
     learning_rate_schedule: Literal["constant", "linear", "kl"] = "linear"
-    """linear: down to 0 over `steps`; kl: adapted so that a learning step's KL stays near `kl_target`."""
+    """linear: decreases to 0 over `steps`; kl: adapted so that the KL of a learning step stays near `kl_target`."""
     normalize_advantages: bool = True
-    """Mean 0 and standard deviation 1 over each minibatch."""
+    """Normalise advantages to mean 0 and standard deviation 1 over each minibatch."""
     c_clip: Positive = 2.0
-    """V-trace's bound on the weight of later errors, with max_lag > 0; at the paper's 1 lag shortens the trace."""
+    """V-trace's bound on the weight of later TD errors; used with max_lag > 0. With the paper's 1, lag shortens the
+    trace."""
     epochs: Count = 4
     """Passes over a batch."""
     minibatch_size: Count = 256
-    """Rows that one update sees, at most: a batch is cut into equal parts no larger than this."""
+    """Largest number of rows of an update: a batch is divided into equal minibatches of at most this size."""
     clip: Positive = 0.2
-    """The ratio to the proximal policy gains nothing outside of 1 +- clip."""
+    """Epsilon of the clipped loss: ratios to the proximal policy outside of 1 +- clip do not improve it further."""
     clip_schedule: Literal["constant", "linear"] = "constant"
-    """linear: down to 0 over `steps`."""
+    """linear: decreases to 0 over `steps`."""
     value_clip: Positive | None = None
-    """Limit on how far a value moves in a learning step, in units of the (normalised) return; none: no limit."""
+    """Limit on the change of a value in a learning step, in units of the (normalised) return; none: no limit."""
     kl_target: Positive | None = None
-    """KL between the policies before and after a learning step, in nats: stops epochs early, or adapts the rate."""
+    """Target of the KL divergence between the policies before and after a learning step, in nats. With
+    learning_rate_schedule = kl the learning rate is adapted to it. With other schedules the remaining epochs are
+    skipped if the KL of an epoch is more than 1.5 times the target."""
     recompute_advantages: bool = False
     """Recompute values and advantages before each epoch (arXiv:2006.05990, section 3.5)."""
 
     def check(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings that cannot work together.
+        """Check that the settings do not contradict each other.
 
         Raises:
-            ConfigError: with the arithmetic and the remedy.
+            ConfigError: they do; the message has the arithmetic and the remedy.
         """
         super().check(runtime)
         if runtime.batch_rows < self.minibatch_size:
@@ -84,11 +90,11 @@ class PPO(OnPolicy[PPOConfig]):
         config = self.config
         self.one_update_rows = config.minibatch_size if config.epochs == 1 else 0
         self.clip = config.clip
-        """Of this learning step, see `clip_schedule`."""
+        """The clip of this learning step, see `clip_schedule`."""
         self._adapted_rate = storage.register(
             "learning_rate", torch.tensor([config.learning_rate], dtype=torch.float64)
         )
-        """[1]: what learning_rate_schedule = kl has made of it."""
+        """[1]: the learning rate, as adapted with learning_rate_schedule = kl."""
         self._epoch_kl: list[Tensor | float] = []
         self._first_deviation: Tensor | float | None = None
 
@@ -103,7 +109,7 @@ class PPO(OnPolicy[PPOConfig]):
     # --- minibatches ----------------------------------------------------------------------------------------
 
     def minibatches(self, batch: Batch, random: np.random.Generator) -> Iterator[Minibatch]:
-        """Yield the minibatches of each epoch in an order of its own, until the policy has drifted too far."""
+        """Yield the minibatches of each epoch, shuffled anew, until the KL of an epoch is too large."""
         valid = valid_rows(batch)
         self._first_deviation = None
         self._epoch_kl.clear()
@@ -113,51 +119,53 @@ class PPO(OnPolicy[PPOConfig]):
             return
         for epoch in range(self.config.epochs if parts else 0):
             if epoch and self.config.recompute_advantages:
-                proximal_value = batch["proximal_value"]  # of the learning step's start, as value_clip means it
+                proximal_value = batch[
+                    "proximal_value"
+                ]  # not recomputed: value_clip refers to the learning step's start
                 targets = self.targets(batch, self.passes.values(batch))
                 batch = {**batch, **targets, "proximal_value": proximal_value}
             self._epoch_kl.clear()
             yield from self._shuffled(batch, valid, parts, random)
-            if self._drifted():
+            if self._exceeds_kl_target():
                 return
 
     def _shuffled(self, batch: Batch, valid: Tensor, parts: int, random: np.random.Generator) -> Iterator[Minibatch]:
-        """Yield `parts` equal minibatches: of the valid rows, or with a core of whole columns."""
+        """Yield `parts` equal minibatches of valid rows; with a core, at most `parts` minibatches of whole columns."""
         if self.spec.recurrent:
             columns = _permuted(torch.arange(batch["reward"].shape[1], device=valid.device), random)
-            yield from (
-                minibatch_of_columns(self.spec, batch, some) for some in columns.tensor_split(min(parts, len(columns)))
-            )
-        elif (critic_only := critic_rows(batch)) is not None:
-            pieces = (_permuted(rows, random).tensor_split(parts) for rows in (valid, critic_only))
-            yield from (minibatch_of_rows(self.spec, batch, *rows) for rows in zip(*pieces, strict=True))
-        elif self.spec.encoded:  # images are gathered when they are needed: all of an epoch would take gigabytes
+            pieces = columns.tensor_split(min(parts, len(columns)))
+            yield from (minibatch_of_columns(self.spec, batch, piece) for piece in pieces)
+        elif (critic_only := critic_only_rows(batch)) is not None:
+            splits = (_permuted(rows, random).tensor_split(parts) for rows in (valid, critic_only))
+            yield from (minibatch_of_rows(self.spec, batch, *rows) for rows in zip(*splits, strict=True))
+        elif self.spec.encoded:  # images are gathered per minibatch: those of a whole epoch would take gigabytes
             yield from (
                 minibatch_of_rows(self.spec, batch, rows, None) for rows in _permuted(valid, random).tensor_split(parts)
             )
         else:  # one gather per array and epoch, then slices of it
             whole = minibatch_of_rows(self.spec, batch, _permuted(valid, random), None)
-            cut = {name: rows.tensor_split(parts) for name, rows in whole.items() if rows is not None}
+            split = {name: rows.tensor_split(parts) for name, rows in whole.items() if rows is not None}
             for part in range(parts):
-                yield {**whole, **{name: chunk[part] for name, chunk in cut.items()}}
+                yield {**whole, **{name: slices[part] for name, slices in split.items()}}
 
-    def _drifted(self) -> bool:
-        """Whether the last epoch took the policy far enough from the proximal one to stop."""
+    def _exceeds_kl_target(self) -> bool:
+        """Whether the mean KL of the last epoch is so large that the remaining epochs are skipped."""
         target = self.config.kl_target
         if target is None or self.config.learning_rate_schedule == "kl":
             return False
         return self._mean_kl() > KL_STOP_FACTOR * target
 
     def _mean_kl(self) -> float:
+        """Return the mean KL over the updates of the last epoch and over all learners."""
         return mean(self.collective, fmean(map(float, self._epoch_kl)) if self._epoch_kl else 0.0)
 
     # --- the losses -----------------------------------------------------------------------------------------
 
     def policy_loss(self, log_prob: Tensor, advantages: Tensor, minibatch: Minibatch) -> LossResult:
-        """Return the clipped surrogate, as `OnPolicy.policy_loss`.
+        """Return the clipped surrogate loss; arguments and result as in `OnPolicy.policy_loss`.
 
-        With kl_target, the metrics must have approx_kl. The outputs may have ratio_deviation, a scalar: the first of a
-        learning step is reported.
+        With kl_target, the metrics must have approx_kl. The outputs may have ratio_deviation, a scalar; the one of the
+        first update of a learning step is reported as ratio_max_deviation_first.
         """
         log_ratio = log_prob - minibatch["proximal_log_prob"]
         loss = clipped_surrogate(log_ratio, advantages, self.clip).mean()
@@ -186,10 +194,10 @@ class PPO(OnPolicy[PPOConfig]):
         return metrics
 
     def ratio_metrics(self, log_ratio: Tensor) -> dict[str, Tensor]:  # noqa: ARG002
-        return {}  # each update has reported those of the target to the proximal policy
+        return {}  # each update reports metrics of the ratio to the proximal policy instead
 
     def _adapt_rate(self) -> None:
-        """Slow down above twice the KL target, speed up below half of it."""
+        """Decrease the learning rate if the KL is above twice the target, increase it below half of the target."""
         kl, target = self._mean_kl(), self.config.kl_target or 0.0
         (low, high), rate = KL_RATE_RANGE, float(self._adapted_rate)
         if kl > 2 * target:
@@ -206,7 +214,9 @@ class PPO(OnPolicy[PPOConfig]):
 
 
 def _metrics_of(log_ratio: Tensor, clip: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return metrics of the ratios of the target to the proximal policy, [M], and outputs: their largest deviation."""
+    """Return metrics of the ratio of the policy being learned to the proximal policy, [M], and as outputs its largest
+    deviation from 1.
+    """
     ratio = log_ratio.exp()
     deviation = (ratio - 1).abs()
     metrics = {

@@ -1,4 +1,4 @@
-"""The settings that all algorithms on a replay share: of the replay, of its ratio and of their networks."""
+"""The settings that all algorithms on a replay have: of sampling, of the update-to-data ratio and of the replay."""
 
 from __future__ import annotations
 
@@ -20,49 +20,51 @@ from offbeat.memory.replay.sequences import SequenceReplay, check_sequences
 from offbeat.memory.replay.transitions import Replay
 
 SEQUENCE = 16
-"""Rows of a ticket with a core, unless the settings say otherwise; without one it is 1."""
+"""Default of chunk_length with a core. Without a core it is 1."""
 
 
 @dataclass(frozen=True)
 class ReplayConfig(NetworkConfig):
-    """The settings of a replay, and of what learns from it."""
+    """The settings of algorithms that learn from a replay."""
 
     learning_rate: Positive = 3e-4
-    """Adam's step size, where no other is given."""
+    """Adam's step size, also for a part of the algorithm without its own setting."""
     gamma: Share = 0.99
     """Discount per env step."""
     batch_size: Count = 256
-    """Transitions that an update sees. With a core rows, of whole sequences: a multiple of chunk_length."""
+    """Transitions per update. With a core: rows per update, in whole sequences, so a multiple of chunk_length."""
     utd_ratio: Ratio | None = None
-    """Updates per env step, held exactly; none: 1, or what steps_per_update says."""
+    """Updates per env step; the run keeps this ratio exactly. None: 1, or the inverse of steps_per_update."""
     steps_per_update: Ratio | None = None
-    """Env steps per update: the inverse of utd_ratio, for those who think in it."""
+    """Env steps per update, the inverse of utd_ratio. Set only one of them."""
     warmup: Count = 5_000
-    """Env steps before the first update can become due; a new policy acts at random in them."""
+    """Env steps before the first update. A new policy selects random actions in them."""
     max_ahead: Natural = 0
-    """Tickets that actors may be ahead of the updates. Default: as many as let all actors act at once, which is
-    actors - 1 in serial and actors in threads and processes. Not for hogwild."""
+    """Tickets that actors may be ahead of the updates. Default: the number with which all actors can act at the same
+    time, actors - 1 in serial and actors in threads and processes. Not for hogwild."""
     chunk_length: Count | None = None
-    """Env steps of one column in a ticket: the piece after which the updates that it made due are done. With a core
-    it is also the sequence that is learned from as one. None: 1, and 16 with a core."""
+    """Env steps of one column in a ticket. After each ticket the updates that are due are made. With a core it is also
+    the length of the sequences that are sampled. None: 1, or 16 with a core."""
     burn_in: Natural | None = None
-    """Env steps before a sequence that only bring the core's state up to date: a multiple of chunk_length; none: as
-    many as that is. Only with a core."""
+    """Env steps before a sequence that only update the core's state: a multiple of chunk_length; none: chunk_length.
+    Only with a core."""
     capacity: Count = 1_000_000
-    """Rows that the replay keeps at least, of all actors together: transitions, and the reset rows between them."""
+    """Smallest number of rows in a full replay, of all actors together: transitions and reset rows."""
     n_step: Count = 1
-    """Env steps of reward that a target sums up before it trusts the critics; episodes are never bridged, nor with a
-    core the ends of sequences. Above 1 nothing corrects for the policy that acted, nor counts the entropy of the
-    steps between."""
+    """Env steps whose rewards are summed in a target, before the critic's value of the next state. The sum stops at the
+    end of an episode, and with a core at the end of a sequence. With more than 1, targets are not corrected for older
+    policies, and in SAC they do not include the entropy of the steps between."""
     prioritized: bool = False
-    """Sample in proportion to the last error of a transition (arXiv:1511.05952), or with a core those of a sequence;
-    the critics weigh it in return."""
+    """Sample transitions in proportion to their last errors (arXiv:1511.05952), with a core sequences. The loss of the
+    values is weighted to correct the bias."""
     priority_exponent: Share = 0.6
-    """How much the error counts when sampling: 0 is uniform. Only with prioritized."""
+    """Exponent of the error in a priority (alpha of the paper): 0 samples uniformly. Only with prioritized."""
     importance_exponent: Share = 0.4
-    """How much of the bias of prioritized sampling the weights take away: 1 is all. Only with prioritized."""
+    """Exponent of the importance weights (beta of the paper): 0 does not correct the bias of prioritized sampling, 1
+    corrects it fully. Only with prioritized."""
     save_replay: bool = True
-    """Keep the replay in checkpoints. Without it a resumed run warms up again, and counts the ratio from there."""
+    """Save the replay in checkpoints. Without it a resumed run makes its warm-up again, and keeps the ratio from
+    there."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]] = "replay"
     splits_updates: ClassVar[bool] = True
@@ -70,20 +72,20 @@ class ReplayConfig(NetworkConfig):
     topology_keys: ClassVar[tuple[str, ...]] = (
         *("utd_ratio", "steps_per_update", "warmup", "max_ahead", "chunk_length", "burn_in", "capacity", "prioritized"),
     )
-    """What is kept of the replay, and of the ratio, belongs to them."""
+    """Settings that a resumed run cannot change, because the saved replay and update counts depend on them."""
     unsupported_keys: ClassVar[Mapping[str, str]] = {
         "unroll_length": "pass --set chunk_length=N, the env steps of a ticket",
-        "unrolls_per_batch": "pass --set batch_size=N, the transitions that an update sees",
+        "unrolls_per_batch": "pass --set batch_size=N, the transitions per update",
         "max_lag": "pass --set max_ahead=N, the tickets that actors may be ahead of the updates",
         "split": "pass --actors N --envs-per-actor N, and --set learner_threads=N",
-        "decorrelate": "leave it out: a replay mixes the moments of all episodes",
+        "decorrelate": "leave it out: samples from a replay are from all phases of episodes",
     }
 
     def __post_init__(self) -> None:
         if self.utd_ratio is not None and self.steps_per_update is not None:
             raise ConfigError(
                 f"utd_ratio is {self.utd_ratio} and steps_per_update is {self.steps_per_update}, but one is the "
-                "inverse of the other: keep one of them"
+                "inverse of the other: pass only one of them"
             )
         if self.core == "none" and self.burn_in is not None:
             raise ConfigError(
@@ -123,38 +125,38 @@ class ReplayConfig(NetworkConfig):
 
     @property
     def rows_before(self) -> int:
-        """Rows before a sequence that only bring the state up to date."""
+        """Rows before a sequence that only update the core's state (burn_in)."""
         if self.core == "none":
             return 0
         return self.ticket_length if self.burn_in is None else self.burn_in
 
     def memory(self, runtime: RuntimeConfig, history: int = 0) -> RingShape:
-        """Return the rings that these settings make, and the pace on them.
+        """Return the shape of the replay's rings, with their pace.
 
         Args:
-            runtime: how acting is laid out.
-            history: rows before a sampled one that its stack of frames may reach back to.
+            runtime: with the number of actors and of envs per actor.
+            history: number of earlier rows whose frames the frame stack of a row may contain.
 
         Raises:
-            ConfigError: they cannot work together.
+            ConfigError: the settings contradict each other.
         """
-        before = self.rows_before * runtime.actors * runtime.envs_per_actor  # beyond them there is a sequence
-        needs = max(self.batch_size, before)
-        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=needs)
+        burn_in_rows = self.rows_before * runtime.actors * runtime.envs_per_actor
+        sample_needs = max(self.batch_size, burn_in_rows)
+        pace = ReplayPace(self.updates_per_env_step, self.warmup, self.max_ahead, sample_needs=sample_needs)
         return RingShape(pace, runtime.actors, runtime.envs_per_actor, self.ticket_length, self.capacity, history)
 
     def of_worker(self, index: int, workers: int) -> Self:
-        """Return the settings of one worker of a lock-free run: they share warm-up and capacity out.
+        """Return the settings of one worker of a lock-free run, with its part of warm-up and capacity.
 
-        Each holds the ratio on its own transitions. The warm-ups add up to that of the run, so all workers together
-        make at most, and less than `workers` fewer than, the floor(r (M - W)) updates of one, once each is past its
-        own.
+        Each worker keeps the ratio r on its own transitions, and the warm-ups of all workers add up to W, that of the
+        run. So after M transitions, when all warm-ups have ended, the workers have made floor(r (M - W)) updates
+        together, or fewer by less than the number of workers.
         """
         warmup = self.warmup // workers + (index < self.warmup % workers)
         return replace(self, warmup=warmup, capacity=-(-self.capacity // workers))
 
     def replay(self, rings: Rings) -> AnyReplay:
-        """Return the replay of these settings on the rings of their shape."""
+        """Return a new replay with these settings on rings of the shape of `memory`."""
         shared: dict[str, Any] = {
             "batch_size": self.batch_size,
             "n_step": self.n_step,
@@ -166,22 +168,22 @@ class ReplayConfig(NetworkConfig):
         return SequenceReplay(rings, burn_in=self.rows_before, **shared)
 
     def warnings(self, steps: int) -> str:
-        """Say what a run of so many env steps will not do, though one may expect it; '' for nothing."""
+        """Return a warning if a run of this number of env steps ends before its first update; else ''."""
         if steps > self.warmup:
             return ""
         return (
-            f"steps is {steps}, and the first {self.warmup} env steps are the warm-up: nothing will be learned. For "
-            f"that, pass --steps {10 * self.warmup}, or --set warmup=N with a smaller N"
+            f"steps is {steps}, but the first {self.warmup} env steps are the warm-up, so nothing will be learned: "
+            f"pass --steps {10 * self.warmup}, or --set warmup=N with a smaller N"
         )
 
     def check(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings that cannot work together.
+        """Check that the settings do not contradict each other.
 
         Raises:
-            ConfigError: with the arithmetic and the remedy.
+            ConfigError: they do; the message has the arithmetic and the remedy.
         """
         if runtime.entry.workers_learn:
-            self._check_shares(runtime)
+            self._check_workers(runtime)
             return
         shape = self.memory(runtime)
         self._check_samples(shape)
@@ -192,15 +194,15 @@ class ReplayConfig(NetworkConfig):
             )
 
     def _check_samples(self, shape: RingShape) -> None:
-        """Refuse samples that the rings cannot give."""
+        """Check that the rings are large enough for a batch of samples."""
         if self.core != "none":
             check_sequences(shape, self.batch_size, self.rows_before, self.n_step)
         shape.check(self.batch_size, self.n_step)
 
-    def _check_shares(self, runtime: RuntimeConfig) -> None:
-        """Refuse settings of a lock-free run that cannot work together, or are not supported by it."""
+    def _check_workers(self, runtime: RuntimeConfig) -> None:
+        """Check the settings of a lock-free run: those of the run, and the part of each worker."""
         workers = runtime.workers or usable_cores()
-        least, each = self.batch_size * workers, self.warmup // workers
+        smallest, each = self.batch_size * workers, self.warmup // workers
         if self.max_ahead:
             raise ConfigError(
                 f"max_ahead is {self.max_ahead}, which is not supported by the {runtime.runtime} runtime: each worker "
@@ -209,14 +211,14 @@ class ReplayConfig(NetworkConfig):
         if each < self.batch_size:
             raise ConfigError(
                 f"warmup is {self.warmup} transitions, {each} for each of {workers} workers, but the first sample of "
-                f"each needs batch_size = {self.batch_size}: pass --set warmup={least} or more, or fewer --workers"
+                f"each needs batch_size = {self.batch_size}: pass --set warmup={smallest} or more, or fewer --workers"
             )
-        self.memory(runtime)  # what is wrong with the totals is told of them
+        self.memory(runtime)  # first, so that an error in the settings of the run is not reported as one of a worker
         own = self.of_worker(0, workers)
         try:
             self._check_samples(own.memory(runtime))
         except ConfigError as error:
             raise ConfigError(
-                f"capacity and warmup are divided among the {workers} workers, which gives each {own.capacity} and "
-                f"{own.warmup}. Of one worker {error}. For the whole run pass {workers} times as much"
+                f"capacity and warmup are divided among the {workers} workers, so each has capacity {own.capacity} "
+                f"and warmup {own.warmup}. For one worker: {error}. For the whole run pass {workers} times as much"
             ) from error

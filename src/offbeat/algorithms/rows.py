@@ -1,19 +1,21 @@
-"""Prepared batches, and the inputs of networks and losses that are selected from their rows.
+"""Prepared batches, and minibatches of their rows: the inputs of networks and losses.
 
-Rows are counted as in [T * B], or [(T + 1) * B], time by time. A minibatch of M rows with a decision, and m rows
-without one, of which the critic alone learns:
+A row index counts the rows of a batch, flattened to [T * B] or [(T + 1) * B]. A minibatch has M rows with a decision,
+and m rows without one, from which only the critic learns:
 
-    observation         [M + m, inputs], normalised; encoded/LEAF [M + m, *seen] for each leaf with an encoder
+    observation         [M + m, inputs], normalised
+    encoded/LEAF        [M + m, *stacked_shape], for each leaf with an encoder
     action              [M, ...], as recorded
     mask                [M, logits], if the env has action masks
-    proximal_log_prob   [M], of the policy at the start of the learning step; at max_lag = 0 of the policy that acted
+    proximal_log_prob   [M], of the policy at the start of the learning step; with max_lag = 0 as recorded when acting
     advantage           [M]
     value_target        [M + m], in units of the normalised return
     proximal_value      [M + m], of the critic at the start of the learning step, in the same units
-    rows                where in `observation` the M rows are; None: all
+    rows                [M], indices of the rows with a decision in `observation`; None: all rows
 
-With a core, `observation` is [T * b, inputs], all rows of b columns; `rows` [M] and `valued` [M + m] say which rows the
-losses use, `initial_state` [b, state_size] and `resets` [T, b] what the core starts from.
+With a core a minibatch has whole columns. `observation` is [T * b, inputs], all rows of b columns. `rows` [M] are the
+indices of the rows with a decision in it, `valued` [M + m] those of all rows that the critic learns from.
+`initial_state` [b, state_size] is the core's state before the first row, `resets` [T, b] marks the ends of episodes.
 """
 
 from __future__ import annotations
@@ -35,20 +37,21 @@ from offbeat.models.tensor_inputs import flatten_tensors
 ENCODED = "encoded/"
 """Prefix of the name of a leaf with an encoder, in a prepared batch and its minibatches."""
 ROWS_AT_ONCE = 1024
-"""Rows of images that are gathered and evaluated together: a whole batch would take gigabytes."""
-_DECIDED = ("action", "proximal_log_prob", "advantage")
-"""Inputs of the policy's loss, in addition to network outputs; and `mask`, if the env has action masks."""
-_VALUED = ("value_target", "proximal_value")
-"""Inputs of the critic's loss, also for rows without a decision."""
+"""Number of rows of images that the network evaluates together: a whole batch would take gigabytes."""
+_POLICY_INPUTS = ("action", "proximal_log_prob", "advantage")
+"""Arrays for the policy's loss. `mask` is another one, if the env has action masks."""
+_CRITIC_INPUTS = ("value_target", "proximal_value")
+"""Arrays for the critic's loss, which also have the rows without a decision."""
 
 
 def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dict[str, Any]:
-    """Return the inputs of networks and estimators for a batch of unrolls.
+    """Return the inputs of networks and advantage estimators for a batch of unrolls.
 
     Returns:
-        observation [T + 1, B, inputs], normalised, and raw_observation, as it was; what is in an unroll's rows, [T, B,
-        ...]; no_decision [T, B], the rows without a decision; behavior_log_prob [T, B], and as proximal_log_prob the
-        same.
+        observation [T + 1, B, inputs], normalised; raw_observation, not normalised; the leaves with an encoder, see
+        `encoded_leaves`; action, reward, terminated, truncated, valid and with masks mask, [T, B, ...]; no_decision
+        [T, B], the rows without a decision; behavior_log_prob [T, B]; proximal_log_prob, equal to it; with a core
+        initial_state [B, state_size] and resets [T + 1, B].
     """
     rows = {name: batch[name][:-1] for name in ("action", "reward", "terminated", "truncated", "valid")}
     if spec.mask:
@@ -70,39 +73,39 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
     }
 
 
-# --- which rows ---------------------------------------------------------------------------------------------
+# --- row indices --------------------------------------------------------------------------------------------
 
 
 def valid_rows(batch: Batch) -> Tensor:
-    """Return where the valid rows of a batch are, [M]."""
+    """Return the indices of the valid rows of a batch, [M]."""
     valid: Tensor = batch["valid"].flatten().nonzero().squeeze(1)
     return valid
 
 
-def critic_rows(batch: Batch) -> Tensor | None:
-    """Return the rows without a decision, of which the critic alone learns, [m]; None where there are none."""
+def critic_only_rows(batch: Batch) -> Tensor | None:
+    """Return the indices of the rows without a decision, from which only the critic learns, [m]; None for no rows."""
     rows: Tensor = batch["no_decision"].flatten().nonzero().squeeze(1)
     return rows if len(rows) else None
 
 
-def valued_rows(batch: Batch, valid: Tensor) -> Tensor:
-    """Return the rows that the critic learns from, [M + m]: the valid ones [M], then those without a decision."""
-    return _joined(valid, critic_rows(batch))
+def value_rows(batch: Batch, valid: Tensor) -> Tensor:
+    """Return the indices of the rows that the critic learns from, [M + m]: `valid`, then rows without a decision."""
+    return _joined(valid, critic_only_rows(batch))
 
 
-def _joined(decided: Tensor, critic_only: Tensor | None) -> Tensor:
-    return decided if critic_only is None else torch.cat((decided, critic_only))
+def _joined(decisions: Tensor, critic_only: Tensor | None) -> Tensor:
+    return decisions if critic_only is None else torch.cat((decisions, critic_only))
 
 
-def pieces(spec: PolicySpec, batch: Batch) -> list[slice]:
-    """Return the ranges of rows, of [(T + 1) * B], that are evaluated together."""
+def row_ranges(spec: PolicySpec, batch: Batch) -> list[slice]:
+    """Return the ranges of row indices, of [(T + 1) * B], that the network evaluates together."""
     rows = batch["observation"].shape[:2].numel()
     at_once = ROWS_AT_ONCE if spec.encoded and not spec.recurrent else rows
     return [slice(first, first + at_once) for first in range(0, rows, at_once)]
 
 
 def padded(rows: Tensor) -> Tensor:
-    """Return rows [T, B, ...] with zeros for the row after the last, which has none, as [(T + 1) * B, ...]."""
+    """Return rows [T, B, ...] as [(T + 1) * B, ...], with zeros in row T."""
     return torch.cat((rows, torch.zeros_like(rows[:1]))).flatten(0, 1)
 
 
@@ -110,54 +113,60 @@ def padded(rows: Tensor) -> Tensor:
 
 
 def network_inputs(spec: PolicySpec, batch: Batch, rows: slice) -> tuple[Tensor, dict[str, Tensor], CoreState | None]:
-    """Return the network's inputs for rows of [(T + 1) * B]; with a core the slice must have all rows."""
+    """Return the network's inputs for a range of row indices of [(T + 1) * B]; with a core it must be all rows."""
     encoded = {leaf.name: batch[ENCODED + leaf.name].at(rows) for leaf in spec.encoded}
     core_state = CoreState(batch["initial_state"], batch["resets"]) if spec.recurrent else None
     return batch["observation"].flatten(0, 1)[rows], encoded, core_state
 
 
-def targets_of(spec: PolicySpec, batch: Batch, decided: Tensor, valued: Tensor) -> dict[str, Any]:
-    """Return the inputs of the losses: of the policy's for M rows, of the critic's for M + m rows."""
-    rows = len(batch["reward"])
-    taken = {name: batch[name][:rows].flatten(0, 1)[decided] for name in _decided(spec)}
-    return taken | {name: batch[name][:rows].flatten(0, 1)[valued] for name in _VALUED}
-
-
-def _decided(spec: PolicySpec) -> tuple[str, ...]:
-    return (*_DECIDED, "mask") if spec.mask else _DECIDED
-
-
-def minibatch_of_rows(spec: PolicySpec, batch: Batch, decided: Tensor, critic_only: Tensor | None) -> dict[str, Any]:
-    """Return a minibatch, as the module says, with one gather per array.
+def targets_of(spec: PolicySpec, batch: Batch, decisions: Tensor, valued: Tensor) -> dict[str, Any]:
+    """Return the arrays for the losses: those of the policy for M rows, those of the critic for M + m rows.
 
     Args:
-        spec: of the policy.
+        spec: the policy.
         batch: as `OnPolicy.prepare` returns it.
-        decided: valid rows, [M].
-        critic_only: rows without a decision, [m], which come after the others in what the critic needs; None: the batch
-            has none.
+        decisions: indices of the rows with a decision, [M].
+        valued: indices of the rows that the critic learns from, [M + m].
     """
-    valued = _joined(decided, critic_only)
-    taken = targets_of(spec, batch, decided, valued)
-    taken["observation"] = batch["observation"][: len(batch["reward"])].flatten(0, 1)[valued]
-    taken |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
-    taken["rows"] = torch.arange(len(decided), device=decided.device) if critic_only is not None else None
-    return taken
+    length = len(batch["reward"])
+    of_policy = {name: batch[name][:length].flatten(0, 1)[decisions] for name in _policy_inputs(spec)}
+    return of_policy | {name: batch[name][:length].flatten(0, 1)[valued] for name in _CRITIC_INPUTS}
+
+
+def _policy_inputs(spec: PolicySpec) -> tuple[str, ...]:
+    return (*_POLICY_INPUTS, "mask") if spec.mask else _POLICY_INPUTS
+
+
+def minibatch_of_rows(spec: PolicySpec, batch: Batch, decisions: Tensor, critic_only: Tensor | None) -> dict[str, Any]:
+    """Return a minibatch of rows, as in the module's docstring.
+
+    Args:
+        spec: the policy.
+        batch: as `OnPolicy.prepare` returns it.
+        decisions: indices of valid rows, [M].
+        critic_only: indices of rows without a decision, [m]; they come last in the minibatch. None: there are none.
+    """
+    valued = _joined(decisions, critic_only)
+    minibatch = targets_of(spec, batch, decisions, valued)
+    minibatch["observation"] = batch["observation"][: len(batch["reward"])].flatten(0, 1)[valued]
+    minibatch |= {name: batch[name].at(valued) for name in (ENCODED + leaf.name for leaf in spec.encoded)}
+    minibatch["rows"] = torch.arange(len(decisions), device=decisions.device) if critic_only is not None else None
+    return minibatch
 
 
 def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dict[str, Any]:
-    """Return a minibatch of whole columns: the losses use the valid rows, [M], the network all rows, [T * b, ...]."""
-    rows = len(batch["reward"])
-    names = (*_decided(spec), *_VALUED, "reward", "valid", "no_decision")
+    """Return a minibatch of whole columns, for a core, as in the module's docstring; `columns`: their indices, [b]."""
+    length = len(batch["reward"])
+    names = (*_policy_inputs(spec), *_CRITIC_INPUTS, "reward", "valid", "no_decision")
     of_columns = {name: batch[name][:, columns] for name in names}
     valid = valid_rows(of_columns)
-    valued = valued_rows(of_columns, valid)
+    valued = value_rows(of_columns, valid)
     return {
         **targets_of(spec, of_columns, valid, valued),
-        "observation": batch["observation"][:rows, columns].flatten(0, 1),
-        **{name: batch[name].of_columns(columns, rows) for name in (ENCODED + leaf.name for leaf in spec.encoded)},
+        "observation": batch["observation"][:length, columns].flatten(0, 1),
+        **{name: batch[name].of_columns(columns, length) for name in (ENCODED + leaf.name for leaf in spec.encoded)},
         "initial_state": batch["initial_state"][columns],
-        "resets": batch["resets"][:rows, columns],
+        "resets": batch["resets"][:length, columns],
         "rows": valid,
         "valued": valued,
     }
@@ -167,26 +176,26 @@ def minibatch_of_columns(spec: PolicySpec, batch: Batch, columns: Tensor) -> dic
 
 
 def encoded_leaves(spec: PolicySpec, batch: Batch) -> dict[str, Encoded]:
-    """Return the leaves of a batch that go through an encoder, by ENCODED and their names."""
+    """Return the leaves of a batch that go through an encoder: ENCODED + name -> `Encoded`."""
     return {ENCODED + leaf.name: Encoded(leaf, batch) for leaf in spec.encoded}
 
 
 def encoded_of(spec: PolicySpec, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the inputs of the encoders for a minibatch, leaf -> [M, *seen]."""
+    """Return the inputs of the encoders for a minibatch, leaf -> [M, *stacked_shape]."""
     return {leaf.name: rows[ENCODED + leaf.name] for leaf in spec.encoded}
 
 
 class Encoded:
-    """One leaf of a batch, indexed by rows of [(T + 1) * B]. Each frame is stored once; stacks are gathered."""
+    """One leaf of a batch with an encoder. Each frame is stored once; `at` gathers the frame stacks of rows."""
 
     def __init__(self, leaf: Leaf, batch: Batch) -> None:
-        """Look at a leaf's frames in a batch, [history + T + 1, B, *shape]; of stacks with their ages, [T + 1, B]."""
+        """Use the frames of a leaf in a batch, [history + T + 1, B, *shape], and for stacks FRAME_AGE, [T + 1, B]."""
         self._frames: Tensor = batch[leaf.name].flatten(0, 1)
         self._stacks = None if leaf.stack == 1 else stacks_in(batch[FRAME_AGE], leaf.stack)
         self._columns = batch[leaf.name].shape[1]
 
     def at(self, rows: Tensor | slice) -> Tensor:
-        """Return rows [M, *seen]."""
+        """Return the leaf [M, *stacked_shape] for M row indices of [(T + 1) * B]."""
         if self._stacks is None:
             unstacked: Tensor = self._frames[rows]
             return unstacked
@@ -194,7 +203,7 @@ class Encoded:
         return self._frames.index_select(0, frames.flatten()).reshape(*frames.shape, *self._frames.shape[1:])
 
     def of_columns(self, columns: Tensor, length: int) -> Tensor:
-        """Return the first `length` rows of some columns [b], time by time: [length * b, *seen]."""
+        """Return the leaf for the first `length` rows of some columns [b]: [length * b, *stacked_shape]."""
         first = torch.arange(length, device=columns.device) * self._columns
         return self.at((first[:, None] + columns).flatten())
 
@@ -202,8 +211,8 @@ class Encoded:
 def stacks_in(age: Tensor, stack: int) -> Tensor:
     """Return the indices of the frames in the stack of each row, [(T + 1) * B, stack], oldest first.
 
-    Row t of column b is frame (stack - 1 + t) * B + b, because stack - 1 history rows come first. At the start
-    of an episode its first frame is repeated.
+    The newest frame of row t in column b has the index (stack - 1 + t) * B + b, because stack - 1 history rows come
+    first. At the start of an episode, its first frame is repeated.
 
     Args:
         age: number of earlier frames of the episode that a row's stack can contain, [T + 1, B].

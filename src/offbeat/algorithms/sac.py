@@ -1,10 +1,11 @@
 """Soft actor-critic (arXiv:1801.01290, arXiv:1812.05905); for choices arXiv:1910.07207.
 
 An update has three stages: the critics learn the soft values of the sampled transitions, the policy learns to maximise
-these values and its entropy, and the temperature, the weight of the entropy, learns to bring the entropy to its target.
-The values of next states are those of the ema critics, which are updated after each step of the critics.
+these values and its entropy, and the temperature, which is the weight of the entropy, is adapted so that the entropy
+reaches its target. The values of next states come from the ema critics, slow copies that are updated after each step of
+the critics.
 
-Until the first update of the policy, actions are uniform.
+Until the first update of the policy, actions are sampled uniformly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 from offbeat.algorithms import fast_paths
 from offbeat.algorithms.base import Batch, LossResult, Minibatch, ParameterGroup, Stage
 from offbeat.algorithms.off_policy import OffPolicy
-from offbeat.algorithms.sac_config import SHARE_OF_ENTROPY, SACConfig
+from offbeat.algorithms.sac_config import TARGET_ENTROPY_FRACTION, SACConfig
 from offbeat.algorithms.sac_heads import BoxHeads, ChoiceHeads, Heads, Networks
 from offbeat.algorithms.sac_temperature import make_temperature
 from offbeat.config.config import Config
@@ -36,10 +37,13 @@ CRITIC, POLICY, TEMPERATURE = "critic", "policy", "temperature"
 
 
 class FastPath(Protocol):
-    """The fast path of SAC (`fast_paths.register`). Each method writes gradients and returns the result of the loss."""
+    """The fast path of SAC (`fast_paths.register`).
+
+    Each method writes the gradients of a stage, and returns the result of the stage's loss with a float as the loss.
+    """
 
     threads: int
-    """Threads that share an update."""
+    """Number of threads among which an update is divided."""
 
     def critic_gradients(self, minibatch: Minibatch) -> LossResult:
         """Write the gradients of `SAC.critic_loss`."""
@@ -54,7 +58,7 @@ class FastPath(Protocol):
         ...
 
     def close(self) -> None:
-        """End its threads."""
+        """Stop the threads of the fast path."""
         ...
 
 
@@ -73,13 +77,12 @@ class SAC(OffPolicy[SACConfig]):
         device: str = "cpu",
         storage: Storage | None = None,
     ) -> None:
-        """Make new networks: as `OffPolicy`, with the number of threads that share an update.
-
-        They do where there is a fast path; the bits are the same with 1.
+        """Make new networks. Arguments are as in `OffPolicy`, and `threads`, the number of threads among which the fast
+        path divides an update. It does not change the results.
         """
         self.threads = threads
         self.entropy: Tensor | float = 0.0
-        """The mean entropy, in nats, that the policy stage of this update has found. The temperature learns from it."""
+        """Mean entropy of the policy in nats, from the policy stage of this update, for the temperature stage."""
         super().__init__(config, spec, seed=seed, device=device, storage=storage)
 
     @classmethod
@@ -98,7 +101,7 @@ class SAC(OffPolicy[SACConfig]):
 
     def build(self, generator: torch.Generator, storage: Storage) -> None:
         self._uniform = storage.register("uniform", torch.ones(1))
-        """1 until the policy has learned."""
+        """[1]: 1 until the first update of the policy, then 0."""
         self.flags = {"uniform": self._uniform}
         self.policy_network = self.make_policy(generator).to(self.device)
         self.critic_network = self.make_critics(generator).to(self.device)
@@ -121,12 +124,12 @@ class SAC(OffPolicy[SACConfig]):
     def make_policy(self, generator: torch.Generator) -> PolicyNetwork:
         """Return a new policy network, from observations [M, inputs] to the action distribution's parameters.
 
-        Actors build theirs from the spec, so it must have the parameters that `published.parameter_shapes` names.
+        Actors build their network from the spec, so the parameters must be those of `published.parameter_shapes`.
         """
         return PolicyNetwork(self.spec, Uniform(generator), head_gain=1.0)
 
     def make_critics(self, generator: torch.Generator) -> Critics:
-        """Return new critics: of the action given, after the observation; or of all choices at once."""
+        """Return new critics. For box actions the action is an input; for choices they return the values of all."""
         spec, box = self.spec, self.spec.action.kind == "box"
         return Critics(
             Body(replace(spec, hidden_sizes=()), Uniform(generator)),
@@ -146,7 +149,7 @@ class SAC(OffPolicy[SACConfig]):
         return BoxHeads(networks, self.spec.action_size) if self.spec.action.kind == "box" else ChoiceHeads(networks)
 
     def make_stages(self, fast: FastPath | None) -> tuple[Stage, ...]:
-        """Return the stages of an update, with the gradients of a fast path if there is one."""
+        """Return the stages of an update; `fast` is the fast path, if there is one."""
         delay = self.config.policy_delay
         critic = fast.critic_gradients if fast else None
         policy = fast.policy_gradients if fast else None
@@ -172,9 +175,9 @@ class SAC(OffPolicy[SACConfig]):
         return {group: rates[group] or config.learning_rate for group in self.groups}
 
     def minibatch(self, sampled: Batch, random: np.random.Generator) -> Minibatch:
-        """Add what the actions of the update are drawn with: of a box, noise and next_noise [M, action_size].
+        """Return the minibatch of `OffPolicy.minibatch`; for box actions with noise and next_noise, [M, action_size].
 
-        The recorded actions of a box are flattened to [M, action_size].
+        The noise is used to sample the actions of this update. Recorded box actions are flattened to [M, action_size].
         """
         rows = super().minibatch(sampled, random)
         action = rows["action"]
@@ -184,7 +187,7 @@ class SAC(OffPolicy[SACConfig]):
         return {
             **rows,
             "action": action,
-            **{name: drawn.to(self.device, non_blocking=True) for name, drawn in noise.items()},
+            **{name: numbers.to(self.device, non_blocking=True) for name, numbers in noise.items()},
         }
 
     def values(self, minibatch: Minibatch) -> Tensor:
@@ -196,9 +199,9 @@ class SAC(OffPolicy[SACConfig]):
         return self._heads.targets(minibatch, self.temperature())
 
     def critic_loss(self, minibatch: Minibatch) -> LossResult:
-        """Return the critics' loss.
+        """Return the loss of the critics.
 
-        Its outputs have errors, [M]: the mean over the critics of |value - target|.
+        The outputs have errors, [M]: the mean over the critics of |value - target|.
         """
         targets = self.targets(minibatch)
         values = self.values(minibatch)
@@ -208,19 +211,19 @@ class SAC(OffPolicy[SACConfig]):
         return LossResult(loss, {"critic_loss": loss.detach(), "q_mean": values.mean()}, {"errors": errors})
 
     def policy_loss(self, minibatch: Minibatch) -> LossResult:
-        """Return the policy's loss; no gradient reaches the critics.
+        """Return the loss of the policy. The critics' parameters get no gradients.
 
-        Its outputs have entropy, a scalar: the mean over the minibatch, in nats. The temperature learns from it.
+        The outputs have entropy, a scalar: the mean over the minibatch, in nats, for the loss of the temperature.
         """
-        rows, entropies = self._heads.policy_loss(minibatch, self.temperature())
-        loss, entropy = rows.mean(), entropies.mean()
+        row_losses, row_entropies = self._heads.policy_loss(minibatch, self.temperature())
+        loss, entropy = row_losses.mean(), row_entropies.mean()
         return LossResult(loss, {"policy_loss": loss.detach(), "entropy": entropy}, {"entropy": entropy})
 
     def temperature_loss(self, entropy: Tensor | float, minibatch: Minibatch) -> LossResult:
         """Return the loss of a learned temperature.
 
         Args:
-            entropy: of the policy, the mean over the minibatch, a scalar: the loss is linear in it.
+            entropy: entropy of the policy, the mean over the minibatch, a scalar.
             minibatch: as `minibatch` returns it.
         """
         loss = losses.temperature_loss(self.temperature.log_alpha, entropy, self.entropy_target(minibatch))
@@ -229,13 +232,13 @@ class SAC(OffPolicy[SACConfig]):
     def entropy_target(self, minibatch: Minibatch) -> Tensor | float:
         """Return the target entropy in nats, the mean over the minibatch, a scalar.
 
-        With masks the default is a fraction of the largest entropy over the allowed choices: the default without masks
-        may be unreachable, and the temperature would grow forever.
+        With masks the default is a fraction of the largest possible entropy over the allowed choices. The default
+        without masks could be unreachable with few allowed choices, so the temperature would grow without limit.
         """
         if not self.spec.mask or self.config.target_entropy is not None:
             return self._target_entropy
         largest: Tensor = minibatch["mask"].sum(dim=1).log().mean()
-        return (SHARE_OF_ENTROPY * largest.double()).to(largest.dtype)
+        return (TARGET_ENTROPY_FRACTION * largest.double()).to(largest.dtype)
 
     def _temperature_stage(self, minibatch: Minibatch) -> LossResult:
         return self.temperature_loss(self.entropy, minibatch)

@@ -16,9 +16,10 @@ from offbeat.models.spec import Activation, PolicySpec
 
 HIDDEN_SIZES = (256, 256)
 """Units of each hidden layer, of the policy and of each critic, unless the settings say otherwise."""
-SHARE_OF_ENTROPY = 0.7
-"""Of the uniform policy's entropy: the default target over choices. arXiv:1910.07207 has 0.98, which a policy of two
-choices that is any good cannot keep; its author and github.com/toshikwa/sac-discrete.pytorch/issues/10 went lower."""
+TARGET_ENTROPY_FRACTION = 0.7
+"""Default target entropy for choices, as a fraction of the uniform policy's entropy. arXiv:1910.07207 has 0.98, but
+with two choices a good policy cannot keep so much entropy. The paper's author later used less, and so does
+github.com/toshikwa/sac-discrete.pytorch/issues/10."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,21 @@ class SACConfig(ReplayConfig):
     critics: Count = 2
     """Critics in the ensemble; the smallest of their values is used."""
     policy_delay: Count = 1
-    """Policy and temperature are updated only in every n-th update."""
+    """Policy and temperature are changed only in every n-th update."""
     temperature: NonNegative | None = None
-    """Weight of the entropy, in units of reward; none: learned, so that the entropy reaches its target."""
+    """Fixed weight of the entropy, in units of reward; none: learned, so that the entropy reaches its target."""
     initial_temperature: Positive = 1.0
     """Initial value of a learned temperature."""
     target_entropy: float | None = None
-    """Target of the entropy in nats, for actions in [-1, 1]. None: -1 per number of a box; for choices, 0.7 of the
-    largest possible entropy, with masks over the allowed choices."""
+    """Target of the entropy in nats, for box actions in [-1, 1]. None: for box actions, -1 per dimension; for choices,
+    0.7 of the largest possible entropy, with masks over the allowed choices."""
     activation: Activation = "relu"
-    """Between the hidden layers; encoders have ReLU."""
+    """Activation of the hidden layers; encoders use ReLU."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics."""
     max_grad_norm: Positive | None = None
-    """Gradients of policy, critics and temperature are scaled down to this norm, each by itself; none: never."""
+    """Largest norm of the gradients of policy, critics and temperature, each separately; larger gradients are scaled
+    down to it; none: no limit."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
 
@@ -57,10 +59,10 @@ class SACConfig(ReplayConfig):
         """Return the policy that these settings make for an env.
 
         Raises:
-            ConfigError: the env's actions do not suit these settings.
+            ConfigError: these settings do not support the env's actions.
         """
-        _require_actions(env)
-        self._require_use_of_temperature()
+        _check_actions(env)
+        self._check_temperature_settings()
         for key, given in (("layer_norm", self.layer_norm), ("precision", self.precision != "fp32")):
             if given:
                 raise ConfigError(f"{key} is {getattr(self, key)}, which is not supported by SAC: leave it out")
@@ -70,14 +72,14 @@ class SACConfig(ReplayConfig):
             normalize=self.normalize_observations,
             uniform_start=True,
         )
-        self._require_target(env, spec)
+        self._check_target_entropy(env, spec)
         return spec
 
-    def _require_use_of_temperature(self) -> None:
-        """Refuse settings of a temperature that is learned, where it is fixed.
+    def _check_temperature_settings(self) -> None:
+        """Check that settings of a learned temperature are only given if the temperature is learned.
 
         Raises:
-            ConfigError: with the one that has no effect.
+            ConfigError: one of them has no effect.
         """
         for key in ("initial_temperature", "target_entropy", "temperature_learning_rate"):
             if self.temperature is not None and getattr(self, key) != getattr(SACConfig, key):
@@ -87,33 +89,33 @@ class SACConfig(ReplayConfig):
                 )
 
     def entropy_target_of(self, spec: PolicySpec) -> float:
-        """Return the entropy that a learned temperature keeps the policy at, in nats."""
+        """Return the target of the entropy in nats, without masks."""
         return self._default_target(spec) if self.target_entropy is None else self.target_entropy
 
-    def _require_target(self, env: EnvSpec, spec: PolicySpec) -> None:
-        """Refuse a target that no policy can meet: the temperature would grow for ever.
+    def _check_target_entropy(self, env: EnvSpec, spec: PolicySpec) -> None:
+        """Check that a policy can reach the target. Otherwise the temperature would grow without limit.
 
         Raises:
-            ConfigError: with the most that there can be.
+            ConfigError: no policy can reach it; the message has the largest possible entropy.
         """
-        most, target = _most_entropy(spec), self.target_entropy
-        if self.temperature is None and target is not None and target >= most:
+        largest, target = _largest_entropy(spec), self.target_entropy
+        if self.temperature is None and target is not None and target >= largest:
             raise ConfigError(
-                f"target_entropy is {target:g}, but it must be less than {most:.4g} nats, the entropy of a uniform "
+                f"target_entropy is {target:g}, but it must be less than {largest:.4g} nats, the entropy of a uniform "
                 f"policy over the actions of {env.id}: pass --set target_entropy={self._default_target(spec):.4g}"
             )
 
     def _default_target(self, spec: PolicySpec) -> float:
         if spec.action.kind == "discrete":
-            return SHARE_OF_ENTROPY * _most_entropy(spec)
+            return TARGET_ENTROPY_FRACTION * _largest_entropy(spec)
         return -float(spec.action_size)  # arXiv:1812.05905, appendix D
 
 
-def _require_actions(env: EnvSpec) -> None:
-    """Refuse an env whose actions SAC cannot choose.
+def _check_actions(env: EnvSpec) -> None:
+    """Check that SAC supports the actions of an env.
 
     Raises:
-        ConfigError: with the actions that there are.
+        ConfigError: it does not; the message has the actions.
     """
     action = env.action
     if action.kind in ("multidiscrete", "mixed"):
@@ -129,6 +131,6 @@ def _require_actions(env: EnvSpec) -> None:
         )
 
 
-def _most_entropy(spec: PolicySpec) -> float:
-    """Return the entropy of the uniform policy, in nats: a box is [-1, 1] in each number here."""
+def _largest_entropy(spec: PolicySpec) -> float:
+    """Return the entropy of the uniform policy in nats; box actions are in [-1, 1] in each dimension."""
     return spec.action_size * math.log(spec.action.nvec[0] if spec.action.kind == "discrete" else 2)

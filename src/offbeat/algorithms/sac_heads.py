@@ -1,4 +1,4 @@
-"""What differs in SAC between the actions of a box and choices: values, targets and the policy's loss."""
+"""The parts of SAC that differ between box actions and choices: noise, values, targets and the policy's loss."""
 
 from __future__ import annotations
 
@@ -29,24 +29,28 @@ class Networks(NamedTuple):
     policy: PolicyNetwork
     critics: Critics
     frozen: Critics
-    """The critics on the same values, but without gradients: the policy is differentiated through them."""
+    """A copy of the critics on the same parameter values, but without gradients for them, for the policy's loss."""
     ema: Critics
-    forward_of: Forward
+    """The slow copy of the critics."""
+    forward: Forward
 
     def parameters(self, minibatch: Minibatch, name: str) -> Tensor:
-        """Return those of the action distributions at 'observation' or 'next_observation', [M, outputs]."""
-        return self.forward_of(self.policy.forward_with_state, minibatch, name)
+        """Return the parameters of the action distributions, [M, outputs], at 'observation' or 'next_observation'."""
+        return self.forward(self.policy.forward_with_state, minibatch, name)
 
     def features(self, critics: Critics, minibatch: Minibatch, name: str) -> Tensor:
-        """Return what critics see there, [M, F]. Nobody acted with their own memory: it begins with nothing."""
-        return self.forward_of(critics.body, minibatch, name, stored=False)
+        """Return the features of critics, [M, F], at 'observation' or 'next_observation'.
+
+        The critics' core starts with zeros, because actors store only the state of the policy's core.
+        """
+        return self.forward(critics.body, minibatch, name, stored=False)
 
 
 class Heads(Protocol):
-    """What differs with the kind of action."""
+    """The parts of SAC that differ between box actions and choices."""
 
     def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
-        """Return what the actions of an update are drawn with, [M, ...] by name."""
+        """Return the random numbers that are needed to sample the actions of an update, name -> [M, ...]."""
         ...
 
     def values(self, minibatch: Minibatch) -> Tensor:
@@ -54,24 +58,24 @@ class Heads(Protocol):
         ...
 
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
-        """Return what the critics learn towards, [M], without gradients."""
+        """Return the targets of the critics, [M], without gradients."""
         ...
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the policy's loss, [M], and its entropy, [M]: exact, or estimated by the action drawn."""
+        """Return the policy's loss, [M], and its entropy, [M]: exact, or estimated from the sampled action."""
         ...
 
 
 class BoxHeads:
-    """One action is drawn from the policy in each state; critics are given it after the observation."""
+    """For box actions: one action is sampled in each state, and is an input of the critics."""
 
     def __init__(self, networks: Networks, action_size: int) -> None:
         self._networks, self._action_size = networks, action_size
 
     def noise(self, rows: int, random: np.random.Generator) -> dict[str, Tensor]:
         shape = (2, rows, self._action_size)
-        noise, following = torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
-        return {"noise": noise, "next_noise": following}
+        noise, next_noise = torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
+        return {"noise": noise, "next_noise": next_noise}
 
     def values(self, minibatch: Minibatch) -> Tensor:
         critics = self._networks.critics
@@ -83,8 +87,8 @@ class BoxHeads:
         networks = self._networks
         parameters = networks.parameters(minibatch, "next_observation")
         action, log_prob = TanhGaussian(parameters).sample(minibatch["next_noise"])
-        following = networks.ema(networks.features(networks.ema, minibatch, "next_observation"), action)
-        return losses.soft_targets(minibatch["reward"], minibatch["discount"], following, log_prob, temperature)
+        next_values = networks.ema(networks.features(networks.ema, minibatch, "next_observation"), action)
+        return losses.soft_targets(minibatch["reward"], minibatch["discount"], next_values, log_prob, temperature)
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         networks = self._networks
@@ -94,7 +98,7 @@ class BoxHeads:
 
 
 class ChoiceHeads:
-    """All actions are valued in each state, and weighed with their probabilities: nothing is drawn."""
+    """For choices: the expectation over all choices, so no action is sampled."""
 
     def __init__(self, networks: Networks) -> None:
         self._networks = networks
@@ -110,9 +114,9 @@ class ChoiceHeads:
     @torch.no_grad()
     def targets(self, minibatch: Minibatch, temperature: Tensor) -> Tensor:
         log_probs = self._log_probs(minibatch, "next_observation", "next_mask")
-        following = self._values(self._networks.ema, minibatch, "next_observation")
+        next_values = self._values(self._networks.ema, minibatch, "next_observation")
         return losses.discrete_soft_targets(
-            minibatch["reward"], minibatch["discount"], following, log_probs, temperature
+            minibatch["reward"], minibatch["discount"], next_values, log_probs, temperature
         )
 
     def policy_loss(self, minibatch: Minibatch, temperature: Tensor) -> tuple[Tensor, Tensor]:

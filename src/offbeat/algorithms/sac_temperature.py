@@ -1,4 +1,4 @@
-"""SAC's temperature: the weight of the entropy, a constant or learned."""
+"""SAC's temperature, the weight of the entropy: fixed or learned."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from offbeat.models.storage import Storage
 
 
 class Temperature:
-    """A constant."""
+    """A fixed temperature."""
 
     parameters: FlatParameters | None = None
-    """The logarithm, where it is learned."""
+    """The parameter group with log alpha; None if the temperature is fixed."""
 
     def __init__(self, alpha: float, device: str) -> None:
         self._alpha = torch.tensor(alpha, device=device)
@@ -27,12 +27,12 @@ class Temperature:
 
     @property
     def log_alpha(self) -> Tensor:
-        """The parameter that is learned, a scalar."""
+        """The learned parameter, a scalar."""
         raise AttributeError("a fixed temperature has no parameter")
 
 
 class LearnedTemperature(Temperature):
-    """The exponential of a parameter, in a group of its own."""
+    """A learned temperature: the exponential of a parameter, which has its own parameter group."""
 
     parameters: FlatParameters
 

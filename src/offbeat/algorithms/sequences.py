@@ -11,29 +11,31 @@ from offbeat.algorithms.base import Batch, Minibatch
 from offbeat.models.policy_network import CoreState
 
 Network = Callable[[Tensor, Mapping[str, Tensor], CoreState | None], tuple[Tensor, Tensor | None]]
-"""From rows to outputs, and with a core its state after them: `Body.forward`, `PolicyNetwork.forward_with_state`."""
+"""`Body.forward` or `PolicyNetwork.forward_with_state`: returns outputs, and with a core its last state."""
 
-SHARE_OF_WORST = 0.9
-"""How much the largest error of a sequence counts for its priority, beside their mean: eta of R2D2, section 2.3."""
+LARGEST_ERROR_WEIGHT = 0.9
+"""Weight of a sequence's largest error in its priority; the mean error has the rest (eta of R2D2, section 2.3)."""
 
 
 def transitions_of(sampled: Batch, *, weighted: bool) -> dict[str, Tensor]:
     """Return the positions of the M transitions in sequences, and their actions, rewards, discounts and weights.
 
     Args:
-        sampled: as `SequenceReplay.sample` returns it, with sequences of T rows.
-        weighted: whether sequences have weights, [B], as they do with priorities.
+        sampled: as `SequenceReplay.sample` returns it, with B sequences of T rows.
+        weighted: whether the sequences have importance weights, as they do with priorities.
 
     Returns:
-        rows and next_rows, [M]: of the transition, and of the value that follows it, among the T + 1 rows of B columns
-        each; column, [M]; action, reward and discount, [M, ...]; and weight, [M], if they have any.
+        rows [M], the row index of each transition in [(T + 1) * B]; next_rows [M], the row index of the next
+        observation of its target; column [M], its sequence; action, reward and discount [M, ...]; weight [M] if
+        `weighted`.
     """
     columns = sampled["valid"].shape[1]
     rows = sampled["valid"].flatten().nonzero().squeeze(1)
     column = rows % columns
-    found = {"rows": rows, "next_rows": sampled["next"].flatten()[rows] * columns + column, "column": column}
-    found |= {name: sampled[name].flatten(0, 1)[rows] for name in ("action", "reward", "discount")}
-    return found | ({"weight": sampled["weight"][column]} if weighted else {})
+    next_rows = sampled["next"].flatten()[rows] * columns + column
+    transitions = {"rows": rows, "next_rows": next_rows, "column": column}
+    transitions |= {name: sampled[name].flatten(0, 1)[rows] for name in ("action", "reward", "discount")}
+    return transitions | ({"weight": sampled["weight"][column]} if weighted else {})
 
 
 def forward_sequences(network: Network, minibatch: Minibatch, state: Tensor, burn_in: int) -> Tensor:
@@ -41,9 +43,9 @@ def forward_sequences(network: Network, minibatch: Minibatch, state: Tensor, bur
 
     Args:
         network: the network.
-        minibatch: with observation [(L + 1) * B, inputs], encoded leaves under observation/, resets [L + 1, B].
-        state: [B, state_size], before the first row.
-        burn_in: rows that only update the state.
+        minibatch: with observation [(L + 1) * B, inputs], encoded, leaf -> [(L + 1) * B, ...], and resets [L + 1, B].
+        state: the core's state before the first row, [B, state_size].
+        burn_in: number of rows that only update the state.
     """
     resets, encoded = minibatch["resets"], minibatch["encoded"]
     first = burn_in * resets.shape[1]
@@ -58,14 +60,14 @@ def forward_sequences(network: Network, minibatch: Minibatch, state: Tensor, bur
 
 
 def sequence_errors(errors: Tensor, column: Tensor, columns: int) -> Tensor:
-    """Return one error of each sequence, [B], from those of its transitions: eta max + (1 - eta) mean (R2D2, 2.3).
+    """Return the error of each sequence, [B]: eta max + (1 - eta) mean of the errors of its transitions (R2D2, 2.3).
 
     Args:
-        errors: [M], not negative.
-        column: [M], which sequence each is of.
-        columns: B.
+        errors: errors of the transitions, [M], not negative.
+        column: index of the sequence of each transition, [M].
+        columns: number of sequences, B.
     """
     zeros = torch.zeros(columns, device=errors.device)
     count = zeros.index_add(0, column, torch.ones_like(errors))
     mean = zeros.index_add(0, column, errors) / count
-    return SHARE_OF_WORST * zeros.scatter_reduce(0, column, errors, "amax") + (1 - SHARE_OF_WORST) * mean
+    return LARGEST_ERROR_WEIGHT * zeros.scatter_reduce(0, column, errors, "amax") + (1 - LARGEST_ERROR_WEIGHT) * mean

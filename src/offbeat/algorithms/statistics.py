@@ -1,6 +1,6 @@
-"""Running statistics of observations and returns, as an algorithm learns and publishes with them.
+"""Running statistics of observations and returns, for the learner's normalisation and the actors'.
 
-They are constant during a learning step and change at its end: for one version of the weights, actors and learner
+They are constant during a learning step and change at its end. So, for each version of the weights, actors and learner
 normalise observations in the same way.
 """
 
@@ -22,60 +22,70 @@ from offbeat.models.tensor_inputs import normalized
 
 
 class Statistics:
-    """Normalises observations and returns, where the settings ask for it."""
+    """Running statistics of observations, if `spec.normalize`, and of returns, if `returns`."""
 
     return_std: float
-    """What the critic's values are multiplied with, to be in units of reward; 1 without normalisation."""
+    """Standard deviation of returns: a normalised value times this is in units of reward. 1 without normalisation."""
 
     def __init__(self, spec: PolicySpec, storage: Storage, *, returns: bool, device: str) -> None:
-        """Normalise observations if `spec.normalize`, and returns if `returns`."""
-        self._of_observations, self._of_returns, self._device = spec.normalize, returns, device
+        """Register the statistics.
+
+        Args:
+            spec: the policy.
+            storage: registers the statistics.
+            returns: whether returns are normalised.
+            device: device of the observations to normalise.
+        """
+        self._normalizes_observations, self._normalizes_returns = spec.normalize, returns
+        self._device = device
         self._one_hot, inputs = one_hot_inputs(spec.vectors), spec.inputs
         self._observations, self._returns = storage.statistics("observations", inputs), storage.statistics("returns", 1)
-        self._fix()
+        self._update_constants()
 
     def normalized(self, observation: Tensor) -> Tensor:
-        """Return observations [..., inputs] as the networks see them."""
-        if not self._of_observations:
+        """Return observations [..., inputs] normalised if `spec.normalize`, otherwise unchanged."""
+        if not self._normalizes_observations:
             return observation
         return normalized(observation, self._mean, self._scale)
 
     def update(self, observations: Tensor, returns: Tensor, collective: Collective) -> None:
-        """Add raw observations [M, inputs] and returns [M] in units of reward.
+        """Add rows to the statistics.
 
         Args:
-            observations: of this learner.
-            returns: of this learner.
+            observations: observations of this learner, not normalised, [M, inputs].
+            returns: returns of this learner, in units of reward, [M].
             collective: the learners; the rows of all are added.
         """
-        if self._of_observations:
+        if self._normalizes_observations:
             self._observations.update(observations.cpu().numpy(), collective)
-        if self._of_returns:
+        if self._normalizes_returns:
             self._returns.update(returns.cpu().numpy()[:, None], collective)
-        self._fix()
+        self._update_constants()
 
-    def _fix(self) -> None:
-        """Compute the mean and the scale for the next learning step and its actors."""
+    def _update_constants(self) -> None:
+        """Compute mean, scale and `return_std` for the next learning step and its actors."""
         mean, scale = self._observations.published()
-        mean[self._one_hot], scale[self._one_hot] = 0, 1  # they stay as they are, see models/inputs.py
-        self.published: Tree = {"observation_mean": mean, "observation_scale": scale} if self._of_observations else {}
-        """What is published beside the policy's parameters."""
+        mean[self._one_hot], scale[self._one_hot] = 0, 1  # one-hot inputs are not normalised, see models/inputs.py
+        self.published: Tree = (
+            {"observation_mean": mean, "observation_scale": scale} if self._normalizes_observations else {}
+        )
+        """The arrays that are published with the policy's parameters."""
         self._mean, self._scale = torch.from_numpy(mean).to(self._device), torch.from_numpy(scale).to(self._device)
         self.return_std = float(1.0 / self._returns.published()[1][0])
 
     def arrays(self) -> Tree:
         """Return the arrays that a checkpoint saves with the weights."""
         arrays = dict(self.published)
-        if self._of_returns:
+        if self._normalizes_returns:
             arrays["return_std"] = np.array([self.return_std], np.float32)
         return arrays
 
     def state(self) -> dict[str, Any]:
-        """Return the statistics in full, as a resumed run needs them."""
+        """Return the complete statistics, which a resumed run needs."""
         return {"observations": self._observations.state(), "returns": self._returns.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
+        """Restore the result of `state()`."""
         self._observations.restore(state["observations"])
         self._returns.restore(state["returns"])
-        self._fix()
+        self._update_constants()

@@ -1,15 +1,16 @@
 """Analytic gradients of an actor-critic's loss in NumPy, for plain MLPs on a CPU: the results of autograd, faster.
 
-``tests/fastpath/test_actor_critic.py`` compares them with autograd. The derivatives, with A the advantage, M the rows,
-d the derivative of the mean loss:
+``tests/fastpath/test_actor_critic.py`` compares them with autograd. The derivatives, for the mean loss L, the advantage
+A, the number of rows M, the entropy H and z = (a - mean) / sigma:
 
-    policy gradient     d / d log pi = -A / M
+    policy gradient     d L / d log pi = -A / M
     categorical         d log pi(a) / d logits = onehot(a) - p          d H / d logits = -p (log p + H)
     Gaussian            d log pi / d mean = z / sigma                   d log pi / d log sigma = z^2 - 1
-    value loss          d / d V = (V - target) / M
+    value loss          d L / d V = (V - target) / M
 
-A subclass may have another policy or value loss (``ppo.py``): its methods return the loss and the first or the last of
-these. The networks and distributions in between are the same for all.
+A subclass may have another policy loss or value loss (``ppo.py``): its methods return the loss and d L / d log pi, or
+the loss and d L / d V. The code for networks and distributions is the same for all algorithms. In names, `d_x` is the
+derivative of the loss by x.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ActorCriticFastPath(Generic[Owner]):
 
     @staticmethod
     def applies(algorithm: OnPolicy[Any]) -> bool:
-        """Whether the derivatives above are those of the settings, the policy and the device of an algorithm."""
+        """Whether the fast path supports the settings, the policy and the device of an algorithm."""
         config, spec = algorithm.config, algorithm.spec
         box = spec.action.kind == "box" and spec.distribution == "gaussian"
         simple = spec.plain and (box or (spec.action.kind == "discrete" and spec.mask is None))
@@ -70,27 +71,28 @@ class ActorCriticFastPath(Generic[Owner]):
         )
 
     def gradients(self, minibatch: Minibatch) -> LossResult:
-        """Write all gradients of the loss over a minibatch; return the loss, and the metrics to report."""
+        """Write all gradients of `OnPolicy.loss` for a minibatch; return the same result, with a float as the loss."""
         if minibatch["rows"] is not None:
             return self._by_autograd(minibatch)
         config = self.algorithm.config
         rows = {name: tensor.numpy() for name, tensor in minibatch.items() if tensor is not None}
-        with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses what is not finite
-            (of_policy, metrics, outputs), entropy = self._write_policy(rows)
-            of_values = self._write_critic(rows)
-        loss = of_policy + config.value_coef * of_values - config.entropy_coef * entropy
-        losses = {"policy_loss": of_policy, "value_loss": of_values, "entropy": entropy}
+        with np.errstate(over="ignore", invalid="ignore"):  # the learner refuses updates that are not finite
+            (policy_loss, metrics, outputs), entropy = self._write_policy_gradients(rows)
+            value_loss = self._write_critic_gradients(rows)
+        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        losses = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return LossResult(loss, {**losses, **metrics}, outputs)
 
     def _by_autograd(self, minibatch: Minibatch) -> LossResult:
-        """Do the same where the critic alone learns of some rows, for which the derivatives above do not hold."""
+        """Do the same with autograd, for minibatches with rows from which only the critic learns."""
         self._flat_gradients.zero_()
         result = self.algorithm.loss(minibatch)
         assert isinstance(result.loss, Tensor)
         result.loss.backward()  # type: ignore[no-untyped-call]
         return result._replace(loss=result.loss.detach())
 
-    def _write_policy(self, rows: Rows) -> tuple[LossResult, float]:
+    def _write_policy_gradients(self, rows: Rows) -> tuple[LossResult, float]:
+        """Write the policy's gradients; return the result of `policy_loss`, and the mean entropy."""
         config = self.algorithm.config
         log_prob = self._head.log_prob(self._policy.forward(self._policy_layers, rows["observation"]), rows["action"])
         advantages = _normalized(rows["advantage"]) if config.normalize_advantages else rows["advantage"]
@@ -99,7 +101,8 @@ class ActorCriticFastPath(Generic[Owner]):
         self._policy.backward(self._policy_layers, d_output, self._policy_gradients)
         return result, entropy
 
-    def _write_critic(self, rows: Rows) -> float:
+    def _write_critic_gradients(self, rows: Rows) -> float:
+        """Write the critic's gradients; return the loss of the values."""
         loss, d_values = self.value_loss(self._critic.forward(self._critic_layers, rows["observation"])[:, 0], rows)
         d_output = d_values[:, None] * np.float32(self.algorithm.config.value_coef)
         self._critic.backward(self._critic_layers, d_output, self._critic_gradients)
@@ -108,12 +111,12 @@ class ActorCriticFastPath(Generic[Owner]):
     # --- the losses of the algorithm and their derivatives --------------------------------------------------
 
     def policy_loss(self, log_prob: F32, advantages: F32, rows: Rows) -> tuple[LossResult, F32]:  # noqa: ARG002
-        """Return what `OnPolicy.policy_loss` does, and the derivative by log_prob, [M]."""
+        """Return the result of `OnPolicy.policy_loss`, with a float as the loss, and d loss / d log_prob, [M]."""
         loss, derivative = policy_gradient_loss(log_prob, advantages)
         return LossResult(loss, {}), derivative
 
     def value_loss(self, values: F32, rows: Rows) -> tuple[float, F32]:
-        """Return what `OnPolicy.value_loss` does, and its derivative by the values, [M]."""
+        """Return the result of `OnPolicy.value_loss`, as a float, and d loss / d values, [M]."""
         return squared_value_loss(values, rows["value_target"])
 
 
@@ -137,17 +140,19 @@ def _normalized(advantages: F32) -> F32:
 
 
 class _Head(Protocol):
-    """From the policy network's output to log-probabilities, and back."""
+    """An action distribution: forward from the policy network's output to log-probabilities, and backward."""
 
-    def log_prob(self, output: F32, action: NDArray[Any]) -> F32: ...
+    def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
+        """Return the log-probabilities of recorded actions, [M], for the network's output [M, P]."""
+        ...
 
     def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
-        """Return d loss / d output, [M, P], and the mean entropy; `log_prob` was called before."""
+        """Return d loss / d output, [M, P], and the mean entropy, for the arguments of the last `log_prob`."""
         ...
 
 
 class _Categorical:
-    """One categorical component. Works on [choices, M], as sums over few choices are quicker down the columns."""
+    """One categorical component. Arrays are [choices, M], because sums over few choices are faster along this axis."""
 
     def log_prob(self, output: F32, action: NDArray[Any]) -> F32:
         logits = np.ascontiguousarray(output.T)
@@ -161,13 +166,13 @@ class _Categorical:
         return chosen
 
     def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
-        surprise = self._probs * self._log_probs
-        entropy = -surprise.sum(axis=0)
+        p_log_p = self._probs * self._log_probs
+        entropy = -p_log_p.sum(axis=0)
         d = self._probs * -d_log_prob
         d[self._chosen] += d_log_prob
         if entropy_coef:
             # d (-coef mean H) / d logits = coef / M * p (log p + H)
-            d += (surprise + self._probs * entropy) * np.float32(entropy_coef / len(entropy))
+            d += (p_log_p + self._probs * entropy) * np.float32(entropy_coef / len(entropy))
         return np.ascontiguousarray(d.T), float(entropy.mean())
 
 
@@ -186,7 +191,7 @@ class _Gaussian:
         return log_prob
 
     def backward(self, d_log_prob: F32, entropy_coef: float) -> tuple[F32, float]:
-        # The entropy is the sum of log sigma and a constant, whatever the mean.
+        # The entropy is the sum of log sigma plus a constant. It does not depend on the mean.
         np.matmul(d_log_prob, self._squares, out=self._d_log_std)
         self._d_log_std -= d_log_prob.sum() + np.float32(entropy_coef)
         entropy = float(self._log_std.sum()) + 0.5 * math.log(2 * math.pi * math.e) * len(self._log_std)

@@ -1,13 +1,13 @@
-"""The operators of wide layers: whichever library has the fastest for this machine.
+"""The operators of wide layers, from the library that is fastest on this machine.
 
-NumPy gives products to OpenBLAS, which on AVX-512 comes near to what a core can do, but with its older kernels (AVX2)
-takes nearly twice as long. oneDNN, which torch brings along, is fast with both, and adds bias and ReLU on the way; but
-each call costs it some 15 us, and its operator is private to torch. So wide products are oneDNN's where OpenBLAS has no
-AVX-512 kernels and the operator does what it should; all others are NumPy's. Measured in
+NumPy computes matrix products with OpenBLAS. Its AVX-512 kernels almost reach the peak performance of a core; its AVX2
+kernels take nearly twice as long. oneDNN, a part of torch, is fast with both, and adds bias and ReLU in the same call.
+But each call has about 15 us of overhead, and the operator is private to torch. So wide products use oneDNN if OpenBLAS
+has no AVX-512 kernels and a test of the operator passes; all others use NumPy. The measurements are in
 benchmarks/results/sac-update.md. The choice depends on the machine and its libraries, never on timing, so a run that is
 repeated on one machine has the same bits.
 
-Sums have one order only where BLAS and torch have one thread each (`threads.limit`).
+The order of sums is only fixed if BLAS and torch have one thread each (`threads.limit`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from offbeat.models import onednn
 from offbeat.models.onednn import WIDE
 
 AVX512_KERNELS = ("SkylakeX", "Cooperlake", "SapphireRapids")
-"""OpenBLAS's names of its kernels with AVX-512."""
+"""OpenBLAS's names of its AVX-512 kernels."""
 
 
 class BlasKernels:
-    """Products by what NumPy was built with, the rest by torch."""
+    """Matrix products with NumPy's BLAS, elementwise operators with torch."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
-        if len(weight) == 1:  # a product of matrix and vector: a quarter of the time
+        if len(weight) == 1:  # a matrix-vector product takes a quarter of the time
             np.matmul(x, weight[0], out=out[:, 0])
         else:
             np.matmul(x, weight.T, out=out)
@@ -40,7 +40,7 @@ class BlasKernels:
         return out
 
     def input_gradient(self, d: F32, weight: F32, out: F32) -> F32:
-        if len(weight) == 1:  # NumPy's matmul would do without BLAS, and take ten times as long
+        if len(weight) == 1:  # here np.matmul would not use BLAS and take ten times as long
             torch.mul(torch.from_numpy(d), torch.from_numpy(weight), out=torch.from_numpy(out))
         else:
             np.matmul(d, weight, out=out)
@@ -58,7 +58,7 @@ class BlasKernels:
 
 
 class OneDNNKernels(BlasKernels):
-    """oneDNN for what is wide."""
+    """oneDNN for wide matrix products, `BlasKernels` for all others."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
         if min(len(x), len(weight)) < WIDE:
@@ -89,7 +89,7 @@ def _linear(x: F32, weight: F32, bias: F32 | None, *, relu: bool) -> F32:
 
 @cache
 def fastest_kernels() -> Kernels:
-    """Return those that are the fastest on this machine."""
+    """Return the fastest kernels on this machine."""
     if blas_kernels() not in AVX512_KERNELS and onednn.works():
         return OneDNNKernels()
     return BlasKernels()

@@ -1,7 +1,8 @@
 """A multi-layer perceptron in NumPy, forward and backward, on workspaces that are allocated once.
 
-For networks of a few thousand parameters the cost of an update is the number of operators, not the arithmetic: this
-takes about a third of the time of torch's autograd (docs/concepts/performance.md). Acting with it needs no torch.
+For networks of a few thousand parameters, the time of an update depends on the number of operators more than on the
+arithmetic: this module takes about a third of the time of torch's autograd (docs/concepts/performance.md). Actors that
+use it do not import torch.
 
 With x [M, inputs], weight [outputs, inputs], and d [M, outputs] the derivative of a loss by the layer's output:
 
@@ -42,15 +43,15 @@ class Layers(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """Inputs of the first layer, then the outputs of each."""
+        """Inputs of the first layer, then the outputs of each layer."""
         return [self.weights[0].shape[1], *(len(bias) for bias in self.biases)]
 
 
 class Kernels(Protocol):
-    """The operators of a layer. Arrays are contiguous; what is returned is `out`, or another array in its place."""
+    """The operators of a layer. Arrays are contiguous. A returned array is `out` or a new one."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
-        """Return ``x weight^T + bias`` [M, outputs], nothing below 0 if `relu`."""
+        """Return ``x weight^T + bias``, [M, outputs], and apply ReLU if `relu`."""
         ...
 
     def input_gradient(self, d: F32, weight: F32, out: F32) -> F32:
@@ -62,12 +63,12 @@ class Kernels(Protocol):
         ...
 
     def relu_gradient(self, d: F32, activated: F32) -> None:
-        """Set d [M, n] to 0 where ReLU gave 0."""
+        """Set d [M, n] to 0 where `activated`, the output of ReLU, is 0."""
         ...
 
 
 class NumpyKernels:
-    """Those of NumPy alone, for acting and small networks."""
+    """Kernels in NumPy only, for acting and for small networks."""
 
     def forward(self, x: F32, weight: F32, bias: F32, out: F32, *, relu: bool) -> F32:
         np.matmul(x, weight.T, out=out)
@@ -77,7 +78,7 @@ class NumpyKernels:
         return out
 
     def input_gradient(self, d: F32, weight: F32, out: F32) -> F32:
-        # With one output, as a critic has, NumPy's matmul does without BLAS, and takes ten times as long.
+        # With one output, as in a critic, np.matmul does not use BLAS and takes ten times as long.
         product = np.multiply if d.shape[1] == 1 else np.matmul
         result: F32 = product(d, weight, out=out)
         return result
@@ -93,21 +94,21 @@ NUMPY = NumpyKernels()
 
 
 class MLP:
-    """Linear layers with an activation after each but the last. Arrays returned are overwritten by the next call.
+    """Linear layers with an activation after each except the last. The next call overwrites arrays that were returned.
 
-    It has workspaces, but no parameters: networks of equal sizes may share one, by turns.
+    An MLP has workspaces, but no parameters: networks of the same sizes may use the same MLP, one after the other.
     """
 
     def __init__(
         self, sizes: Sequence[int], activation: Activation, kernels: Kernels = NUMPY, *, rows: int = 0
     ) -> None:
-        """Make workspaces.
+        """Allocate workspaces.
 
         Args:
-            sizes: inputs of the first layer, then the outputs of each.
-            activation: between the layers.
+            sizes: inputs of the first layer, then the outputs of each layer.
+            activation: activation of the hidden layers.
             kernels: the operators.
-            rows: of the inputs; the workspaces grow if more come.
+            rows: expected number of rows of the inputs; the workspaces grow if there are more.
         """
         self._outputs_of, self._relu, self._kernels = tuple(sizes[1:]), activation == "relu", kernels
         self._last = len(self._outputs_of) - 1
@@ -116,7 +117,7 @@ class MLP:
         self._resize(rows)
 
     def forward(self, layers: Layers, x: F32) -> F32:
-        """Return [M, outputs] for x [M, inputs], which is not copied: it must stay until after `backward`."""
+        """Return [M, outputs] for x [M, inputs]. x is not copied, and must not change before `backward`."""
         if len(x) != self._rows:
             self._resize(len(x))
         self._inputs = inputs = []
@@ -129,25 +130,32 @@ class MLP:
         return x
 
     def backward(self, layers: Layers, d: F32, gradients: Layers, rows: slice = ALL) -> None:
-        """Write the gradients of the layers from some rows of the last `forward`, for d loss / d output there."""
+        """Write the gradients of the layers for some rows of the last `forward`; d: d loss / d output of these rows."""
         for i in range(self._last, -1, -1):
             x = self._inputs[i][rows]
             self._kernels.weight_gradient(d, x, gradients.weights[i])
-            np.matmul(self._ones[rows], d, out=gradients.biases[i])  # a sum, in half of the time
+            np.matmul(self._ones[rows], d, out=gradients.biases[i])  # faster than np.sum
             if i:
                 d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][rows])
-                self._chain(d, x)
+                self._activation_gradient(d, x)
 
     def input_gradient(self, layers: Layers, d: F32, rows: Index, inputs: slice) -> F32:
-        """Return d loss / d input [K, those inputs] for K rows of the last `forward`, and d [K, outputs] there."""
+        """Return d loss / d input for some rows and some inputs of the last `forward`.
+
+        Args:
+            layers: the layers of that `forward`.
+            d: d loss / d output, [K, outputs], of these rows.
+            rows: indices of the rows, [K].
+            inputs: range of the inputs.
+        """
         for i in range(self._last, 0, -1):
             d = self._kernels.input_gradient(d, layers.weights[i], self._scratch[i - 1][: len(d)])
-            self._chain(d, self._inputs[i].take(rows, axis=0))
+            self._activation_gradient(d, self._inputs[i].take(rows, axis=0))
         result: F32 = d @ layers.weights[0][:, inputs]
         return result
 
-    def _chain(self, d: F32, activated: F32) -> None:
-        """Multiply d by the activation's slope in place; `activated` is no longer needed and may be overwritten."""
+    def _activation_gradient(self, d: F32, activated: F32) -> None:
+        """Multiply d by the derivative of the activation, in place; `activated` may be overwritten."""
         if self._relu:
             self._kernels.relu_gradient(d, activated)
         else:
@@ -156,7 +164,7 @@ class MLP:
             np.multiply(d, activated, out=d)
 
     def _resize(self, rows: int) -> None:
-        """Allocate for as many rows as ever came: large buffers cost page faults whenever they are new."""
+        """Use workspaces of this number of rows; allocate only if it is the largest so far, as new memory is slow."""
         if rows > self._capacity:
             self._capacity = rows
             self._buffers = [np.zeros((rows, outputs), np.float32) for outputs in self._outputs_of]
@@ -169,7 +177,7 @@ class MLP:
 
 
 class NumpyNetwork:
-    """The network of a policy that is a plain MLP: `models.acting.ActingNetwork` in NumPy, so actors need no torch."""
+    """An `acting.ActingNetwork` in NumPy, for policies with a plain MLP. Actors that use it do not import torch."""
 
     def __init__(self, spec: PolicySpec, vector: F32) -> None:
         """Read the parameters from a published vector, through views."""

@@ -1,9 +1,9 @@
-"""PPO's clipped losses and their derivatives in NumPy; ``actor_critic.py`` does the rest.
+"""PPO's clipped losses and their derivatives in NumPy. The other derivatives are in ``actor_critic.py``.
 
-With A the advantage, r the ratio, M the rows, d the derivative of the mean loss:
+For the mean loss L, the advantage A, the ratio r and the number of rows M:
 
-    clipped surrogate   d / d log pi = -A r / M, or 0 where the clip holds r
-    value loss          d / d V = (V - target) / M, or 0 where the clip holds V
+    clipped surrogate   d L / d log pi = -A r / M, or 0 where r is clipped
+    value loss          d L / d V = (V - target) / M, or 0 where V is clipped
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ class PPOFastPath(ActorCriticFastPath[PPO]):
 
 
 def clipped_surrogate(log_ratio: F32, advantages: F32, clip: float) -> tuple[LossResult, F32]:
-    """Return the clipped surrogate's mean with metrics of the ratio, and its derivative by log_prob, [M]."""
+    """Return the mean clipped surrogate loss with metrics of the ratio, and its derivative by log_prob, [M]."""
     rows = len(log_ratio)
-    moved = np.expm1(log_ratio)
-    ratio = moved + np.float32(1)
-    gain, clipped = ratio * advantages, np.minimum(np.maximum(ratio, 1 - clip), 1 + clip) * advantages
-    derivative = (gain <= clipped) * gain
+    ratio_minus_1 = np.expm1(log_ratio)
+    ratio = ratio_minus_1 + np.float32(1)
+    surrogate = ratio * advantages
+    clipped = np.minimum(np.maximum(ratio, 1 - clip), 1 + clip) * advantages
+    derivative = (surrogate <= clipped) * surrogate
     derivative *= np.float32(-1 / rows)
-    deviation = np.abs(moved)
+    deviation = np.abs(ratio_minus_1)
     metrics = {
-        "approx_kl": float(np.add.reduce(moved - log_ratio)) / rows,
+        "approx_kl": float(np.add.reduce(ratio_minus_1 - log_ratio)) / rows,
         "ratio_mean": float(np.add.reduce(ratio)) / rows,
         "clip_fraction": np.count_nonzero(deviation > clip) / rows,
     }
     outputs = {"ratio_deviation": float(np.maximum.reduce(deviation))}
-    loss = -float(np.add.reduce(np.minimum(gain, clipped))) / rows
+    loss = -float(np.add.reduce(np.minimum(surrogate, clipped))) / rows
     return LossResult(loss, metrics, outputs), derivative
 
 
 def clipped_value_loss(values: F32, proximal: F32, targets: F32, clip: float) -> tuple[float, F32]:
-    """Return half the mean squared error, clipped, and its derivative by the values [M]."""
+    """Return half the mean squared error, clipped, and its derivative by the values, [M]."""
     error = values - targets
-    moved = values - proximal
-    held = np.abs(moved) > clip
-    clipped = proximal + np.clip(moved, -clip, clip) - targets
-    square, clipped_square = error * error, clipped * clipped
+    change = values - proximal
+    beyond_clip = np.abs(change) > clip
+    clipped_error = proximal + np.clip(change, -clip, clip) - targets
+    square, clipped_square = error * error, clipped_error * clipped_error
     loss = 0.5 * float(np.maximum(square, clipped_square).mean())
-    return loss, np.where(held & (clipped_square > square), 0, error) * np.float32(1 / len(values))
+    return loss, np.where(beyond_clip & (clipped_square > square), 0, error) * np.float32(1 / len(values))

@@ -1,6 +1,6 @@
 """Registers the fast paths of algorithms.
 
-It is a module of its own because it imports torch: actors import the rest of the package without torch.
+This is a separate module because it imports torch, while actors import `mlp` without torch.
 """
 
 from offbeat.algorithms.a2c import A2C

@@ -1,4 +1,4 @@
-"""The fast path of SAC, for the actions of a box and plain MLPs on a CPU: analytic gradients on one or two threads."""
+"""The fast path of SAC, for box actions and plain MLPs on a CPU: analytic gradients on one or two threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from offbeat.fastpath.two_threads import TwoThreadExecutor
 
 
 class SACFastPath:
-    """`sac.FastPath`."""
+    """Implements `algorithms.sac.FastPath`."""
 
     def __init__(self, algorithm: SAC) -> None:
         """Read and write the parameters of an algorithm for which `applies` is true."""
@@ -26,12 +26,12 @@ class SACFastPath:
             temperature=lambda: float(algorithm.temperature()),
             executor=self._executor,
             weighted=config.prioritized,
-            draw_ahead=config.policy_delay == 1,
+            forward_ahead=config.policy_delay == 1,
         )
 
     @staticmethod
     def applies(algorithm: SAC) -> bool:
-        """Whether the gradients are those of the policy and the device of an algorithm."""
+        """Whether the fast path supports the policy and the device of an algorithm."""
         spec = algorithm.spec
         return spec.plain and spec.action.kind == "box" and algorithm.device == "cpu"
 

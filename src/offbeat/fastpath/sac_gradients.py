@@ -1,23 +1,24 @@
-"""Analytic gradients of SAC's losses for a box, on a CPU, shared by two threads: the results of autograd, faster.
+"""Analytic gradients of SAC's losses for box actions on a CPU, by two threads: the results of autograd, faster.
 
-``tests/fastpath/test_sac_gradients.py`` compares them with autograd. With M the rows, alpha the temperature, u = mean +
-sigma noise, a = tanh(u), and d f the derivative of the mean loss by f:
+``tests/fastpath/test_sac_gradients.py`` compares them with autograd. For M rows, the temperature alpha, the targets y
+of the critics, u = mean + sigma noise, a = tanh(u), and with d f for the derivative of the mean loss by f:
 
     log pi(a|s) = sum over dimensions of -noise^2 / 2 - log sigma - log(1 - a^2) - log(2 pi) / 2
-    log(1 - a^2) = 2 (log 2 - |u| - log(1 + exp(-2 |u|)))       which neither overflows nor cancels
+    log(1 - a^2) = 2 (log 2 - |u| - log(1 + exp(-2 |u|)))       without overflow or cancellation
 
-    critics      d Q_e = weight (Q_e - y) / M          the same as one critic alone would have: their losses add up
-    policy       d a = -1 / M d Q_e / d a              of the least critic e in that row
-                 d u = d a (1 - a^2) + alpha / M 2 a   as d log pi / d u = 2 a: the noise stays
+    critics      d Q_e = weight (Q_e - y) / M          as for a single critic, because the loss is a sum over critics
+    policy       d a = -1 / M d Q_e / d a              e is the critic with the smallest value in the row
+                 d u = d a (1 - a^2) + alpha / M 2 a   because d log pi / d u = 2 a for constant noise
                  d mean = d u                          d log sigma = d u sigma noise - alpha / M, 0 where clipped
 
 **Division of the work.** Each thread has half of the critics. One thread computes the policy for s', the other for s.
 The backward pass of the policy is divided into two halves of the rows, whose gradients are added at the end. The
-critics are not divided by rows, because products are cheaper whole than in halves. The gradient of a row of the
-policy's loss passes only through its smallest critic, and only to the action: that saves half of these products.
+critics are not divided by rows, because one large product takes less time than two halves. In the policy's loss, the
+gradient of a row passes only through the critic with the smallest value, and only to the action, not to the rest of its
+input: that saves half of these products.
 
-Between two operators a thread needs Python's lock. If the other thread holds it, the thread sleeps for longer than most
-operators take. So few large operators are faster than many small ones.
+Between two operators a thread needs Python's global interpreter lock. If the other thread holds the lock, waiting for
+it takes longer than most operators. So few large operators are faster than many small ones.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from offbeat.models.spec import LOG_STD_RANGE, PolicySpec
 Rows = Mapping[str, F32]
 """A minibatch: name -> [M, ...]."""
 THREADS = 2
-"""How many parts the work is cut into, however many threads there are."""
+"""Number of parts of the work, also if both parts run on one thread."""
 
 
 class Networks(NamedTuple):
-    """All that is read."""
+    """The networks and kernels that `Work` reads."""
 
     spec: PolicySpec
     policy: Layers
@@ -59,7 +60,7 @@ class SACGradients:
     """Reads values and writes gradients through views of the flat buffers."""
 
     log_prob: Tensor
-    """[M]: log pi(a|s) of the actions that the last policy stage drew."""
+    """[M]: log pi(a|s) of the actions that the last policy stage sampled."""
 
     def __init__(
         self,
@@ -71,26 +72,26 @@ class SACGradients:
         temperature: Callable[[], float],
         executor: TwoThreadExecutor,
         weighted: bool = False,
-        draw_ahead: bool = True,
+        forward_ahead: bool = True,
         kernels: Kernels | None = None,
     ) -> None:
         """Read and write these parameters.
 
         Args:
-            spec: of a tanh_gaussian policy.
-            policy: its parameters, named as in `published.parameter_shapes`.
-            critics: of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of layer i,
-                with the activation of the policy.
-            ema: their slow copies, one flat tensor of the same layout.
+            spec: the policy, a tanh_gaussian.
+            policy: parameters of the policy, named as in `published.parameter_shapes`.
+            critics: parameters of all critics: ``weights.{i}`` [E, outputs, inputs] and ``biases.{i}`` [E, outputs] of
+                layer i. Their activation is that of the policy.
+            ema: parameters of the ema critics, one flat tensor of the same layout.
             temperature: returns alpha.
-            executor: whose threads do the work.
+            executor: runs the two parts of the work.
             weighted: whether minibatches have weights.
-            draw_ahead: whether each critic stage is followed by a policy stage on the same minibatch, the policy as it
-                is: its observations are then sent through the policy in the critic stage, where a thread has time.
-            kernels: the operators; None: the fastest ones here.
+            forward_ahead: whether a policy stage with the same minibatch and the same policy follows each critic stage.
+                Then the critic stage computes the policy's output for it, in a thread that would otherwise wait.
+            kernels: the operators; None: the fastest on this machine.
         """
         self._temperature, self._executor = temperature, executor
-        self._weighted, self._ahead = weighted, draw_ahead
+        self._weighted, self._forward_ahead = weighted, forward_ahead
         self._networks = Networks(
             spec,
             _policy_layers(spec, policy.layout, policy.values.numpy()),
@@ -99,11 +100,12 @@ class SACGradients:
             kernels or fastest_kernels(),
         )
         self._critic_gradients = _critic_layers(critics.layout, critics.gradients.numpy())
-        # The second half of the rows has its gradients apart, until they are added.
+        # Each thread writes its own array of policy gradients; they are added at the end.
         self._flat_gradients = (policy.gradients.numpy(), np.zeros(policy.layout.size, np.float32))
         self._policy_gradients = [_policy_layers(spec, policy.layout, flat) for flat in self._flat_gradients]
         self._work = Work(self._networks, 1)
-        self._sent: Mapping[str, Tensor] | None = None
+        self._forwarded: Mapping[str, Tensor] | None = None
+        """The minibatch for which the critic stage has computed the policy's output."""
 
     def errors(self) -> F32:
         """Return the mean over the critics of |Q_e - y| in the last critic stage, [M]."""
@@ -118,45 +120,45 @@ class SACGradients:
             minibatch: observation, next_observation [M, inputs], action, noise, next_noise [M, A], reward, discount
                 [M] and, if weighted, weight [M], all float32.
         """
-        rows, work = self._take(minibatch), self._work
+        rows, work = self._as_arrays(minibatch), self._work
         alpha = np.float32(self._temperature())
         weight = rows["weight"] if self._weighted else work.ones
-        self._sent = None  # what was sent before is overwritten
+        self._forwarded = None  # the policy's output for the last minibatch is overwritten now
         self._executor.run(
-            (partial(work.draw_next, rows), partial(work.prepare, rows, ahead=self._ahead)),
-            _on_both_threads(work.value_next),
-            _on_both_threads(work.learn_critics, rows, weight, alpha, self._critic_gradients),
+            (partial(work.sample_next, rows), partial(work.prepare, rows, ahead=self._forward_ahead)),
+            _on_both_threads(work.evaluate_next),
+            _on_both_threads(work.write_critic_gradients, rows, weight, alpha, self._critic_gradients),
         )
-        self._sent = minibatch if self._ahead else None
+        self._forwarded = minibatch if self._forward_ahead else None
         loss = sum(work.losses)
         return LossResult(loss, {"critic_loss": loss, "q_mean": _mean(work.values)})
 
     def policy(self, minibatch: Mapping[str, Tensor]) -> LossResult:
-        """Write all gradients of mean(alpha log pi(a|s) - min_e Q_e(s, a)); return also the mean of -log pi(a|s).
+        """Write all gradients of mean(alpha log pi(a|s) - min_e Q_e(s, a)); the result also has the mean entropy.
 
-        Where critics agree to the last bit, the first of them counts as the least.
+        If the smallest value is that of several critics, the first of them gets the gradient.
 
         Args:
             minibatch: observation [M, inputs] and noise [M, A], float32.
         """
-        rows, work = self._take(minibatch), self._work
+        rows, work = self._as_arrays(minibatch), self._work
         alpha = np.float32(self._temperature())
-        work.draw(rows, ahead=self._sent is minibatch)
-        self._sent = None  # the policy is changed now
+        work.sample(rows, ahead=self._forwarded is minibatch)
+        self._forwarded = None  # the policy changes after this stage
         self._executor.run(
-            _on_both_threads(work.value),
-            _on_both_threads(work.differentiate_values),
-            _on_both_threads(work.learn_policy, alpha, self._policy_gradients),
+            _on_both_threads(work.evaluate),
+            _on_both_threads(work.write_action_gradients),
+            _on_both_threads(work.write_policy_gradients, alpha, self._policy_gradients),
         )
-        whole, second = self._flat_gradients
-        np.add(whole, second, out=whole)
-        self.log_prob = torch.from_numpy(work.drawn.log_prob)
-        log_prob = _mean(work.drawn.log_prob)
+        first, second = self._flat_gradients
+        np.add(first, second, out=first)
+        self.log_prob = torch.from_numpy(work.sampled.log_prob)
+        log_prob = _mean(work.sampled.log_prob)
         loss = float(alpha) * log_prob - _mean(work.values.min(axis=0))
         return LossResult(loss, {"policy_loss": loss, "entropy": -log_prob})
 
-    def _take(self, minibatch: Mapping[str, Tensor]) -> Rows:
-        """Return the minibatch as arrays, once there are buffers for it."""
+    def _as_arrays(self, minibatch: Mapping[str, Tensor]) -> Rows:
+        """Return the minibatch as arrays; allocate buffers if its size is new."""
         rows: Rows = {name: tensor.numpy() for name, tensor in minibatch.items()}
         size = len(rows["observation"])
         if size != self._work.size:
@@ -175,18 +177,18 @@ class Work:
     """
 
     def __init__(self, networks: Networks, size: int) -> None:
-        """Make buffers for so many rows."""
+        """Allocate buffers for `size` rows."""
         self.size = size
         self._networks = networks
         ensemble, inputs = len(networks.critics), networks.critics[0].sizes[0]
         self._next_policy, self._policy = (self._mlp(networks.policy) for _ in range(2))
-        self._joined, self._joined_next, self._joined_drawn = (np.zeros((size, inputs), np.float32) for _ in range(3))
+        self._joined, self._joined_next, self._joined_sampled = (np.zeros((size, inputs), np.float32) for _ in range(3))
         self.values, self._next_values, self.errors = (np.zeros((ensemble, size), np.float32) for _ in range(3))
         self.losses = [0.0] * ensemble
         self._critics = [self._mlp(networks.critics[0]) for _ in networks.critics]
         self._d_action = np.zeros((size, networks.spec.action_size), np.float32)
         self.ones = np.ones(size, np.float32)
-        middle = (size + 1) // 2
+        middle = (size + 1) // 2  # rows before it are the first half
         self._halves = slice(0, middle), slice(middle, size)
 
     def _mlp(self, layers: Layers) -> MLP:
@@ -198,43 +200,45 @@ class Work:
 
     # --- critics --------------------------------------------------------------------------------------------
 
-    def draw_next(self, rows: Rows) -> None:
-        """Draw a' for s'."""
+    def sample_next(self, rows: Rows) -> None:
+        """Sample actions a' for s'."""
         with _ignore_overflow():
             output = self._next_policy.forward(self._networks.policy, rows["next_observation"])
-            self._drawn_next = Draw(output, rows["next_noise"])
-        _join(rows["next_observation"], self._drawn_next.action, out=self._joined_next)
+            self._next_sampled = SampledActions(output, rows["next_noise"])
+        _join(rows["next_observation"], self._next_sampled.action, out=self._joined_next)
 
     def prepare(self, rows: Rows, *, ahead: bool) -> None:
-        """Join (s, a) as recorded; and send s through the policy, if that is to be done ahead."""
+        """Join s and the recorded a. If `ahead`, compute the policy's output for s already now."""
         _join(rows["observation"], rows["action"], out=self._joined)
         if ahead:
-            self._send(rows)
+            self._forward_policy(rows)
 
-    def _send(self, rows: Rows) -> None:
+    def _forward_policy(self, rows: Rows) -> None:
         with _ignore_overflow():
             self._output = self._policy.forward(self._networks.policy, rows["observation"])
 
-    def draw(self, rows: Rows, *, ahead: bool) -> None:
-        """Draw a for s; `ahead` as it was in `prepare`."""
+    def sample(self, rows: Rows, *, ahead: bool) -> None:
+        """Sample actions a for s. `ahead`: whether `prepare` has computed the policy's output for these rows."""
         if not ahead:
-            self._send(rows)
+            self._forward_policy(rows)
         with _ignore_overflow():
-            self.drawn = Draw(self._output, rows["noise"])
-        _join(rows["observation"], self.drawn.action, out=self._joined_drawn)
+            self.sampled = SampledActions(self._output, rows["noise"])
+        _join(rows["observation"], self.sampled.action, out=self._joined_sampled)
 
-    def value_next(self, thread: int) -> None:
-        """Value (s', a') by the slow copies."""
+    def evaluate_next(self, thread: int) -> None:
+        """Compute the values of (s', a') with this thread's ema critics."""
         with _ignore_overflow():
             for e in self._critics_of(thread):
                 self._next_values[e] = self._critics[e].forward(self._networks.ema[e], self._joined_next)[:, 0]
 
-    def learn_critics(self, thread: int, rows: Rows, weight: F32, alpha: np.float32, gradients: list[Layers]) -> None:
+    def write_critic_gradients(
+        self, thread: int, rows: Rows, weight: F32, alpha: np.float32, gradients: list[Layers]
+    ) -> None:
         """Write the gradients of this thread's critics."""
         with _ignore_overflow():
-            # y is cheaper to compute in each thread than to wait for.
-            soft = self._next_values.min(axis=0) - alpha * self._drawn_next.log_prob
-            targets = rows["reward"] + rows["discount"] * soft
+            # Both threads compute the targets: that takes less time than to wait for the other thread.
+            soft_values = self._next_values.min(axis=0) - alpha * self._next_sampled.log_prob
+            targets = rows["reward"] + rows["discount"] * soft_values
             weight = weight * np.float32(1 / self.size)
             for e in self._critics_of(thread):
                 layers, errors = self._networks.critics[e], self.errors[e]
@@ -246,54 +250,60 @@ class Work:
 
     # --- policy ---------------------------------------------------------------------------------------------
 
-    def value(self, thread: int) -> None:
-        """Value (s, a) as drawn."""
+    def evaluate(self, thread: int) -> None:
+        """Compute the values of (s, a) for the sampled a with this thread's critics."""
         with _ignore_overflow():
             for e in self._critics_of(thread):
-                self.values[e] = self._critics[e].forward(self._networks.critics[e], self._joined_drawn)[:, 0]
+                self.values[e] = self._critics[e].forward(self._networks.critics[e], self._joined_sampled)[:, 0]
 
-    def differentiate_values(self, thread: int) -> None:
-        """Write the derivative by a of -min_e Q_e / M, in the rows in which this thread's critics are the least."""
-        least = self.values.argmin(axis=0)
+    def write_action_gradients(self, thread: int) -> None:
+        """Write d (-min_e Q_e / M) / d a for the rows in which a critic of this thread has the smallest value."""
+        smallest = self.values.argmin(axis=0)
         actions = slice(self._networks.spec.inputs, None)
         with _ignore_overflow():
             for e in self._critics_of(thread):
-                rows = np.flatnonzero(least == e)
+                rows = np.flatnonzero(smallest == e)
                 d = np.full((len(rows), 1), -1 / self.size, np.float32)
                 layers = self._networks.critics[e]
                 self._d_action[rows] = self._critics[e].input_gradient(layers, d, rows, actions)
 
-    def learn_policy(self, thread: int, alpha: np.float32, gradients: list[Layers]) -> None:
+    def write_policy_gradients(self, thread: int, alpha: np.float32, gradients: list[Layers]) -> None:
         """Write the policy's gradients from this thread's half of the rows."""
         half = self._halves[thread]
         with _ignore_overflow():
-            d = self.drawn.gradient(self._d_action, alpha * np.float32(1 / self.size), half)
+            d = self.sampled.gradient(self._d_action, alpha * np.float32(1 / self.size), half)
             self._policy.backward(self._networks.policy, d, gradients[thread], half)
 
 
-class Draw:
-    """Actions a = tanh(u), u = mean + sigma noise, from the policy's output [M, 2 A]: mean, then log sigma."""
+class SampledActions:
+    """Actions a = tanh(u), u = mean + sigma noise, sampled from the policy's output [M, 2 A]: mean, then log sigma."""
 
     def __init__(self, output: F32, noise: F32) -> None:
         size = noise.shape[1]
         mean, unclipped = output[:, :size], output[:, size:]
         log_std = np.minimum(np.maximum(unclipped, LOG_STD_RANGE[0]), LOG_STD_RANGE[1])
-        self._inside = unclipped == log_std
-        self._step = np.exp(log_std) * noise
-        u = mean + self._step
+        self._unclipped = unclipped == log_std
+        self._scaled_noise = np.exp(log_std) * noise
+        u = mean + self._scaled_noise
         self.action: F32 = np.tanh(u)
         """[M, A]."""
-        size_of_u = np.abs(u)
-        terms = 2 * (size_of_u + np.log1p(np.exp(-2 * size_of_u))) - log_std - 0.5 * noise * noise
+        abs_u = np.abs(u)
+        terms = 2 * (abs_u + np.log1p(np.exp(-2 * abs_u))) - log_std - 0.5 * noise * noise
         self.log_prob: F32 = terms @ np.ones(size, np.float32)
         """[M]: log pi(a|s)."""
         self.log_prob -= np.float32(size * (0.5 * math.log(2 * math.pi) + 2 * math.log(2)))
 
     def gradient(self, d_action: F32, d_log_prob: np.float32, rows: slice) -> F32:
-        """Return d loss / d output in some rows, [m, 2 A], for d loss / d a, [M, A], and d loss / d log pi, for all."""
+        """Return d loss / d output of some rows, [m, 2 A].
+
+        Args:
+            d_action: d loss / d a of all rows, [M, A].
+            d_log_prob: d loss / d log pi, the same in all rows.
+            rows: range of the rows.
+        """
         action = self.action[rows]
         d_u = d_action[rows] * (1 - action * action) + (2 * d_log_prob) * action
-        d_log_std = (d_u * self._step[rows] - d_log_prob) * self._inside[rows]
+        d_log_std = (d_u * self._scaled_noise[rows] - d_log_prob) * self._unclipped[rows]
         return np.concatenate((d_u, d_log_std), axis=1)
 
 
@@ -312,7 +322,7 @@ def _critic_layers(layout: BufferLayout, flat: F32) -> list[Layers]:
 
 
 def _join(observation: F32, action: F32, out: F32) -> None:
-    """Write both side by side."""
+    """Write observations and actions side by side into `out`, the input of the critics."""
     inputs = observation.shape[1]
     out[:, :inputs] = observation
     out[:, inputs:] = action

@@ -1,8 +1,8 @@
 """Two threads that divide the work of one update: the calling thread, and a helper that sleeps between updates.
 
-Products in NumPy and torch release Python's lock, so two threads with one BLAS thread each use two cores. The work is
-always divided into two parts, also for one thread, and the sums in each part have one order. So the result is the same,
-bit for bit, with one thread and with two.
+Products in NumPy and torch release Python's global interpreter lock, so two threads with one BLAS thread each use two
+cores. The work is always divided into two parts, also for one thread, and the order of sums in each part is fixed. So
+the result is the same, bit for bit, with one thread and with two.
 
 A sleeping thread takes about 30 us to wake up on another core. So a part should take a few hundred microseconds, and
 there should be few steps.
@@ -20,46 +20,47 @@ import torch
 
 Part = Callable[[], None]
 Step = tuple[Part, Part]
-"""What can be done at the same time: the first part by the caller, the second by the helper."""
+"""Two parts that run at the same time: the first in the calling thread, the second in the helper."""
 
 
 class TwoThreadExecutor:
-    """One or two threads. Not to be used by several callers at the same time; there may be several executors.
+    """Runs steps on one or two threads. An executor must not be called by several threads at the same time.
 
-    BLAS and torch must have one thread each (`threads.limit`). The helper sets torch's for itself, as torch counts
-    them per thread; threads that start after it have one, too, until they choose otherwise.
+    BLAS and torch must have one thread each (`threads.limit`). torch's number of threads is set per thread, so the
+    helper sets its own; threads that start later inherit it.
     """
 
     def __init__(self, threads: Literal[1, 2]) -> None:
         self.threads = threads
-        self._post = _Post()
+        self._queues = _Queues()
         self._closed = False
         self._thread: threading.Thread | None = None
         if threads == 2:
-            # The thread knows the post alone: an executor that nobody holds is collected, which ends the thread.
-            self._thread = threading.Thread(target=_help, args=(self._post,), name="update-helper", daemon=True)
+            # The thread refers to the queues only, not to the executor. So an executor without other references is
+            # deleted, which ends the thread.
+            self._thread = threading.Thread(target=_help, args=(self._queues,), name="update-helper", daemon=True)
             self._thread.start()
-            weakref.finalize(self, self._post.work.put, None)
+            weakref.finalize(self, self._queues.work.put, None)
 
     def run(self, *steps: Step) -> None:
-        """Do all steps in order, each when both parts of the one before are done.
+        """Run all steps in order; a step starts when both parts of the step before have ended.
 
-        What a part raises is raised here; no further step begins.
+        An exception of a part is raised here, and no further step starts.
 
         Raises:
             RuntimeError: the executor is closed.
         """
         if self._closed:
-            raise RuntimeError("this executor is closed")
+            raise RuntimeError("the executor is closed: make a new one")
         if self._thread is None:
             for first, second in steps:
                 first()
                 second()
             return
-        self._post.work.put([second for _, second in steps])
+        self._queues.work.put([second for _, second in steps])
         try:
-            error = _take_part([first for first, _ in steps], self._post.to_helper, self._post.to_caller)
-        except BaseException:  # a signal's handler raised while we waited: the two are no longer in step
+            error = _run_parts([first for first, _ in steps], self._queues.to_helper, self._queues.to_caller)
+        except BaseException:  # a signal handler raised during the wait: the two threads are no longer in the same step
             self.close()
             raise
         if error is not None:
@@ -69,44 +70,50 @@ class TwoThreadExecutor:
         """Stop the helper after its current part."""
         self._closed = True
         if self._thread is not None:
-            self._post.to_helper.put(ExchangeClosed())
-            self._post.work.put(None)
+            self._queues.to_helper.put(ExecutorClosed())
+            self._queues.work.put(None)
             self._thread.join()
 
 
-class ExchangeClosed(Exception):
-    """The other thread has left the exchange."""
+class ExecutorClosed(Exception):
+    """The caller has closed the executor: the helper stops."""
 
 
-class _Post:
-    """The queues between the two threads. Unlike a lock, a queue can be interrupted and can pass on exceptions."""
+class _Queues:
+    """The queues between the two threads. Unlike waiting for a lock, waiting for a queue can be interrupted."""
 
     def __init__(self) -> None:
         self.work: SimpleQueue[list[Part] | None] = SimpleQueue()
+        """The parts of the helper in each `run`; None: the helper ends."""
         self.to_helper: SimpleQueue[BaseException | None] = SimpleQueue()
+        """After each part of the caller, its exception, or None."""
         self.to_caller: SimpleQueue[BaseException | None] = SimpleQueue()
+        """After each part of the helper, its exception, or None."""
 
 
-def _help(post: _Post) -> None:
-    """Do the second parts, until there is None."""
+def _help(queues: _Queues) -> None:
+    """Run the second parts of steps, until the queue `work` has None."""
     torch.set_num_threads(1)
-    while (parts := post.work.get()) is not None:
-        _take_part(parts, post.to_caller, post.to_helper)
-        del parts  # they hold what they work on, which may hold the executor
+    while (parts := queues.work.get()) is not None:
+        _run_parts(parts, queues.to_caller, queues.to_helper)
+        del parts  # they may refer to the executor, which could then not be deleted
 
 
-def _take_part(
+def _run_parts(
     parts: Sequence[Part], outbox: SimpleQueue[BaseException | None], inbox: SimpleQueue[BaseException | None]
 ) -> BaseException | None:
-    """Run the parts of one thread and wait for the other thread after each; return the first error, own ones first."""
+    """Run the parts of one thread, and wait for the other thread after each part.
+
+    Stop at the first error of either thread, and return it. If both threads have one, return that of this thread.
+    """
     for part in parts:
         error: BaseException | None = None
         try:
             part()
-        except BaseException as caught:  # noqa: BLE001  (is raised by `run`, on whichever side it was caught)
+        except BaseException as caught:  # noqa: BLE001  (`run` raises it in the calling thread)
             error = caught
         outbox.put(error)
-        others = inbox.get()
-        if error is not None or others is not None:
-            return others if error is None else error
+        other_error = inbox.get()
+        if error is not None or other_error is not None:
+            return other_error if error is None else error
     return None

@@ -1,7 +1,7 @@
-"""The losses of actor-critics, and metrics that show whether learning goes well.
+"""The losses of actor-critics, and metrics of the learning progress.
 
-Shapes: M rows, the valid ones of a minibatch. Losses are per row, so that the caller chooses how to average.
-``log_ratio`` is the log-probability of the recorded action under one policy less that under another.
+Shapes: M rows, the valid rows of a minibatch. Losses are per row, so that the caller can choose how to average.
+``log_ratio`` is the log-probability of the recorded action under one policy minus that under another policy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ def policy_gradient_loss(log_prob: Tensor, advantages: Tensor) -> Tensor:
     """Return ``-A log pi(a|o)``, [M]: its gradient is the policy gradient (arXiv:1602.01783, section 4).
 
     Args:
-        log_prob: [M], of the policy being learned.
-        advantages: [M]; those of V-trace carry the weight rho in them (arXiv:1802.01561, section 4.2).
+        log_prob: [M], of the recorded actions under the policy being learned.
+        advantages: [M]; advantages of V-trace already contain the weight rho (arXiv:1802.01561, section 4.2).
 
     Raises:
         ValueError: shapes do not agree.
@@ -36,7 +36,7 @@ def squared_value_loss(values: Tensor, targets: Tensor) -> Tensor:
 
 @torch.no_grad()
 def normalized(advantages: Tensor) -> Tensor:
-    """Return advantages, [M], with mean 0 and standard deviation 1 over these rows; equal ones become 0.
+    """Return advantages, [M], with mean 0 and standard deviation 1 over these rows; if all are equal, 0.
 
     Raises:
         ValueError: not [M].
@@ -57,15 +57,15 @@ def effective_sample_size(log_ratio: Tensor) -> Tensor:
         ValueError: not [M].
     """
     check_rows(log_ratio=log_ratio)
-    weights = (log_ratio - log_ratio.max()).exp()  # the scale cancels; this one cannot overflow
+    weights = (log_ratio - log_ratio.max()).exp()  # the scale of weights cancels out; with this one exp cannot overflow
     return weights.sum().square() / (len(weights) * weights.square().sum())
 
 
 @torch.no_grad()
 def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
-    """Return ``1 - Var(targets - values) / Var(targets)``, a scalar; 1 is perfect, 0 a constant.
+    """Return ``1 - Var(targets - values) / Var(targets)``, a scalar; NaN if the targets do not vary.
 
-    NaN if the targets do not vary.
+    1 is a perfect prediction; 0 is no better than a constant.
 
     Raises:
         ValueError: shapes do not agree.
@@ -77,12 +77,12 @@ def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
 
 
 def check_rows(**tensors: Tensor) -> None:
-    """Refuse anything but [M] tensors of one length.
+    """Check that all tensors have the same shape [M].
 
     Raises:
-        ValueError: with the shapes that were given.
+        ValueError: they do not; the message has the shapes.
     """
     rows = {tuple(tensor.shape) for tensor in tensors.values()}
     if len(rows) > 1 or len(rows.pop()) != 1:
         given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
-        raise ValueError(f"got {given}, but [M] of one length is expected: pass each tensor[valid]")
+        raise ValueError(f"got {given}, but the same shape [M] is expected for all: pass tensor[valid] for each")

@@ -1,22 +1,23 @@
 """Advantages and value targets over rows in NEXT_STEP order: GAE, V-trace and one-step targets.
 
-The kinds of rows in a column, and which values each uses (``envs/contract.py``):
+The kinds of rows in a column (``envs/contract.py``), and how each is used:
 
-* A *decision* is a valid row. Only decisions have an error. A decision bootstraps from the column's next decision.
-* After *terminated* there is no bootstrap (a reset row is not required there). After *truncated* comes the reset row,
-  whose observation is the true final one: the bootstrap uses its value. So the bootstrap and the trace have different
-  masks: the trace also ends at a reset row, because the correction there is zero.
-* A *reset row* is an invalid row directly after the end of an episode, or an invalid first row. Its target is its
-  value.
-* A *row without a decision* is any other invalid row: the agent had no decision to make. It passes on the next
-  decision's value and correction without a discount, plus its reward. Its target is the sum that it passes on: its
-  value is learned too, because an unroll that ends there bootstraps from it.
+* A *decision* is a valid row. Only decisions have a TD error. They bootstrap from the next decision of the column.
+* After a *terminated* decision there is no bootstrap, and a reset row is optional. After a *truncated* decision comes a
+  reset row, which has the true final observation: the decision bootstraps from its value. The trace ends in both cases,
+  because the correction of a reset row is zero.
+* A *reset row* is an invalid row directly after the end of an episode, or an invalid first row. Its value target is its
+  own value.
+* A *row without a decision* is any other invalid row: the agent had nothing to decide. The row passes the value and the
+  correction of the next decision on to the row before it, without a discount, and adds its reward to the value. Its
+  value target is this value plus lambda times the correction. The critic learns this target, because an unroll that
+  ends at such a row bootstraps from its value.
 
-So there is one discount per decision. Its error is r + gamma (sum of the rewards until the next decision + V of that
-decision) - V.
+So there is one discount per decision. The TD error of a decision is r + gamma (sum of the rewards until the next
+decision + V of the next decision) - V.
 
-Shapes: T rows, B columns; ``values`` has one row more, for the observation that follows the last row. No
-gradient flows through these functions, and all tensors of a call are on one device.
+Shapes: T rows, B columns; ``values`` has T + 1 rows, the last one for the observation after the last row. These
+functions have no gradients, and all tensors of a call are on one device.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Targets(NamedTuple):
     advantages: Tensor
     """0 in rows that are not valid."""
     value_targets: Tensor
-    """The row's own value in reset rows."""
+    """In reset rows, the row's own value."""
 
 
 @torch.no_grad()
@@ -46,7 +47,7 @@ def generalized_advantages(
     gamma: float,
     gae_lambda: float,
 ) -> Targets:
-    """Return GAE(gamma, lambda) and the lambda-returns that belong to it (arXiv:1506.02438, equation 16).
+    """Return GAE(gamma, lambda) and the lambda-returns (arXiv:1506.02438, equation 16).
 
     Args:
         rewards: [T, B].
@@ -55,18 +56,20 @@ def generalized_advantages(
         truncated: [T, B], bool.
         valid: [T, B], bool.
         gamma: discount per decision.
-        gae_lambda: 0 gives one-step errors, 1 the discounted returns less the values.
+        gae_lambda: 0 gives one-step TD errors, 1 gives the discounted returns minus the values.
 
     Raises:
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid)
     no_decision = no_decision_rows(terminated, truncated, valid)
-    worth, following = _following_values(rewards, values, terminated, no_decision)
-    errors = torch.where(valid, rewards + gamma * following - values[:-1], 0.0)
-    passed_on = torch.where(valid, gamma * gae_lambda, no_decision.to(values.dtype))
-    corrections = _accumulate(errors, passed_on.masked_fill_(terminated, 0.0))
-    return Targets(torch.where(valid, corrections, 0.0), worth + _trusted(corrections, no_decision, gae_lambda))
+    row_values, next_values = _row_and_next_values(rewards, values, terminated, no_decision)
+    errors = torch.where(valid, rewards + gamma * next_values - values[:-1], 0.0)
+    decay = torch.where(valid, gamma * gae_lambda, no_decision.to(values.dtype))
+    corrections = _accumulate(errors, decay.masked_fill_(terminated, 0.0))
+    return Targets(
+        torch.where(valid, corrections, 0.0), row_values + _value_corrections(corrections, no_decision, gae_lambda)
+    )
 
 
 @torch.no_grad()
@@ -86,11 +89,11 @@ def vtrace(
 
     With ``rho_t = min(rho_clip, ratio)`` and ``c_t = gae_lambda * min(c_clip, ratio)``, the value targets are
     ``vs_t = V_t + rho_t delta_t + gamma c_t (vs_{t+1} - V_{t+1})`` and the advantages
-    ``rho_t (r_t + gamma q_{t+1} - V_t)`` with ``q = V + gae_lambda (vs - V)``: the paper's q is vs, lambda being 1;
-    with other lambdas this q makes them GAE's advantages where the data is on-policy.
+    ``rho_t (r_t + gamma q_{t+1} - V_t)`` with ``q = V + gae_lambda (vs - V)``. With gae_lambda = 1, q is vs as in the
+    paper. On-policy, these advantages are those of GAE for any gae_lambda.
 
     Args:
-        log_ratio: [T, B], log pi(a|o) - log mu(a|o), of the policy being learned over the one that acted.
+        log_ratio: [T, B], log pi(a|o) - log mu(a|o): pi is the policy being learned, mu the policy that acted.
         rewards: [T, B].
         values: [T + 1, B].
         terminated: [T, B], bool; wins over `truncated`.
@@ -98,8 +101,8 @@ def vtrace(
         valid: [T, B], bool.
         gamma: discount per decision.
         gae_lambda: decay of the trace; 1 is the paper's main form.
-        rho_clip: bound on the weight of an error: decides which policy's value is learned.
-        c_clip: bound on the weight of later errors: trades variance for speed of propagation.
+        rho_clip: bound on the weight of a TD error; it determines which policy's value function is learned.
+        c_clip: bound on the weight of later TD errors; a smaller bound reduces the variance and slows propagation.
 
     Raises:
         ValueError: shapes or dtypes do not fit.
@@ -109,14 +112,14 @@ def vtrace(
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_clip)
     no_decision = no_decision_rows(terminated, truncated, valid)
-    worth, following = _following_values(rewards, values, terminated, no_decision)
-    errors = torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0)
-    passed_on = torch.where(valid, gamma * gae_lambda * ratio.clamp(max=c_clip), no_decision.to(values.dtype))
-    corrections = _accumulate(errors, passed_on.masked_fill_(terminated, 0.0))
-    following[:-1] += gae_lambda * corrections[1:].masked_fill(terminated[:-1], 0.0)
+    row_values, next_values = _row_and_next_values(rewards, values, terminated, no_decision)
+    errors = torch.where(valid, rho * (rewards + gamma * next_values - values[:-1]), 0.0)
+    decay = torch.where(valid, gamma * gae_lambda * ratio.clamp(max=c_clip), no_decision.to(values.dtype))
+    corrections = _accumulate(errors, decay.masked_fill_(terminated, 0.0))
+    next_values[:-1] += gae_lambda * corrections[1:].masked_fill(terminated[:-1], 0.0)
     return Targets(
-        torch.where(valid, rho * (rewards + gamma * following - values[:-1]), 0.0),
-        worth + _trusted(corrections, no_decision, gae_lambda),
+        torch.where(valid, rho * (rewards + gamma * next_values - values[:-1]), 0.0),
+        row_values + _value_corrections(corrections, no_decision, gae_lambda),
     )
 
 
@@ -130,51 +133,55 @@ def td_targets(
         ValueError: shapes or dtypes do not fit.
     """
     _check(rewards, values, terminated, truncated, valid)
-    worth, following = _following_values(rewards, values, terminated, no_decision_rows(terminated, truncated, valid))
-    return torch.where(valid, rewards + gamma * following, worth)
+    row_values, next_values = _row_and_next_values(
+        rewards, values, terminated, no_decision_rows(terminated, truncated, valid)
+    )
+    return torch.where(valid, rewards + gamma * next_values, row_values)
 
 
 def no_decision_rows(terminated: Tensor, truncated: Tensor, valid: Tensor) -> Tensor:
-    """Mark the invalid rows that are not reset rows, [T, B], but for the first one, which may be either."""
+    """Mark the invalid rows that are not reset rows, [T, B]. Row 0 is never marked: it may be of either kind."""
     no_decision = ~valid
-    no_decision[0] = False  # no row looks to the first one, whatever it is
+    no_decision[0] = False  # no earlier row bootstraps from it
     no_decision[1:] &= ~(terminated | truncated)[:-1]
     return no_decision
 
 
-def _trusted(corrections: Tensor, no_decision: Tensor, gae_lambda: float) -> Tensor:
-    """Return the corrections of the value targets, [T, B]; for rows without a decision, times lambda."""
+def _value_corrections(corrections: Tensor, no_decision: Tensor, gae_lambda: float) -> Tensor:
+    """Return the differences of value targets and values, [T, B]: the corrections, times lambda in rows without a
+    decision.
+    """
     return torch.where(no_decision, gae_lambda * corrections, corrections)
 
 
-def _following_values(
+def _row_and_next_values(
     rewards: Tensor, values: Tensor, terminated: Tensor, no_decision: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the value of each row, [T, B], and the value of the next row for its bootstrap, 0 after a termination.
+    """Return the value of each row, [T, B], and the value that each row bootstraps from, 0 after a termination.
 
-    The value of a row without a decision is the sum of the rewards until the next decision, plus the value of that
+    The value of a row without a decision is the sum of the rewards until the next decision, plus the value of the next
     decision.
     """
-    following, worth = values[1:].masked_fill(terminated, 0.0), values[:-1]
+    next_values, row_values = values[1:].masked_fill(terminated, 0.0), values[:-1]
     if bool(no_decision.any()):
-        worth = torch.where(no_decision, rewards, values[:-1])
-        worth[-1] += no_decision[-1] * following[-1]
-        worth = _accumulate(worth, (no_decision & ~terminated).to(values.dtype))
-        following[:-1] = worth[1:].masked_fill(terminated[:-1], 0.0)
-    return worth, following
+        row_values = torch.where(no_decision, rewards, values[:-1])
+        row_values[-1] += no_decision[-1] * next_values[-1]
+        row_values = _accumulate(row_values, (no_decision & ~terminated).to(values.dtype))
+        next_values[:-1] = row_values[1:].masked_fill(terminated[:-1], 0.0)
+    return row_values, next_values
 
 
-def _accumulate(rows: Tensor, passed_on: Tensor) -> Tensor:
-    """Return x, [T, B], with ``x_t = rows_t + passed_on_t x_{t+1}``; the last row stays as it is.
+def _accumulate(rows: Tensor, decay: Tensor) -> Tensor:
+    """Return x, [T, B], with ``x_t = rows_t + decay_t x_{t+1}``; the last row is unchanged.
 
-    Each round doubles the range of rows that are summed, so log2(T) operators replace a loop of T: with T in the
-    thousands and few columns, or on a GPU, the loop would cost as much as several updates.
+    Each round doubles the range of rows that are summed, so log2(T) rounds replace a loop over T rows. With T in the
+    thousands and few columns, or on a GPU, the loop would take as long as several updates.
     """
-    x, weights, reach = rows, passed_on, 1
+    x, weights, reach = rows, decay, 1
     while reach < len(x):
-        x_seen = torch.addcmul(x[:-reach], weights[:-reach], x[reach:])
-        weights_seen = weights[:-reach] * weights[reach:]
-        x, weights = torch.cat((x_seen, x[-reach:])), torch.cat((weights_seen, weights[-reach:]))
+        new_x = torch.addcmul(x[:-reach], weights[:-reach], x[reach:])
+        new_weights = weights[:-reach] * weights[reach:]
+        x, weights = torch.cat((new_x, x[-reach:])), torch.cat((new_weights, weights[-reach:]))
         reach *= 2
     return x
 
@@ -196,4 +203,4 @@ def _check(rewards: Tensor, values: Tensor, terminated: Tensor, truncated: Tenso
 
 def _same_shape(name: str, tensor: Tensor, rewards: Tensor) -> None:
     if tensor.shape != rewards.shape:
-        raise ValueError(f"{name} is {list(tensor.shape)}, expected {list(rewards.shape)} as of rewards")
+        raise ValueError(f"{name} is {list(tensor.shape)}, but {list(rewards.shape)} is expected, the shape of rewards")

@@ -1,7 +1,7 @@
 """The target and the loss of Q-learning with a network (DQN).
 
-Mnih et al. 2015, Human-level control through deep reinforcement learning, doi:10.1038/nature14236; with the choice
-and its value taken from two networks arXiv:1509.06461, double Q-learning.
+Mnih et al. 2015, Human-level control through deep reinforcement learning, doi:10.1038/nature14236. Double Q-learning,
+where one network selects the next choice and another gives its value: arXiv:1509.06461.
 
 Shapes: M transitions, n choices.
 """
@@ -16,35 +16,37 @@ from offbeat.losses.actor_critic import check_rows
 
 
 @torch.no_grad()
-def q_targets(rewards: Tensor, discounts: Tensor, next_values: Tensor, choosing: Tensor) -> Tensor:
+def q_targets(rewards: Tensor, discounts: Tensor, next_values: Tensor, selection_values: Tensor) -> Tensor:
     """Return ``r + discount * Q_ema(s', argmax_a Q(s', a))``, [M] (arXiv:1509.06461, section "Double DQN").
 
     Args:
-        rewards: [M]; of n steps, their discounted sum.
-        discounts: [M], of what follows: gamma ** n, and 0 after a termination.
-        next_values: [M, n], of the ema network.
-        choosing: [M, n], whose highest value says which choice counts: those of the network that learns, or
-            `next_values` again, which is the target of doi:10.1038/nature14236.
+        rewards: [M], discounted sum over the steps of a target.
+        discounts: [M], factor of the next value: gamma ** steps, or 0 after a termination.
+        next_values: [M, n], values of the next state by the ema network.
+        selection_values: [M, n], values of the next state that select the choice, the one with the highest value: those
+            of the network that is learned, or `next_values` for the target of doi:10.1038/nature14236.
 
     Raises:
         ValueError: shapes do not agree.
     """
     check_rows(rewards=rewards, discounts=discounts)
-    for name, values in (("next_values", next_values), ("choosing", choosing)):
-        if values.ndim != 2 or values.shape != (len(rewards), next_values.shape[-1]):
-            raise ValueError(f"{name} are {list(values.shape)}, but [{len(rewards)}, n] is expected, of both alike")
-    return rewards + discounts * next_values.gather(1, choosing.argmax(1, keepdim=True)).squeeze(1)
+    if next_values.ndim != 2 or len(next_values) != len(rewards) or next_values.shape != selection_values.shape:
+        raise ValueError(
+            f"next_values is {list(next_values.shape)} and selection_values is {list(selection_values.shape)}, but "
+            f"[{len(rewards)}, n] is expected for both"
+        )
+    return rewards + discounts * next_values.gather(1, selection_values.argmax(1, keepdim=True)).squeeze(1)
 
 
 def q_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return Huber's loss, [M]: half the squared error up to an error of 1, and from there on a line.
+    """Return the Huber loss, [M]: half the squared error up to an error of 1, and linear above.
 
     Its gradient is the error clipped to [-1, 1], as in doi:10.1038/nature14236, Methods, "Training algorithm".
 
     Args:
-        values: [M], of the recorded actions.
+        values: [M], values of the recorded actions.
         targets: [M].
-        weights: [M], of transitions that were sampled by priority (arXiv:1511.05952, section 3.4); None: 1.
+        weights: [M], importance weights of prioritized samples (arXiv:1511.05952, section 3.4); None: all 1.
 
     Raises:
         ValueError: shapes do not agree.

@@ -1,12 +1,11 @@
-"""The losses that are PPO's own.
+"""The clipped losses of PPO, and its estimate of the KL divergence.
 
-``log_ratio`` is the log-probability of the recorded action under the policy being learned, less the one
-under the policy that it is compared with. The clip compares with the *proximal* policy, the one at the
-start of the learning step (decoupled PPO, arXiv:2110.00641). Where another policy acted, the weight between
-those two belongs in the advantages, which is where V-trace puts it.
+``log_ratio`` is the log-probability of the recorded action under the policy being learned minus that under the
+*proximal* policy, the policy at the start of the learning step (decoupled PPO, arXiv:2110.00641). If an older policy
+acted, the ratio of the proximal policy to that policy is not part of these losses: V-trace includes it in the
+advantages.
 
-Shapes: M rows, the valid ones of a minibatch. Losses are per row, so that the caller chooses how to
-average.
+Shapes: M rows, the valid rows of a minibatch. Losses are per row, so that the caller can choose how to average.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip: float) -> Ten
     """Return PPO's clipped policy loss, [M], to be minimised (arXiv:1707.06347, equation 7, negated).
 
     Args:
-        log_ratio: [M], of the policy being learned over the proximal one.
+        log_ratio: [M].
         advantages: [M].
-        clip: epsilon; ratios gain nothing outside of [1 - clip, 1 + clip].
+        clip: epsilon of the paper: a ratio outside of [1 - clip, 1 + clip] does not improve the loss further.
 
     Raises:
         ValueError: shapes do not agree.
@@ -34,35 +33,35 @@ def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip: float) -> Ten
 
 
 def clipped_value_loss(values: Tensor, proximal_values: Tensor, targets: Tensor, clip: float) -> Tensor:
-    """Return half the squared error of the values, [M]; clipped as PPO's first implementation did it.
+    """Return half the squared error of the values, [M], clipped as in the first implementation of PPO.
 
-    A value that has come nearer to its target by more than `clip` since the learning step began gets no gradient
+    A value that has moved towards its target by more than `clip` since the start of the learning step gets no gradient
     (arXiv:2005.12729, section 3).
 
     Args:
-        values: [M], being learned.
-        proximal_values: [M], at the start of the learning step.
+        values: [M], of the critic being learned.
+        proximal_values: [M], of the critic at the start of the learning step.
         targets: [M].
-        clip: in units of value.
+        clip: largest change of a value in a learning step, in units of the values.
 
     Raises:
         ValueError: shapes do not agree.
     """
     check_rows(values=values, proximal_values=proximal_values, targets=targets)
-    moved = (values - proximal_values).clamp(-clip, clip)
-    errors = torch.maximum((values - targets).square(), (proximal_values + moved - targets).square())
+    change = (values - proximal_values).clamp(-clip, clip)
+    errors = torch.maximum((values - targets).square(), (proximal_values + change - targets).square())
     return 0.5 * errors
 
 
 @torch.no_grad()
 def approx_kl(log_ratio: Tensor) -> Tensor:
-    """Estimate KL(proximal || target) in nats, a scalar, from actions that the proximal policy drew.
+    """Estimate KL(proximal policy || policy being learned) in nats, a scalar, from actions of the proximal policy.
 
-    The mean of ``(ratio - 1) - log ratio``: unbiased, and no row of it is negative (J. Schulman,
-    "Approximating KL divergence", 2020, estimator k3).
+    This is the mean of ``(ratio - 1) - log ratio``: unbiased, and not negative in any row (J. Schulman, "Approximating
+    KL divergence", 2020, estimator k3).
 
     Raises:
-        ValueError: not [M].
+        ValueError: log_ratio is not [M].
     """
     check_rows(log_ratio=log_ratio)
     return (log_ratio.expm1() - log_ratio).mean()

@@ -1,11 +1,11 @@
 """The targets and losses of soft actor-critic (SAC).
 
-For actions of a box arXiv:1801.01290 and, with the temperature learned, arXiv:1812.05905; for choices
-arXiv:1910.07207, which takes the expectation over all actions where the others draw one. The critics are an
-ensemble, of which the least value counts (arXiv:1802.09477, clipped double Q-learning).
+For box actions: arXiv:1801.01290, and with a learned temperature arXiv:1812.05905. For choices: arXiv:1910.07207, which
+computes the expectation over all actions instead of sampling one. The critics are an ensemble; the smallest of their
+values is used (clipped double Q-learning, arXiv:1802.09477).
 
 Shapes: M transitions, E critics, n choices. ``temperature`` is alpha, the weight of the entropy in units of reward, a
-scalar. Losses are per transition, so that the caller chooses how to average.
+scalar. Losses are per transition, so that the caller can choose how to average.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def soft_targets(
     """Return ``r + discount * (min_e Q_e(s', a') - alpha log pi(a'|s'))``, [M] (arXiv:1812.05905, equations 2, 3).
 
     Args:
-        rewards: [M]; of n steps, their discounted sum.
-        discounts: [M], of what follows: gamma ** n, and 0 after a termination.
-        next_values: [E, M], of the ema critics, for actions a' of the current policy.
-        next_log_prob: [M], of those actions.
+        rewards: [M], discounted sum over the steps of a target.
+        discounts: [M], factor of the next value: gamma ** steps, or 0 after a termination.
+        next_values: [E, M], values by the ema critics, of actions a' sampled from the current policy.
+        next_log_prob: [M], log-probabilities of the actions a'.
         temperature: alpha.
 
     Raises:
@@ -38,12 +38,12 @@ def soft_targets(
 
 
 def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return half the squared errors of all critics, added up, [M] (arXiv:1812.05905, equation 5, for each critic).
+    """Return half the squared error, summed over the critics, [M] (arXiv:1812.05905, equation 5, for each critic).
 
     Args:
-        values: [E, M], of the recorded actions.
+        values: [E, M], values of the recorded actions.
         targets: [M], the same for all critics.
-        weights: [M], of transitions that were sampled by priority (arXiv:1511.05952, section 3.4); None: 1.
+        weights: [M], importance weights of prioritized samples (arXiv:1511.05952, section 3.4); None: all 1.
 
     Raises:
         ValueError: shapes do not agree.
@@ -58,8 +58,8 @@ def policy_loss(log_prob: Tensor, values: Tensor, temperature: Tensor) -> Tensor
     """Return ``alpha log pi(a|s) - min_e Q_e(s, a)``, [M] (arXiv:1812.05905, equation 9).
 
     Args:
-        log_prob: [M], of actions a that the policy has drawn, through which gradients flow to it.
-        values: [E, M], of those actions.
+        log_prob: [M], log-probabilities of actions a sampled from the policy, differentiable by its parameters.
+        values: [E, M], values of the actions a, differentiable in the same way.
         temperature: alpha.
 
     Raises:
@@ -73,18 +73,18 @@ def policy_loss(log_prob: Tensor, values: Tensor, temperature: Tensor) -> Tensor
 def temperature_loss(log_temperature: Tensor, entropy: Tensor | float, target_entropy: Tensor | float) -> Tensor:
     """Return ``log alpha * (H - target)``, of the shape of the entropy H (arXiv:1812.05905, equation 18).
 
-    Alpha falls while the entropy is above its target. The paper has alpha in place of its logarithm; the logarithm,
-    as in the authors' own code, has steps of one size at any scale of the reward.
+    Alpha decreases while the entropy is above its target. The paper has alpha instead of log alpha. With log alpha, as
+    in the authors' code, relative steps of alpha have the same size at any scale of the reward.
 
     Args:
         log_temperature: log alpha, a scalar.
-        entropy: of the policy, estimated by -log pi(a|s) or exact: [M] or their mean. It gets no gradient.
+        entropy: entropy of the policy, exact or estimated by -log pi(a|s): [M], or the mean. It gets no gradient.
         target_entropy: in nats, a scalar.
     """
     return log_temperature * (torch.as_tensor(entropy).detach() - target_entropy)
 
 
-# --- choices: the expectation over all actions in place of one that is drawn --------------------------------
+# --- choices: the expectation over all actions instead of a sampled action ----------------------------------
 
 
 @torch.no_grad()
@@ -94,10 +94,10 @@ def discrete_soft_targets(
     """Return ``r + discount * sum_a pi(a|s') (min_e Q_e(s', a) - alpha log pi(a|s'))``, [M] (arXiv:1910.07207, eq. 10).
 
     Args:
-        rewards: [M].
-        discounts: [M].
-        next_values: [E, M, n], of the ema critics.
-        next_log_probs: [M, n], of the current policy.
+        rewards: [M], as in `soft_targets`.
+        discounts: [M], as in `soft_targets`.
+        next_values: [E, M, n], values by the ema critics.
+        next_log_probs: [M, n], log-probabilities under the current policy.
         temperature: alpha.
 
     Raises:
@@ -113,8 +113,8 @@ def discrete_policy_loss(log_probs: Tensor, values: Tensor, temperature: Tensor)
     """Return ``sum_a pi(a|s) (alpha log pi(a|s) - min_e Q_e(s, a))``, [M] (arXiv:1910.07207, equation 12).
 
     Args:
-        log_probs: [M, n], of the policy.
-        values: [E, M, n].
+        log_probs: [M, n], log-probabilities under the policy.
+        values: [E, M, n], values by the critics.
         temperature: alpha.
 
     Raises:
@@ -131,10 +131,10 @@ def entropy_of(log_probs: Tensor) -> Tensor:
 
 
 def _check_ensemble(values: Tensor, *shape: int) -> None:
-    """Refuse anything but values of this shape from each of at least one critic.
+    """Check that values are [E, *shape], with E at least 1.
 
     Raises:
-        ValueError: with the shapes.
+        ValueError: they are not; the message has the shapes.
     """
     if values.shape[1:] != shape or not len(values):
-        raise ValueError(f"values are {list(values.shape)}, but [E, {', '.join(map(str, shape))}] is expected")
+        raise ValueError(f"values is {list(values.shape)}, but [E, {', '.join(map(str, shape))}] is expected")

@@ -1,5 +1,5 @@
-"""Memory that actors write and the learner reads: unrolls, the replay, published weights. There are no locks.
+"""Memory that is shared by actors and the learner, without locks: unrolls, the replay, published weights.
 
-`arena` has named arrays in private or shared memory. Everything else uses the arrays of an arena.
-Read `arena`, then `unrolls`; `replay` builds on `rings`.
+`arena` has named arrays in private or shared memory. All other modules use the arrays of an arena.
+Read `arena` first, then `unrolls`, `weights` and the folder `replay`.
 """

@@ -1,7 +1,9 @@
-"""Named arrays in one block of memory, private or shared between processes, defined by (name, shape, dtype).
+"""Named arrays in one block of memory, private or shared between processes.
 
-Shared memory is anonymous: a file without a name, whose descriptor child processes inherit. So nothing is left behind,
-however a run ends.
+A `Slab` describes one array: (name, shape, dtype).
+
+Shared memory is anonymous: a file without a name, whose descriptor child processes inherit. So the memory is freed in
+any case when the run's processes have ended.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class SharedArena:
     def __init__(self, slabs: Iterable[Slab]) -> None:
         self.slabs = tuple(slabs)
         self.fd = _nameless_file()
-        """File descriptor for child processes (`pass_fds`). It stays open for those that are started later."""
+        """File descriptor for child processes (`pass_fds`). It stays open for processes that start later."""
         os.ftruncate(self.fd, max(ALIGNMENT, arena_bytes(self.slabs)))
         self.arrays = attach(self.fd, self.slabs)
 
@@ -62,7 +64,7 @@ class SharedArena:
 
 
 def attach(fd: int, slabs: Iterable[Slab]) -> Tree:
-    """Return the arrays of a `SharedArena` with the same slabs, which this or another process has made."""
+    """Return the arrays of a `SharedArena` with the same slabs, which may be of another process."""
     slabs = tuple(slabs)
     block = mmap.mmap(fd, max(ALIGNMENT, arena_bytes(slabs)))  # page-aligned
     return _arrays_in(slabs, np.frombuffer(block, np.uint8))
@@ -78,8 +80,8 @@ def require_bytes(needed: int, purpose: str, remedy: str) -> None:
 
     Args:
         needed: Number of bytes.
-        purpose: Start of the message: what needs the memory.
-        remedy: End of the message: what to pass instead.
+        purpose: Start of the message: names the arrays, and ends with a verb, for example 'the weights need'.
+        remedy: End of the message: the action that the user can take.
     """
     free = usable_memory()
     if free is not None and needed > free:
@@ -89,16 +91,16 @@ def require_bytes(needed: int, purpose: str, remedy: str) -> None:
 def usable_memory() -> int | None:
     """Return the free memory for this process in bytes; None if it is not known.
 
-    This is the smaller of the machine's and the container's (cgroup v2).
+    This is the free memory of the machine or, if that is less, of the container (cgroup v2).
     """
-    return_freed_memory()  # of an earlier run in this process
+    return_freed_memory()  # memory of an earlier run in this process
     meminfo, limit = Path("/proc/meminfo"), _CGROUP / "memory.max"
     if not meminfo.is_file():
         return None
     lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
-    if limit.is_file() and (most := limit.read_text().strip()) != "max":
-        free = min(free, max(0, int(most) - _used_in_container()))
+    if limit.is_file() and (allowed := limit.read_text().strip()) != "max":
+        free = min(free, max(0, int(allowed) - _used_in_container()))
     return free
 
 

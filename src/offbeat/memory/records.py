@@ -42,5 +42,5 @@ class Records:
 
 
 def record_slabs(name: str, writers: int, size: int) -> list[Slab]:
-    """Return the slabs of an arena for such records. Each counter has its own cache line."""
+    """Return the slabs of an arena for `Records` of `size` numbers. Each writer's counter has its own cache line."""
     return [(f"{name}/buffers", (writers, 2, size), "float64"), (f"{name}/numbers", (writers, 8), "int64")]

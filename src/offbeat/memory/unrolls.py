@@ -2,8 +2,8 @@
 
 The slots of a batch are adjacent, [batches, T + 1, S, N, ...]. So a batch is a contiguous view [T + 1, S * N, ...] for
 the learner, and a slot is a strided view [T + 1, N, ...] for its actor. Row T contains only the observation after the
-unroll, for bootstrapping. Stacked frames have `history` rows before the first one, so that each frame is stored once:
-[history + T + 1, ...].
+unroll, for bootstrapping. Fields with stacked frames have `history` more rows before row 0, [history + T + 1, ...]: so
+each frame is stored once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unrolls:
     def open(self, ticket: int) -> Tree:
         """Return the arrays that `ticket` writes: [T + 1, N, ...] (per step) or [N, ...] (per unroll).
 
-        The rows before the first one are named 'history/<name>', [history, N, ...].
+        The history rows, before row 0, are under 'history/<name>', [history, N, ...].
         """
         batch, unroll = divmod(self._pace.slot(ticket), self._pace.unrolls_per_batch)
         slot: Tree = {}
@@ -46,9 +46,10 @@ class Unrolls:
         order.
         """
         batch = self._pace.slot(self._pace.tickets_of(step).start) // self._pace.unrolls_per_batch
-        return {name: self._joined(name, array[batch]) for name, array in self._arrays.items()}
+        return {name: self._join_columns(name, array[batch]) for name, array in self._arrays.items()}
 
-    def _joined(self, name: str, array: Array) -> Array:
+    def _join_columns(self, name: str, array: Array) -> Array:
+        """Return a view in which the columns of all unrolls are one dimension."""
         field = self._fields[name]
         time = array.shape[:1] if field.per == "step" else ()
         unrolls, columns = array.shape[len(time) : len(time) + 2]
@@ -80,7 +81,7 @@ class UnrollShape:
         return Unrolls(fields, self.pace, arrays)
 
     def is_cut(self, ticket: int) -> bool:  # noqa: ARG002
-        """Return False: an unroll never continues after rows of other episodes."""
+        """Return False: an unroll has no earlier rows in memory, so it never follows rows of interrupted episodes."""
         return False
 
     @property

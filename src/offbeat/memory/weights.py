@@ -37,7 +37,7 @@ class Weights:
 
         Args:
             version: The opened version.
-            progress: Training progress, 0 to 1, of its learning step. It is passed to the envs that act with it.
+            progress: Training progress, 0 to 1, at this version. It is passed to the envs of actors that use it.
         """
         self._progress[version % len(self._stamps)] = progress
         self._stamps[version % len(self._stamps)] = version + 1

@@ -1,4 +1,4 @@
-"""Policies that act. Plain MLPs run in NumPy, which for small networks is several times faster than torch.
+"""Policies that select actions. Plain MLPs run in NumPy, which for small networks is several times faster than torch.
 
 The NumPy network is a fast path (`offbeat.fastpath.mlp`). Without that module all policies act in torch.
 """
@@ -33,13 +33,13 @@ class ActingNetwork(Protocol):
         Args:
             vector: [N, inputs], the leaves without an encoder, normalised and joined.
             observation: all leaves, [N, *shape].
-            state: of the core, [N, state_size].
+            state: the core's state, [N, state_size]; None without a core.
         """
         ...
 
 
 Renew = Callable[[F32], None]
-"""Writes the newest weights into a vector, as `published_layout` lays them out."""
+"""Writes the newest weights into a vector, in the layout of `published_layout`."""
 MakeNetwork = Callable[[PolicySpec, F32], ActingNetwork]
 """Returns the network that reads its parameters from a published vector."""
 
@@ -56,7 +56,7 @@ def make_policy(spec: PolicySpec) -> ActingPolicy:
 
 @cache
 def _numpy_network() -> MakeNetwork | None:
-    """Return the class of the NumPy network; None if the fast paths are not installed."""
+    """Return the class of the NumPy network; None if its module does not exist."""
     try:
         module: Any = import_module(FAST_PATH)
     except ModuleNotFoundError as error:
@@ -92,18 +92,18 @@ class ActingPolicy:
         return self.network.forward(self._vector_of(observation), observation, state)
 
     def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
-        """Sample an action for each column and record its log-probability, where the spec says so."""
+        """Sample an action for each column, with its log-probability if `spec.records_log_prob`."""
         if self._uniform is not None and self._uniform[0]:
             if self.state_size:
                 self.forward(observation, state)  # the recurrent state must include this observation
             columns = len(observation[self.spec.observation[0].name])
-            return Acted(sampling.uniform(self.spec, columns, random, self._allowed(observation)), {})
+            return Acted(sampling.sample_uniform(self.spec, columns, random, self._allowed(observation)), {})
         parameters = self.parameters(observation, state)
         if self.spec.distribution == "epsilon_greedy":
             epsilon, allowed = self._arrays["epsilon"][0], self._allowed(observation)
             return Acted(sampling.sample_epsilon_greedy(self.spec, parameters, epsilon, random, allowed), {})
         if not self.spec.records_log_prob:
-            return Acted(sampling.sample_unrecorded(self.spec, parameters, random), {})
+            return Acted(sampling.sample_without_log_prob(self.spec, parameters, random), {})
         action, log_prob = sampling.sample(self.spec, parameters, self._arrays.get("log_std"), random)
         return Acted(action, {"behavior_log_prob": log_prob})
 
@@ -112,7 +112,10 @@ class ActingPolicy:
         return actions.greedy(self.spec, self.parameters(observation, state))
 
     def parameters(self, observation: Tree, state: F32 | None = None) -> F32:
-        """Return the result of `forward`; with a mask, the logits of choices that are not allowed are very low."""
+        """Return the parameters of the action distribution, [N, outputs].
+
+        With a mask, the logits of choices that are not allowed are very low.
+        """
         parameters, allowed = self.forward(observation, state), self._allowed(observation)
         return parameters if allowed is None else sampling.masked(parameters, allowed)
 

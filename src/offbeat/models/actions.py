@@ -1,6 +1,7 @@
 """Converts network outputs to the most likely actions, and recorded actions to the env's actions.
 
-The formulas work for NumPy arrays (acting) and for torch tensors (export).
+An action has choices, of Discrete and MultiDiscrete spaces, and *numbers*, the continuous components of Box spaces. The
+formulas work for NumPy arrays (acting) and for torch tensors (export).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Values = Any
 
 
 def best_choices(spec: PolicySpec, logits: Values) -> list[Values]:
-    """Return the choice of the highest logit of each component, [N] each, for logits [N, logits]."""
+    """Return the choice with the highest logit for each component, [N] each, for logits [N, logits]."""
     choices, start = [], 0
     for count in spec.action.nvec:
         choices.append(logits[:, start : start + count].argmax(1))
@@ -29,19 +30,19 @@ def best_choices(spec: PolicySpec, logits: Values) -> list[Values]:
 
 
 def best_numbers(spec: PolicySpec, parameters: Values, tanh: Callable[[Values], Values]) -> Values:
-    """Return the most likely numbers of boxes as they are recorded, [N, D]: the means, of a tanh_gaussian their tanh.
+    """Return the most likely numbers, as recorded, [N, D]: the means, or their tanh for a tanh_gaussian.
 
     Args:
         spec: the policy.
-        parameters: of the action distribution, [N, outputs].
-        tanh: of such an array.
+        parameters: parameters of the action distribution, [N, outputs].
+        tanh: the function for this type of array.
     """
     means = parameters[:, spec.logits : spec.logits + spec.box_size]
     return tanh(means) if spec.distribution == "tanh_gaussian" else means
 
 
 def greedy(spec: PolicySpec, parameters: F32) -> Array:
-    """Return the most likely action of each column as it is recorded, [N, *shape], for parameters [N, outputs]."""
+    """Return the most likely action of each column, as recorded, [N, *shape], for parameters [N, outputs]."""
     if spec.action.kind == "box":
         numbers: Array = best_numbers(spec, parameters, np.tanh).reshape(len(parameters), *spec.action.shape)
         return numbers if spec.distribution == "tanh_gaussian" else numbers.copy()  # the network overwrites its output
@@ -52,7 +53,7 @@ def greedy(spec: PolicySpec, parameters: F32) -> Array:
 
 
 def recorded(spec: PolicySpec, choices: list[Array]) -> Array:
-    """Return the recorded actions for the choices [N] of each component, if actions have no boxes."""
+    """Return the actions, as recorded, for the choices [N] of each component; for actions without numbers."""
     if spec.action.kind == "discrete":
         return choices[0]
     joined = np.stack(choices, axis=1)
@@ -60,33 +61,35 @@ def recorded(spec: PolicySpec, choices: list[Array]) -> Array:
 
 
 class Bounds(Protocol):
-    """The parameters of the map from the recorded numbers of boxes to the env's, as NumPy arrays or torch tensors.
+    """How recorded numbers are converted to the env's range: parameters as NumPy arrays or torch tensors, [*shape].
 
-    Policies act in [-1, 1] where the env's box is bounded on both sides: squashed or clipped there, then scaled to the
-    box, so that one initial standard deviation suits all envs.
+    If a component has both bounds in the env, the policy's range for it is [-1, 1]: numbers are squashed or clipped to
+    this range, and then scaled to the env's. So one initial standard deviation suits all envs.
     """
 
     squash: bool
-    """Whether recorded numbers are those before the tanh; else they are clipped."""
+    """Whether numbers are recorded before the tanh. Otherwise they are clipped."""
     scales: bool
-    """Whether any number is scaled or moved."""
+    """Whether any number is scaled or shifted."""
     low: Any
-    """The env's bounds; likewise high."""
+    """The env's lower bounds."""
     high: Any
+    """The env's upper bounds."""
     inner_low: Any
-    """The bounds of the policy's own range; likewise inner_high."""
+    """The lower bounds of the policy's range."""
     inner_high: Any
+    """The upper bounds of the policy's range."""
     center: Any
-    """The env's value for the policy's 0; 0 without bounds."""
+    """The env's number for 0 in the policy's range; 0 without bounds."""
     half_width: Any
-    """The env's length of the policy's 1; 1 without bounds."""
+    """Half of the width of the env's range; 1 without bounds."""
 
 
 BOUND_ARRAYS = ("low", "high", "inner_low", "inner_high", "center", "half_width")
 
 
-def within(bounds: Bounds, numbers: Values, tanh: Callable[[Values], Values]) -> Values:
-    """Return the env's numbers for recorded ones, of the same shape: [N, ...], as the bounds are but for N."""
+def to_env_range(bounds: Bounds, numbers: Values, tanh: Callable[[Values], Values]) -> Values:
+    """Convert recorded numbers to the env's range, [N, *shape] for bounds of [*shape]."""
     inner = tanh(numbers) if bounds.squash else numbers.clip(bounds.inner_low, bounds.inner_high)
     if not bounds.scales:
         return inner
@@ -94,9 +97,10 @@ def within(bounds: Bounds, numbers: Values, tanh: Callable[[Values], Values]) ->
 
 
 class ToEnv:
-    """`Bounds` in NumPy. Turns recorded actions into the env's, but for dtypes and the structure of mixed ones.
+    """Converts recorded actions to the env's range. It has the `Bounds` as NumPy arrays.
 
-    In a mixed action the numbers of boxes are the last, and choices stay as they are.
+    Choices do not change; in a mixed action they come first, then the numbers. The env's dtype and the structure of
+    mixed actions are restored elsewhere (envs/encoding.py).
     """
 
     def __init__(self, spec: PolicySpec) -> None:
@@ -117,6 +121,7 @@ class ToEnv:
         if not self._box:
             return action
         if not self._choices:
-            scaled: Array = within(self, action, np.tanh)
+            scaled: Array = to_env_range(self, action, np.tanh)
             return scaled
-        return np.concatenate([action[:, : self._choices], within(self, action[:, self._choices :], np.tanh)], axis=1)
+        choices, numbers = action[:, : self._choices], action[:, self._choices :]
+        return np.concatenate([choices, to_env_range(self, numbers, np.tanh)], axis=1)

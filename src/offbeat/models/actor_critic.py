@@ -43,14 +43,16 @@ class ActorCritic(PolicyNetwork):
             encoded: see `PolicyNetwork.forward`.
             core_state: see `PolicyNetwork.forward`.
             rows: indices of the rows for which the distribution is returned; None: all rows.
-            mask: the allowed choices in these rows, [.., logits].
+            mask: the allowed choices in these rows, [rows, logits].
         """
         with self.precision():
             features, _ = self.policy_body(vector, encoded, core_state)
-            critical = features if self.critic_body is None else self.critic_body(vector, encoded, core_state)[0]
+            critic_features = features
+            if self.critic_body is not None:
+                critic_features, _ = self.critic_body(vector, encoded, core_state)
         features = features.float()
         parameters = self.policy_head(features if rows is None else features[rows])
-        values = self.critic_head(critical.float()).squeeze(-1)
+        values = self.critic_head(critic_features.float()).squeeze(-1)
         return make_distribution(self.spec, parameters, self.log_std, mask), values
 
     def value(

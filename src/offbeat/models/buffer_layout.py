@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 ALIGNMENT = 16
-"""In float32 elements: 64 bytes, a cache line and an AVX-512 register."""
+"""Alignment of arrays in float32 elements: 64 bytes, the size of a cache line and of an AVX-512 register."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Entry:
     name: str
     shape: tuple[int, ...]
     offset: int
-    """In elements."""
+    """Index of the first element in the buffer."""
 
     @property
     def stop(self) -> int:

@@ -1,8 +1,8 @@
 """Recurrent cores: the memory of a policy within an episode.
 
 The state is one vector per column, [B, state_size]. It is updated at each row and is zero at the first row of an
-episode. Acting processes one row per call, learning all rows of an unroll: then the products with the inputs, which are
-most of the work, are computed for all rows at once.
+episode. Acting processes one row per call. Learning processes all rows of an unroll in one call, so the products with
+the inputs, which are most of the work, are computed for all rows at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from offbeat.models.dense import Dense, Initializer
 
 
 class GRU(nn.Module):
-    """Gated recurrent unit (arXiv:1406.1078), with the reset gate after the product, as cuDNN has it."""
+    """Gated recurrent unit (arXiv:1406.1078). As in cuDNN, the reset gate is applied after the product."""
 
     def __init__(self, inputs: int, size: int, init: Initializer) -> None:
         super().__init__()
@@ -32,19 +32,19 @@ class GRU(nn.Module):
             resets: [T, B], bool: the row is the last of its episode, after which the state is zero.
 
         Returns:
-            [T, B, size], and the state after the last row, [B, state_size].
+            The outputs [T, B, size], and the state after the last row, [B, state_size].
         """
-        given, keep = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
+        from_input, continues = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
         outputs = []
         for row in range(len(x)):
-            reset, update, new = given[row].chunk(3, dim=1)
+            reset, update, new = from_input[row].chunk(3, dim=1)
             reset_h, update_h, new_h = self.hidden(state).chunk(3, dim=1)
             reset = torch.sigmoid(reset + reset_h)
             new = torch.tanh(new + reset * new_h)
             update = torch.sigmoid(update + update_h)
-            state = torch.lerp(new.to(state.dtype), state, update.to(state.dtype))  # in bf16, the state is not
+            state = torch.lerp(new.to(state.dtype), state, update.to(state.dtype))  # with bf16 the state is float32
             outputs.append(state)
-            state = state * keep[row]
+            state = state * continues[row]
         return torch.stack(outputs), state
 
 
@@ -58,15 +58,15 @@ class LSTM(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
         """Go through T rows in order; shapes as in `GRU.forward`."""
-        given, keep = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
+        from_input, continues = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
         output, cell = state.chunk(2, dim=1)
         outputs = []
         for row in range(len(x)):
-            enter, forget, new, leave = (given[row] + self.hidden(output)).chunk(4, dim=1)
-            cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
-            output = torch.sigmoid(leave) * torch.tanh(cell)
+            input_gate, forget_gate, new, output_gate = (from_input[row] + self.hidden(output)).chunk(4, dim=1)
+            cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(new)
+            output = torch.sigmoid(output_gate) * torch.tanh(cell)
             outputs.append(output)
-            output, cell = output * keep[row], cell * keep[row]
+            output, cell = output * continues[row], cell * continues[row]
         return torch.stack(outputs), torch.cat((output, cell), dim=1)
 
 

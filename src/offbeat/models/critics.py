@@ -1,4 +1,4 @@
-"""An ensemble of critics, evaluated as one batched product a layer."""
+"""An ensemble of critics, evaluated with one batched matrix product per layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from offbeat.models.spec import Activation
 
 
 class Critics(nn.Module):
-    """E multi-layer perceptrons of one shape, each with its own parameters, on shared features.
+    """E multi-layer perceptrons of the same sizes, each with its own parameters, on shared features.
 
     Layer i has `weights.{i}` [E, outputs_i, inputs_i] and `biases.{i}` [E, outputs_i]. They are initialised like
     torch.nn.Linear.
@@ -34,13 +34,13 @@ class Critics(nn.Module):
         """Make a new ensemble.
 
         Args:
-            body: from observations to the features that all critics share.
+            body: the network from observations to the features that all critics share.
             hidden_sizes: units of each hidden layer.
-            activation: between the layers.
+            activation: activation of the hidden layers.
             critics: E.
-            choices: number of actions, if the critics return the values of all; None: the action is an input.
-            action_size: numbers in an action that is an input.
-            generator: for the initial parameters.
+            choices: number of choices, if the critics return the values of all choices; None: the action is an input.
+            action_size: size of the action, if it is an input.
+            generator: generator of the initial parameters.
         """
         super().__init__()
         self.body = body
@@ -51,15 +51,15 @@ class Critics(nn.Module):
         self.biases = nn.ParameterList(
             uniform_(torch.empty(critics, outputs), fan_in, generator) for fan_in, outputs in layers
         )
-        self._one = choices is None
+        self._action_is_input = choices is None
         self._activation = torch.tanh if activation == "tanh" else functional.relu
 
     def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
-        """Return the values [E, M] of the actions [M, action_size], or those of all choices, [E, M, choices].
+        """Return the values of the actions, [E, M], or the values of all choices, [E, M, choices].
 
         Args:
             features: [M, F], the output of `body`.
-            action: if the action is an input of the critics.
+            action: [M, action_size], if the action is an input of the critics.
         """
         x = features if action is None else torch.cat((features, action), dim=1)
         x = x.expand(len(self.biases[0]), *x.shape)
@@ -68,4 +68,4 @@ class Critics(nn.Module):
             x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
             if i < last:
                 x = self._activation(x)
-        return x.squeeze(2) if self._one else x
+        return x.squeeze(2) if self._action_is_input else x

@@ -45,12 +45,12 @@ class Dense(nn.Module):
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
         self.bias = nn.Parameter(torch.empty(outputs))
         self._wide = min(inputs, outputs) >= onednn.WIDE
-        self._rows = max(4, -(-ONEDNN_PAYS // (inputs * outputs)))
+        self._rows = max(4, -(-ONEDNN_MULTIPLICATIONS // (inputs * outputs)))
         init.fill(self.weight.data, self.bias.data, inputs, gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., outputs] for x [..., inputs]."""
-        if not self._wide or not _suits(x, self._rows):
+        if not self._wide or not _uses_onednn(x, self._rows):
             return functional.linear(x, self.weight, self.bias)
         output: Tensor = _OneDNNLinear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return output
@@ -61,20 +61,20 @@ def is_exported() -> bool:
     return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
 
 
-ONEDNN_PAYS = 2_000_000
-"""Smallest number of multiplications in a product for which oneDNN, with 15 us of overhead, is faster."""
+ONEDNN_MULTIPLICATIONS = 2_000_000
+"""Smallest number of multiplications in a matrix product for which oneDNN, with 15 us of overhead, is faster."""
 
 
-def _suits(x: Tensor, rows: int) -> bool:
-    """Whether oneDNN supports the product and is faster, as there are at least `rows` rows."""
+def _uses_onednn(x: Tensor, rows: int) -> bool:
+    """Whether oneDNN supports the product, and is faster because x has at least `rows` rows."""
     if is_exported():  # first: a check of the number of rows would make it a constant of the exported file
         return False
-    plain = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= rows
-    return plain and not torch.is_autocast_enabled("cpu") and onednn.works()
+    suits = x.ndim == 2 and x.dtype is torch.float32 and x.device.type == "cpu" and len(x) >= rows
+    return suits and not torch.is_autocast_enabled("cpu") and onednn.works()
 
 
 class _OneDNNLinear(torch.autograd.Function):
-    """x weight^T + bias, and its gradients, each one product of oneDNN's."""
+    """x weight^T + bias, and its gradients; oneDNN computes each product."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -18,11 +18,11 @@ class ActionDistribution(Protocol):
     """A distribution over the actions of M rows."""
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Return [M] for recorded actions."""
+        """Return the log-probabilities of recorded actions, [M]."""
         ...
 
     def entropy(self) -> Tensor:
-        """Return [M] or a scalar, in nats."""
+        """Return the entropy in nats, [M] or a scalar."""
         ...
 
 
@@ -45,7 +45,7 @@ class Categorical:
         return _total([-(log_probs.exp() * log_probs).sum(dim=-1) for log_probs in self._log_probs])
 
     def symmetric_kl_to_uniform(self) -> Tensor:
-        """Return (KL(p || u) + KL(u || p)) / 2, [M], against u, which is uniform: less is more exploration."""
+        """Return (KL(p || u) + KL(u || p)) / 2, [M], for the uniform distribution u over the allowed choices."""
         parts = zip(self._log_probs, self._masks or [None] * len(self._log_probs), strict=True)
         return _total([_symmetric_kl_to_uniform(*part) for part in parts])
 
@@ -110,7 +110,7 @@ def _quadrature(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tenso
 class TanhGaussian:
     """tanh of a diagonal Gaussian whose standard deviations are network outputs too; actions are recorded after tanh.
 
-    There is no log-probability of a given action: near the bounds, the value before the tanh cannot be recovered.
+    It has no `log_prob`: near the bounds, the value before the tanh cannot be computed from the recorded action.
     """
 
     def __init__(self, parameters: Tensor) -> None:
@@ -122,7 +122,7 @@ class TanhGaussian:
         """Return actions [M, D] in [-1, 1] and their log-probabilities [M] (arXiv:1812.05905, appendix C).
 
         Args:
-            noise: [M, D], standard normal; gradients flow through what is returned to the parameters.
+            noise: [M, D], standard normal. Both results are differentiable by the parameters.
         """
         u = self._mean + self._log_std.exp() * noise
         log_prob = -0.5 * noise.square() - self._log_std - 0.5 * math.log(2 * math.pi) - _log_tanh_slope(u)
@@ -130,11 +130,12 @@ class TanhGaussian:
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:
+    """Return log(1 - tanh(u)^2) elementwise, without overflow."""
     return 2.0 * (math.log(2.0) - u - functional.softplus(-2.0 * u))
 
 
 class Mixed:
-    """Choices and the numbers of boxes, independent of each other; an action has the choices first, [M, C + D]."""
+    """C choices and D continuous numbers, independent of each other; in an action, [M, C + D], choices come first."""
 
     def __init__(self, choices: Categorical, numbers: Gaussian) -> None:
         self._choices, self._numbers = choices, numbers

@@ -1,4 +1,4 @@
-"""Encoders: from an image, or from the inputs of a user's own module, to a vector of features.
+"""Encoders: networks from images to a vector of features, or a user's own module for the whole observation.
 
 Convolutions store their weights as [outputs, height, width, inputs], so that weights and images are both in
 channels-last layout without a copy: on a CPU, an update takes a third less time (benchmarks/results/images.md).
@@ -38,7 +38,7 @@ class Images(nn.Module):
         return pixels.reshape(images.shape[0], *self.size, self.channels).permute(0, 3, 1, 2)
 
     def _channels_last(self, images: Tensor) -> Tensor:
-        """Return the images in channels-last layout. Moving bytes takes a third of the time of moving floats."""
+        """Return the images, still uint8, in channels-last layout. To move floats would take three times as long."""
         if self._to_front:
             return images if images.ndim == 4 else images.movedim(1, 3)
         return torch.stack(images.reshape(images.shape[0], self.channels, -1).unbind(1), dim=-1)
@@ -62,7 +62,7 @@ class Convolution(nn.Module):
 
 
 def _flat(x: Tensor) -> Tensor:
-    """Return [M, height * width * channels] for [M, channels, height, width]: a view, as memory is channels-last."""
+    """Return a view [M, height * width * channels] of [M, channels, height, width] in channels-last layout."""
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
@@ -108,12 +108,15 @@ class _Residual(nn.Module):
         self.conv2 = Convolution(channels, channels, 3, init, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        passed: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x))))
-        return x + passed
+        output: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x))))
+        return x + output
 
 
 class ImpalaResNet(nn.Module):
-    """Three times a convolution, a max-pooling and two residual blocks; then 256 units (arXiv:1802.01561, figure 3)."""
+    """Three sections of a convolution, a max-pooling and two residual blocks; then a layer of 256 units.
+
+    Espeholt et al. 2018, arXiv:1802.01561, figure 3.
+    """
 
     features = 256
 
@@ -124,7 +127,7 @@ class ImpalaResNet(nn.Module):
         sections = []
         for outputs in (16, 32, 32):
             blocks = (_Residual(outputs, init), _Residual(outputs, init))
-            sections.append(nn.Sequential(Convolution(channels, outputs, 3, init, padding=1), _Halve(), *blocks))
+            sections.append(nn.Sequential(Convolution(channels, outputs, 3, init, padding=1), _MaxPool(), *blocks))
             channels, height, width = outputs, (height + 1) // 2, (width + 1) // 2
         self.sections = nn.ModuleList(sections)
         self.dense = Dense(channels * height * width, self.features, init)
@@ -137,14 +140,14 @@ class ImpalaResNet(nn.Module):
         return functional.relu(self.dense(_flat(functional.relu(x))))
 
 
-class _Halve(nn.Module):
+class _MaxPool(nn.Module):
     """Max-pooling of 3 x 3 pixels with stride 2."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.max_pool2d(x, 3, stride=2, padding=1)
 
 
-# --- by name ------------------------------------------------------------------------------------------------
+# --- the encoders of a policy -------------------------------------------------------------------------------
 
 IMAGE_ENCODERS: Mapping[str, Callable[[Leaf, Initializer], NatureCNN | ImpalaResNet]] = {
     "nature_cnn": NatureCNN,
@@ -163,7 +166,7 @@ class Encoders(nn.Module):
         self.features = sum(encoder.features for encoder in encoders)
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
-        """Return [M, features] for leaf -> [M, *seen]."""
+        """Return [M, features] for leaf -> [M, *stacked_shape]."""
         features = [encoder(encoded[name]) for name, encoder in zip(self._names, self.of_leaf, strict=True)]
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
@@ -185,14 +188,15 @@ class OwnEncoder(nn.Module):
         if not isinstance(module, nn.Module):
             raise ConfigError(f"encoder {name} made {module!r}, but a torch.nn.Module is expected: return one")
         self.module = module
-        if held := [key for key, _ in module.named_buffers()]:
+        if buffers := [key for key, _ in module.named_buffers()]:
             raise ConfigError(
-                f"encoder {name} has buffers ({', '.join(held)}), which change without a gradient and are not "
+                f"encoder {name} has buffers ({', '.join(buffers)}), which change without a gradient and are not "
                 "published: use layers without running statistics, such as LayerNorm"
             )
-        self.features = self._tried(name, leaves)
+        self.features = self._tested_features(name, leaves)
 
-    def _tried(self, name: str, leaves: tuple[Leaf, ...]) -> int:
+    def _tested_features(self, name: str, leaves: tuple[Leaf, ...]) -> int:
+        """Return the number of features F, after a test of the module on two observations."""
         zeros = {leaf.name: torch.zeros(2, *leaf.stacked_shape, dtype=getattr(torch, leaf.dtype)) for leaf in leaves}
         try:
             with torch.no_grad():
@@ -200,8 +204,8 @@ class OwnEncoder(nn.Module):
         except Exception as error:
             shapes = {leaf.name: str([2, *leaf.stacked_shape]) for leaf in leaves}
             raise ConfigError(
-                f"encoder {name} failed on two observations of zeros ({type(error).__name__}: {error}): its forward is "
-                f"given {', '.join(f'{leaf.name} {shapes[leaf.name]} {leaf.dtype}' for leaf in leaves)}"
+                f"encoder {name} failed on two observations of zeros ({type(error).__name__}: {error}): its forward "
+                f"receives {', '.join(f'{leaf.name} {shapes[leaf.name]} {leaf.dtype}' for leaf in leaves)}"
             ) from error
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
             shape = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
@@ -209,7 +213,7 @@ class OwnEncoder(nn.Module):
         return features.shape[1]
 
     def forward(self, encoded: Mapping[str, Tensor]) -> Tensor:
-        """Return [M, features] for leaf -> [M, *seen]."""
+        """Return [M, features] for leaf -> [M, *stacked_shape]."""
         features: Tensor = self.module(env_structure(encoded))
         return features
 

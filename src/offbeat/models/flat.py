@@ -20,10 +20,10 @@ from offbeat.models.storage import PrivateStorage, Storage
 LARGEST_STEP = 10.0
 """Limit of the change of a parameter in one Adam step, in units of the learning rate, when moments are shared.
 
-Without other workers the limit is never reached: if m and v are sums of the same gradients, |m| / sqrt(v) is at most
-(1 - beta1) / sqrt((1 - beta2) (1 - beta1^2 / beta2)) = 7.3 by the Cauchy-Schwarz inequality, and bias correction does
-not increase it. But if another worker updates one of the two moments between our two reads, the step can divide by a
-value close to zero.
+Without other workers the limit is never reached: if the moments m and v are sums over the same gradients, then
+|m| / sqrt(v) is at most (1 - beta1) / sqrt((1 - beta2) (1 - beta1^2 / beta2)) = 7.3 by the Cauchy-Schwarz inequality,
+and bias correction does not increase it. But if another worker updates one of the two moments between our two reads,
+the step can divide by a value close to zero.
 """
 
 
@@ -35,8 +35,8 @@ class FlatParameters:
 
         Args:
             module: the module; it can be used as before.
-            name: of the parameter group, for the storage.
-            storage: allocates the buffer; None: in this process.
+            name: name of the parameter group in the storage.
+            storage: registers the buffer and the moments; None: private to this process.
         """
         named = list(module.named_parameters())
         self.layout = BufferLayout.of((name, tuple(parameter.shape)) for name, parameter in named)
@@ -44,7 +44,7 @@ class FlatParameters:
         self.shared = self._storage.shared
         """Whether other workers change the parameters too."""
         self.master = self._storage.register(f"{name}/values", self._joined(named))
-        """[size]: the parameters as the optimizer changes them."""
+        """[size]: the parameters that the optimizer changes."""
         self.values = self.master.clone() if self._storage.separate else self.master
         """[size]: the parameters of the module: the same tensor as `master`, or a copy that `pull` updates."""
         self.gradients = torch.zeros_like(self.values)
@@ -62,16 +62,16 @@ class FlatParameters:
         return joined
 
     def pull(self) -> None:
-        """Copy the master parameters to the values, if these are a copy."""
+        """Copy `master` to `values`, if they are not the same tensor."""
         if self.values is not self.master:
             self.values.copy_(self.master)
 
     def moments(self, name: str, initial: Tensor) -> Tensor:
-        """Return the tensor of an optimizer's moment of this group."""
+        """Register a moment of the optimizer under this name, and return its tensor."""
         return self._storage.register_moments(f"{self.name}/{name}", initial)
 
     def arrays(self) -> dict[str, Tensor]:
-        """Return name -> view of the values."""
+        """Return the parameters: name -> view of `values`."""
         return self.layout.views(self.values)
 
 
@@ -87,7 +87,7 @@ def frozen(module: Module, values: Mapping[str, Tensor]) -> Module:
 
 
 class FlatAdam:
-    """Adam (arXiv:1412.6980) on a flat buffer, by torch's fused kernel, without the optimizer class around it."""
+    """Adam (arXiv:1412.6980) on a flat buffer. It calls torch's fused kernel directly, without torch.optim.Adam."""
 
     def __init__(self, parameters: FlatParameters, eps: float) -> None:
         self._parameters, self._eps = parameters, eps
@@ -101,21 +101,22 @@ class FlatAdam:
         """Apply the gradients to the parameters.
 
         Args:
-            learning_rate: of this step.
+            learning_rate: learning rate of this step.
             refused: bool, a scalar on the device of the parameters: if it is true, nothing changes, and the step is not
-                counted. The host does not wait for it.
+                counted. The host does not wait for its value.
         """
         if self._change is None:
             self._apply(self._parameters.master, learning_rate, refused)
             return
-        # Bit for bit the same result, as 0 - x is exact. Changes by other workers are lost only during the addition.
+        # Compute the change apart, from zeros, and then add it: changes by other workers can only be lost during the
+        # addition. The result is the same, bit for bit, because 0 - x is exact.
         self._apply(self._change.zero_(), learning_rate, refused)
-        most = LARGEST_STEP * learning_rate
-        self._parameters.master.add_(self._change.clamp_(-most, most))
+        limit = LARGEST_STEP * learning_rate
+        self._parameters.master.add_(self._change.clamp_(-limit, limit))
         self._parameters.pull()
 
     def _apply(self, values: Tensor, learning_rate: float, refused: Tensor | None) -> None:
-        """Let Adam change values by the gradients."""
+        """Apply one step of Adam to `values`, in place."""
         adam(
             [values],
             [self._parameters.gradients],

@@ -2,8 +2,8 @@
 
 ``tensor_inputs.py`` does the same in torch.
 
-One-hot inputs are never normalised, because they already have one scale. Divided by its standard deviation, a choice
-that occurs once in a thousand rows would be thirty times as large as other inputs.
+One-hot inputs are never normalised, because they already have the same scale. If the input of a choice that occurs once
+in a thousand rows were divided by its standard deviation, it would be thirty times as large as other inputs.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ def flatten(leaves: Sequence[Leaf], observation: Mapping[str, Array]) -> NDArray
 
 
 def one_hot_inputs(leaves: Sequence[Leaf]) -> NDArray[np.bool_]:
-    """Return which of the joined inputs are choices, [inputs]."""
-    chosen = np.array([bool(leaf.choices) for leaf in leaves], np.bool_)
-    return np.repeat(chosen, np.array([leaf.inputs for leaf in leaves], np.int64))
+    """Return which of the joined inputs are one-hot, [inputs]."""
+    one_hot = np.array([bool(leaf.choices) for leaf in leaves], np.bool_)
+    return np.repeat(one_hot, np.array([leaf.inputs for leaf in leaves], np.int64))

@@ -1,4 +1,4 @@
-"""Running mean and variance in float64: of observations (per number) and of returns (one number).
+"""Running mean and variance in float64: of each component of observations, and of returns.
 
 Statistics change only between learning steps, with the valid rows of the batch in ticket order, so they are the same
 in every runtime. Only a mean and a scale in float32 are published.
@@ -30,8 +30,8 @@ class RunningStatistics:
         """Add the rows [M, size] of all learners. If any number is not finite, no row is added.
 
         Args:
-            rows: of this learner; may be empty.
-            collective: the learners; each adds the rows of all.
+            rows: the rows of this learner; may be empty.
+            collective: the learners; each learner adds the rows of all.
         """
         count = total(collective, len(rows))
         if not collective.all_(bool(np.isfinite(rows).all())) or not count:
@@ -56,7 +56,7 @@ class RunningStatistics:
         return self.squares / self.count if self.count else np.ones_like(self.squares)
 
     def published(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the mean and 1 / standard deviation, [size] each."""
+        """Return the mean and the scale, 1 / standard deviation, in float32, [size] each."""
         scale = 1.0 / np.sqrt(self.variance + EPSILON)
         return self.mean.astype(np.float32), scale.astype(np.float32)
 

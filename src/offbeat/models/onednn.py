@@ -16,7 +16,7 @@ the forward pass, fewer inputs are also fine, because oneDNN adds the bias and t
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
     """Return ``x weight^T + bias`` [M, outputs] in float32 for x [M, inputs] and weight [outputs, inputs].
 
-    With `relu` nothing is below 0.
+    With `relu`, ReLU is applied to the result.
     """
     activation = "relu" if relu else "none"
     result: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, activation, [], "")  # noqa: SLF001
@@ -28,12 +28,14 @@ def works() -> bool:
     """Whether torch has the operator, and its results agree with torch's own layer in a test."""
     try:
         return all(_agree(relu=relu) for relu in (False, True))
-    except (AttributeError, RuntimeError, TypeError, NotImplementedError):  # absent, or another one by that name
+    except (AttributeError, RuntimeError, TypeError, NotImplementedError):  # no such operator, or another signature
         return False
 
 
 def _agree(*, relu: bool) -> bool:
-    """Whether both results agree up to rounding, with and without a bias, also for transposed arrays."""
+    """Whether the operator and torch's layer agree up to rounding, with and without a bias, also on transposed
+    tensors.
+    """
     random = torch.Generator().manual_seed(0)
     rows, inputs, outputs = WIDE, WIDE + 1, WIDE + 2
     x, d, weight = (

@@ -30,9 +30,10 @@ class CoreState(NamedTuple):
 
 
 class Body(nn.Module):
-    """From observations to features: encoders, then the joined vector through hidden layers, then the core.
+    """The network from observations to features: encoders, hidden layers, core.
 
-    Hidden layer i has the name `{i}`, as in the NumPy network.
+    The hidden layers get the vector of the leaves without an encoder, joined with the encoders' features. Hidden layer
+    i has the name `{i}`, as in the NumPy network.
     """
 
     def __init__(self, spec: PolicySpec, init: Initializer) -> None:
@@ -67,7 +68,9 @@ class Body(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """The network of the policy only. Its parameters have the names and order of `published.parameter_shapes`."""
+    """The network of a policy, without a critic. Its parameters have the names and order of
+    `published.parameter_shapes`.
+    """
 
     def __init__(self, spec: PolicySpec, init: Initializer, *, head_gain: float, log_std_init: float = 0.0) -> None:
         super().__init__()
@@ -91,8 +94,8 @@ class PolicyNetwork(nn.Module):
 
         Args:
             vector: [M, inputs], the leaves without an encoder, normalised and joined.
-            encoded: leaf -> [M, *seen], as the env gave it.
-            core_state: for a core: M is then T * B rows in the order of time.
+            encoded: the leaves with an encoder, leaf -> [M, *stacked_shape], with the env's values.
+            core_state: the input state of the core, if there is one: M is then T * B rows in temporal order.
         """
         return self.forward_with_state(vector, encoded, core_state)[0]
 
@@ -152,14 +155,15 @@ def seed_of(generator: torch.Generator) -> int:
 
 
 def uniform_(parameter: Tensor, inputs: int, generator: torch.Generator) -> Tensor:
-    """Initialise a parameter of a layer with so many inputs like torch.nn.Linear; return it."""
+    """Initialise a parameter like torch.nn.Linear does in a layer with this number of inputs; return it."""
     bound = 1 / math.sqrt(inputs)
     return nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
 
 def shapes_of(spec: PolicySpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return name and shape of each of a policy's parameters: those of the body, of the head, then log_std."""
-    own = bool(spec.encoded) and spec.encoder not in ENCODERS  # a user's encoder may not support the meta device
-    with nullcontext() if own else torch.device("meta"):  # allocates no memory: the sizes may come from any file
+    own_encoder = bool(spec.encoded) and spec.encoder not in ENCODERS  # it may not support the meta device
+    # The meta device allocates no memory: the spec may be from a file of unknown origin, with sizes of any magnitude.
+    with nullcontext() if own_encoder else torch.device("meta"):
         network = PolicyNetwork(spec, Unfilled(), head_gain=1.0)
     return tuple((name, tuple(parameter.shape)) for name, parameter in network.named_parameters())

@@ -30,7 +30,11 @@ def parameter_shapes(spec: PolicySpec) -> Shapes:
 
 
 def published_layout(spec: PolicySpec) -> BufferLayout:
-    """Return the layout of the published vector: the policy's parameters, the observation statistics, the flags."""
+    """Return the layout of the published vector.
+
+    The vector has the policy's parameters and, if the spec needs them, the observation statistics, the flag `uniform`
+    (1: sample uniform actions) and `epsilon`.
+    """
     shapes = list(parameter_shapes(spec))
     if spec.normalize:
         shapes += [("observation_mean", (spec.inputs,)), ("observation_scale", (spec.inputs,))]

@@ -23,10 +23,10 @@ _HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 
 
 def masked(parameters: F32, mask: NDArray[np.bool_]) -> F32:
-    """Return a copy of [N, P] in which choices that a mask [N, logits] does not allow have very low logits.
+    """Return a copy of the parameters [N, P] with very low logits for choices that a mask [N, logits] does not allow.
 
-    Such a choice is never sampled and never the most likely one. Log-probabilities are those among the allowed choices.
-    The logits are the first columns.
+    Such a choice is never sampled and never the most likely one. Log-probabilities are normalised over the allowed
+    choices. The logits are the first columns.
     """
     result = parameters.copy()
     logits = result[:, : mask.shape[1]]
@@ -43,22 +43,24 @@ def sample(spec: PolicySpec, parameters: F32, log_std: F32 | None, random: np.ra
         action, log_prob = _sample_gaussian(spec, parameters, log_std, random)
         return action.reshape(len(action), *spec.action.shape), log_prob
     choices, log_prob = _sample_choices(spec.action.nvec, parameters[:, :logits], random)
-    numbers, of_numbers = _sample_gaussian(spec, parameters[:, logits:], log_std, random)
-    return np.column_stack([*choices, numbers]).astype(np.float32, copy=False), log_prob + of_numbers
+    numbers, numbers_log_prob = _sample_gaussian(spec, parameters[:, logits:], log_std, random)
+    return np.column_stack([*choices, numbers]).astype(np.float32, copy=False), log_prob + numbers_log_prob
 
 
-def sample_unrecorded(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
+def sample_without_log_prob(spec: PolicySpec, parameters: F32, random: np.random.Generator) -> Array:
     """Sample an action for each column of a policy that does not record log-probabilities."""
     if spec.distribution == "tanh_gaussian":
         return _sample_tanh_gaussian(spec, parameters, random)
     return _sample_categorical(spec, parameters, random)[0]
 
 
-def uniform(
+def sample_uniform(
     spec: PolicySpec, columns: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> Array:
-    """Sample uniform actions, as recorded, [N, *shape]: among the choices, or those that a mask [N, logits] allows; for
-    a bounded box in [-1, 1].
+    """Sample uniform actions, as recorded, [N, *shape].
+
+    A bounded box is sampled in [-1, 1]; choices are sampled from those that the mask [N, logits] allows, without a mask
+    from all.
     """
     if spec.action.kind == "box":
         action: Array = random.random((columns, *spec.action.shape), dtype=np.float32) * np.float32(2) - np.float32(1)
@@ -71,10 +73,10 @@ def sample_epsilon_greedy(
 ) -> Array:
     """Select the choice with the highest value, or with probability epsilon a random one, for each column.
 
-    The number of random numbers does not depend on the result, so the stream continues in the same way.
+    How many random numbers are generated does not depend on which columns explore: the next call gets the same ones.
     """
     explores = random.random(len(values), dtype=np.float32) < epsilon
-    return np.where(explores, uniform(spec, len(values), random, mask), greedy(spec, values))
+    return np.where(explores, sample_uniform(spec, len(values), random, mask), greedy(spec, values))
 
 
 def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generator) -> tuple[Array, F32]:
@@ -83,7 +85,7 @@ def _sample_categorical(spec: PolicySpec, logits: F32, random: np.random.Generat
 
 
 def _sample_choices(nvec: tuple[int, ...], logits: F32, random: np.random.Generator) -> tuple[list[Array], F32]:
-    """Sample a choice [N] of each component; return the sum of their log-probabilities, [N]."""
+    """Sample a choice [N] of each component; return the choices and the sum of their log-probabilities, [N]."""
     actions, log_probs, start = [], [], 0
     for choices in nvec:
         action, log_prob = _sample_component(logits[:, start : start + choices], random)
@@ -105,7 +107,7 @@ def _sample_component(logits: F32, random: np.random.Generator) -> tuple[Array, 
 
 
 def _sample_gaussian(spec: PolicySpec, mean: F32, log_std: F32, random: np.random.Generator) -> tuple[F32, F32]:
-    """Sample numbers [N, D]; return their log-probabilities [N] too."""
+    """Sample continuous numbers [N, D]; return them and their log-probabilities [N]."""
     noise = random.standard_normal(mean.shape, dtype=np.float32)
     action = np.asarray(mean + np.exp(log_std, dtype=np.float32) * noise, np.float32)
     log_prob = -(0.5 * noise * noise + (log_std + _HALF_LOG_TAU)).sum(axis=1)

@@ -26,14 +26,18 @@ would give NaN."""
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """From observation leaves to the parameters of an action distribution: encoders, hidden layers, a core, a head."""
+    """A policy's network, from observation leaves to the parameters of an action distribution.
+
+    Its parts are encoders, hidden layers, a recurrent core and a head, the last linear layer.
+    """
 
     observation: tuple[Leaf, ...]
     action: ActionSpec
     hidden_sizes: tuple[Annotated[int, Bound(1, 2**31 - 1)], ...]
     activation: Activation
     distribution: Distribution
-    """The distribution of boxes (choices are categorical). squashed: tanh of a Gaussian, recorded before the tanh;
+    """The action distribution. categorical: for choices. gaussian, squashed: for continuous numbers; in mixed actions
+    choices are categorical. squashed: tanh of a Gaussian, recorded before the tanh.
     tanh_gaussian: tanh of a Gaussian whose standard deviations are network outputs, recorded after the tanh.
     epsilon_greedy: the choice with the highest value, or with the published probability epsilon a random choice."""
     normalize: bool
@@ -42,8 +46,8 @@ class PolicySpec:
     """Whether a flag is published with the weights: while it is 1, sampled actions are uniform."""
 
     encoder: Name = "flat"
-    """The encoder of images, one of ENCODERS; flat: images are flattened like other numbers. Or the user's own, for all
-    leaves."""
+    """The encoder of images, one of ENCODERS; flat: images are flattened like other leaves. Any other name is a user's
+    own encoder, for all leaves."""
     layer_norm: bool = False
     """Whether each hidden layer's outputs are normalised before the activation."""
     core: CoreName = "none"
@@ -54,7 +58,7 @@ class PolicySpec:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a multi-layer perceptron and nothing else: these act in NumPy, without torch."""
+        """Whether the network is a multi-layer perceptron in float32 and nothing else. Such a network acts in NumPy."""
         return not (self.encoded or self.layer_norm or self.recurrent) and self.precision == "fp32"
 
     @property
@@ -63,24 +67,24 @@ class PolicySpec:
 
     @property
     def state_size(self) -> int:
-        """Size of the recurrent state of a column; an LSTM has its output and its cell."""
+        """Size of the recurrent state of a column; that of an LSTM contains its output and its cell."""
         return {"none": 0, "gru": 1, "lstm": 2}[self.core] * self.core_size
 
     @cached_property
     def encoded(self) -> tuple[Leaf, ...]:
         """The leaves that go through an encoder."""
-        own = self.encoder not in ENCODERS
-        every = (leaf for leaf in self.observation if self.encoder != "flat" and not leaf.is_mask)
-        return tuple(leaf for leaf in every if own or leaf.is_image)
+        own_encoder = self.encoder not in ENCODERS
+        candidates = (leaf for leaf in self.observation if self.encoder != "flat" and not leaf.is_mask)
+        return tuple(leaf for leaf in candidates if own_encoder or leaf.is_image)
 
     @cached_property
     def vectors(self) -> tuple[Leaf, ...]:
-        """The others, which are flattened and joined; a mask is no input."""
+        """The leaves without an encoder, which are flattened and joined. A mask is not an input."""
         return tuple(leaf for leaf in self.observation if leaf not in self.encoded and not leaf.is_mask)
 
     @property
     def inputs(self) -> int:
-        """Numbers in the joined vector of the leaves without an encoder."""
+        """Size of the joined vector of the leaves without an encoder."""
         return sum(leaf.inputs for leaf in self.vectors)
 
     @property
@@ -90,40 +94,42 @@ class PolicySpec:
 
     @property
     def info_mask(self) -> bool:
-        """Whether that leaf comes from the env's infos."""
+        """Whether the mask comes from the env's infos."""
         return self.mask == INFO_MASK
 
     @property
     def outputs(self) -> int:
-        """Size of the last layer: logits or values of all choices, then the means of boxes (tanh_gaussian: and their
-        log standard deviations).
+        """Size of the head's output: logits or values of all choices, then the means of continuous numbers, and with
+        tanh_gaussian their log standard deviations.
         """
         means = self.box_size
         return self.logits + (2 * means if self.distribution == "tanh_gaussian" else means)
 
     @property
     def logits(self) -> int:
-        """Choices of all components of an action together."""
+        """Number of choices of all components of an action together."""
         return sum(self.action.nvec)
 
     @property
     def box_size(self) -> int:
-        """Numbers of boxes in one action."""
+        """Number of continuous numbers, from Box spaces, in one action."""
         return len(self.action.low)
 
     @property
     def action_size(self) -> int:
-        """Numbers in one action: 1 for discrete."""
+        """Number of components of one action; 1 for a discrete action."""
         return self.action.size
 
     @property
     def records_log_prob(self) -> bool:
-        """Whether log-probabilities are recorded: not after a tanh, nor if actions may be uniform."""
+        """Whether log-probabilities are recorded. They are not for tanh_gaussian and epsilon_greedy, nor if actions may
+        be uniform.
+        """
         return not self.uniform_start and self.distribution not in ("tanh_gaussian", "epsilon_greedy")
 
     @property
     def has_log_std(self) -> bool:
-        """Whether the log standard deviations of boxes are parameters that do not depend on the observation."""
+        """Whether the log standard deviations are parameters, which do not depend on the observation."""
         return self.distribution in ("gaussian", "squashed")
 
     def layer_names(self) -> list[str]:
@@ -154,45 +160,48 @@ class PolicySpec:
 # --- checks of a spec from a file -----------------------------------------------------------------------------
 
 _CHANGED = "its policy.json was changed, or is of another version of offbeat"
-MOST_NUMBERS = 2**26
-"""Limit of the numbers in a leaf, its stack included: more than twice the numbers of a 4K colour image."""
+MAX_NUMBERS = 2**26
+"""Largest size of a leaf, with its stack: more than twice that of a 4K colour image."""
 
 
 def _wrong_leaves(spec: PolicySpec) -> Iterator[str]:
-    """Yield what is wrong with the leaves, in words."""
+    """Yield a message for each error in the leaves."""
     names = [leaf.name for leaf in spec.observation]
     if not names or len(set(names)) < len(names):
-        yield "it observes nothing, or two things of one name"
+        yield "its observation has no leaves, or two leaves of the same name"
     if sum(leaf.is_mask for leaf in spec.observation) > 1:
-        yield "it has two masks"
+        yield "its observation has more than one mask"
     for leaf in spec.observation:
-        if max(leaf.size, leaf.inputs) * leaf.stack > MOST_NUMBERS:
-            yield f"{leaf.name} has more than {MOST_NUMBERS} numbers"
+        if max(leaf.size, leaf.inputs) * leaf.stack > MAX_NUMBERS:
+            yield f"{leaf.name} has more than {MAX_NUMBERS} numbers"
         elif len(leaf.choices) not in (0, leaf.size) or len(leaf.start) not in (0, len(leaf.choices)):
-            yield f"{leaf.name} has {leaf.size} numbers, but choices and starts of others"
+            counts = f"{len(leaf.choices)} choices and {len(leaf.start)} starts"
+            yield f"{leaf.name} has {leaf.size} components, but {counts}"
         elif leaf.choices and leaf.dtype.startswith(("float", "bool")):
-            yield f"{leaf.name} has choices that are no whole numbers, but {leaf.dtype}"
+            yield f"{leaf.name} has choices, but its dtype is {leaf.dtype}, not an integer type"
         elif leaf.is_mask and (leaf.dtype, leaf.shape) != ("bool", (spec.logits,)):
-            yield f"{leaf.name} is no mask of {spec.logits} choices"
+            yield f"{leaf.name} is a mask of {leaf.dtype} {list(leaf.shape)}, but bool [{spec.logits}] is expected"
         elif leaf.stack > 1 and not leaf.is_image:
-            yield f"{leaf.name} is stacked, but no image"
+            yield f"{leaf.name} has a frame stack, but is not an image"
 
 
 def _wrong_action(action: ActionSpec) -> Iterator[str]:
-    """Yield what is wrong with an action, or with a part of it, in words."""
+    """Yield a message for each error in an action and its parts."""
     numbers, mixed = len(action.nvec) + len(action.low), action.kind == "mixed"
     if action.size != numbers or not numbers or len(action.low) != len(action.high):
-        yield f"a {action.kind} action of shape {list(action.shape)} has {numbers} choices and bounds"
+        counts = f"{len(action.nvec)} choices, {len(action.low)} lower and {len(action.high)} upper bounds"
+        yield f"a {action.kind} action of shape {list(action.shape)} has {counts}"
     if len(action.shape) != {"discrete": 0, "mixed": 1}.get(action.kind, len(action.shape)):
         yield f"a {action.kind} action cannot have the shape {list(action.shape)}"
     if not mixed and (action.nvec if action.kind == "box" else action.low):
-        yield f"a {action.kind} action has choices, or bounds, that do not belong to it"
+        yield f"a {action.kind} action cannot have {'choices' if action.kind == 'box' else 'bounds'}"
     if len(action.start) not in (0, len(action.nvec)) or mixed != bool(action.parts):
-        yield f"a {action.kind} action has parts or starts that do not belong to it"
+        counts = f"{len(action.nvec)} choices, {len(action.start)} starts and {len(action.parts)} parts"
+        yield f"a {action.kind} action has {counts}"
     if len(action.keys) not in (0, len(action.parts)) or len(set(action.keys)) < len(action.keys):
-        yield "an action's parts have names that do not belong to them"
+        yield f"an action has {len(action.parts)} parts, but the keys {list(action.keys)}"
     if mixed and any(_joined(action.parts, name) != getattr(action, name) for name in ("nvec", "low", "high")):
-        yield "an action is not made of its parts"
+        yield "the choices or the bounds of an action are not those of its parts"
     for part in action.parts:
         yield from _wrong_action(part)
 
@@ -202,13 +211,13 @@ def _joined(parts: tuple[ActionSpec, ...], name: str) -> tuple[Any, ...]:
 
 
 def _wrong_head(spec: PolicySpec) -> Iterator[str]:
-    """Yield what is wrong with the rest, in words."""
+    """Yield a message for each error in the other fields."""
     discrete = spec.distribution in ("categorical", "epsilon_greedy")
     if discrete == bool(spec.box_size) or (spec.distribution == "tanh_gaussian" and spec.logits):
-        yield f"a {spec.distribution} distribution does not suit {spec.action.kind} actions"
+        yield f"the {spec.distribution} distribution does not support {spec.action.kind} actions"
     if spec.uniform_start and spec.action.kind == "mixed":
-        yield "a mixed action cannot begin uniform"
+        yield "uniform_start does not support mixed actions"
     if spec.recurrent != bool(spec.core_size):
-        yield f"its core is {spec.core}, of {spec.core_size} units"
+        yield f"core is {spec.core}, but core_size is {spec.core_size}"
     if not (spec.inputs or spec.encoded):
         yield "its observation has no input for the network"

@@ -29,34 +29,34 @@ class Stacks:
         """Start new episodes in all columns with their first observations, [N, *shape] by leaf."""
         self.push(observation, np.ones(len(self.age), np.bool_))
 
-    def push(self, observation: Mapping[str, Array], begins: NDArray[np.bool_], columns: slice = slice(None)) -> None:
-        """Add the next observations of some columns, [n, *shape] by leaf; `begins`, [n]: an episode starts with it."""
+    def push(self, observation: Mapping[str, Array], starts: NDArray[np.bool_], columns: slice = slice(None)) -> None:
+        """Add the next observations of some columns, [n, *shape] by leaf; `starts`, [n]: whether an episode starts."""
         if not self.names:
             return
         for name in self.names:
             frames, newest = self._frames[name][columns], observation[name]
             frames[:, :-1] = frames[:, 1:]
             frames[:, -1] = newest
-            if begins.any():
-                frames[begins] = newest[begins, None]
+            if starts.any():
+                frames[starts] = newest[starts, None]
         age = self.age[columns]
         age += age < self._longest
-        age[begins] = 0
+        age[starts] = 0
 
     def with_stacks(self, observation: Mapping[str, Array], columns: slice = slice(None)) -> Tree:
         """Return an observation with stacks [n, stack, *shape] in place of the frames."""
         return {**observation, **{name: frames[columns] for name, frames in self._frames.items()}}
 
     def older_frames(self, name: str) -> Array:
-        """Return the frames before the newest, in the order of time: a view [stack - 1, N, *shape]."""
+        """Return the frames before the newest, in temporal order: a view [stack - 1, N, *shape]."""
         return self._frames[name][:, :-1].swapaxes(0, 1)
 
     def state(self) -> dict[str, Any]:
-        """Return what `restore` needs: copies."""
+        """Return the state for `restore`, as copies."""
         return {"age": self.age.copy(), "frames": {name: frames.copy() for name, frames in self._frames.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over `state()`."""
+        """Restore the result of `state()`."""
         self.age[:] = state["age"]
         for name, frames in self._frames.items():
             frames[:] = state["frames"][name]

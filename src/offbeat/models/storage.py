@@ -26,16 +26,16 @@ class Storage(Protocol):
         ...
 
     def register_moments(self, name: str, initial: Tensor) -> Tensor:
-        """Return the same for an optimizer's moments, which may be private to each learner."""
+        """Return the tensor of an optimizer's moment, as `register` does. It may be private to each learner."""
         ...
 
     def statistics(self, name: str, size: int) -> RunningStatistics:
-        """Return the running statistics of this name, of so many numbers."""
+        """Return the running statistics of this name, with `size` components."""
         ...
 
 
 class PrivateStorage:
-    """Stores everything in this process, and lists it by name."""
+    """Keeps the tensors in this process, and lists them by name."""
 
     shared = separate = False
 
@@ -43,7 +43,7 @@ class PrivateStorage:
         self.registered: dict[str, Tensor] = {}
         self.moments: dict[str, Tensor] = {}
         self.sizes: dict[str, int] = {}
-        """Of the statistics."""
+        """Number of components of each running statistics, by name."""
 
     def register(self, name: str, initial: Tensor) -> Tensor:
         self.registered[name] = initial

@@ -13,9 +13,12 @@ from offbeat.models.inputs import OBSERVATION_CLIP
 
 
 def flatten_tensors(leaves: Sequence[Leaf], rows: Mapping[str, Tensor], prefix: str = "") -> Tensor:
-    """Join the leaves, [..., *shape] each under its name after `prefix`, into [..., inputs] float32.
+    """Join leaves into [..., inputs] float32.
 
-    Without leaves, the result has the leading shape of `rows["reward"]`.
+    Args:
+        leaves: the leaves.
+        rows: `prefix` + name of a leaf -> [..., *shape]. Without leaves, `rows["reward"]` gives the leading dimensions.
+        prefix: prefix of the names, for example 'next/'.
     """
     if not leaves:
         return torch.empty(*rows["reward"].shape, 0, device=rows["reward"].device)
@@ -29,11 +32,11 @@ def _flat(leaf: Leaf, values: Tensor) -> Tensor:
 
 
 def one_hot(numbers: Tensor, choices: Choices) -> Tensor:
-    """Return choices [..., components], counted from 0, as a 1 among zeros each: [..., sum(choices)] float32."""
+    """Return the one-hot encoding, [..., sum(choices)] float32, of choices [..., components] counted from 0."""
     first = torch.from_numpy(firsts(choices)).to(numbers.device, non_blocking=True)
-    where = numbers.long() + first
+    indices = numbers.long() + first
     zeros = torch.zeros(*numbers.shape[:-1], sum(choices), device=numbers.device)
-    return zeros.scatter_(-1, where, 1.0)
+    return zeros.scatter_(-1, indices, 1.0)
 
 
 def normalized(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

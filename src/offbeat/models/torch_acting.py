@@ -19,7 +19,7 @@ F32 = NDArray[np.float32]
 
 
 class TorchNetwork:
-    """`acting.ActingNetwork`."""
+    """An `acting.ActingNetwork` in torch."""
 
     def __init__(self, spec: PolicySpec, vector: F32) -> None:
         """Read the parameters from a published vector, through views."""
@@ -31,9 +31,10 @@ class TorchNetwork:
     @torch.inference_mode()
     def forward(self, vector: F32, observation: Mapping[str, Array], state: F32 | None) -> F32:
         encoded = {leaf.name: torch.from_numpy(observation[leaf.name]) for leaf in self._spec.encoded}
-        parameters, after = self.module.forward_with_state(torch.from_numpy(vector), encoded, self._core_state(state))
-        if state is not None and after is not None:
-            state[...] = after.numpy()
+        core_state = self._core_state(state)
+        parameters, next_state = self.module.forward_with_state(torch.from_numpy(vector), encoded, core_state)
+        if state is not None and next_state is not None:
+            state[...] = next_state.numpy()
         return parameters.numpy()
 
     def _core_state(self, state: F32 | None) -> CoreState | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from offbeat.core.types import ActionSpec, Leaf
 from offbeat.models.acting import ActingPolicy
-from offbeat.models.actions import BOUND_ARRAYS, ToEnv, best_choices, best_numbers, within
+from offbeat.models.actions import BOUND_ARRAYS, ToEnv, best_choices, best_numbers, to_env_range
 from offbeat.models.distributions import masked
 from offbeat.models.policy_network import CoreState
 from offbeat.models.published import published_layout
@@ -33,7 +33,7 @@ def input_dtype(leaf: Leaf) -> str:
 
 
 def output_dtype(part: ActionSpec) -> str:
-    """Return the dtype of a part of an action as an output: that of the env."""
+    """Return the dtype of a part of an action as an output: the env's."""
     return part.env_dtype or part.dtype
 
 
@@ -109,7 +109,7 @@ class _Normalizer(nn.Module):
 
 
 class _GreedyAction(nn.Module):
-    """From the parameters of an action distribution to the env's action that is most likely."""
+    """Converts the parameters of an action distribution to the most likely action, in the env's range."""
 
     def __init__(self, spec: PolicySpec, to_env: ToEnv) -> None:
         super().__init__()
@@ -122,29 +122,31 @@ class _GreedyAction(nn.Module):
         logits = parameters[:, : self._spec.logits]
         choices = iter(best_choices(self._spec, logits if mask is None else masked(logits, mask)))
         numbers = iter(self._numbers_of(parameters))
-        return tuple(_join(part, choices) if part.nvec else _put(part, next(numbers)) for part in self._parts)
+        return tuple(
+            _stack_choices(part, choices) if part.nvec else _as_env_action(part, next(numbers)) for part in self._parts
+        )
 
     def _numbers_of(self, parameters: Tensor) -> tuple[Tensor, ...]:
-        """Return the env's numbers of each box, [N, size]."""
+        """Return the numbers of each box, in the env's range, [N, size] each."""
         if self.numbers is None:
             return ()
         numbers = self.numbers(best_numbers(self._spec, parameters, torch.tanh))
         return torch.split(numbers, [part.size for part in self._parts if not part.nvec], dim=1)
 
 
-def _join(part: ActionSpec, components: Iterator[Tensor]) -> Tensor:
-    """Return the choices of a part; `components` yields the choices, [N] each, in order."""
-    chosen = torch.stack([next(components) for _ in part.nvec], dim=1)
-    return _put(part, chosen + torch.tensor(part.start) if part.start else chosen)
+def _stack_choices(part: ActionSpec, choices: Iterator[Tensor]) -> Tensor:
+    """Return a part of actions that has choices; `choices` yields the choice of each component, [N]."""
+    chosen = torch.stack([next(choices) for _ in part.nvec], dim=1)
+    return _as_env_action(part, chosen + torch.tensor(part.start) if part.start else chosen)
 
 
-def _put(part: ActionSpec, flat: Tensor) -> Tensor:
+def _as_env_action(part: ActionSpec, flat: Tensor) -> Tensor:
     """Return numbers [N, size] in the shape and dtype of the env."""
     return flat.reshape(flat.shape[0], *part.shape).to(getattr(torch, output_dtype(part)))
 
 
 class _Numbers(nn.Module):
-    """`actions.Bounds` in torch: from the recorded numbers of boxes to the env's."""
+    """Converts recorded numbers to the env's range. It has the `actions.Bounds` as torch tensors."""
 
     low: Tensor
     high: Tensor
@@ -160,6 +162,6 @@ class _Numbers(nn.Module):
             self.register_buffer(name, torch.tensor(getattr(to_env, name), dtype=torch.float32).flatten())
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Return [N, numbers] for numbers of that shape."""
-        scaled: Tensor = within(self, numbers, torch.tanh)
+        """Return numbers in the env's range, [N, D], for recorded numbers [N, D]."""
+        scaled: Tensor = to_env_range(self, numbers, torch.tanh)
         return scaled

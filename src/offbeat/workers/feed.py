@@ -172,7 +172,7 @@ class ReplayFeed(Feed):
     def take(self, step: int) -> Taken:
         rows = self._replay.ticket(step)
         versions = rows["behavior_version"]
-        self._replay.take_in(step, acted_at=self._updates_of(versions[0]))
+        self._replay.take_in(step, behavior_updates=self._updates_of(versions[0]))
         self._valid += total(self._collective, int(np.count_nonzero(rows["valid"])))
         due = max(0, self._pace.due(self._valid) - self._due)  # a worker that died in this step may have made more
         observations = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
@@ -246,7 +246,7 @@ class ReplayFeed(Feed):
 
     def recover(self, step: int, ratio: RatioCounts, made: int) -> None:
         self._valid, self._due, self.made = ratio.valid, made - ratio.unheld, made
-        self._replay.recover(ratio.origin, step, acted_at=made)
+        self._replay.recover(ratio.origin, step, behavior_updates=made)
 
     def reattach(self, state: Mapping[str, Any], priorities: Tree, ratio: RatioCounts, made: int, step: int) -> None:
         if state["replay"] is None:

@@ -48,7 +48,7 @@ class ReplayLearner(Learner):
         applied = self._updates.apply(number, minibatch, rates, update_metrics)
         if applied and self.feed.prioritized:
             self.feed.update_priorities(samples, self._algorithm.priorities(minibatch))
-        update_metrics.add_spread("sample_age", number - samples.acted_at)
+        update_metrics.add_spread("sample_age", number - samples.behavior_updates)
         self.feed.made = number + 1
         self._timings.add("learn/load", loaded - started)
         self._timings.add("learn/prepare", prepared - loaded)

@@ -159,7 +159,7 @@ def test_rows_are_sampled_in_proportion_to_their_priorities(exponent):
     priorities, random = of_six(Exponents(exponent, 1)), np.random.default_rng(0)
     cells, counts = np.zeros(7, np.int64), np.zeros(8, np.int64)
     for _ in range(3_000):
-        priorities.draw(random, cells)
+        priorities.sample(random, cells)
         np.add.at(counts, cells, 1)
     expected = priorities.view(range(8)) / priorities.view(range(8)).sum() * counts.sum()
     assert counts[expected == 0].sum() == 0
@@ -176,7 +176,7 @@ def test_sampling_is_stratified_over_equal_shares_of_the_sum():
     priorities.update(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]) - 1e-6)
     cells = np.zeros(10, np.int64)
     for seed in range(20):
-        priorities.draw(np.random.default_rng(seed), cells)
+        priorities.sample(np.random.default_rng(seed), cells)
         assert np.bincount(cells, minlength=4).tolist() == [1, 2, 3, 4]
 
 
@@ -196,7 +196,7 @@ def test_importance_exponent_1_removes_the_sampling_bias():
     priorities, random = of_six(Exponents(0.6, 1.0)), np.random.default_rng(1)
     value = np.array([0, 0, 3.0, 0, -1.0, 2.0, 0, 7.0])
     cells = np.zeros(40_000, np.int64)
-    priorities.draw(random, cells)
+    priorities.sample(random, cells)
     weights = priorities.weights(cells).astype(np.float64)
     assert (weights * value[cells]).sum() / weights.sum() == pytest.approx((3 - 1 + 2 + 7) / 4, rel=0.05)
 

@@ -106,7 +106,7 @@ class Run:
             assert arrays["reward"][i] == pytest.approx(transition.reward, rel=1e-6)
             assert arrays["discount"][i] == np.float32(transition.discount)
             assert samples.tickets[i] == ticket
-            assert samples.acted_at[i] == 10 * (ticket + 1)
+            assert samples.behavior_updates[i] == 10 * (ticket + 1)
 
 
 @st.composite
@@ -179,7 +179,7 @@ def test_sampling_uses_one_random_number_per_transition():
 
 def test_sampling_without_a_valid_row_is_refused():
     run = Run(shape_of(1, 2, 3, 30, 1), batch_size=8, chances=Chances(invalid=1.0)).steps(7)
-    with pytest.raises(RunFailed, match=r"tickets 2 to 6, .* have no transition.*larger capacity"):
+    with pytest.raises(RunFailed, match=r"no transition: in tickets 2 to 6 .*larger capacity"):
         run.replay.sample(np.random.default_rng(0))
 
 
@@ -218,7 +218,7 @@ def test_a_sample_stays_unchanged_during_the_next_call_of_sample(exponents):
 def test_tickets_must_be_taken_in_in_order():
     run = Run(shape_of(2, 3, 4, 60, 2)).steps(3)
     for ticket in (2, 4):
-        with pytest.raises(ValueError, match=f"ticket {ticket} is taken in, but 3 is the next"):
+        with pytest.raises(ValueError, match=f"got ticket {ticket}, but the next ticket to take in is 3"):
             run.replay.take_in(ticket, 0)
 
 
@@ -523,7 +523,7 @@ def refusal(make: Any) -> str:
 def test_a_capacity_below_the_tickets_in_flight_is_refused_with_the_arithmetic():
     text = refusal(lambda: shape_of(2, 4, 8, 191, 4))
     assert "capacity is 191" in text
-    assert "max_ahead + actors = 4 + 2 tickets of chunk_length x envs_per_actor = 8 x 4 rows can be written" in text
+    assert "max_ahead + actors = 4 + 2 tickets of chunk_length x envs_per_actor = 8 x 4 rows are stored" in text
     assert "which takes 192" in text
     assert "--set capacity=192" in text
     assert shape_of(2, 4, 8, 192, 4)

@@ -101,7 +101,7 @@ class Run:
                 assert arrays["next"][row, i] == transition.next[1]
                 assert arrays["reward"][row, i] == pytest.approx(transition.reward, rel=1e-6)
                 assert arrays["discount"][row, i] == np.float32(transition.discount)
-            assert samples.acted_at[i] == 10 * (ticket + 1)
+            assert samples.behavior_updates[i] == 10 * (ticket + 1)
         assert len(samples.cells) == self.settings["batch_size"] // length
 
 
@@ -161,7 +161,7 @@ def test_all_sequences_with_a_transition_are_sampled_uniformly(before):
 
 def test_sampling_without_a_transition_is_refused():
     run = Run(chances=Chances(invalid=1.0)).steps(12)
-    with pytest.raises(RunFailed, match=r"tickets 4 to 11, .* have no transition.*larger capacity"):
+    with pytest.raises(RunFailed, match=r"no transition: in tickets 4 to 11 .*larger capacity"):
         run.replay.sample(np.random.default_rng(0))
 
 
@@ -239,12 +239,12 @@ def test_a_restored_replay_gives_the_samples_of_an_uninterrupted_one(steps, expo
 def test_recover_uses_the_rows_and_states_written_for_a_dead_learner():
     run = Run().steps(31)
     other = run.new_replay(run.writers.rings)
-    other.recover(0, 31, acted_at=5)
+    other.recover(0, 31, behavior_updates=5)
     assert (other.valid, other.window) == (run.replay.valid, run.replay.window)
     one, two = (replay.sample(np.random.default_rng(0)) for replay in (run.replay, other))
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(array, two.arrays[name], err_msg=name)
-    assert (two.acted_at == 5).all()
+    assert (two.behavior_updates == 5).all()
 
 
 # --- what cannot work ---------------------------------------------------------------------------------------

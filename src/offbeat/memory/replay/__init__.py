@@ -1,5 +1,5 @@
-"""A replay: the rows of each actor are in a ring, and all rings are sampled together.
+"""The replay: each actor writes its rows into its own ring, and the learner samples from all rings together.
 
 Read `rings.py` first, then `base.py` and `transitions.py`. `sequences.py` is for recurrent policies, `priorities.py`
-has uniform and prioritized samplers.
+has the uniform and the prioritized sampler.
 """

@@ -1,7 +1,10 @@
-"""What all replays share: the window of tickets that can be sampled, sampling from it, and checkpoints.
+"""The base class of replays: the window of tickets that can be sampled, sampling from it, and checkpoints.
 
 Actors write into rings (`rings.py`), and the learner takes in their tickets in order. `Replay` (`transitions.py`)
-samples single rows, `SequenceReplay` (`sequences.py`) samples successive rows.
+samples single rows, `SequenceReplay` (`sequences.py`) samples sequences of rows.
+
+A *cell* is the index of one item that can be sampled: of a row for `Replay`, of one column of a ticket for
+`SequenceReplay`. Cells are numbered slot by slot.
 """
 
 from __future__ import annotations
@@ -24,27 +27,28 @@ _NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version"
 
 
 class Samples(NamedTuple):
-    """The samples of one update. The arrays stay valid until the second next call of `sample`."""
+    """The samples of one update. The arrays are overwritten by the second call of `sample` after this one."""
 
     arrays: Tree
     """name -> [M, ...]:
 
-    - each leaf of the observation (with its stack of frames), and as next/<leaf> the one after the last step;
+    - each leaf of the observation (with its frame stack) under its name, and under next/ + its name the leaf of the
+      observation after the last of the n steps;
     - action, and the fields that the algorithm recorded;
     - reward: discounted sum over the n steps; discount: factor of the next value, 0 after a termination;
-    - with priorities weight.
+    - weight: importance weight, only with priorities.
 
-    `SequenceReplay.sample` lists those of sequences."""
+    `SequenceReplay.sample` lists the arrays of sequences."""
     cells: I64
-    """Index of each sample, [M]: a row, or a column of a ticket."""
+    """Cell of each sample, [M]."""
     tickets: I64
     """Ticket of each sample, [M]."""
-    acted_at: I64
-    """Number of updates that the weights which acted each sample had, [M]. The sample's age is counted from there."""
+    behavior_updates: I64
+    """Number of updates of the policy that collected each sample, [M]. The age of a sample is counted from here."""
 
 
 class TicketWindow:
-    """The tickets that have been taken in and can be sampled, and the slots of the rings that they are in."""
+    """The tickets that have been taken in and are still in the replay, and their slots in the rings."""
 
     def __init__(self, shape: RingShape, skipped: int) -> None:
         """Start empty, at ticket 0.
@@ -55,39 +59,39 @@ class TicketWindow:
         """
         self._shape, self._skipped = shape, skipped
         slots = shape.actors * shape.slots_per_ring
-        self.tickets, self.acted_at = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
-        """[slots]: the ticket that was last taken in from each slot, and the number of updates that its weights had."""
+        self.tickets, self.behavior_updates = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+        """[slots]: the last ticket that was taken in from each slot, and the number of updates of its policy."""
         self.origin = self.taken_in = 0
         """Tickets origin .. taken_in - 1 have been taken in."""
 
-    def reset(self, origin: int, taken_in: int, acted_at: I64 | int = 0) -> None:
-        """Set the tickets that have been taken in. `acted_at` is that of the tickets in the window."""
+    def reset(self, origin: int, taken_in: int, behavior_updates: I64 | int = 0) -> None:
+        """Set the tickets that have been taken in, and the `behavior_updates` of those in the window."""
         self.origin, self.taken_in = origin, taken_in
         slots = self.slots
-        self.tickets[slots], self.acted_at[slots] = self.readable, acted_at
+        self.tickets[slots], self.behavior_updates[slots] = self.readable, behavior_updates
 
-    def append(self, ticket: int, acted_at: int) -> int | None:
+    def append(self, ticket: int, behavior_updates: int) -> int | None:
         """Take in the next ticket; return the ticket that can no longer be sampled, None if there is none.
 
         Raises:
             ValueError: `ticket` is not the next one.
         """
         if ticket != self.taken_in:
-            raise ValueError(f"ticket {ticket} is taken in, but {self.taken_in} is the next one")
+            raise ValueError(f"got ticket {ticket}, but the next ticket to take in is {self.taken_in}")
         oldest = self.sampled.start
         self.taken_in += 1
         slot = self.slot(ticket)
-        self.tickets[slot], self.acted_at[slot] = ticket, acted_at
+        self.tickets[slot], self.behavior_updates[slot] = ticket, behavior_updates
         return oldest if self.sampled.start > oldest else None
 
     @property
     def readable(self) -> range:
-        """The tickets whose rows samples may read."""
+        """The tickets in the window: samples may read their rows."""
         return self._shape.window(self.taken_in, self.origin)
 
     @property
     def sampled(self) -> range:
-        """The tickets that are sampled."""
+        """The tickets that can be sampled: the window without its first `skipped` tickets."""
         readable = self.readable
         return range(readable.start + self._skipped, readable.stop)
 
@@ -110,32 +114,34 @@ class TicketWindow:
 class AnyReplay(ABC):
     """Takes in tickets in order, samples from the window of the newest ones, and saves its state."""
 
-    def __init__(self, rings: Rings, *, cells: int, skipped: int, priorities: Exponents | None) -> None:
+    def __init__(self, rings: Rings, *, ticket_cells: int, skipped: int, priorities: Exponents | None) -> None:
         """Start empty, at ticket 0.
 
         Args:
             rings: Rings that the actors write.
-            cells: Maximum number of samples per ticket: its rows, or its columns.
+            ticket_cells: Number of cells of a ticket: its rows, or its columns.
             skipped: Number of tickets at the start of the window that are not sampled.
             priorities: Exponents of prioritized sampling; None samples uniformly.
         """
         self._rings, self._shape, self._exponents = rings, rings.shape, priorities
-        self._cells = cells
+        self._ticket_cells = ticket_cells
         self.leaves, self.prioritized = rings.leaves, priorities is not None
         self._checkpoint_fields = checkpoint_fields(rings)
         steps = (field.name for field in rings.fields if field.per == "step" and field.name in self._checkpoint_fields)
         self._flat = {name: rings.flat(name) for name in steps}
         self._window = TicketWindow(rings.shape, skipped)
-        self._tickets, self._acted_at = self._window.tickets, self._window.acted_at
+        self._tickets, self._behavior_updates = self._window.tickets, self._window.behavior_updates
         self.reset(0)
 
     def reset(self, origin: int) -> None:
-        """Empty the replay; `origin` is the next ticket. A run whose replay was not saved is resumed so."""
+        """Empty the replay; `origin` is the next ticket. Used to resume a run whose replay was not saved."""
         self._window.reset(origin, origin)
         self.valid = 0
         """Number of transitions that can be sampled."""
-        self._priorities = Priorities(self._exponents, len(self._tickets) * self._cells) if self._exponents else None
-        self._sampler: CellSampler = self._priorities or UniformSampler(self._shape.tickets * self._cells)
+        self._priorities = (
+            Priorities(self._exponents, len(self._tickets) * self._ticket_cells) if self._exponents else None
+        )
+        self._sampler: CellSampler = self._priorities or UniformSampler(self._shape.tickets * self._ticket_cells)
 
     @property
     def window(self) -> range:
@@ -155,30 +161,30 @@ class AnyReplay(ABC):
     @property
     @abstractmethod
     def transitions(self) -> float:
-        """Number of transitions in a sample; of sequences, the mean number."""
+        """Number of transitions in a batch of samples; with sequences, the mean number."""
 
     def ticket(self, ticket: int) -> Tree:
         """Return the arrays of a committed ticket: views [T, N, ...] (per step) or [N, ...] (per unroll)."""
         return self._rings.ticket(ticket)
 
-    def take_in(self, ticket: int, acted_at: int) -> None:
+    def take_in(self, ticket: int, behavior_updates: int) -> None:
         """Make a committed ticket available for sampling. If the window is full, its oldest ticket leaves it.
 
         Args:
             ticket: The next ticket.
-            acted_at: Number of updates that the weights which acted it had.
+            behavior_updates: Number of updates of the policy that collected the ticket.
 
         Raises:
             ValueError: `ticket` is not the next one.
         """
-        removed = self._window.append(ticket, acted_at)
+        removed = self._window.append(ticket, behavior_updates)
         if removed is not None:
             valid = self._rings.valid(removed)
-            self._sampler.leave(self._window.slot(removed) * self._cells, self._can_be_sampled(valid))
+            self._sampler.leave(self._window.slot(removed) * self._ticket_cells, self._can_be_sampled(valid))
             self.valid -= int(np.count_nonzero(valid))
         if ticket in self._window.sampled:
             valid = self._rings.valid(ticket)
-            self._sampler.enter(self._window.slot(ticket) * self._cells, self._can_be_sampled(valid))
+            self._sampler.enter(self._window.slot(ticket) * self._ticket_cells, self._can_be_sampled(valid))
             self.valid += int(np.count_nonzero(valid))
 
     @abstractmethod
@@ -198,10 +204,10 @@ class AnyReplay(ABC):
         if not self.valid:
             sampled = self._window.sampled
             raise RunFailed(
-                f"tickets {sampled.start} to {sampled.stop - 1}, which can be sampled, have no transition: all "
-                "their rows are reset rows or without a decision. Pass a larger capacity"
+                f"the replay has no transition: in tickets {sampled.start} to {sampled.stop - 1} all rows are reset "
+                "rows or rows without a decision. Pass a larger capacity"
             )
-        self._sampler.draw(random, cells)
+        self._sampler.sample(random, cells)
 
     def update_priorities(self, samples: Samples, errors: Array) -> None:
         """Set the priorities of samples from their errors [M]. Samples that have left the window are ignored.
@@ -217,9 +223,10 @@ class AnyReplay(ABC):
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs in addition to `arrays`."""
+        """Return the state that a checkpoint needs in addition to `arrays`."""
         window = self._window
-        state = {"origin": window.origin, "taken_in": window.taken_in, "born": window.acted_at[window.slots]}
+        updates = window.behavior_updates[window.slots]  # "born" in checkpoints
+        state = {"origin": window.origin, "taken_in": window.taken_in, "born": updates}
         return state | ({"highest_priority": self._priorities.highest} if self._priorities else {})
 
     def arrays(self) -> Tree:
@@ -227,13 +234,13 @@ class AnyReplay(ABC):
         priorities.
         """
         window = self.window
-        needed = range(max(self.origin, window.start - self._shape.leading), window.stop)
+        needed = range(max(self.origin, window.start - self._shape.history_tickets), window.stop)
         return self._rings.contiguous_views(needed, self._checkpoint_fields) | self._priority_views()
 
     def _priority_views(self) -> Tree:
         if self._priorities is None:
             return {}
-        ranges, cells = enumerate(self._window.slot_ranges(self.window)), self._cells
+        ranges, cells = enumerate(self._window.slot_ranges(self.window)), self._ticket_cells
         return {
             f"priorities/{number}": self._priorities.view(range(slots.start * cells, slots.stop * cells))
             for number, slots in ranges
@@ -261,43 +268,45 @@ class AnyReplay(ABC):
             ConfigError: the arrays are of a replay of another shape, or of other fields.
         """
         views = self.arrays()
-        kinds = [{name: (part.shape, part.dtype) for name, part in tree.items()} for tree in (views, arrays)]
-        if kinds[0] != kinds[1]:
+        here, saved = ({name: (part.shape, part.dtype) for name, part in tree.items()} for tree in (views, arrays))
+        if here != saved:
             raise _other_topology()
         for name, view in views.items():
             view[...] = arrays[name]
         self._enter_window(self._priority_views())
 
     def attach(self, priorities: Mapping[str, Array]) -> None:
-        """Use the rows that are in the rings, after `restore`; `priorities` are those of `arrays()`."""
+        """Use the rows that are already in the rings, after `restore`. `priorities` is the part of `arrays()` with the
+        priorities.
+        """
         for name, view in self._priority_views().items():
             view[...] = priorities[name]
         self._enter_window(priorities)
 
-    def recover(self, origin: int, taken_in: int, acted_at: int) -> None:
-        """Use the rows that are in the rings, after the learner that took them in has died.
+    def recover(self, origin: int, taken_in: int, behavior_updates: int) -> None:
+        """Use the rows that are already in the rings, after the learner that took them in has died.
 
-        All rows get the highest priority and the same `acted_at`.
+        All rows get the highest priority and the same `behavior_updates`.
 
         Args:
             origin: First ticket that had been taken in.
             taken_in: The next ticket.
-            acted_at: Number of updates that is assumed for the weights that acted the rows.
+            behavior_updates: Number of updates that is assumed for the policy that collected the rows.
         """
         self.reset(origin)
-        self._window.reset(origin, taken_in, acted_at)
+        self._window.reset(origin, taken_in, behavior_updates)
         self._enter_window({})
 
     def _enter_window(self, priorities: Mapping[str, Array]) -> None:
         """Make the whole window available for sampling; `priorities`, if any, have just been written."""
         rows, flags = self._shape.ticket_rows, self._rings.valid_cells()
-        rebuilt = self._priorities is not None and bool(priorities)
+        has_priorities = self._priorities is not None and bool(priorities)
         for slots in self._window.slot_ranges(self._window.sampled):
             valid = flags[slots.start * rows : slots.stop * rows]
             self.valid += int(np.count_nonzero(valid))
-            if not rebuilt:
-                self._sampler.enter(slots.start * self._cells, self._can_be_sampled(valid))
-        if self._priorities and rebuilt:
+            if not has_priorities:
+                self._sampler.enter(slots.start * self._ticket_cells, self._can_be_sampled(valid))
+        if self._priorities and has_priorities:
             self._priorities.rebuild()
 
 

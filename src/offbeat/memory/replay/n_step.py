@@ -13,7 +13,7 @@ I64 = NDArray[np.int64]
 
 
 class Steps(NamedTuple):
-    """The n steps that start at each sampled row."""
+    """The sums over the n steps that start at each sampled row."""
 
     reward: F32
     """Sum of gamma^i r_i over the steps taken, [M]."""
@@ -26,13 +26,13 @@ class Steps(NamedTuple):
 def n_steps(reward: F32, terminated: Flags, truncated: Flags, valid: Flags, left: I64, gamma: float) -> Steps:
     """Sum the rewards of n steps.
 
-    A step is the last one if it ends the episode, or if the next row is invalid or must not be read. Rows after it have
-    no effect; an actor may be writing them.
+    A step is the last one if it ends the episode, or if the next row is invalid or not readable. Rows after the last
+    step have no effect; an actor may be writing them.
 
     Args:
         reward: Rewards of rows 0 .. n - 1 from each sampled row on, [n, M].
         terminated: Whether a row terminated its episode, [n, M].
-        truncated: Whether a row truncated its episode, [n, M]: the next observation has a value.
+        truncated: Whether a row truncated its episode, [n, M]: the target then bootstraps from the next observation.
         valid: Whether a row is a transition, [n, M]; row 0 always is.
         left: Number of readable rows from each sampled row on, itself included, [M]: at least 1.
         gamma: Discount per env step.

@@ -1,7 +1,7 @@
 """Samplers of a replay's cells: uniform, or prioritized by the last error (arXiv:1511.05952).
 
-The priority of a row is p = (|error| + `FLOOR`)^alpha. Before its first sample it is the highest priority so far. Rows
-that cannot be sampled have priority 0.
+The priority of a cell is p = (|error| + `FLOOR`)^alpha. Until a cell is sampled for the first time, it has the highest
+priority so far. Cells that cannot be sampled have priority 0.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 FLOOR = 1e-6
-"""Added to each error, so that rows with error 0 can still be sampled (the paper's epsilon)."""
+"""Added to each error, so that cells with error 0 can still be sampled (the paper's epsilon)."""
 FIRST = 1.0
-"""Priority of the first rows, before there are errors."""
+"""Priority of new cells as long as there are no errors."""
 
 
 class CellSampler(Protocol):
-    """Samples cells: rows of a replay, or columns of its tickets."""
+    """Samples cells: rows of the rings, or columns of tickets."""
 
     count: int
     """Number of cells that can be sampled."""
 
     def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Add the valid ones of the cells from `first` on."""
+        """Add the cells `first`, `first` + 1, ... for which `valid` is true."""
 
     def leave(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Remove cells that were added with the same flags."""
+        """Remove the cells that `enter` added with the same arguments; the oldest cells are removed first."""
 
-    def draw(self, random: np.random.Generator, cells: I64) -> None:
+    def sample(self, random: np.random.Generator, cells: I64) -> None:
         """Fill `cells` with sampled cells."""
 
 
 class UniformSampler:
-    """Samples cells uniformly. They are in a queue, as they enter and leave in order."""
+    """Samples cells uniformly. The cells are in a queue, because they are added and removed in the same order."""
 
     def __init__(self, capacity: int) -> None:
         self._cells = np.zeros(capacity, np.int64)
@@ -55,7 +55,7 @@ class UniformSampler:
         self._oldest = (self._oldest + removed) % len(self._cells)
         self.count -= removed
 
-    def draw(self, random: np.random.Generator, cells: I64) -> None:
+    def sample(self, random: np.random.Generator, cells: I64) -> None:
         indices = random.integers(self._oldest, self._oldest + self.count, len(cells))
         self._cells.take(indices, 0, cells, "wrap")
 
@@ -82,16 +82,16 @@ class Priorities:
         """Number of cells that can be sampled."""
 
     def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Add the valid ones of the cells from `first` on, with the highest priority so far."""
+        """Add the cells `first`, `first` + 1, ... for which `valid` is true, with the highest priority so far."""
         self._tree.fill(first, np.where(valid, self.highest, 0.0))
         self.count += int(np.count_nonzero(valid))
 
     def leave(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Remove cells that were added with the same flags."""
+        """Remove the cells that `enter` added with the same arguments."""
         self._tree.fill(first, np.zeros(len(valid)))
         self.count -= int(np.count_nonzero(valid))
 
-    def draw(self, random: np.random.Generator, cells: I64) -> None:
+    def sample(self, random: np.random.Generator, cells: I64) -> None:
         """Fill `cells` with one sample from each of `len(cells)` equal parts of the sum of priorities."""
         size = len(cells)
         cells[:] = self._tree.find((np.arange(size) + random.random(size)) / size)
@@ -110,12 +110,12 @@ class Priorities:
         """Set the priorities of sampled cells from the absolute values of their errors.
 
         Raises:
-            ValueError: an error is not finite. Its priority would stay the highest for ever.
+            ValueError: an error is not finite. The highest priority would then stay infinite or NaN.
         """
         priorities = (np.abs(errors.astype(np.float64)) + FLOOR) ** self._exponents.priority
         highest = float(priorities.max(initial=self.highest))
         if not np.isfinite(highest):
-            raise ValueError("errors must be finite to be priorities")
+            raise ValueError("errors must be finite, because priorities are computed from them")
         self.highest = highest
         self._tree.set(cells, priorities)
 
@@ -145,7 +145,7 @@ class SumTree:
         while self._levels[-1].size > self.TOP:
             self._levels.append(np.zeros((-(-len(self._levels[-1]) // self.FAN), self.FAN)))
         self.leaves: F64 = self._levels[0].reshape(-1)[:leaves]
-        """View of the leaves. Write with `set` or `fill`, or call `rebuild` after writing here."""
+        """View of the leaves. Change them with `set` or `fill`, or write to this view and then call `rebuild`."""
 
     def set(self, indices: I64, values: F64) -> None:
         """Write leaves at any indices. Of duplicate indices the last one counts."""

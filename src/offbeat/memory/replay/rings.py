@@ -7,11 +7,11 @@ its next step, so the next observation is in the next row, and no observation is
 together with the observation after it, which is in row 0 of the next slot, or in the last row of the ring.
 
 The **window** is the range of tickets that can be sampled: the newest tickets that have been taken in, as many as the
-capacity holds. Meanwhile actors may write the next G tickets (max_ahead), and one row in the slot after each. The rings
-have additional slots for these, so a row that can be sampled is never overwritten.
+capacity holds. While the learner samples, actors may write the next G tickets (max_ahead), and one row in the slot
+after each. The rings have additional slots for these, so a row that can be sampled is never overwritten.
 
-A row has two indices: its **cell**, in the order of tickets (slot by slot over all actors), and its **position** in the
-flattened rings.
+A row has two indices: its **cell**, which counts rows slot by slot in the order of tickets, over all actors, and its
+**position** in the flattened rings.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class RingShape:
     capacity: int
     """Minimum number of rows, of all actors together, that can be sampled once the replay is full."""
     history: int = 0
-    """Number of earlier rows that the frame stack of a row may contain."""
+    """Number of earlier rows whose frames the frame stack of a row may contain."""
 
     remedy: ClassVar[str] = "pass a smaller capacity"
 
     def __post_init__(self) -> None:
         extra_rows = self.extra_tickets * self.ticket_rows
-        one = f"chunk_length x envs_per_actor = {self.length} x {self.columns}"
+        ticket = f"chunk_length x envs_per_actor = {self.length} x {self.columns}"
         names, numbers = self._extra
         if self.capacity < extra_rows:
             raise ConfigError(
-                f"capacity is {self.capacity} transitions, but {names} = {numbers} tickets of {one} rows can be "
-                f"written while the learner samples, which takes {extra_rows}: pass --set capacity={extra_rows} or "
-                "more, or a smaller chunk_length or max_ahead"
+                f"capacity is {self.capacity} transitions, but {names} = {numbers} tickets of {ticket} rows are stored "
+                f"in addition to those that can be sampled, which takes {extra_rows}: pass --set capacity={extra_rows} "
+                "or more, or a smaller chunk_length or max_ahead"
             )
         if self.capacity < self.pace.warmup:
             raise ConfigError(
@@ -69,7 +69,7 @@ class RingShape:
 
     @property
     def ticket_rows(self) -> int:
-        """Rows of a ticket, over its columns."""
+        """Rows of a ticket, all columns counted: T x N."""
         return self.length * self.columns
 
     @property
@@ -81,22 +81,23 @@ class RingShape:
     def extra_tickets(self) -> int:
         """Number of tickets that the rings hold in addition to the window.
 
-        While the tickets below p are taken in, actors may write those up to p - 1 + G. The last of these also writes
+        When the tickets before p have been taken in, actors may write tickets p to p - 1 + G. Each of these also writes
         one row into the next slot of its ring, so the ticket in that slot must not be in the window. Frame stacks of
         the window's first rows need the tickets just before the window.
         """
-        return self.pace.max_ahead + self.actors + self.leading
+        return self.pace.max_ahead + self.actors + self.history_tickets
 
     @property
-    def leading(self) -> int:
+    def history_tickets(self) -> int:
         """Number of tickets before the window that the frame stacks of its first rows need."""
         return -(-self.history // self.length) * self.actors
 
     @property
     def _extra(self) -> tuple[str, str]:
-        """The sum of the additional tickets, in names and in numbers."""
+        """The sum that makes `extra_tickets`, written in words and in numbers, for messages."""
         names, numbers = "max_ahead + actors", f"{self.pace.max_ahead} + {self.actors}"
-        return (f"{names} + leading", f"{numbers} + {self.leading}") if self.leading else (names, numbers)
+        history = self.history_tickets
+        return (f"{names} + history of frame stacks", f"{numbers} + {history}") if history else (names, numbers)
 
     @property
     def slots_per_ring(self) -> int:
@@ -105,17 +106,17 @@ class RingShape:
 
     @property
     def rows(self) -> int:
-        """Rows of a ring, R, without the last one."""
+        """R: rows of a ring without the additional last row."""
         return self.slots_per_ring * self.length
 
     @property
     def cells(self) -> int:
-        """Rows of all rings, over their columns, without the last ones."""
+        """Rows of all rings, all columns counted, without the additional last rows."""
         return self.actors * self.slots_per_ring * self.ticket_rows
 
-    def window(self, prefix: int, origin: int = 0) -> range:
-        """Return the tickets that can be sampled after those in [origin, prefix) have been taken in."""
-        return range(max(origin, prefix - self.tickets), prefix)
+    def window(self, taken_in: int, origin: int = 0) -> range:
+        """Return the tickets that can be sampled after tickets origin .. taken_in - 1 have been taken in."""
+        return range(max(origin, taken_in - self.tickets), taken_in)
 
     def slabs(self, fields: Sequence[Field]) -> list[Slab]:
         """Return the slabs of the rings' arena."""
@@ -130,7 +131,9 @@ class RingShape:
         return Rings(self, fields, arrays)
 
     def is_cut(self, ticket: int) -> bool:
-        """Whether an actor that starts new episodes at `ticket` continues after rows of other episodes."""
+        """Whether the ring has rows of the actor before `ticket`. If the actor starts new episodes there, they do not
+        continue these rows.
+        """
         return ticket >= self.actors
 
     @property
@@ -163,7 +166,7 @@ class RingShape:
         if n_step > longest:
             needed = -(-n_step // self.length) * self.actors * self.ticket_rows
             raise ConfigError(
-                f"n_step is {n_step}, but with capacity={self.capacity} the replay keeps {longest} successive rows of "
+                f"n_step is {n_step}, but with capacity={self.capacity} the replay holds {longest} successive rows of "
                 f"a column, {self.tickets} tickets of {self.length} x {self.columns} rows from {self.actors} actors: "
                 f"pass --set n_step={longest} or less, or --set capacity={needed} or more"
             )
@@ -261,13 +264,13 @@ class Rings:
         return self._steps[name][actor, slots.start * length : slots.stop * length + 1]
 
     def _slots(self, window: range, actor: int) -> list[range]:
-        """Return the slots of an actor's tickets in a window."""
+        """Return the slots of an actor's tickets in a window, as at most two ranges."""
         actors = self.shape.actors
         own = range(window.start + (actor - window.start) % actors, window.stop, actors)
         return ring_ranges(self._slot(own.start), len(own), self.shape.slots_per_ring)
 
 
 def ring_ranges(first: int, count: int, size: int) -> list[range]:
-    """Return the indices of `count` items from `first` on, in a ring of `size`: no, one or two ranges."""
-    pieces = [range(first, min(first + count, size)), range(first + count - size)]
-    return [piece for piece in pieces if piece]
+    """Return the indices of `count` items from `first` on, in a ring of `size`, as at most two ranges."""
+    ranges = [range(first, min(first + count, size)), range(first + count - size)]
+    return [indices for indices in ranges if indices]

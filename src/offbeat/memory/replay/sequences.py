@@ -3,9 +3,10 @@
     tickets of one column:   | burn-in: k - 2A | burn-in: k - A | ticket k: the sequence | next row
                              ^ stored state
 
-A sequence is one column of a ticket. It starts with the recurrent state that the actor had at the start of the ticket.
-With burn-in it starts at an earlier ticket: the rows before the sequence only update the state, with the current
-weights. Tickets have no gaps, so each row is sampled equally often. Episodes may end and start anywhere in a sequence.
+A sequence is one column of a ticket k; with A actors, the actor's previous ticket is k - A. The network starts with the
+recurrent state that the actor had at the start of the ticket. With burn-in it starts at an earlier ticket: the rows
+before the sequence only update the state, with the current weights. Each row is in exactly one sequence, so uniform
+sampling selects each row equally often. Episodes may end and start anywhere in a sequence.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def check_sequences(shape: RingShape, batch_size: int, burn_in: int, n_step: int
 
 
 class SequenceReplay(AnyReplay):
-    """A replay whose samples are columns of tickets with at least one transition.
+    """A replay whose samples are single columns of tickets, if they have at least one transition.
 
-    With burn-in, only tickets with enough tickets before them in the window are sampled.
+    With burn-in, a ticket is sampled only if the window has enough tickets before it.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class SequenceReplay(AnyReplay):
         """
         shape = rings.shape
         check_sequences(shape, batch_size, burn_in, n_step)
-        self._sequences, self._before = batch_size // shape.length, burn_in // shape.length
-        super().__init__(rings, cells=shape.columns, skipped=self._before * shape.actors, priorities=priorities)
+        self._sequences, self._burn_in_tickets = batch_size // shape.length, burn_in // shape.length
+        super().__init__(
+            rings, ticket_cells=shape.columns, skipped=self._burn_in_tickets * shape.actors, priorities=priorities
+        )
         self._gamma = gamma
         self._state = rings.per_ticket(STATE)
         steps, rows = np.arange(n_step)[:, None], np.arange(shape.length)
@@ -107,15 +110,15 @@ class SequenceReplay(AnyReplay):
 
         With B sequences of T rows, which are L rows with the burn-in, the arrays are:
 
-        - each leaf of the observation, [L + 1, B, ...], the next row included;
+        - each leaf of the observation, [L + 1, B, ...], with the row after the sequence;
         - resets, [L + 1, B]: whether the state is reset to zero after this row;
-        - `STATE`, [B, state_size]: the state before the first of these rows;
+        - `STATE`, [B, state_size]: the state before the first of these L + 1 rows;
         - action, and the fields that the algorithm recorded, [T, B, ...];
-        - valid, [T, B]: whether the row is a transition; the next three are defined only for these;
+        - valid, [T, B]: whether the row is a transition; reward, discount and next are defined only for transitions;
         - reward, [T, B]: discounted sum over the n steps;
         - discount, [T, B]: factor of the next value, 0 after a termination;
         - next, [T, B]: index of the row after the last step, 1 to T;
-        - with priorities weight, [B].
+        - weight, [B]: importance weight, only with priorities.
 
         Raises:
             RunFailed: the window has no transition.
@@ -125,21 +128,21 @@ class SequenceReplay(AnyReplay):
         slots, columns = np.divmod(cells, self._shape.columns)
         ring, slot = slots % self._shape.actors, slots // self._shape.actors
         arrays = self._rows(self._positions(ring, slot, columns))
-        arrays[STATE] = self._state[ring, (slot - self._before) % self._shape.slots_per_ring, columns]
+        arrays[STATE] = self._state[ring, (slot - self._burn_in_tickets) % self._shape.slots_per_ring, columns]
         if self._priorities:
             arrays["weight"] = self._priorities.weights(cells)
-        return Samples(arrays, cells, self._tickets[slots], self._acted_at[slots])
+        return Samples(arrays, cells, self._tickets[slots], self._behavior_updates[slots])
 
     def _positions(self, ring: I64, slot: I64, columns: I64) -> I64:
         """Return the positions of the rows of sequences, [L + 1, B]. The burn-in may be at the other end of a ring."""
         shape = self._shape
-        rows = slot * shape.length + np.arange(-self._before * shape.length, shape.length + 1)[:, None]
+        rows = slot * shape.length + np.arange(-self._burn_in_tickets * shape.length, shape.length + 1)[:, None]
         rows[rows < 0] += shape.rows
         positions: I64 = (ring * (shape.rows + 1) + rows) * shape.columns + columns
         return positions
 
     def _frames(self, name: str, positions: I64) -> I64:
-        """Return the positions of a leaf's frames: of a stacked leaf several per row."""
+        """Return the positions of a leaf's frames; a stacked leaf has several frames per row."""
         stack = self._rings.stacks.get(name)
         return positions if stack is None else self._rings.frames(positions, stack)
 
@@ -155,10 +158,10 @@ class SequenceReplay(AnyReplay):
         reward, terminated, truncated, valid = (
             array[self._steps].reshape(len(self._steps), -1) for array in (*flags, arrays["valid"])
         )
-        taken = n_steps(reward, terminated, truncated, valid, self._left, self._gamma)
-        shape, first = learned.shape, np.arange(self._shape.length)[:, None]
-        arrays["reward"], arrays["discount"] = taken.reward.reshape(shape), taken.discount.reshape(shape)
-        arrays["next"] = taken.steps.reshape(shape) + first
+        sums = n_steps(reward, terminated, truncated, valid, self._left, self._gamma)
+        shape, row_numbers = learned.shape, np.arange(self._shape.length)[:, None]
+        arrays["reward"], arrays["discount"] = sums.reward.reshape(shape), sums.discount.reshape(shape)
+        arrays["next"] = sums.steps.reshape(shape) + row_numbers
         arrays["resets"] = ~self._flat["valid"][positions]
-        arrays["resets"][-1] = False  # an actor may be writing the next row, and no row of the sequence is after it
+        arrays["resets"][-1] = False  # has no effect, as it is the last row; an actor may be writing its flag now
         return arrays

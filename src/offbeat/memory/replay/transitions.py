@@ -15,8 +15,8 @@ from offbeat.memory.replay.rings import Rings
 
 _FLAGS = frozenset({"terminated", "truncated", "valid", FRAME_AGE})
 """Fields that are read for sampling but are not part of a sample."""
-_COMPUTED = _FLAGS | {"reward"}
-"""Fields that are not copied: the rewards of n steps are summed."""
+_NOT_COPIED = _FLAGS | {"reward"}
+"""Fields that are not copied from the rings: the reward of a sample is the sum over its n steps."""
 
 
 class Replay(AnyReplay):
@@ -39,7 +39,7 @@ class Replay(AnyReplay):
         """
         shape = rings.shape
         shape.check(batch_size, n_step)
-        super().__init__(rings, cells=shape.ticket_rows, skipped=0, priorities=priorities)
+        super().__init__(rings, ticket_cells=shape.ticket_rows, skipped=0, priorities=priorities)
         self._batch_size, self._n_step, self._gamma = batch_size, n_step, gamma
         computed = ["discount", "weight"] if priorities else ["discount"]
         self._buffers = [_Buffers(batch_size, self._flat, rings, computed) for _ in range(2)]
@@ -47,7 +47,7 @@ class Replay(AnyReplay):
         ring, slot = slots % shape.actors, slots // shape.actors
         rows = ring * (shape.rows + 1) + slot * shape.length - slots * shape.length
         self._shift: I64 = rows * shape.columns
-        """Offset from a cell to its position in the rings, by slot."""
+        """[slots]: position of a row in the rings, minus its cell."""
 
     @property
     def transitions(self) -> float:
@@ -59,11 +59,11 @@ class Replay(AnyReplay):
     def sample(self, random: np.random.Generator) -> Samples:
         self._buffers.reverse()
         buffers = self._buffers[0]
-        cells, tickets, acted_at = buffers.samples[1:]
+        cells, tickets, behavior_updates = buffers.samples[1:]
         self._sample_cells(random, cells)
         np.floor_divide(cells, self._shape.ticket_rows, out=buffers.slots)
         self._tickets.take(buffers.slots, 0, tickets, "clip")
-        self._acted_at.take(buffers.slots, 0, acted_at, "clip")
+        self._behavior_updates.take(buffers.slots, 0, behavior_updates, "clip")
         self._shift.take(buffers.slots, 0, buffers.positions, "clip")
         buffers.positions += cells
         if self._n_step == 1:
@@ -72,7 +72,7 @@ class Replay(AnyReplay):
             self._take_n_steps(buffers)
         buffers.gather()
         for name, stack in self._rings.stacks.items():
-            for positions, prefix in ((buffers.positions, ""), (buffers.following, "next/")):
+            for positions, prefix in ((buffers.positions, ""), (buffers.next_positions, "next/")):
                 self._flat[name].take(
                     self._rings.frames(positions, stack), 0, buffers.samples.arrays[prefix + name], "clip"
                 )
@@ -81,48 +81,51 @@ class Replay(AnyReplay):
         return buffers.samples
 
     def _take_one_step(self, buffers: _Buffers) -> None:
-        """Write reward, discount and the positions of the next observations."""
+        """Write reward, discount and the positions of the next observations, for one step."""
         arrays = buffers.samples.arrays
         self._flat["reward"].take(buffers.positions, 0, arrays["reward"], "clip")
         self._flat["terminated"].take(buffers.positions, 0, buffers.flags, "clip")
         np.logical_not(buffers.flags, out=buffers.flags)
         np.multiply(buffers.flags, np.float32(self._gamma), out=arrays["discount"])
-        np.add(buffers.positions, self._shape.columns, out=buffers.following)
+        np.add(buffers.positions, self._shape.columns, out=buffers.next_positions)
 
     def _take_n_steps(self, buffers: _Buffers) -> None:
-        """Write the same for n steps. They stop at the last row of the actor's newest ticket in the window."""
+        """Write reward, discount and the positions of the next observations, for n steps.
+
+        The steps stop at the last row of the actor's newest ticket in the window.
+        """
         shape, positions = self._shape, buffers.positions
         _, cells, tickets, _ = buffers.samples
         steps = np.arange(self._n_step)[:, None]
-        passed = positions // shape.columns % (shape.rows + 1) + steps >= shape.rows
-        rows = positions + steps * shape.columns - passed * (shape.rows * shape.columns)  # [n, M]
-        newer = (self.taken_in - 1 - tickets) // shape.actors
-        left = (newer + 1) * shape.length - cells // shape.columns % shape.length
+        wrapped = positions // shape.columns % (shape.rows + 1) + steps >= shape.rows
+        rows = positions + steps * shape.columns - wrapped * (shape.rows * shape.columns)  # [n, M]
+        newer_tickets = (self.taken_in - 1 - tickets) // shape.actors  # of the same actor
+        left = (newer_tickets + 1) * shape.length - cells // shape.columns % shape.length
         names = ("reward", "terminated", "truncated", "valid")
         reward, terminated, truncated, valid = (self._flat[name].take(rows, 0, mode="clip") for name in names)
-        taken = n_steps(reward, terminated, truncated, valid, left, self._gamma)
-        buffers.samples.arrays["reward"][:] = taken.reward
-        buffers.samples.arrays["discount"][:] = taken.discount
-        np.add(rows[taken.steps - 1, np.arange(len(positions))], shape.columns, out=buffers.following)
+        sums = n_steps(reward, terminated, truncated, valid, left, self._gamma)
+        buffers.samples.arrays["reward"][:] = sums.reward
+        buffers.samples.arrays["discount"][:] = sums.discount
+        np.add(rows[sums.steps - 1, np.arange(len(positions))], shape.columns, out=buffers.next_positions)
 
 
 class _Buffers:
     """The arrays of one sample, allocated once."""
 
     def __init__(self, size: int, flat: Mapping[str, Array], rings: Rings, computed: Sequence[str]) -> None:
-        self.slots, self.positions, self.following = (np.zeros(size, np.int64) for _ in range(3))
+        self.slots, self.positions, self.next_positions = (np.zeros(size, np.int64) for _ in range(3))
         self.flags = np.zeros(size, np.bool_)
         stacked = {name: (stack,) for name, stack in rings.stacks.items()}
         arrays = {
             name: np.zeros((size, *stacked.get(name, ()), *rows.shape[1:]), rows.dtype) for name, rows in flat.items()
         }
         nexts = {f"next/{name}": np.zeros_like(arrays[name]) for name in rings.leaves}
-        self._gathered = [(flat[name], arrays[name]) for name in flat if name not in _COMPUTED | stacked.keys()]
+        self._gathered = [(flat[name], arrays[name]) for name in flat if name not in _NOT_COPIED | stacked.keys()]
         self._gathered_next = [(flat[name], nexts[f"next/{name}"]) for name in rings.leaves if name not in stacked]
         returned = {name: array for name, array in arrays.items() if name not in _FLAGS}
-        cells, tickets, acted_at = (np.zeros(size, np.int64) for _ in range(3))
+        cells, tickets, behavior_updates = (np.zeros(size, np.int64) for _ in range(3))
         others = {name: np.zeros(size, np.float32) for name in computed}
-        self.samples = Samples(returned | nexts | others, cells, tickets, acted_at)
+        self.samples = Samples(returned | nexts | others, cells, tickets, behavior_updates)
 
     def gather(self) -> None:
         """Copy the fields of the sampled rows, and of the rows after their last steps, from the rings.
@@ -130,8 +133,7 @@ class _Buffers:
         Stacked leaves are not copied here: the rings contain single frames.
         """
         for rows, array in self._gathered:
-            rows.take(
-                self.positions, 0, array, "clip"
-            )  # all indices are in range: "clip" only avoids a temporary buffer
+            # All indices are in range: "clip" only avoids a temporary buffer.
+            rows.take(self.positions, 0, array, "clip")
         for rows, array in self._gathered_next:
-            rows.take(self.following, 0, array, "clip")
+            rows.take(self.next_positions, 0, array, "clip")
