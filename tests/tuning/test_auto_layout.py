@@ -245,7 +245,8 @@ def test_a_run_with_auto_layout_saves_its_topology_and_equals_a_run_with_that_to
     topology = load(chosen.path / "config.toml").runtime
     assert topology.split == "given"
     assert re.search(
-        r"actors? x \d+ envs?, 1 learner thread: .*; the sides take turns", (chosen.path / "log.txt").read_text()
+        r"actors? x \d+ envs?, 1 learner thread: .*; acting and learning take turns",
+        (chosen.path / "log.txt").read_text(),
     )
     same = {
         key: getattr(topology, key)

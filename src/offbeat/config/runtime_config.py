@@ -39,7 +39,7 @@ class RuntimeConfig:
     """Unrolls in a batch, S; none: one per actor."""
     max_lag: Annotated[Natural, Flag("D")] = 0
     """Largest number of learning steps that the acting weights may be behind the learner's weights, D. Default: 0 in
-    serial, 1 in threads and processes. Not for algorithms with a replay, which have a key of their own, and not for hogwild."""
+    serial, 1 in threads and processes. Not for algorithms with a replay, which have their own key, or for hogwild."""
     lag: Annotated[Literal["bounded", "exact"], Flag("bounded|exact")] = "bounded"
     """bounded: act with the newest weights; exact: with the weights of exactly max_lag learning steps ago. Serial is
     always exact."""

@@ -98,7 +98,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         try:
             record = json.loads(line, parse_constant=_refuse)
             if not isinstance(record, dict):
-                raise TypeError  # noqa: TRY301 - handled as the others
+                raise TypeError  # noqa: TRY301 - handled below, like the errors of json.loads
             records.append(record)
         except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines):

@@ -36,17 +36,18 @@ from offbeat.core.strict_json import Unreadable, read_json, require_regular
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
 
 FORMAT = 3
-"""Version of the format. It changes when older checkpoints can no longer be read."""
+"""Version of the format. It is increased when older checkpoints can no longer be read."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
 REPLAY, MANIFEST_WITHOUT_REPLAY = "replay.safetensors", "manifest-without-replay.json"
 DROPPED = "dropped"
 """Value in a manifest, instead of the hash, for a replay that was deleted after a newer one was complete."""
 MANIFEST_BYTES, POLICY_BYTES, STATE_BYTES = 2**20, 2**22, 2**28
-"""Maximum sizes in bytes: parsing text takes many times its size in memory."""
+"""Maximum sizes in bytes, because parsing JSON takes many times its size in memory."""
 _WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>\w[\w.-]*)/)?{re.escape(WEIGHTS)}")
-"""The weights of a policy: its name cannot lead out of the checkpoint."""
+"""Path of the weights of a policy. The name cannot contain a path that leads out of the checkpoint."""
 _ARRAY = "$array"
+"""Key in state.json with the name of an array in state.safetensors."""
 _SEPARATOR = "::"
 """Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
 
@@ -148,7 +149,7 @@ def _read_policy(path: Path, policy: str) -> SavedPolicy:
 
 
 def _read(path: Path, reader: Callable[[Path], T]) -> T:
-    """Read one file; every error means that the checkpoint is damaged."""
+    """Read one file. If this fails, raise the ConfigError for a damaged checkpoint."""
     try:
         return reader(path)
     except OSError as error:
@@ -281,7 +282,7 @@ CHUNK_BYTES = 1 << 20
 """Maximum number of bytes of a replay that are copied at a time."""
 _ALIGNMENT = 64
 """Alignment of the first array, in bytes. The arrays are sorted by item size, so all are aligned to their items."""
-_NAMES = {np.dtype(kind): name for name, kind in KINDS.items()}
+_DTYPE_NAMES = {np.dtype(kind): name for name, kind in KINDS.items()}
 
 
 def _stream_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
@@ -308,7 +309,7 @@ def _header(arrays: Sequence[tuple[str, Array]]) -> bytes:
     entries, end = {}, 0
     for name, array in arrays:
         begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
+        entries[name] = {"dtype": _DTYPE_NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
     text = json.dumps(entries).encode()
     text += b" " * (-(LENGTH_BYTES + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text

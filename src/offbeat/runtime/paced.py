@@ -181,10 +181,12 @@ class PacedLoop(TrainingLoop):
         before, self.counters = self.counters, self._count(learned)
         recorder = self.metrics.recorder
         for policy, own in learned.items():
-            recorder.episodes(own.episode_returns, own.episode_lengths, policy)
-            recorder.reported(own.info)
-            recorder.learned(own.metrics, policy)
-        recorder.learned(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled))
+            recorder.add_episodes(own.episode_returns, own.episode_lengths, policy)
+            recorder.add_infos(own.info)
+            recorder.add_learning_step(own.metrics, policy)
+        recorder.add_learning_step(
+            dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
+        )
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         if evaluated or self.metrics.line_due(before, self.counters):  # before the checkpoint: resumes follow this line

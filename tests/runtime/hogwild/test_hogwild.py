@@ -254,7 +254,7 @@ def test_init_from_copies_weights_and_normalizers_from_and_to_other_runtimes(tmp
     lock_free: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 200, **FROZEN}
     second = small_run(tmp_path / "second", **lock_free, init_from=str(first.path))
     third = small_run(tmp_path / "third", runtime="threads", steps=200, **FROZEN, init_from=str(second.path))
-    assert "weights and normalisers taken from" in log_of(second)
+    assert "initial weights and normalisation are those of" in log_of(second)
     kept = [load(run.path / "checkpoints" / "latest") for run in (first, second, third)]
     names = [name for name in kept[0].weights if name.startswith(("policy_", "critic_"))]
     assert len(names) >= 6
@@ -292,8 +292,8 @@ def prepared(tmp_path_factory) -> Path:
             for other in ("serial", "threads", "processes")
         ),
         ("bound --runtime hogwild", ["used the serial runtime", "cannot be resumed in hogwild", "--init-from"]),
-        ("fewer", ["workers is 2 in the checkpoint and 1 here", "--init-from"]),
-        ("alone", ["hogwild_moments is none in the checkpoint and per_worker here", "--init-from"]),
+        ("fewer", ["workers is 2 in the checkpoint and 1 now", "--init-from"]),
+        ("alone", ["hogwild_moments is none in the checkpoint and per_worker now", "--init-from"]),
     ],
 )
 def test_a_resume_cannot_change_from_or_to_hogwild_nor_the_number_of_workers(prepared, monkeypatch, arguments, says):
