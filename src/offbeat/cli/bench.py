@@ -65,7 +65,7 @@ def _table(result: dict[str, Any], *, lock_free: bool) -> str:
     total = sum(costs_us.values())
     costs = "\n".join(f"  {name:6} {cost:9.2f} us  {cost / total:4.0%}" for name, cost in costs_us.items())
     return (
-        f"core-microseconds per env step, each measured separately:\n{costs}\n"
+        f"CPU time per env step in microseconds, each part measured separately:\n{costs}\n"
         f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of the limit of this "
         f"topology ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of the limit of {result['cores']} "
         f"cores ({result['limit_sps']:,.0f})\n"

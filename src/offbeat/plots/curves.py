@@ -2,8 +2,8 @@
 
 A curve shows the returns of evaluations, with the returns of training episodes as a faint line behind it. Runs that
 differ only in the seed are one curve: their interquartile mean, with its 95 % bootstrap band (statistics.py). Other
-runs are separate curves, and the legend shows their differences. Each env has its own panel, because returns of different
-envs cannot be compared.
+runs are separate curves, and the legend shows their differences. Each env has its own panel, because returns of
+different envs cannot be compared.
 """
 
 from __future__ import annotations
