@@ -1,4 +1,4 @@
-"""Checks the code that a run directory, a policy or a spec file names: a file from somebody else must not run its code.
+"""Checks the code that a run directory, a policy or a spec file names: a file from another user must not run its code.
 
 Accepted is code that the caller has named (in Python, on the command line, by `--import`), and code of installed
 packages: modules, env classes and algorithm classes. An encoder must be named by the caller. All other code is refused

@@ -2,7 +2,7 @@
 
 A config is a frozen dataclass. The type hint of a field says what it accepts: `Annotated[int, Bound(1)]`, a Literal, a
 tuple, another config, or one of these or None. `read` reads all of them, so all messages have the same form. The JSON
-files of a run are read in the same way, because somebody else may have written them.
+files of a run are read in the same way, because they may come from another user.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offbeat.core.errors import ConfigError, unknown
 
 T = TypeVar("T")
 
-_WORDS = {
+_DESCRIPTIONS = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -66,20 +66,20 @@ class Bound(Check):
 
 
 @dataclass(frozen=True)
-class Words(Check):
+class PrintableText(Check):
     """Printable text of limited length, which cannot contain terminal control codes."""
 
-    most: int = 1000
+    max_length: int = 1000
 
     def refuses(self, value: Any) -> bool:
-        return not value.isprintable() or len(value) > self.most
+        return not value.isprintable() or len(value) > self.max_length
 
     def __str__(self) -> str:
-        return f"of at most {self.most} printable characters"
+        return f"of at most {self.max_length} printable characters"
 
 
 @dataclass(frozen=True)
-class Among(Check):
+class OneOf(Check):
     """One of several words."""
 
     words: tuple[str, ...]
@@ -93,7 +93,7 @@ class Among(Check):
 
 Unlimited = object()
 """Marks a float that may be infinite, but not NaN."""
-Name = Annotated[str, Words()]
+Name = Annotated[str, PrintableText()]
 Count = Annotated[int, Bound(1)]
 """1, 2, 3, ..."""
 Natural = Annotated[int, Bound(0)]
@@ -154,7 +154,7 @@ def describe(hint: Any) -> str:
         return f"a comma-separated list, each item {describe(args[0])}"
     if is_dataclass(hint):
         return f"a table of {', '.join(hints_of(hint))}"  # type: ignore[arg-type]
-    return _WORDS[hint]
+    return _DESCRIPTIONS[hint]
 
 
 def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
@@ -176,13 +176,13 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
         raise ConfigError(f"{name} is {in_short(value)}, but {describe(hint)} is expected: {remedy}") from None
 
 
-def in_short(value: object, most: int = 600) -> str:
+def in_short(value: object, max_length: int = 600) -> str:
     """Return the repr of a value, truncated if it is long."""
     try:
         text = repr(value)
     except ValueError:  # Python does not convert an int of thousands of digits to text
         return "a value with a number of thousands of digits"
-    return text if len(text) <= most else f"{text[:most]}..."
+    return text if len(text) <= max_length else f"{text[:max_length]}..."
 
 
 def _read(value: object, hint: Any) -> Any:

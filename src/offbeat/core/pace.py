@@ -32,7 +32,7 @@ class Pace(Protocol):
         ...
 
     def acted_before_learn(self, step: int) -> int:
-        """Tickets that must be committed, from 0 on without a gap, before learning step `step` may begin."""
+        """Tickets that must be committed, from 0 on without a gap, before learning step `step` may start."""
         ...
 
     def may_act(self, ticket: int, learned: int) -> bool:

@@ -31,15 +31,15 @@ def require_regular(path: Path) -> int:
     return status.st_size
 
 
-def read_json(path: Path, most: int) -> dict[str, Any]:
-    """Return the object in a JSON file of at most `most` bytes.
+def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
+    """Return the object in a JSON file of at most `max_bytes` bytes.
 
     Raises:
         OSError: it cannot be read.
         Unreadable: it is too large, not JSON, not an object, nested too deeply, or has a duplicate key.
     """
-    if (size := require_regular(path)) > most:
-        raise Unreadable(f"has {size} bytes, where at most {most} are expected")
+    if (size := require_regular(path)) > max_bytes:
+        raise Unreadable(f"has {size} bytes, where at most {max_bytes} are expected")
     return parse_object(path.read_bytes())
 
 

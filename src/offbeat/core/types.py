@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.fields import Among, Bound, Name, Size, Unlimited
+from offbeat.core.fields import Bound, Name, OneOf, Size, Unlimited
 
 Array = NDArray[Any]
 Tree = dict[str, Array]
@@ -52,7 +52,7 @@ _DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-DTypeName = Annotated[str, Among(_DTYPES)]
+DTypeName = Annotated[str, OneOf(_DTYPES)]
 ChoiceCount = Annotated[int, Bound(1, 2**31 - 1)]
 """Number of choices of one component."""
 First = Annotated[int, Bound(-(2**63), 2**63 - 1)]
@@ -146,7 +146,7 @@ class ActionSpec:
     """The parts of a mixed action; a part may be mixed itself."""
     keys: tuple[Name, ...] = ()
     """The keys of the parts of a Dict; empty for a Tuple."""
-    env_dtype: Annotated[str, Among(("", *_DTYPES))] = field(default="", compare=False)
+    env_dtype: Annotated[str, OneOf(("", *_DTYPES))] = field(default="", compare=False)
     """Dtype of the env's actions, if it is not the recorded one."""
 
     @property

@@ -28,7 +28,7 @@ _REQUIREMENTS = {
 
 _UNUSABLE = (
     "gymnasium.envs.tabular",  # needs JAX, and is not tested
-    "gymnasium.envs.mujoco.pusher_v4",  # needs an older MuJoCo than the others
+    "gymnasium.envs.mujoco.pusher_v4",  # needs an older MuJoCo than the other envs
 )
 """Starts of the entry points of envs that are never listed."""
 

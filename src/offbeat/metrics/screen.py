@@ -137,8 +137,8 @@ class Screen:
         )
 
 
-def _between(least: float | None, most: float | None) -> str:
-    return "-" if least is None else f"{rounded(least)} to {rounded(most)}"
+def _between(low: float | None, high: float | None) -> str:
+    return "-" if low is None else f"{rounded(low)} to {rounded(high)}"
 
 
 def _memory(status: Status) -> tuple[str, str]:

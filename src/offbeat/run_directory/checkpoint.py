@@ -145,7 +145,7 @@ def _policies_of(files: Iterable[str]) -> list[str]:
 
 def _read_policy(path: Path, policy: str) -> SavedPolicy:
     weights = _read(path / policy_key(policy, WEIGHTS), read_arrays)
-    return SavedPolicy(weights, _read(path / policy_key(policy, POLICY), partial(read_json, most=POLICY_BYTES)))
+    return SavedPolicy(weights, _read(path / policy_key(policy, POLICY), partial(read_json, max_bytes=POLICY_BYTES)))
 
 
 def _read(path: Path, reader: Callable[[Path], T]) -> T:
@@ -165,7 +165,7 @@ def _with_arrays(path: Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    manifest = _read(path / MANIFEST, partial(read_json, most=MANIFEST_BYTES))
+    manifest = _read(path / MANIFEST, partial(read_json, max_bytes=MANIFEST_BYTES))
     if type(manifest.get("format")) is not int or manifest["format"] != FORMAT:
         raise ConfigError(
             f"{path} has checkpoint format {in_short(manifest.get('format'))}, but this offbeat reads format {FORMAT}: "

@@ -198,8 +198,8 @@ def git_diff(folder: Path) -> bytes:
     return whole_lines + f"\n[cut: offbeat keeps the first {DIFF_BYTES:,} bytes of a diff]\n".encode()
 
 
-def _git(folder: Path, most: int, *arguments: str) -> bytes | None:
-    """Return the first `most` bytes of git's output; None if git fails or takes too long."""
+def _git(folder: Path, max_bytes: int, *arguments: str) -> bytes | None:
+    """Return the first `max_bytes` bytes of git's output; None if git fails or takes too long."""
     try:
         process = subprocess.Popen(  # noqa: S603
             [*_GIT, "-C", str(folder), *arguments],
@@ -212,7 +212,7 @@ def _git(folder: Path, most: int, *arguments: str) -> bytes | None:
         return None
     assert process.stdout is not None
     with process.stdout as pipe:
-        printed, ended = _read_until(pipe.fileno(), most, time.monotonic() + GIT_S)
+        printed, ended = _read_until(pipe.fileno(), max_bytes, time.monotonic() + GIT_S)
     try:
         ended = ended and process.wait(GIT_S) == 0
     except subprocess.TimeoutExpired:
@@ -221,17 +221,17 @@ def _git(folder: Path, most: int, *arguments: str) -> bytes | None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its child processes too
         process.wait()
-    return printed if ended or len(printed) >= most else None
+    return printed if ended or len(printed) >= max_bytes else None
 
 
-def _read_until(pipe: int, most: int, deadline: float) -> tuple[bytes, bool]:
-    """Return the first `most` bytes of a pipe, and whether it ended before this size and the deadline."""
+def _read_until(pipe: int, max_bytes: int, deadline: float) -> tuple[bytes, bool]:
+    """Return the first `max_bytes` bytes of a pipe, and whether it ended before this size and the deadline."""
     printed, poll = bytearray(), select.poll()
     poll.register(pipe, select.POLLIN)
-    while len(printed) < most:
+    while len(printed) < max_bytes:
         if not poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
             return bytes(printed), False
-        part = os.read(pipe, min(65536, most - len(printed)))
+        part = os.read(pipe, min(65536, max_bytes - len(printed)))
         if not part:
             return bytes(printed), True
         printed += part

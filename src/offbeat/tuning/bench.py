@@ -38,7 +38,7 @@ from offbeat.tuning.costs import Cost, EnvStepper, act_cost, learn_cost
 SECONDS = 2.0
 """Each cost is measured for at least this long."""
 ROUNDS = 5
-"""Number of times that each cost is measured, in turn with the others; the median is used."""
+"""Number of times that each cost is measured, in turn with the other costs; the median is used."""
 MAX_FRACTION = 1.05
 """If the speed is above this multiple of the limit, the limit was measured wrongly."""
 
