@@ -199,7 +199,7 @@ def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_bu
     with_measured_topology(measured("auto_layout/Failing-v0", **settings), said.append)
     assert Failing.left == 0
     assert [text.splitlines()[0].rpartition("; ")[2] for text in said] == [
-        f"{n} of {budget}" for n in range(1, budget + 1)
+        f"restart {n} of {budget}" for n in range(1, budget + 1)
     ]
     assert all("while auto layout measured the envs" in text for text in said)
     assert "raise ConnectionError" in said[0]

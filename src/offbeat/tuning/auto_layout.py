@@ -222,7 +222,7 @@ class _EnvCosts:
                     message = f"{what}; the restart_budget of {self._budget} is used up"
                     raise with_notes_of(EnvFailed(message), error) from error
                 lines = getattr(error, "__notes__", []) if self._failures == 1 else []
-                self._notify("\n".join([f"{what}: it is tried again ({self._failures} of {self._budget})", *lines]))
+                self._notify("\n".join([f"{what}; restart {self._failures} of {self._budget}", *lines]))
 
     def _measure(self, columns: int, groups: int) -> Cost:
         run, start = self._config.run, perf_counter()
