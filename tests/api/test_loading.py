@@ -146,7 +146,7 @@ def test_a_policy_with_a_core_refuses_a_changed_number_of_envs_within_an_episode
     policy = recurrent()
     policy(np.zeros((4, 3), np.float32))
     with pytest.raises(
-        ValueError, match=r"3 observations are given, but the policy has the recurrent state of 4 envs: call reset\(\)"
+        ValueError, match=r"3 observations are given, but the policy has the memory of 4 envs: call reset\(\)"
     ):
         policy(np.zeros((3, 3), np.float32))
 

@@ -82,7 +82,7 @@ VALUES = [
     train("--set learning_rate=fast", 2, "learning_rate", "'fast'", "number"),
     train("--set learning_rate=nan", 2, "learning_rate", "'nan'", "number"),
     train("--set gamma=2", 2, "gamma", "at most 1"),
-    train("--set hidden_sizes=64,x", 2, "hidden_sizes", "with commas between"),
+    train("--set hidden_sizes=64,x", 2, "hidden_sizes", "comma-separated"),
     train("--set activation=tan", 2, "activation", "tanh"),
     train("--set normalize_returns=maybe", 2, "normalize_returns", "true or false"),
     train("--set learning_rate", 2, "'learning_rate'", "key=value"),
@@ -219,7 +219,7 @@ ON_A_REPLAY = [
             ("decorrelate", "--set decorrelate=true", "leave it out"),
         )
     ),
-    Row("resume soft-relaid --steps 500", 2, ["envs_per_actor is 2 in the checkpoint and 1 here", "--init-from"]),
+    Row("resume soft-relaid --steps 500", 2, ["envs_per_actor is 2 in the checkpoint and 1 now", "--init-from"]),
     *(
         Row(f"resume soft-{key} --steps 500", 2, [key, "--init-from"])
         for key in ("capacity", "chunk_length", "max_ahead", "prioritized", "utd_ratio", "warmup")
@@ -317,7 +317,7 @@ RUNS = [
     train("--init-from nowhere", 2, "nowhere is not a run directory"),
     train("--init-from cut", 2, "is damaged", "weights.safetensors"),
     Row("train ppo Pendulum-v1 --init-from kept", 2, ["CartPole-v1", "does not fit Pendulum-v1", "action"]),
-    train("--init-from kept --set hidden_sizes=8", 2, "hidden_sizes is (16,) in the checkpoint and (8,) here"),
+    train("--init-from kept --set hidden_sizes=8", 2, "hidden_sizes is (16,) in the checkpoint and (8,) now"),
     Row("resume kept", 2, ["nothing is left to do", "offbeat resume kept --steps"]),
     Row("resume kept --steps 100", 2, ["nothing is left to do"]),
     Row("resume empty", 2, ["empty is not a run directory"]),
@@ -342,7 +342,7 @@ RUNS = [
     Row("export kept --out notes.txt", 2, ["notes.txt exists", "--out"]),
     Row("export kept --out empty", 2, ["empty is a folder", "--out empty/policy"]),
     Row("export kept --format torchscript --out notes.txt/policy.pt", 2, ["notes.txt/policy.pt cannot", "--out"]),
-    Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 in the checkpoint and 2 here", "--init-from"]),
+    Row("resume relaid --steps 4000", 2, ["envs_per_actor is 4 in the checkpoint and 2 now", "--init-from"]),
     Row("resume mistyped", 2, ["unknown key 'gama'", "'gamma'"]),
 ]  # fmt: skip
 TABLE = [*NAMES, *VALUES, *COMBINATIONS, *ON_A_REPLAY, *LOCK_FREE, *ENVIRONMENTS, *RUNS]

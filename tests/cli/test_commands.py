@@ -166,7 +166,7 @@ BENCH_KEYS = (
 def test_bench_json_prints_one_object_with_the_documented_keys_and_consistent_values(monkeypatch):
     monkeypatch.setattr("offbeat.tuning.bench.SECONDS", 0.2)
     # A short measurement on a busy machine may well be wrong, and says so; here only what is printed is judged.
-    monkeypatch.setattr("offbeat.tuning.bench.TOO_GOOD", 1000.0)
+    monkeypatch.setattr("offbeat.tuning.bench.MAX_FRACTION", 1000.0)
     small = ["--seconds", "0.2", "--max-lag", "2", "--set", "unroll_length=16", "minibatch_size=64"]
     said = offbeat("bench", "ppo", "CartPole-v1", "--json", *small)
     assert said.code == 0

@@ -133,14 +133,14 @@ def no_record(folder: Path) -> None:
     [
         (
             other_setting,
-            ["experiments/spec holds another experiment", "settings.epochs is 2 there and 3 here.", "--dir"],
+            ["experiments/spec contains another experiment", "settings.epochs was 2 and is 3 now.", "--dir"],
         ),
-        (other_search, ["holds another experiment", "search is not given there"]),
+        (other_search, ["contains another experiment", "search was not given"]),
         (fewer_seeds, ["has the seeds [1]", "lacks [1]"]),
-        (changed_trial, ["ppo.gamma is 0.5 there and 0.98 now"]),
-        (other_session, ["seed-1 has other settings than the spec", "gamma is 0.5 there and 0.98 here"]),
-        (session_of_another_seed, ["seed is 5 there and 1 here"]),
-        (session_of_another_algorithm, ["algorithm is a2c there and ppo here"]),
+        (changed_trial, ["ppo.gamma was 0.5 and is 0.98 now"]),
+        (other_session, ["seed-1 has other settings than the spec", "gamma was 0.5 and is 0.98 now"]),
+        (session_of_another_seed, ["seed was 5 and is 1 now"]),
+        (session_of_another_algorithm, ["algorithm was a2c and is ppo now"]),
         (no_record, ["experiment.json is not JSON"]),
     ],
 )

@@ -181,7 +181,7 @@ def test_registering_the_same_algorithm_again_is_allowed():
         ),
         (f"{CODE}:CarfulDQN", f"{CODE}:CarfulDQN does not exist: {CODE} has no CarfulDQN. Did you mean 'CarefulDQN'"),
         ("no_module:DQN", "the module no_module cannot be imported .ModuleNotFoundError.*PYTHONPATH"),
-        (CarefulConfig(), "algorithm is CarefulConfig.*but its name, or a class or function"),
+        (CarefulConfig(), "algorithm is CarefulConfig.*but a name is expected, or a class or function"),
     ],
 )
 def test_an_algorithm_that_cannot_be_trained_is_refused_before_the_run_starts(tmp_path, algorithm, words):

@@ -29,7 +29,7 @@ class WithoutPolicy(PPOConfig):
 
 @pytest.mark.parametrize("runtime", ["serial", "threads", "hogwild"])
 def test_on_policy_settings_are_the_same_in_every_runtime(runtime):
-    assert PPOConfig.suited({"epochs": 3}, {"epochs"}, RuntimeConfig(runtime=runtime)) == {"epochs": 3}
+    assert PPOConfig.with_defaults({"epochs": 3}, {"epochs"}, RuntimeConfig(runtime=runtime)) == {"epochs": 3}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_on_policy_settings_are_the_same_in_every_runtime(runtime):
 )
 def test_replay_settings_are_adapted_to_the_runtime_and_the_given_keys(runtime, given, expected):
     preset = {"steps_per_update": 2} if "utd_ratio" in given else {}
-    assert DQNConfig.suited({**preset, **given}, given, RuntimeConfig(**runtime)) == expected
+    assert DQNConfig.with_defaults({**preset, **given}, given, RuntimeConfig(**runtime)) == expected
 
 
 def test_settings_of_another_class_are_refused():

@@ -41,21 +41,21 @@ def test_keys_are_sampled_independently_of_each_other():
 
 @given(shares, st.integers(1, 30), st.integers(1, 50), st.booleans())
 def test_sampled_integers_are_in_their_range(share, low, length, log):
-    found = Range(low, low + length, "log" if log else "linear").draw(share, whole=True)
+    found = Range(low, low + length, "log" if log else "linear").at(share, whole=True)
     assert isinstance(found, int)
     assert low <= found <= low + length
 
 
 @given(shares)
 def test_sampled_numbers_with_a_step_lie_on_its_grid(share):
-    found = Range(0.5, 0.9, step=0.1).draw(share, whole=False)
+    found = Range(0.5, 0.9, step=0.1).at(share, whole=False)
     assert found in (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @pytest.mark.parametrize("log", [False, True])
 def test_integers_are_sampled_uniformly_on_their_scale(log):
     scale = Range(1, 4, "log" if log else "linear")
-    drawn = np.array([scale.draw(share, whole=True) for share in np.linspace(0, 1, 10_000, endpoint=False)])
+    drawn = np.array([scale.at(share, whole=True) for share in np.linspace(0, 1, 10_000, endpoint=False)])
     counts = np.array([(drawn == number).mean() for number in (1, 2, 3, 4)])
     edges = np.log(np.array([0.5, 1.5, 2.5, 3.5, 4.5]))
     expected = np.diff(edges) / (edges[-1] - edges[0]) if log else np.full(4, 0.25)
@@ -64,14 +64,14 @@ def test_integers_are_sampled_uniformly_on_their_scale(log):
 
 def test_numbers_are_sampled_uniformly_on_a_log_scale():
     scale = Range(1e-4, 1e-2, "log")
-    drawn = [scale.draw(share, whole=False) for share in (0.0, 0.25, 0.5, 0.75)]
+    drawn = [scale.at(share, whole=False) for share in (0.0, 0.25, 0.5, 0.75)]
     assert drawn == pytest.approx([1e-4, 10**-3.5, 1e-3, 10**-2.5], rel=1e-5)
     assert all(len(f"{number:.10g}".lstrip("0.").replace("e-05", "")) <= 6 for number in drawn)
 
 
 def test_every_choice_is_sampled():
     choices = Choices(("a", "b", "c"))
-    assert [choices.draw(share, whole=False) for share in (0.0, 0.3, 0.4, 0.9999)] == ["a", "a", "b", "c"]
+    assert [choices.at(share, whole=False) for share in (0.0, 0.3, 0.4, 0.9999)] == ["a", "a", "b", "c"]
 
 
 def test_optuna_samples_in_the_ranges_and_resumes_as_if_uninterrupted():

@@ -114,7 +114,7 @@ def test_a_written_trial_is_read_unchanged(tmp_path):
 def test_a_trial_of_other_settings_is_refused_with_the_difference(tmp_path):
     first, second = trials_of(spec(search=grid(gamma=[0.9, 0.8])))
     write_trial(first, tmp_path / "trial.toml")
-    with pytest.raises(ConfigError, match=r"searched\.gamma is 0\.9 there and 0\.8 now"):
+    with pytest.raises(ConfigError, match=r"searched\.gamma was 0\.9 and is 0\.8 now"):
         require_same_trial(second, tmp_path / "trial.toml")
 
 
@@ -136,7 +136,7 @@ def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_p
     there.save(session.run.config)
     session.require_same()
     replace(there, runtime=replace(chosen, max_lag=3)).save(session.run.config)
-    with pytest.raises(ConfigError, match="max_lag is 3 there and 1 here"):
+    with pytest.raises(ConfigError, match="max_lag was 3 and is 1 now"):
         session.require_same()
 
 

@@ -14,9 +14,9 @@ from offbeat.metrics.speed_model import Topology
 LABELS = {
     "learner": "learner-bound: actors wait",
     "actors": "actor-bound: the learner waits",
-    "lag": "lag-bound: the sides take turns",
+    "lag": "lag-bound: acting and learning take turns",
     "machine": "machine-bound: ",
-    "balance": "balanced: neither side is ahead",
+    "balance": "balanced: neither actors nor learner wait much",
     "serial": "serial: acting takes",
 }
 
@@ -61,7 +61,7 @@ def test_waiting_actors_report_the_learner_as_bottleneck():
     assert report.gain_max == pytest.approx((5.8 + 9.9) / 9.9)
     assert report.sentence == (
         "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help; "
-        "overlapping wins at most 1.59x over serial here"
+        "overlap gains at most 1.59x over serial"
     )
 
 
@@ -71,7 +71,7 @@ def test_a_waiting_learner_with_idle_cores_reports_that_more_actors_help():
     assert (report.actor_wait, report.learner_wait) == pytest.approx((0.0, 0.64))
     assert report.sentence == (
         "actor-bound: the learner waits 64 % of the time; more actors help while cores are idle "
-        "(1.4 of 4 cores are busy); at most 1.36x over serial here"
+        "(1.4 of 4 cores are busy); at most 1.36x over serial"
     )
 
 
@@ -85,27 +85,31 @@ def test_more_actors_are_not_advised_where_no_core_is_idle():
 @pytest.mark.parametrize(
     ("topology", "bound", "beginning"),
     [
-        ({"cores": 2}, "machine", "machine-bound: both cores are busy (WAITS); only cheaper work helps; "),
+        (
+            {"cores": 2},
+            "machine",
+            "machine-bound: both cores are busy (WAITS); only cheaper acting or learning helps; ",
+        ),
         (
             {"cores": 4, "learner_threads": 3},
             "machine",
-            "machine-bound: all 4 cores are busy (WAITS); only cheaper work helps; ",
+            "machine-bound: all 4 cores are busy (WAITS); only cheaper acting or learning helps; ",
         ),
-        ({"cores": 4}, "balance", "balanced: neither side is ahead (WAITS), 1.9 of 4 cores are busy; "),
+        ({"cores": 4}, "balance", "balanced: neither actors nor learner wait much (WAITS), 1.9 of 4 cores are busy; "),
     ],
 )
 def test_without_waits_the_machine_is_the_bottleneck_unless_a_core_is_idle(topology, bound, beginning):
     report = bottleneck(9.6, 9.4, 0.4, 0.6, **topology)
     assert report.bound == bound
     waits = "actors wait 4 %, the learner 6 %"
-    assert report.sentence == beginning.replace("WAITS", waits) + "at most 1.98x over serial here"
+    assert report.sentence == beginning.replace("WAITS", waits) + "at most 1.98x over serial"
 
 
 def test_waits_on_both_sides_report_max_lag_as_bottleneck():
     report = bottleneck(7.0, 7.0, 3.0, 3.0)
     assert report.bound == "lag"
     assert report.sentence.endswith(
-        "(actors wait 30 %, the learner 30 %); a larger --max-lag may help: at most 2.00x over serial here"
+        "(actors wait 30 %, the learner 30 %); a larger --max-lag may help: at most 2.00x over serial"
     )
 
 
@@ -119,14 +123,14 @@ def test_without_lag_the_report_says_that_acting_and_learning_take_turns(learnin
 def test_the_report_says_that_a_small_gain_does_not_pay():
     report = bottleneck(0.5, 9.5, 9.5, 0.5)
     assert report.gain_max == pytest.approx(10 / 9.5)
-    assert report.sentence.endswith("overlapping wins at most 1.05x: it does not pay")
+    assert report.sentence.endswith("overlap gains at most 1.05x: not worthwhile")
 
 
 def test_serial_reports_the_largest_gain_of_processes():
     report = bottleneck(2.8, 7.2, runtime="serial", cores=4)
     assert (report.bound, report.actor_wait, report.learner_wait) == ("serial", None, None)
     assert report.sentence == (
-        "serial: acting takes 28 % and learning 72 % of the time; --runtime processes can win at most 1.39x here"
+        "serial: acting takes 28 % and learning 72 % of the time; --runtime processes gains at most 1.39x over serial"
     )
 
 
@@ -143,9 +147,9 @@ def test_serial_reports_that_asynchrony_would_not_help(acting, cores, gain):
 @pytest.mark.parametrize(
     ("workers", "cores", "used", "advice"),
     [
-        (2, 4, "1.5", "at most 2.00x over serial here, at the price of updates by others in between"),
-        (6, 4, "1.5", "there are more of them than cores: --workers 4 does as much"),
-        (1, 1, "1.0", "one worker does what the serial runtime does, with another process on top"),
+        (2, 4, "1.5", "at most 2.00x over serial, but with stale gradients"),
+        (6, 4, "1.5", "there are more workers than cores: --workers 4 is as fast"),
+        (1, 1, "1.0", "one worker does the same work as --runtime serial, which needs no second process"),
     ],
 )
 def test_hogwild_reports_the_cores_in_use_and_the_largest_gain(workers, cores, used, advice):

@@ -44,7 +44,7 @@ WAITS: dict[str, Any] = {
     "env_stall_max_s": 0.3123,
     "actor_restarts": 2,
     "bottleneck": "learner-bound: actors wait 71 % of the time; more actors or a larger --max-lag will not help; "
-    "overlapping wins at most 1.59x over serial here",
+    "overlap gains at most 1.59x over serial",
 }
 
 
@@ -113,7 +113,7 @@ def test_the_dashboard_fits_the_terminal_and_shows_the_run(width):
     assert {len(line) for line in shown.splitlines()} == {width}
     parts = ["ppo on CartPole-v1", "processes, 4 actors x 16 envs, max_lag 1, cpu", "runs/ppo-CartPole-v1"]
     parts += ["42%", "42k / 100k", "ETA 0:28", "213.4", "480.2", "best 500.0", "0/0.8/1", "2.1k", "3 refused"]
-    parts += ["-8.00 to 2,500", "312M + 1.23G", "main + others"]
+    parts += ["-8.00 to 2,500", "312M + 1.23G", "main+children"]
     parts += ["act", "25.0%", "update", "50.0%", "training", "so far"]
     for part in parts:
         assert part in shown
@@ -151,13 +151,13 @@ def test_a_history_thins_out_evenly_and_keeps_the_first_point():
 @pytest.mark.parametrize(
     ("width", "figures"),
     [
-        (80, "who waits  actors 71%  learner 2%  slots 50%  env stall 0.31 s  restarts 2 "),
-        (120, "who waits   actors 71%   learner 2%   slots filled 50%   longest env stall 0.31 s   restarts 2 "),
+        (80, "waiting  actors 71%  learner 2%  slots 50%  env stall 0.31 s  restarts 2 "),
+        (120, "waiting   actors 71%   learner 2%   slots filled 50%   longest env stall 0.31 s   restarts 2 "),
     ],
 )
 def test_the_dashboard_shows_waits_above_the_bottleneck_report(width, figures):
     lines = picture(width, status(42_000, **WAITS)).splitlines()
-    (row,) = (row for row, line in enumerate(lines) if "who waits" in line)
+    (row,) = (row for row, line in enumerate(lines) if "waiting" in line)
     assert figures in lines[row]
     assert " ".join(line[1:-1].strip() for line in lines[row + 1 : -1]) == WAITS["bottleneck"]
 
@@ -173,7 +173,7 @@ def test_restarts_are_shown_in_red(restarts, red):
 def test_serial_shows_no_waits_but_a_bottleneck_report():
     shown = picture(80, status(10, bottleneck="serial: a word"), about=replace(ABOUT, runtime=RUNTIMES["serial"]))
     assert "serial: a word" in shown
-    assert "who waits" not in shown
+    assert "waiting" not in shown
 
 
 def test_the_topology_line_shows_exact_lag():

@@ -43,7 +43,7 @@ def at(step: int, **counters: Any) -> Counters:
 
 
 def ended(recorder: Recorder, *returns: float) -> None:
-    recorder.episodes(np.array(returns, np.float32), np.full(len(returns), 10, np.int32))
+    recorder.add_episodes(np.array(returns, np.float32), np.full(len(returns), 10, np.int32))
 
 
 def evaluation(mean: float, std: float, length: float) -> dict[str, float]:
@@ -105,10 +105,10 @@ def test_speeds_are_measured_since_the_last_line():
 
 def test_learning_metrics_are_averaged_and_lag_keeps_minimum_and_maximum():
     recorder = Recorder([])
-    recorder.learned({"policy_loss": 9.0, "policy_lag_min": 0, "policy_lag_max": 9})
+    recorder.add_learning_step({"policy_loss": 9.0, "policy_lag_min": 0, "policy_lag_max": 9})
     recorder.line(at(1), Timings())
-    recorder.learned({"policy_loss": 1.0, "policy_lag_min": 1, "policy_lag_mean": 1.5, "policy_lag_max": 2})
-    recorder.learned({"policy_loss": 3.0, "policy_lag_min": 0, "policy_lag_mean": 0.5, "policy_lag_max": 1})
+    recorder.add_learning_step({"policy_loss": 1.0, "policy_lag_min": 1, "policy_lag_mean": 1.5, "policy_lag_max": 2})
+    recorder.add_learning_step({"policy_loss": 3.0, "policy_lag_min": 0, "policy_lag_mean": 0.5, "policy_lag_max": 1})
     line = recorder.line(at(3), Timings())
     assert line["policy_loss"] == 2.0
     assert (line["policy_lag_min"], line["policy_lag_mean"], line["policy_lag_max"]) == (0.0, 1.0, 2.0)
@@ -117,7 +117,7 @@ def test_learning_metrics_are_averaged_and_lag_keeps_minimum_and_maximum():
 def test_filled_slots_are_reported_as_minimum_mean_and_maximum():
     recorder = Recorder([])
     for filled in (0.25, 0.75, 1.0, 0.0):
-        recorder.learned(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled))
+        recorder.add_learning_step(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), filled))
     line = recorder.line(at(4), Timings())
     assert [line[name] for name in ("slots_filled_min", "slots_filled", "slots_filled_max")] == [0.0, 0.5, 1.0]
 
@@ -145,14 +145,14 @@ def test_the_memory_of_processes_is_in_every_line():
 
 def test_added_metrics_are_only_in_the_next_line():
     recorder = Recorder([])
-    recorder.give({"mine": 2.5})
+    recorder.add_callback_metrics({"mine": 2.5})
     assert recorder.line(at(1), Timings())["mine"] == 2.5
     assert "mine" not in recorder.line(at(2), Timings())
 
 
 def test_added_metrics_are_restored_by_a_resume():
     first, second = Recorder([]), Recorder([])
-    first.give({"mine": 2.5})
+    first.add_callback_metrics({"mine": 2.5})
     second.restore(first.state(Timings()))
     assert second.line(at(1), Timings())["mine"] == 2.5
 
@@ -160,11 +160,11 @@ def test_added_metrics_are_restored_by_a_resume():
 @pytest.mark.parametrize("name", ["sps", "temperature_of_mine", "info/wind_mean", "memory/actor-0_mb", "twice"])
 def test_an_added_metric_with_the_name_of_another_is_refused(name):
     recorder = Recorder([])
-    recorder.learned({"temperature_of_mine": 1.0})
+    recorder.add_learning_step({"temperature_of_mine": 1.0})
     recorder.line(at(1), Timings())
-    recorder.give({"twice": 1.0})
+    recorder.add_callback_metrics({"twice": 1.0})
     with pytest.raises(RunFailed, match=f"'{name}', which is the name of another metric"):
-        recorder.give({name: 1.0})
+        recorder.add_callback_metrics({name: 1.0})
 
 
 # --- learning -----------------------------------------------------------------------------------------------
@@ -172,15 +172,15 @@ def test_an_added_metric_with_the_name_of_another_is_refused(name):
 
 def test_the_first_ratio_deviation_is_a_maximum_and_not_a_mean():
     recorder = Recorder([])
-    recorder.learned({"ratio_max_deviation_first": 0.5})
-    recorder.learned({"ratio_max_deviation_first": 0.0})
+    recorder.add_learning_step({"ratio_max_deviation_first": 0.5})
+    recorder.add_learning_step({"ratio_max_deviation_first": 0.0})
     assert recorder.line(at(2), Timings())["ratio_max_deviation_first"] == 0.5
 
 
 def test_non_finite_values_are_excluded_from_the_mean():
     recorder = Recorder([])
-    recorder.learned({"policy_loss": math.nan, "value_loss": math.inf})
-    recorder.learned({"policy_loss": 2.0})
+    recorder.add_learning_step({"policy_loss": math.nan, "value_loss": math.inf})
+    recorder.add_learning_step({"policy_loss": 2.0})
     line = recorder.line(at(2), Timings())
     assert line["policy_loss"] == 2.0
     assert line["value_loss"] is None
@@ -188,13 +188,13 @@ def test_non_finite_values_are_excluded_from_the_mean():
 
 def test_an_algorithm_may_report_custom_metrics():
     recorder = Recorder([])
-    recorder.learned({"temperature": 0.2})
+    recorder.add_learning_step({"temperature": 0.2})
     assert recorder.line(at(1), Timings())["temperature"] == 0.2
 
 
 def test_a_line_without_new_learning_repeats_the_learning_metrics():
     recorder, timings = Recorder([]), Timings()
-    recorder.learned({"policy_lag_max": 1.0})
+    recorder.add_learning_step({"policy_lag_max": 1.0})
     first = recorder.line(at(2), timings)
     timings.add("evaluate", 3.0)
     again = recorder.line(at(2, wall_time_s=4.0), timings)
@@ -251,16 +251,16 @@ def test_serial_has_a_bottleneck_but_no_wait_metrics():
 
 def test_slots_filled_is_averaged_and_the_longest_stall_is_reported():
     recorder = Recorder([])
-    recorder.learned({"slots_filled": 0.25})
-    recorder.learned({"slots_filled": 0.75})
+    recorder.add_learning_step({"slots_filled": 0.25})
+    recorder.add_learning_step({"slots_filled": 0.75})
     line = recorder.line(at(2, env_stall_max_s=1.5, actor_restarts=1), Timings())
     assert (line["slots_filled"], line["env_stall_max_s"], line["actor_restarts"]) == (0.5, 1.5, 1)
 
 
 def test_evaluations_are_counted_and_the_best_score_is_recorded():
     recorder = Recorder([])
-    recorder.evaluated(evaluation(10.0, 1.0, 50.0))
-    recorder.evaluated(evaluation(8.0, 2.0, 40.0))
+    recorder.add_evaluation(evaluation(10.0, 1.0, 50.0))
+    recorder.add_evaluation(evaluation(8.0, 2.0, 40.0))
     line = recorder.line(at(1), Timings())
     assert (line["eval_return_mean"], line["eval_return_std"], line["eval_length_mean"]) == (8.0, 2.0, 40.0)
     assert line["best_eval_return_mean"] == 10.0
@@ -270,8 +270,8 @@ def test_evaluations_are_counted_and_the_best_score_is_recorded():
 def test_a_restored_recorder_writes_the_same_lines_as_the_original():
     first, timings = Recorder([], PROCESSES, episodes_window=3), Timings()
     ended(first, 1.0, 2.0, 3.0, 4.0)
-    first.learned({"policy_loss": 1.5, "policy_lag_max": 1})
-    first.evaluated(evaluation(10.0, 1.0, 50.0))
+    first.add_learning_step({"policy_loss": 1.5, "policy_lag_max": 1})
+    first.add_evaluation(evaluation(10.0, 1.0, 50.0))
     timings.merge({"wait/actor": 0.5, "act": 0.5, "learn/publish": 0.25})
     first.line(at(2, env_stall_max_s=0.5), timings)
     timings.merge({"wait/actor": 1.0, "act": 0.5})  # since that line, and before the checkpoint
@@ -285,8 +285,8 @@ def test_a_restored_recorder_writes_the_same_lines_as_the_original():
         each.merge({"wait/actor": 0.25, "act": 0.5, "learn/publish": 0.125})
     for recorder in (first, second):
         ended(recorder, 7.0)
-        recorder.learned({"policy_loss": 2.5})
-        recorder.evaluated(evaluation(5.0, 1.0, 50.0))
+        recorder.add_learning_step({"policy_loss": 2.5})
+        recorder.add_evaluation(evaluation(5.0, 1.0, 50.0))
     assert second.line(at(3), since) == first.line(at(3), timings)
     assert second.bottleneck == first.bottleneck
 
@@ -303,16 +303,16 @@ def test_a_state_without_newer_totals_can_be_restored():
 
 def test_info_metrics_are_averaged_since_the_last_line_also_across_a_resume():
     recorder = Recorder([], info=("a", "b"))
-    recorder.reported(np.array([[6.0, 0.0], [1.0, 0.0]]))
+    recorder.add_infos(np.array([[6.0, 0.0], [1.0, 0.0]]))
     going_on = Recorder([], info=("b", "c", "a"))
     going_on.restore(json.loads(json.dumps(recorder.state(Timings()))))
-    recorder.reported(np.array([[3.0, 0.0], [2.0, 0.0]]))
-    going_on.reported(np.array([[0.0, 5.0, 3.0], [0.0, 1.0, 2.0]]))
+    recorder.add_infos(np.array([[3.0, 0.0], [2.0, 0.0]]))
+    going_on.add_infos(np.array([[0.0, 5.0, 3.0], [0.0, 1.0, 2.0]]))
     line = recorder.line(at(1), Timings())
     assert (line["info/a_mean"], line["info/b_mean"]) == (3.0, None)
     line = going_on.line(at(1), Timings())
     assert (line["info/a_mean"], line["info/b_mean"], line["info/c_mean"]) == (3.0, None, 5.0)
-    recorder.reported(np.array([[1.0, 2.0], [1.0, 1.0]]))
+    recorder.add_infos(np.array([[1.0, 2.0], [1.0, 1.0]]))
     line = recorder.line(at(2), Timings())
     assert (line["info/a_mean"], line["info/b_mean"]) == (1.0, 2.0)
 
@@ -320,7 +320,7 @@ def test_info_metrics_are_averaged_since_the_last_line_also_across_a_resume():
 def test_info_metrics_that_are_never_reported_give_one_warning():
     said: list[str] = []
     recorder = Recorder([], None, said.append, info=("a", "b"))
-    recorder.reported(np.array([[1.0, 0.0], [1.0, 0.0]]))
+    recorder.add_infos(np.array([[1.0, 0.0], [1.0, 0.0]]))
     ended(recorder, *[1.0] * 19)
     recorder.line(at(1), Timings())
     assert not said
@@ -328,4 +328,4 @@ def test_info_metrics_that_are_never_reported_give_one_warning():
     for step in (2, 3):
         recorder.line(at(step), Timings())
     recorder.conclude(Timings(), 1.0)
-    assert [text.split(",")[0] for text in said] == ["info_metrics names b"]
+    assert [text.split(",")[0] for text in said] == ["info_metrics contains b"]

@@ -52,7 +52,7 @@ def test_a_gif_has_every_frame_at_the_given_frame_rate(tmp_path):
 
 @pytest.mark.parametrize("name", ["run.avi", "run"])
 def test_a_video_file_with_another_suffix_is_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match=r"must end in .mp4 or .gif, such as .*run\.mp4"):
+    with pytest.raises(ConfigError, match=r"must end in .mp4 or .gif, for example .*run\.mp4"):
         write_video(frames(2), tmp_path / name, fps=5)
 
 

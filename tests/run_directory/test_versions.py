@@ -74,7 +74,7 @@ def test_a_resume_adds_a_record_of_versions_and_logs_the_differences(repository)
     (repository / "agent.py").write_text("rate = 3\n")
     resume(run)
     log = (run / "log.txt").read_text()
-    assert f"torch 2.12.0 there, {torch.__version__} here" in log
+    assert f"torch 2.12.0 before, {torch.__version__} now" in log
     assert "git.diff" in log
     assert _versions_of(run)["packages"]["torch"] == torch.__version__
     assert _versions_of(run, "versions-1.json") == recorded

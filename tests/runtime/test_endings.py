@@ -146,7 +146,7 @@ def test_a_resume_with_an_edited_topology_is_refused_and_changes_nothing(tmp_pat
     edited = (run / "config.toml").read_text().replace("max_lag = 0", "max_lag = 2")
     (run / "config.toml").write_text(edited)
     metrics = (run / "metrics.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match="max_lag is 0 in the checkpoint and 2 here"):
+    with pytest.raises(ConfigError, match="max_lag is 0 in the checkpoint and 2 now"):
         resume(run)
     assert (run / "metrics.jsonl").read_bytes() == metrics
     assert (run / "config.toml").read_text() == edited
@@ -260,7 +260,7 @@ def test_invalid_arguments_of_train_are_refused_before_any_file_is_created(tmp_p
 
 
 def test_an_env_object_in_place_of_an_id_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="its name, or a class or function that creates it, is expected"):
+    with pytest.raises(ConfigError, match="a name is expected, or a class or function that creates the"):
         train("ppo", object(), run_dir=tmp_path / "run")  # type: ignore[arg-type]
 
 

@@ -199,7 +199,7 @@ def test_an_env_that_fails_during_measurement_is_recreated_within_the_restart_bu
     with_measured_topology(measured("auto_layout/Failing-v0", **settings), said.append)
     assert Failing.left == 0
     assert [text.splitlines()[0].rpartition("; ")[2] for text in said] == [
-        f"{n} of {budget}" for n in range(1, budget + 1)
+        f"restart {n} of {budget}" for n in range(1, budget + 1)
     ]
     assert all("while auto layout measured the envs" in text for text in said)
     assert "raise ConnectionError" in said[0]
@@ -245,7 +245,8 @@ def test_a_run_with_auto_layout_saves_its_topology_and_equals_a_run_with_that_to
     topology = load(chosen.path / "config.toml").runtime
     assert topology.split == "given"
     assert re.search(
-        r"actors? x \d+ envs?, 1 learner thread: .*; the sides take turns", (chosen.path / "log.txt").read_text()
+        r"actors? x \d+ envs?, 1 learner thread: .*; acting and learning take turns",
+        (chosen.path / "log.txt").read_text(),
     )
     same = {
         key: getattr(topology, key)

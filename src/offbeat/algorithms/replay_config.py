@@ -99,8 +99,10 @@ class ReplayConfig(NetworkConfig):
                 )
 
     @classmethod
-    def suited(cls, table: Mapping[str, object], given: Collection[str], runtime: RuntimeConfig) -> dict[str, object]:
-        """Return the values that suit the user's: one ratio, and `max_ahead` such that all actors can act at once."""
+    def with_defaults(
+        cls, table: Mapping[str, object], given: Collection[str], runtime: RuntimeConfig
+    ) -> dict[str, object]:
+        """Return the table with a `max_ahead` with which all actors can act at once, and without the unused ratio."""
         values, entry = dict(table), runtime.entry
         ratios = {"utd_ratio", "steps_per_update"}
         if len(left := ratios.difference(given)) == 1:  # the one that is given replaces that of a preset

@@ -32,7 +32,7 @@ def score(
     Args:
         loaded: the policy.
         episodes: number of episodes.
-        seed: of the envs and of the action sampling.
+        seed: seed of the envs and of the action sampling.
         sampled: sample the actions instead of taking the most likely ones.
         max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
         max_steps: env steps, over all envs, after which the evaluation ends.
@@ -87,7 +87,7 @@ def _scores(result: Evaluation, loaded: LoadedPolicy) -> dict[str, Any]:
 
 
 def _require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
-    """Refuse an env whose observations or actions are not those of the policy.
+    """Refuse an env whose observation or action spec differs from that of the policy.
 
     Raises:
         ConfigError: with the difference.
@@ -97,6 +97,6 @@ def _require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
     different = "observations" if spec.observation != env.observation else "actions"
     if spec.observation != env.observation or known != (action.kind, action.shape, action.nvec):
         raise ConfigError(
-            f"the policy was trained with other {different} than {env.id} has here: install the version of the env "
-            "that it was trained with"
+            f"the {different} of {env.id} differ from those that the policy was trained with: install the version of "
+            "the env that it was trained with"
         )

@@ -3,7 +3,7 @@
 weights.safetensors, policy.json, manifest.json   a checkpoint of the policy only; `offbeat.load` verifies it
 config.toml         the settings of the run
 evaluation.json     the scores on the model card
-return.png          the learning curve, as of `offbeat plot`
+return.png          the learning curve, as `offbeat plot` draws it
 README.md           the model card
 """
 
@@ -71,9 +71,9 @@ def write_folder(
     Args:
         directory: the run directory.
         saved: the checkpoint to upload.
-        loaded: its policy.
-        scores: as returned by `score`.
-        repo: USER/NAME.
+        loaded: the policy of the checkpoint.
+        scores: the scores that `score` has returned.
+        repo: the repository, USER/NAME.
 
     Raises:
         ConfigError: the run has no metrics to plot yet.
@@ -110,8 +110,8 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
         message = " ".join(str(error).split())
         if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403):
             raise ConfigError(
-                f"this token has no write access to {repo} ({message}): run hf auth login with a token that has, or "
-                "pass another --repo"
+                f"this token has no write access to {repo} ({message}): run hf auth login with a token that has "
+                "write access, or pass another --repo"
             ) from error
         raise RunFailed(
             f"{folder} could not be uploaded to {repo} ({type(error).__name__}: {message}): run the command again"
@@ -195,7 +195,7 @@ action = policy(observation)
 
 | file | what it is |
 | --- | --- |
-| `weights.safetensors`, `policy.json` | the policy with its normalisation; `manifest.json` has their SHA-256 |
+| `weights.safetensors`, `policy.json` | the policy, normalisation included; `manifest.json` has their SHA-256 |
 | `config.toml` | all settings of the training run |
 | `{EVALUATION}`, `{CURVE}` | the scores above, and the learning curve |
 """

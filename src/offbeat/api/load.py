@@ -49,7 +49,8 @@ class Trained:
 class LoadedPolicy:
     """A function from an observation, or a batch of observations, to the action for the env.
 
-    With a recurrent core or frame stacks, it has a memory of its calls: call `reset` at the start of each episode.
+    With a recurrent core or frame stacks, an action depends on the calls before: call `reset` at the start of each
+    episode.
     """
 
     def __init__(self, policy: ActingPolicy, trained: Trained) -> None:
@@ -99,30 +100,30 @@ class LoadedPolicy:
 
         Arguments and errors are as in `__call__`.
         """
-        return self._as_stored({**self._leaves_of(observation), INFO_MASK: action_mask})
+        return self._with_columns({**self._leaves_of(observation), INFO_MASK: action_mask})
 
     def encode(self, action: Array) -> Any:
         """Return the env's actions, [N, *shape] in its dicts and tuples, for N actions of the policy."""
         return self._encode(self.policy.to_env(action))
 
     def _memory_of(self, envs: int) -> _Memory:
-        """Return the memory of N envs: after the first call, that of the last call."""
+        """Return the memory of N envs. It is kept between calls, until `reset`."""
         memory = self._memory
         if memory is None or not (self.remembers or len(memory.state) == envs):
             memory = self._memory = _Memory(self.policy.spec, envs)
         if len(memory.state) != envs:
             raise ValueError(
-                f"{envs} observations are given, but the policy has the recurrent state of {len(memory.state)} envs: "
+                f"{envs} observations are given, but the policy has the memory of {len(memory.state)} envs: "
                 "call reset() before a call with another number of envs"
             )
         return memory
 
     def _leaves_of(self, observation: Any) -> Tree:
-        """Return the parts of an observation by leaf."""
-        return dict(named("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
+        """Return the arrays of an observation by leaf."""
+        return dict(flattened("observation", observation, {leaf.name for leaf in self.policy.spec.observation}))
 
-    def _as_stored(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
-        """Return the leaves with a column axis, and whether this method has added the axis."""
+    def _with_columns(self, given: Mapping[str, Any]) -> tuple[Tree, bool]:
+        """Return the leaves with a column axis, as training stores them, and whether this method has added the axis."""
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
             if given.get(leaf.name) is None:
@@ -145,7 +146,7 @@ class _Memory:
         self._stacks, self._starts = Stacks(spec.observation, envs), np.ones(envs, np.bool_)
 
     def reset(self, ended: Array) -> None:
-        """Start new episodes with the next observations, where `ended`, [N]."""
+        """Start new episodes with the next observations in the envs where `ended`, [N] bool, is true."""
         self.state[ended] = 0
         self._starts[ended] = True
 
@@ -156,13 +157,13 @@ class _Memory:
         return self._stacks.with_stacks(leaves)
 
 
-def named(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of nested dicts and tuples by name. A part with the name of a leaf is not divided further."""
+def flattened(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Yield (name, part) of all parts of nested dicts and tuples. A part with the name of a leaf is not divided."""
     if name in leaves or not isinstance(tree, Mapping | tuple | list):
         yield name, tree
         return
     for key, part in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-        yield from named(f"{name}/{key}", part, leaves)
+        yield from flattened(f"{name}/{key}", part, leaves)
 
 
 def _missing(leaf: Leaf, given: Mapping[str, Any]) -> str:
@@ -175,7 +176,7 @@ def _missing(leaf: Leaf, given: Mapping[str, Any]) -> str:
 
 
 def _as_stored(leaf: Leaf, values: Array) -> Array:
-    """Return values [N, *shape] in the form in which training stores them."""
+    """Return values [N, *shape] as training stores them: choices counted from 0, in the dtype of the leaf."""
     if leaf.is_mask:
         allowed: Array = values != 0
         return allowed
@@ -233,8 +234,8 @@ def load(
     return loaded_from(directory.read_checkpoint(name), str(run), code, encoder, trust_code)
 
 
-def load_to_play(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, LoadedPolicy]:
-    """Load the policy of a run as `load` does, and import the modules that register its env.
+def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, LoadedPolicy]:
+    """Load the policy of a run, and import the modules that register its env, to run episodes.
 
     Returns:
         The checkpoint and its policy.
@@ -269,7 +270,9 @@ def loaded_from(
     """
     data = dict(saved.policy)
     spec = PolicySpec.from_json(data.pop("policy", None))
-    trained = build(Trained, data, f"{where}, {POLICY}", "the file was changed, or is of another version of offbeat")
+    trained = build(
+        Trained, data, f"{where}, {POLICY}", "the file was changed, or was written by another version of offbeat"
+    )
     if trust_code:
         require(replace(code, env=trained.env, encoder=spec.encoder), where, trust_code=True)
         import_modules(code.imports)

@@ -52,8 +52,8 @@ def resumed_config(config: Config, run: Path, env_steps: int, steps: int | None)
     total = config.run.steps if steps is None else steps
     if total <= env_steps:
         raise ConfigError(
-            f"{run} has learned from {env_steps} env steps, and steps is {total}, so nothing is left to do: "
-            f"run offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
+            f"{run} has learned from {env_steps} env steps, and steps is {total}: nothing is left to do. To train "
+            f"longer, run offbeat resume {run} --steps {2 * env_steps}, or any number above {env_steps}"
         )
     return config.with_run(steps=total, stop_at=None, time=None)
 
@@ -81,19 +81,21 @@ def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
 
 
 def _differences(saved: SavedPolicy, policy: PolicyParts) -> list[str]:
-    """Return in what a saved policy differs from one of a run, as phrases."""
+    """Return the differences between a saved policy and the policy of a run, as phrases."""
     from offbeat.models.spec import PolicySpec
 
-    spec, here = PolicySpec.from_json(saved.about.get("policy")), policy.spec
+    spec, current = PolicySpec.from_json(saved.about.get("policy")), policy.spec
     differences = [
         f"{field.name} is {_brief(getattr(spec, field.name))} in the checkpoint and "
-        f"{_brief(getattr(here, field.name))} here"
+        f"{_brief(getattr(current, field.name))} now"
         for field in fields(PolicySpec)
-        if getattr(spec, field.name) != getattr(here, field.name)
+        if getattr(spec, field.name) != getattr(current, field.name)
     ]
     arrays, expected = _shapes(saved.weights), _shapes(policy.algorithm.weights())
     if not differences and arrays != expected:
-        differences = [f"{name} is missing on one side, or has another shape" for name, _ in sorted(arrays ^ expected)]
+        differences = [
+            f"the array {name} is missing in one of them, or has another shape" for name, _ in sorted(arrays ^ expected)
+        ]
     return differences
 
 
@@ -111,11 +113,11 @@ def _shapes(weights: Tree) -> set[tuple[str, tuple[int, ...]]]:
 
 
 _MAY_DIFFER = {"runtime", *OPTIONAL_KEYS} - {"workers", "hogwild_moments"}
-"""Settings of the runtime that may change at a resume: no part of a checkpoint depends on them."""
+"""Settings of the runtime that may change when a run is resumed: no part of a checkpoint depends on them."""
 
 
 def require_same_runtime_kind(state: dict[str, Any], runtime: str) -> None:
-    """Refuse to resume a lock-free run in another kind of runtime, and the reverse.
+    """Refuse to resume a lock-free run in a runtime with one learner, and the reverse.
 
     Raises:
         ConfigError: the state of a lock-free run is divided among its workers.
@@ -134,11 +136,11 @@ def require_topology(state: dict[str, Any], config: Config) -> None:
     Raises:
         ConfigError: with the differences.
     """
-    here = config.topology()
+    current = config.topology()
     differences = [
-        f"{key} is {value} in the checkpoint and {here.get(key)} here"
+        f"{key} is {value} in the checkpoint and {current.get(key)} now"
         for key, value in state["runtime"].items()
-        if key not in _MAY_DIFFER and here.get(key) != value
+        if key not in _MAY_DIFFER and current.get(key) != value
     ]
     if differences:
         raise ConfigError(
@@ -151,7 +153,10 @@ def require_topology(state: dict[str, Any], config: Config) -> None:
 
 
 class Changes:
-    """The changes of a resume to a run directory: a new config, and no metrics or checkpoints after the resumed one."""
+    """The changes that a resume makes to a run directory.
+
+    The config is replaced, and metrics lines and checkpoints after the resumed checkpoint are deleted.
+    """
 
     def __init__(self, directory: RunDirectory, config: Config, state: dict[str, Any]) -> None:
         from offbeat.metrics.sinks import metrics_up_to
@@ -184,7 +189,7 @@ class Changes:
         self._directory.store().drop_beyond(self._env_steps)
 
     def roll_back(self) -> bool:
-        """Restore the directory as it was before the resume, except for the log; return True: nothing remains."""
+        """Restore the directory as it was before the resume, except for log.txt. Return True: no change remains."""
         status = self._before.pop(self._directory.status)
         if status is not None:
             self._directory.put_status(status)
@@ -200,7 +205,7 @@ def _content(path: Path) -> bytes | None:
 
 @dataclass
 class Continuation:
-    """The state from which a run is resumed. The replay is released as soon as it is restored, to close its file."""
+    """The checkpoint from which a run is resumed. The replay is released after it is restored, to close its file."""
 
     run: Path
     saved: Checkpoint
@@ -234,4 +239,4 @@ class Continuation:
 def _kernels(state: dict[str, Any]) -> str:
     """Return a note if BLAS has other kernels here than on the machine where the run was saved."""
     before, now = state.get("blas_kernels"), blas_kernels()
-    return f"; OpenBLAS uses the kernels {now}, not {before}: equal up to rounding, not bit for bit" * (before != now)
+    return f"; OpenBLAS uses the kernels {now}, not {before}: results differ by rounding" * (before != now)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from offbeat.runtime.watchers import Ending
 
 WARN_EVERY_S = 60.0
-"""Smallest number of seconds between two warnings about failed writes."""
+"""Minimum seconds between two warnings about failed writes."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class RunContext:
 
     Raises OSError, with nothing changed."""
     roll_back: Callable[[], bool]
-    """Called if the run fails before `commit`: restores the directory, and returns whether nothing of the run remains
-    in it."""
+    """Called if the run fails before `commit`: undoes the changes to the directory. Returns whether this has removed
+    every trace of the run."""
     learned: int = 0
     """Number of finished learning steps."""
     metrics_size: int = 0
@@ -151,7 +151,7 @@ def _train(context: RunContext) -> tuple[Ending, dict[str, Any]]:
         loop = _make_loop(closing, context, sinks, warn)
         _start(context, loop, sinks)
         try:
-            context.parts.timings.seconds.clear()  # what came before the clock is started is no part of the run's time
+            context.parts.timings.seconds.clear()  # work before the clock starts does not count
             loop.metrics.start_clock()
             _set_learner_affinity(context)
             loop.run()
@@ -198,14 +198,14 @@ def _start(context: RunContext, loop: TrainingLoop, sinks: Sequence[LateSink]) -
 
 
 def _record_versions(directory: RunDirectory) -> None:
-    """Write the versions of packages and machine to versions.json; log what has changed since the last session."""
+    """Write the versions of packages and machine to versions.json; log the changes since the run was last started."""
     try:
         changes = versions.record(directory.path)
     except OSError as error:
         directory.note(f"versions.json could not be written ({error}): the run continues")
         return
     if changes:
-        directory.note(f"versions have changed since the last session: {'; '.join(changes)}")
+        directory.note(f"versions have changed since the run was last started: {'; '.join(changes)}")
 
 
 def _set_learner_affinity(context: RunContext) -> None:
@@ -213,8 +213,8 @@ def _set_learner_affinity(context: RunContext) -> None:
     cores, nice = context.config.runtime.learner_cores, context.config.runtime.learner_nice
     if nice is not None and not may_raise_niceness():
         context.notify(
-            f"learner_nice is {nice}, but this system does not allow to restore the niceness at the end of the run, so "
-            "it is not changed: train with the command line, in a separate process"
+            f"learner_nice is {nice}, but this process could not restore its niceness at the end of the run, so it is "
+            "not changed: train with the command line, in a separate process"
         )
         nice = None
     set_affinity(cores, nice)
@@ -271,7 +271,7 @@ def _sinks(context: RunContext, tracker: Sink | None, warn: Callable[[str], None
 
     metrics, tensorboard = context.directory.metrics, context.directory.tensorboard
     makers: list[Callable[[], Sink]] = [partial(JsonLines, metrics), partial(TensorBoard, tensorboard)]
-    if tracker is not None:  # last: it gets a line only after the files have it
+    if tracker is not None:  # last: the files must have a line before the tracker gets it
         makers.append(lambda: tracker)
     return [LateSink(make, warn) for make in makers]
 
@@ -343,7 +343,7 @@ def _about(context: RunContext) -> About:
 
 
 def _lag_label(config: Config) -> str:
-    """Return the bound on the lag, or what lock-free workers share, as a short text."""
+    """Return the bound on the lag as a short text; for lock-free workers, what they share."""
     if config.runtime.entry.workers_learn:
         return f"{config.runtime.hogwild or 'shared'}, moments {config.runtime.hogwild_moments or 'shared'}"
     return f"{config.settings.lag_flag.strip('-').replace('-', '_')} {config.memory.pace.versions - 1}"

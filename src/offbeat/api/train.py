@@ -70,8 +70,8 @@ def train(
         ConfigError: the input is invalid; nothing was started.
         RunFailed: the run failed.
     """
-    algorithm = _name_of("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", it)')
-    env = _name_of("env", env, 'offbeat.register_env("my_env/MyEnv-v0", it)')
+    algorithm = _name_of("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", ...)')
+    env = _name_of("env", env, 'offbeat.register_env("my_env/MyEnv-v0", ...)')
     with caller_state():
         config = configs.resolve(algorithm, env, preset=preset, flags=settings)
         return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
@@ -82,7 +82,9 @@ def _name_of(kind: str, given: object, remedy: str) -> str:
     if isinstance(given, str):
         return given
     if not callable(given):
-        raise ConfigError(f"{kind} is {given!r}, but its name, or a class or function that creates it, is expected")
+        raise ConfigError(
+            f"{kind} is {given!r}, but a name is expected, or a class or function that creates the {kind}"
+        )
     return path_of(given, f"{remedy}, and train by that name")
 
 
@@ -105,7 +107,7 @@ def start(
         parts = _prepare(config, view, caller)
         try:
             start_parts = partial(_start, initial=_initial(config, parts), reason=reason)
-            with StopSignals() as signals:  # from here on a signal must clean up
+            with StopSignals() as signals:  # from here on the directory exists, and a signal must not leave it behind
                 directory = RunDirectory.create(path, config)
                 roll_back = partial(_discard_empty, directory)
                 context = RunContext(parts, directory, view, callbacks, signals, start_parts, lambda: None, roll_back)
@@ -130,7 +132,7 @@ def resume(
         run: the run directory.
         steps: env steps to train to, in total; None: the steps of the run's config.
         runtime: serial, threads or processes; None: the runtime of the run. With lag exact the result has the same
-            bits in each. A hogwild run can only be resumed in hogwild, and no other run can.
+            bits in each. A hogwild run can only be resumed in hogwild, and other runs cannot be resumed in hogwild.
         callbacks: as for `train`.
         progress: as for `train`.
         trust_code: import all code that the run names. Use it only for your own runs. Without it, only installed
@@ -201,7 +203,7 @@ def _with_measured_topology(config: Config, view: Progress, caller: CallerState)
 
 
 def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
-    """Make the checks that come before any work, and create the learner's parts, or those that workers share."""
+    """Check the env and the settings, and create the parts of the learner, or those that lock-free workers share."""
     import_modules(config.run.imports)
     caller.save_thread_counts()
     limit(config.blas_threads)
@@ -236,7 +238,7 @@ def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str
         statistics = {policy: state_of(policy, state)["learner"]["algorithm"] for policy in saved.policies}
     with refuse_mismatches(Path(parts.config.run.init_from or "")) if initial else nullcontext():
         loop.start(statistics)
-    origin = "" if initial is None else f"weights and normalisers taken from {parts.config.run.init_from}"
+    origin = "" if initial is None else f"initial weights and normalisation are those of {parts.config.run.init_from}"
     warnings = parts.config.settings.warnings(parts.config.run.steps)
     notices = dict.fromkeys(fast_paths.autograd_notice(policy.algorithm) for policy in parts.policies)
     return "; ".join(filter(None, (origin, reason, warnings, *notices)))

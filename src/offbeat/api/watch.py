@@ -19,7 +19,7 @@ from offbeat.envs.make import adapter_of
 DEFAULT_FPS = 30
 
 
-class Watched(NamedTuple):
+class ShownEpisode(NamedTuple):
     """The result of an episode that was shown."""
 
     episode_return: float
@@ -30,7 +30,7 @@ class Watched(NamedTuple):
     """Whether the episode was cut by `max_steps`."""
 
 
-def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int = EVALUATION_STEPS) -> Watched:
+def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int = EVALUATION_STEPS) -> ShownEpisode:
     """Play one episode with the most likely actions, at most `max_steps` env steps.
 
     Raises:
@@ -55,10 +55,12 @@ def watch(policy: LoadedPolicy, *, seed: int, video: Path | None, max_steps: int
             write_video(episode.frames(), video, int(env.metadata.get("render_fps") or DEFAULT_FPS))
     finally:
         env.close()
-    return Watched(episode.episode_return, episode.length, not episode.ended)
+    return ShownEpisode(episode.episode_return, episode.length, not episode.ended)
 
 
 class _Episode:
+    """One episode of a policy in an env."""
+
     def __init__(self, env: Any, policy: LoadedPolicy, seed: int, max_steps: int) -> None:
         self._env, self._policy, self._seed, self._max_steps = env, policy, seed, max_steps
         self.episode_return, self.length, self.ended = 0.0, 0, False
@@ -82,10 +84,12 @@ class _Episode:
         try:
             return self._policy(observation, action_mask=info.get(INFO_MASK))
         except ValueError as error:
-            raise ConfigError(f"the policy does not fit {self._policy.trained.env} as it is here: {error}") from error
+            raise ConfigError(
+                f"the policy does not fit the installed version of {self._policy.trained.env}: {error}"
+            ) from error
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a method of the env. With a window open, each method may render, and so fail."""
+        """Call a method of the env. If a window is open, each method may render, so each may fail."""
         try:
             return method(*arguments, **named)
         except Exception as error:

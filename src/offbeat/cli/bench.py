@@ -24,7 +24,7 @@ class Bench(RunArguments):
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
     """Seconds for which the speed is measured. Measuring the costs takes about ten seconds more."""
     act_only: bool = False
-    """Only sample, without a learner."""
+    """Only act, without a learner."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -60,12 +60,12 @@ def _notify(text: str, _details: str = "") -> None:
 
 def _table(result: dict[str, Any], *, lock_free: bool) -> str:
     if "act_only_sps" in result:
-        return f"sampling only: {result['act_only_sps']:,.0f} env steps/s"
-    share = {name: result[f"c_{name}_us"] for name in ("env", "act", "learn")}
-    total = sum(share.values())
-    costs = "\n".join(f"  {name:6} {cost:9.2f} us  {cost / total:4.0%}" for name, cost in share.items())
+        return f"acting only: {result['act_only_sps']:,.0f} env steps/s"
+    costs_us = {name: result[f"c_{name}_us"] for name in ("env", "act", "learn")}
+    total = sum(costs_us.values())
+    costs = "\n".join(f"  {name:6} {cost:9.2f} us  {cost / total:4.0%}" for name, cost in costs_us.items())
     return (
-        f"core-microseconds per env step, each measured separately:\n{costs}\n"
+        f"CPU time per env step in microseconds, each part measured separately:\n{costs}\n"
         f"achieved {result['achieved_sps']:,.0f} env steps/s: {result['layout_fraction']:.0%} of the limit of this "
         f"topology ({result['layout_limit_sps']:,.0f}), {result['fraction']:.0%} of the limit of {result['cores']} "
         f"cores ({result['limit_sps']:,.0f})\n"

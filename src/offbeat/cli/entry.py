@@ -1,6 +1,6 @@
-"""The entry points of the `offbeat` command: of a user's, and of a child process of `offbeat run`.
+"""The entry points of the `offbeat` command: `main` for users, `session` for child processes of `offbeat run`.
 
-Both install their signal handler before they import anything heavy.
+Both install their signal handler before they import any slow module.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def main() -> NoReturn:
 
 
 def session() -> NoReturn:
-    """Run the command as a child of `offbeat run`: stop, as by SIGTERM, when standard input ends with the parent.
+    """Run the command as a child of `offbeat run`. When the parent ends, or is killed, stop as after SIGTERM.
 
-    It stops even if the parent was killed.
+    The end of the parent closes standard input, which is a pipe.
     """
     sys.argv[0] = "offbeat"
     threading.Thread(target=_stop_at_end_of_file, daemon=True).start()
@@ -60,7 +60,7 @@ def _ignore_signals() -> None:
 
 
 def _exit(code: int) -> NoReturn:
-    """Exit without the interpreter's finalization.
+    """Exit without Python's finalization.
 
     With torch, finalization takes a second. A thread that still hangs in an env could resume during finalization and
     crash.

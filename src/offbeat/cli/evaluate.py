@@ -70,7 +70,7 @@ class Eval:
         )
 
     def _cuts(self, scores: dict[str, Any]) -> str:
-        """Return a note on the episodes that were cut or not started; empty if there are none."""
+        """Return a note on the episodes that were cut or not started; '' if there are none."""
         cut, missing = scores["cut"], scores["not_begun"]
         if not cut and not missing:
             return ""
@@ -84,11 +84,11 @@ class Eval:
 
 def _load(command: Eval | Watch) -> LoadedPolicy:
     """Import the modules of --import, and load the policy of a run."""
-    from offbeat.api.load import load_to_play
+    from offbeat.api.load import load_for_env
     from offbeat.config.registry import import_modules
 
     import_modules(command.imports)
-    return load_to_play(command.run_directory, command.checkpoint, trust_code=command.trust_code)[1]
+    return load_for_env(command.run_directory, command.checkpoint, trust_code=command.trust_code)[1]
 
 
 def _bar(episodes: int, *, shown: bool) -> Any:

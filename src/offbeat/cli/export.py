@@ -70,9 +70,9 @@ def _comparison(exported: Exported) -> str:
     """Return the result of the comparison as text."""
     from offbeat.exporting.agreement import TOLERANCE
 
-    numbers = f"numbers within {exported.agreement.error:.1e}, where {TOLERANCE:.0e} is allowed"
+    values = f"values differ by at most {exported.agreement.error:.1e} ({TOLERANCE:.0e} is allowed)"
     kinds = {port.dtype.startswith("float") for port in exported.outputs}
-    found = ", ".join(words for words, is_float in (("equal choices", False), (numbers, True)) if is_float in kinds)
+    found = ", ".join(words for words, is_float in (("equal choices", False), (values, True)) if is_float in kinds)
     return found + ("; both in fp32, not in bf16" if exported.was_bf16 else "")
 
 

@@ -1,4 +1,4 @@
-"""Flags that commands share, and flags that are made from the keys of a config table."""
+"""Flags that several commands share, and flags that are created from the keys of a config table."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TrustCode = Annotated[
 ]
 
 
-def require_at_least(name: str, value: int, least: int) -> None:
+def require_at_least(name: str, value: int, minimum: int) -> None:
     """Refuse a flag's value that is too small."""
-    if value < least:
-        raise ConfigError(f"{name} is {value}, but at least {least} is expected: pass --{name} {least} or more")
+    if value < minimum:
+        raise ConfigError(f"{name} is {value}, but at least {minimum} is expected: pass --{name} {minimum} or more")
 
 
 def flags_of(table: type) -> list[str]:
@@ -58,12 +58,12 @@ def argument(table: type, key: str, text: str = "") -> Any:
 
 @dataclass_transform(frozen_default=True)
 def with_flags(*tables: type, after: str) -> Callable[[C], C]:
-    """Make a class a frozen dataclass and add a field, text or None, for each flag of the tables.
+    """Decorate a class: make it a frozen dataclass with one more field, of type str or None, per flag of the tables.
 
     The fields are inserted after the field with the name `after`.
     """
 
-    def changed(cls: C) -> C:
+    def add_flags(cls: C) -> C:
         flags = {key: Annotated[str | None, argument(table, key)] for table in tables for key in flags_of(table)}
         own = cls.__annotations__
         position = list(own).index(after) + 1
@@ -73,4 +73,4 @@ def with_flags(*tables: type, after: str) -> Callable[[C], C]:
         dataclass(frozen=True)(cls)
         return cls
 
-    return changed
+    return add_flags

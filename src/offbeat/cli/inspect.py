@@ -27,7 +27,7 @@ REQUIRED = {
     "threadpoolctl": "threadpoolctl",
     "tomli_w": "tomli-w",
 }
-"""Module -> package, of the dependencies in pyproject.toml."""
+"""Module -> package, for each dependency in pyproject.toml."""
 EXTRAS = {
     "mujoco": "mujoco",
     "box2d": "Box2D",
@@ -111,8 +111,8 @@ class Doctor:
         for name in ("offbeat", *REQUIRED.values()):
             print(f"{name} {installed(name) or 'missing'}")
         for extra, module in EXTRAS.items():
-            there = importlib.util.find_spec(module) is not None
-            print(f"extra {extra}: " + ("installed" if there else f'missing, pip install "offbeat[{extra}]"'))
+            is_installed = importlib.util.find_spec(module) is not None
+            print(f"extra {extra}: " + ("installed" if is_installed else f'missing, pip install "offbeat[{extra}]"'))
         print(f"gpu {_gpus()}")
         return 0
 

@@ -1,6 +1,6 @@
 """The command line: `offbeat COMMAND ...`. Each command is a dataclass with a `run` method in its own file.
 
-This module imports nothing heavy: a command imports what it needs in its `run` method.
+This module imports no slow modules: a command imports what it needs in its `run` method.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _refuse_keys_as_flags(arguments: Sequence[str]) -> None:
 
 
 def _warn_of_crashes(command: Command) -> None:
-    """Print a warning to stderr for each run of the command that has crashed: its status.json still has "running"."""
-    named = getattr(command, "runs", None) or (getattr(command, "run_directory", None),)
-    paths = [path for name in named if name is not None for path in _runs_in(Path(name))]
+    """Print a warning to stderr for each run of the command that has crashed."""
+    directories = getattr(command, "runs", None) or (getattr(command, "run_directory", None),)
+    paths = [path for directory in directories if directory is not None for path in _runs_in(Path(directory))]
     if not paths:
         return
     from offbeat.run_directory.directory import RunDirectory

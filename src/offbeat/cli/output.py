@@ -1,7 +1,4 @@
-"""Standard output and the terminal, for all commands.
-
-They redirect what envs print, and show a spinner during work without a progress bar.
-"""
+"""Output of all commands: redirects what envs print, and shows a spinner during work without a progress bar."""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ class Plot:
         from offbeat.plots.runs import runs_of
 
         if not self.runs:
-            raise ConfigError("no run was given: run offbeat plot RUN, a directory that `offbeat train` made")
+            raise ConfigError(
+                "no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created"
+            )
         out = self.out or (self.runs[0] / "return.png" if len(self.runs) == 1 else Path("return.png"))
         if self.out is None and out.is_symlink():
             raise ConfigError(f"{out} is a symbolic link, and its target would be overwritten: pass --out FILE.png")

@@ -36,7 +36,7 @@ class Push:
     def run(self) -> int:
         from offbeat.api.evaluate import score
         from offbeat.api.hub import push, require_name, require_token, write_folder
-        from offbeat.api.load import load_to_play
+        from offbeat.api.load import load_for_env
         from offbeat.config.registry import import_modules
         from offbeat.run_directory.directory import RunDirectory
 
@@ -46,7 +46,7 @@ class Push:
         if not self.dry_run:
             require_token()
         import_modules(self.imports)
-        saved, loaded = load_to_play(self.run_directory, self.checkpoint, trust_code=self.trust_code)
+        saved, loaded = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
         with spinner("playing episodes"):
             scores = score(loaded, episodes=self.episodes, seed=self.seed)
         folder = write_folder(RunDirectory(self.run_directory), saved, loaded, scores, self.repo)

@@ -76,7 +76,7 @@ class RunSpec:
 
 
 def _print_plan(experiment: Experiment, jobs: int) -> None:
-    """Print each session, what would happen to it, and its command."""
+    """Print each session with the action that would be taken and its command."""
     actions = {"new": "start", "lost": "start again", "unfinished": "resume", "finished": "skip"}
     for trial in experiment.trials:
         for session in experiment.sessions(trial):

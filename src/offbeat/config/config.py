@@ -1,4 +1,4 @@
-"""The config of a run: the frozen tables [run], [env], [runtime] and the algorithm's own, read from TOML and written.
+"""The config of a run: frozen tables [run], [env], [runtime] and that of the algorithm, as config.toml has them.
 
 Values come from the defaults, then the preset, then flags and `--set`. `fields.py` reads and checks each value.
 `Config` checks combinations of values from several tables. All checks are made before any work starts.
@@ -90,7 +90,7 @@ class Config:
         return self.actors * self.runtime.envs_per_actor
 
     def of_worker(self, index: int) -> Config:
-        """Return the config of one worker of a lock-free run: a serial run with its share of the total settings.
+        """Return the config of one worker of a lock-free run: a serial run with its share of the run's totals.
 
         The worker's seed is used for its envs and samples. The first worker has the seed of the run, so a run with one
         worker gives the same bits as the serial runtime. All workers share the initial weights, which the seed of the

@@ -77,7 +77,7 @@ class EnvConfig:
                 raise ConfigError(unsupported(key, given, env_id))
 
     def learned(self, rewards: Any) -> Any:
-        """Return the rewards that are learned from: clipped and scaled, of the same shape."""
+        """Return the rewards that are learned from: the env's rewards, clipped and scaled; of the same shape."""
         clipped = rewards.clip(-1, 1) if self.clip_rewards else rewards
         return clipped if self.reward_scale == 1 else clipped * self.reward_scale
 
@@ -85,7 +85,7 @@ class EnvConfig:
         """Return the env steps after which an evaluation during training cuts an episode; for Atari, five minutes.
 
         Args:
-            max_episode_steps: the upper limit.
+            max_episode_steps: the limit of the run, `eval_max_episode_steps`.
         """
         if self.max_frames is None:
             return max_episode_steps
@@ -114,7 +114,7 @@ ATARI_ONLY = ("frame_skip", "repeat_action_probability", "noop_max", "fire_reset
 """Settings that only games of the Arcade Learning Environment support."""
 
 UNSET = EnvConfig()
-"""No setting is given."""
+"""The table in which no setting is given."""
 ANY = EnvConfig(frame_stack=1, clip_rewards=False)
 """The defaults of envs that belong to no family."""
 CLASSIC = EnvConfig(

@@ -33,7 +33,7 @@ TABLES = ("run", "env", "runtime")
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """An algorithm or its path. The module is imported only when the algorithm is used, because it imports torch."""
+    """An algorithm, or the path of one. Its module imports torch, so it is imported only when the algorithm is used."""
 
     algorithm: type[Any] | str
     """The class, or 'module:Class'."""
@@ -53,7 +53,7 @@ class AlgorithmEntry:
         return algorithm
 
     def config_class(self) -> type[AlgorithmSettings]:
-        """Return the class of its settings.
+        """Return the class of the algorithm's settings.
 
         Raises:
             ConfigError: the algorithm has no valid `config_class`.
@@ -222,7 +222,8 @@ def encoder_factory(name: str) -> EncoderFactory:
 def name_encoder(name: str, encoder: EncoderFactory) -> str:
     """Store an encoder that the caller passed for a policy, and return the name under which it is stored.
 
-    No encoder can be registered under such a name: what is passed for one policy is never used for another.
+    No encoder can be registered under such a name, so an encoder that is passed for one policy is never used for
+    another.
 
     Raises:
         ConfigError: `encoder` cannot create modules.
@@ -289,12 +290,12 @@ def find(path: str) -> Any:
     accept(path)
     if module.partition(".")[0] != "offbeat":
         import_modules((module,))
-    home = import_module(module)
+    imported = import_module(module)
     try:
-        return reduce(getattr, name.split("."), home)
+        return reduce(getattr, name.split("."), imported)
     except AttributeError:
         where = "the main program" if module == "__main__" else module
-        near = suggestion(name, vars(home))
+        near = suggestion(name, vars(imported))
         raise ConfigError(f"{path} does not exist: {where} has no {name}.{near}") from None
 
 

@@ -109,9 +109,9 @@ def resolve(
     tables["run"].update(algorithm=algorithm, env=env)
     runtime, settings = tables.setdefault("runtime", {}), tables.setdefault(algorithm, {})
     _refuse_unsupported(settings_class, algorithm, given)
-    _suit_runtime(runtime, settings_class, given)
+    _set_runtime_defaults(runtime, settings_class, given)
     runtime_config = build(RuntimeConfig, runtime, f"{OPTIONS}, table [runtime]")
-    tables[algorithm] = settings_class.suited(settings, given, runtime_config)
+    tables[algorithm] = settings_class.with_defaults(settings, given, runtime_config)
     return _from_tables(tables, OPTIONS)
 
 
@@ -194,7 +194,7 @@ def _refuse_unsupported(settings: type[AlgorithmSettings], algorithm: str, given
             raise ConfigError(f"{key} is given, which is not supported by {algorithm}: {instead}")
 
 
-def _suit_runtime(table: dict[str, Any], settings: type[AlgorithmSettings], given: set[str]) -> None:
+def _set_runtime_defaults(table: dict[str, Any], settings: type[AlgorithmSettings], given: set[str]) -> None:
     """Remove the preset's keys that the runtime does not support, and set the defaults that depend on the runtime.
 
     The number of workers is written to the config, because another machine may have more cores.
@@ -216,10 +216,10 @@ def _suit_runtime(table: dict[str, Any], settings: type[AlgorithmSettings], give
     if entry.overlaps and "max_lag" in keys:
         table.setdefault("max_lag", entry.default_max_lag)
     if entry.overlaps and "split" in keys:
-        _suit_split(table, given)
+        _set_default_split(table, given)
 
 
-def _suit_split(table: dict[str, Any], given: set[str]) -> None:
+def _set_default_split(table: dict[str, Any], given: set[str]) -> None:
     """Set split = "measured" if the user has given no part of the layout."""
     if given >= {"actors", "split"} and table["split"] == "measured":
         raise ConfigError(

@@ -31,14 +31,15 @@ class RuntimeConfig:
     envs_per_actor: Annotated[Count, Flag()] = 8
     """Envs of an actor: its columns, N."""
     env_groups: Count = 1
-    """Groups of an actor's columns, which are stepped in turn, so that envs that step in the background overlap."""
+    """Groups of an actor's columns, which are stepped in turn, so that one group can step in the background while
+    the policy acts for another."""
     unroll_length: Count = 32
     """Env steps of one column in an unroll, T."""
     unrolls_per_batch: Count | None = None
     """Unrolls in a batch, S; none: one per actor."""
     max_lag: Annotated[Natural, Flag("D")] = 0
     """Largest number of learning steps that the acting weights may be behind the learner's weights, D. Default: 0 in
-    serial, 1 in threads and processes. Not for algorithms with a replay, which have max_ahead, and not for hogwild."""
+    serial, 1 in threads and processes. Not for algorithms with a replay, which have their own key, or for hogwild."""
     lag: Annotated[Literal["bounded", "exact"], Flag("bounded|exact")] = "bounded"
     """bounded: act with the newest weights; exact: with the weights of exactly max_lag learning steps ago. Serial is
     always exact."""

@@ -18,6 +18,7 @@ class AlgorithmSettings:
     """The base class of an algorithm's table. Subclasses are frozen dataclasses."""
 
     learns_from: ClassVar[Literal["unrolls", "replay"]]
+    """The kind of memory that the algorithm learns from."""
     splits_updates: ClassVar[bool] = False
     """Whether the algorithm itself divides an update among threads; BLAS then has one thread."""
     lag_flag: ClassVar[str] = "--max-lag"
@@ -30,7 +31,12 @@ class AlgorithmSettings:
     """The reason why the algorithm cannot learn in lock-free workers; '' if it can."""
 
     @classmethod
-    def suited(cls, table: Mapping[str, object], given: Collection[str], runtime: RuntimeConfig) -> dict[str, object]:  # noqa: ARG003
+    def with_defaults(
+        cls,
+        table: Mapping[str, object],
+        given: Collection[str],  # noqa: ARG003
+        runtime: RuntimeConfig,  # noqa: ARG003
+    ) -> dict[str, object]:
         """Return the table with the defaults that depend on the given keys and on the runtime; unchanged by default.
 
         Args:
@@ -72,5 +78,5 @@ class AlgorithmSettings:
         return self
 
     def warnings(self, steps: int) -> str:  # noqa: ARG002
-        """Return a warning if a run of `steps` env steps will not do what one expects; '' if there is none."""
+        """Return a warning if a run of `steps` env steps would not work as expected; '' if there is none."""
         return ""

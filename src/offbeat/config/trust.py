@@ -1,4 +1,4 @@
-"""Checks the code that a run directory, a policy or a spec file names: a file from somebody else must not run its code.
+"""Checks the code that a run directory, a policy or a spec file names: a file from another user must not run its code.
 
 Accepted is code that the caller has named (in Python, on the command line, by `--import`), and code of installed
 packages: modules, env classes and algorithm classes. An encoder must be named by the caller. All other code is refused
@@ -27,8 +27,9 @@ from offbeat.config.env import adapter_prefix
 from offbeat.config.registry import accept, import_found, is_accepted
 from offbeat.core.errors import ConfigError
 
-HOW = "pass --trust-code (in Python trust_code=True)"
 FLAG = "--trust-code"
+HOW = f"pass {FLAG} (in Python trust_code=True)"
+"""How to accept all code, for messages."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Code:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Kind ("env", "algorithm", "encoder") -> path, for what is named by a path."""
+        """Kind ("env", "algorithm", "encoder") -> path. Registered names, which are no paths, are left out."""
         named = {"env": self.env, "algorithm": self.algorithm, "encoder": self.encoder}
         return {kind: path for kind, path in named.items() if ":" in path and not adapter_prefix(path)}
 
@@ -105,8 +106,8 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
     if trust_code:
         _trust(code, where)
         return
-    if foreign := _foreign(code, modules_accepted=True):
-        raise _refused(foreign, where)
+    if refused := _not_accepted(code, modules_accepted=True):
+        raise _refusal(refused, where)
     for module in code.imports:
         import_found(module)
     for kind, path in code.paths.items():
@@ -117,28 +118,28 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
 def flag_for(code: Code) -> str:
     """Return ' --trust-code' if a new process, in which the caller has named nothing, needs the flag; else ''."""
     functions = (path for kind, path in code.paths.items() if kind == "env" and not _is_class(kind, path))
-    return f" {FLAG}" if _foreign(code, modules_accepted=False) or any(functions) else ""
+    return f" {FLAG}" if _not_accepted(code, modules_accepted=False) or any(functions) else ""
 
 
 def _trust(code: Code, where: str) -> None:
-    """Accept all code, after a message on stderr that lists it."""
+    """Write a message to stderr that lists all code, and accept the code."""
     if str(code):
         sys.stderr.write(f"offbeat: trusting {where}, which will {code}\n")
     accept(*code.imports, *code.paths.values())
 
 
-def _foreign(code: Code, *, modules_accepted: bool) -> list[str]:
+def _not_accepted(code: Code, *, modules_accepted: bool) -> list[str]:
     """Return the code that is neither installed nor, if `modules_accepted`, in a module that the caller has named."""
 
-    def is_open(module: str, *, installed: bool = True) -> bool:
+    def is_allowed(module: str, *, installed: bool = True) -> bool:
         return (modules_accepted and is_accepted(module)) or (installed and is_installed(module))
 
-    foreign = [f"import {module}" for module in code.imports if not is_open(module)]
+    refused = [f"import {module}" for module in code.imports if not is_allowed(module)]
     for kind, path in code.paths.items():
         module = module_of(kind, path)
-        if not is_open(module, installed=kind != "encoder"):
-            foreign.append(f"import {module}, and call {path} as its {kind}")
-    return foreign
+        if not is_allowed(module, installed=kind != "encoder"):
+            refused.append(f"import {module}, and call {path} as its {kind}")
+    return refused
 
 
 def module_of(kind: str, path: str) -> str:
@@ -146,10 +147,10 @@ def module_of(kind: str, path: str) -> str:
     return path.rpartition(":")[0] if kind == "env" else path.partition(":")[0]
 
 
-def _refused(foreign: list[str], where: str) -> ConfigError:
-    encoder = " For an encoder, offbeat.load takes encoder=MyEncoder." if "encoder" in "".join(foreign) else ""
+def _refusal(refused: list[str], where: str) -> ConfigError:
+    encoder = " For an encoder, offbeat.load takes encoder=MyEncoder." if "encoder" in "".join(refused) else ""
     return ConfigError(
-        f"{where} would {'; '.join(foreign)}: code that is neither part of an installed package nor named by you. "
+        f"{where} would {'; '.join(refused)}: code that is neither part of an installed package nor named by you. "
         f"Nothing was imported. If the run is your own, or you have read the code, {HOW}, or name the modules "
         f"yourself with --import.{encoder} See SECURITY.md"
     )
@@ -158,6 +159,7 @@ def _refused(foreign: list[str], where: str) -> ConfigError:
 # --- callable code ------------------------------------------------------------------------------------------
 
 _BASES = {"env": ("gymnasium", "Env", "envs"), "encoder": ("torch.nn", "Module", "torch modules")}
+"""Kind -> module and name of the required base class, and the plural for messages."""
 
 
 def _require_class(kind: str, path: str, where: str) -> None:
@@ -226,12 +228,12 @@ def _is_in_site_packages(file: Path) -> bool:
 
 
 def _is_editable(package: str, file: Path) -> bool:
-    """Whether a file belongs to a distribution of that name in an editable installation."""
+    """Whether a file belongs to a package of an editable installation."""
     return any(
         file.is_relative_to(folder)
         for distribution in distributions(path=_site_packages())  # not those of the current folder
         if package in _packages(distribution)
-        for folder in _edited_folders(distribution)
+        for folder in _editable_folders(distribution)
     )
 
 
@@ -241,7 +243,8 @@ def _packages(distribution: Distribution) -> set[str]:
     return {*listed, re.sub(r"[-.]+", "_", distribution.metadata["Name"] or "").lower()}
 
 
-def _edited_folders(distribution: Distribution) -> Iterator[Path]:
+def _editable_folders(distribution: Distribution) -> Iterator[Path]:
+    """Yield the source folder of a distribution that is installed in editable mode."""
     try:
         record = json.loads(distribution.read_text("direct_url.json") or "{}")
         if record.get("dir_info", {}).get("editable"):

@@ -52,7 +52,7 @@ class CallerState:
     def _restore_scheduling(self) -> None:
         """Restore cores and niceness of this thread, and of threads that libraries have started since."""
         for task in (0, *(_tasks() - self._tasks)):
-            with suppress(OSError):  # a thread has ended, or the process is our own and its niceness cannot be restored
+            with suppress(OSError):  # a thread has ended, or this process cannot lower its niceness
                 set_affinity(self._cores, None, task)
                 os.setpriority(os.PRIO_PROCESS, task, self._niceness)
 
@@ -74,16 +74,17 @@ def _tasks() -> set[int]:
 # --- niceness -----------------------------------------------------------------------------------------------
 
 _owned = False
+"""Whether this process only runs offbeat."""
 
 
 def declare_own_process() -> None:
-    """Declare that this process only runs `offbeat`, so that its state need not be restored."""
+    """Declare that this process only runs offbeat, so its niceness need not be restored."""
     global _owned  # noqa: PLW0603 - a fact about the process
     _owned = True
 
 
 def may_raise_niceness() -> bool:
-    """Whether the niceness of the calling thread may be raised: the process is our own, or it can be restored."""
+    """Whether the niceness of the calling thread may be raised: it only runs offbeat, or can lower it again."""
     return _owned or niceness_can_be_lowered()
 
 

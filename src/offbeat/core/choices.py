@@ -1,4 +1,7 @@
-"""Choices of one or more components, concatenated, in NumPy: one-hot encoding, sampling and masks."""
+"""Discrete actions of one or more components in NumPy: one-hot encoding, sampling and masks.
+
+One-hot vectors and masks have the choices of all components, concatenated.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def write_one_hot(numbers: NDArray[Any], choices: Choices, out: NDArray[np.float
 def sample_choices(
     choices: Choices, rows: int, random: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Sample uniformly from the (allowed) choices of each component; return [rows, components].
+    """Sample uniformly from the allowed choices of each component; return [rows, components].
 
     Args:
         choices: Number of choices of each component.
@@ -37,14 +40,15 @@ def sample_choices(
     """
     if mask is None:
         return random.integers(0, choices, (rows, len(choices)), dtype=np.int64)
-    shares, drawn = random.random((rows, len(choices))), np.empty((rows, len(choices)), np.int64)
+    uniform, sampled = random.random((rows, len(choices))), np.empty((rows, len(choices)), np.int64)
     for component, (first, count) in enumerate(zip(firsts(choices), choices, strict=True)):
-        so_far = mask[:, first : first + count].cumsum(axis=1)
-        drawn[:, component] = (so_far <= (shares[:, component] * so_far[:, -1]).astype(np.int64)[:, None]).sum(axis=1)
-    return drawn
+        allowed = mask[:, first : first + count].cumsum(axis=1)
+        number = (uniform[:, component] * allowed[:, -1]).astype(np.int64)  # which of the allowed choices, from 0
+        sampled[:, component] = (allowed <= number[:, None]).sum(axis=1)
+    return sampled
 
 
 def allows_each(mask: NDArray[np.bool_], choices: Choices) -> NDArray[np.bool_]:
-    """Return whether a mask [N, sum(choices)] allows any choice of each component, [N, components]."""
+    """Return whether a mask [N, sum(choices)] allows at least one choice of each component, [N, components]."""
     allowed: NDArray[np.bool_] = np.logical_or.reduceat(mask, firsts(choices), axis=1)
     return allowed

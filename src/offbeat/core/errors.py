@@ -18,7 +18,7 @@ _CALLERS = (
     *(str(Path(__file__).parents[1]), "<frozen importlib", "/importlib/__init__.py"),
     *("/gymnasium/wrappers/", "/gymnasium/envs/registration.py"),
 )
-"""Parts of the paths of files whose frames are omitted."""
+"""Frames of files whose path contains one of these are omitted from the start of a traceback."""
 
 
 class OffbeatError(Exception):
@@ -66,7 +66,7 @@ def unknown(kind: str, name: str, known: Iterable[str], remedy: str) -> ConfigEr
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback of an error from the first frame outside of offbeat on; '' if there is none."""
+    """Return the traceback of an error, from the first frame outside of offbeat; '' if there is no such frame."""
     whole = traceback.TracebackException.from_exception(error)
     frames = list(whole.stack)
     while frames and any(part in frames[0].filename for part in _CALLERS):

@@ -1,8 +1,8 @@
-"""Reading and checking the values of config fields, from the command line's text or from TOML.
+"""Reads and checks the values of config fields, from the text of the command line or from TOML.
 
-A config is a frozen dataclass whose hints say what a field accepts: `Annotated[int, Bound(1)]`, a Literal, a
-tuple of ints, another such dataclass, or any of these or None. One function reads them all, so that every message has
-the same form. Files that somebody else may have written are read in the same way.
+A config is a frozen dataclass. The type hint of a field says what it accepts: `Annotated[int, Bound(1)]`, a Literal, a
+tuple, another config, or one of these or None. `read` reads all of them, so all messages have the same form. The JSON
+files of a run are read in the same way, because they may come from another user.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from offbeat.core.errors import ConfigError, unknown
 
 T = TypeVar("T")
 
-_WORDS = {
+_DESCRIPTIONS = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
     str: "text",
     Fraction: "a number, or a fraction such as 1/4,",
 }
-"""What a field accepts, by its hint."""
+"""Type -> description of its values, for messages."""
 
 
 class Check:
@@ -42,7 +42,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Bound(Check):
-    """The range of a number; `above` and `below` are exclusive."""
+    """The range of a number: `low` and `high` are inclusive, `above` and `below` exclusive."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -66,20 +66,20 @@ class Bound(Check):
 
 
 @dataclass(frozen=True)
-class Words(Check):
+class PrintableText(Check):
     """Printable text of limited length, which cannot contain terminal control codes."""
 
-    most: int = 1000
+    max_length: int = 1000
 
     def refuses(self, value: Any) -> bool:
-        return not value.isprintable() or len(value) > self.most
+        return not value.isprintable() or len(value) > self.max_length
 
     def __str__(self) -> str:
-        return f"of at most {self.most} printable characters"
+        return f"of at most {self.max_length} printable characters"
 
 
 @dataclass(frozen=True)
-class Among(Check):
+class OneOf(Check):
     """One of several words."""
 
     words: tuple[str, ...]
@@ -93,45 +93,45 @@ class Among(Check):
 
 Unlimited = object()
 """Marks a float that may be infinite, but not NaN."""
-Name = Annotated[str, Words()]
+Name = Annotated[str, PrintableText()]
 Count = Annotated[int, Bound(1)]
 """1, 2, 3, ..."""
 Natural = Annotated[int, Bound(0)]
 """0, 1, 2, ..."""
 Size = Annotated[int, Bound(0, 2**31 - 1)]
-"""Of one axis of an array."""
+"""Size of one axis of an array."""
 Counter = Annotated[int, Bound(0, 2**63 - 1)]
-"""What a run counts."""
+"""A counter of a run, such as env_steps. It fits into 64 bits."""
 Nice = Annotated[int, Bound(0, 19)]
-"""A process's niceness: 0 as usual, 19 the least urgent."""
+"""Niceness of a process: 0 is the usual priority, 19 the lowest."""
 Positive = Annotated[float, Bound(above=0)]
 NonNegative = Annotated[float, Bound(0)]
 Share = Annotated[float, Bound(0, 1)]
 """A number from 0 to 1."""
 Ratio = Annotated[Fraction, Bound(above=0)]
-"""A positive number that is kept exactly as it is written: 1/4, or 0.37."""
+"""A positive number, stored as an exact fraction: 1/4, or 0.37 as 37/100."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """Marks, in an `Annotated`, a key with a flag of its own on the command line; any key can be given by --set."""
+    """Marks a field that has its own flag on the command line. It is used in `Annotated`. `--set` sets any field."""
 
     metavar: str = "N"
-    """What stands for the value in the help."""
+    """Placeholder of the value in `--help`."""
 
 
 def flag_of(hint: Any) -> Flag | None:
-    """Return the flag of a field by its hint; None where it has none."""
+    """Return the flag of the field with this type hint; None if it has no flag."""
     return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Flag)), None)
 
 
-def spelled(name: str, hint: Any) -> str:
-    """Say how a key is typed."""
+def syntax_of(name: str, hint: Any) -> str:
+    """Return the syntax that sets a key on the command line."""
     return f"--{name.replace('_', '-')} VALUE" if flag_of(hint) else f"--set {name}=VALUE"
 
 
 def hints_of(config: type) -> dict[str, Any]:
-    """Return the hints of a config's fields, bounds included."""
+    """Return field -> type hint of a config. The hints include the conditions in `Annotated`."""
     return _hints_of(config)
 
 
@@ -151,20 +151,20 @@ def describe(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join("none" if arg is NoneType else describe(arg) for arg in args)
     if origin is tuple:
-        return f"a list with commas between, each {describe(args[0])}"
+        return f"a comma-separated list, each item {describe(args[0])}"
     if is_dataclass(hint):
         return f"a table of {', '.join(hints_of(hint))}"  # type: ignore[arg-type]
-    return _WORDS[hint]
+    return _DESCRIPTIONS[hint]
 
 
 def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
-    """Return `value` (text, or what TOML or JSON gave) converted to the type `hint`.
+    """Return `value` (text, or a value from TOML or JSON) converted to the type `hint`.
 
     Args:
         name: Name of the field, for messages.
         value: Value to convert.
         hint: Type of the field.
-        remedy: End of the message for an invalid value; by default it suggests to pass another one.
+        remedy: End of the message for an invalid value; by default, how to pass a valid value.
 
     Raises:
         ConfigError: the value has another type, or violates a condition.
@@ -172,17 +172,17 @@ def read(name: str, value: object, hint: Any, remedy: str = "") -> Any:
     try:
         return _read(value, hint)
     except (ValueError, TypeError, OverflowError):
-        remedy = remedy or f"pass {spelled(name, hint)} with such a value"
+        remedy = remedy or f"pass {syntax_of(name, hint)} with such a value"
         raise ConfigError(f"{name} is {in_short(value)}, but {describe(hint)} is expected: {remedy}") from None
 
 
-def in_short(value: object, most: int = 600) -> str:
+def in_short(value: object, max_length: int = 600) -> str:
     """Return the repr of a value, truncated if it is long."""
     try:
         text = repr(value)
-    except ValueError:  # Python does not spell out whole numbers of thousands of digits
-        return "a number, or holds one, of thousands of digits"
-    return text if len(text) <= most else f"{text[:most]}..."
+    except ValueError:  # Python does not convert an int of thousands of digits to text
+        return "a value with a number of thousands of digits"
+    return text if len(text) <= max_length else f"{text[:max_length]}..."
 
 
 def _read(value: object, hint: Any) -> Any:
@@ -209,10 +209,10 @@ def _read_table(value: object, hint: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise TypeError
-    return build(hint, value, f"a table {hint.__name__} in a file", _OF_FILES)
+    return build(hint, value, f"a table {hint.__name__} in a file", _FILE_REMEDY)
 
 
-_OF_FILES = "the file was changed, or is of another version of offbeat"
+_FILE_REMEDY = "the file was changed, or was written by another version of offbeat"
 
 
 def _read_literal(value: object, choices: tuple[Any, ...]) -> Any:
@@ -233,7 +233,7 @@ def _read_int(value: object) -> int:
     if number != int(number):
         raise ValueError
     if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
-        return int(value)  # not by way of a float, which would round a long seed
+        return int(value)  # a conversion through float would round a large seed
     return value if isinstance(value, int) else int(number)
 
 
@@ -253,7 +253,7 @@ def _read_unlimited(value: object) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Read by the decimal digits: 0.37 is 37/100, where the float is a little less."""
+    """Convert the decimal digits: 0.37 becomes 37/100, not the slightly different value of the float."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Fraction):
         raise TypeError
     try:
@@ -287,13 +287,13 @@ def build(config: type[T], values: object, where: str, remedy: str = "") -> T:
         config: Dataclass of the config.
         values: Table, by the names of the fields.
         where: Source of the values, for messages.
-        remedy: End of the message for an invalid value; by default it suggests to pass another one.
+        remedy: End of the message for an invalid value; by default, how to pass a valid value.
 
     Raises:
-        ConfigError: an unknown key (the nearest is suggested), a missing one or a bad value.
+        ConfigError: a key is unknown (the message suggests the nearest one) or missing, or a value is invalid.
     """
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{where} is {in_short(values)}, but a table is expected, of keys and their values")
+        raise ConfigError(f"{where} is {in_short(values)}, but a table of keys and values is expected")
     hints = hints_of(config)
     for name in values:
         if name not in hints:
@@ -315,7 +315,7 @@ def _field_docstrings(config: Any) -> dict[str, str]:
     for cls in reversed(config.__mro__[:-1]):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        except OSError:  # its source is not there
+        except OSError:  # the source file does not exist
             continue
         assert isinstance(body, ast.ClassDef)
         for field, note in zip(body.body, body.body[1:], strict=False):

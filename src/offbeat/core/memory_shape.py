@@ -1,4 +1,4 @@
-"""What a run remembers, as plain data: what config, memory, actors and runtimes agree on without knowing each other."""
+"""The interfaces of a run's memory. Config, memory, actors and runtimes use them without importing each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Slab = tuple[str, tuple[int, ...], str]
 
 
 class Slots(Protocol):
-    """What an actor writes to: unrolls or a replay."""
+    """The slots that an actor writes to, of unrolls or of a replay."""
 
     def open(self, ticket: int) -> Tree:
         """Return the arrays of a ticket, [T + 1, N, ...] per step and [N, ...] per unroll, by field."""
@@ -21,38 +21,38 @@ class Slots(Protocol):
 
 
 class MemoryShape(Protocol):
-    """What a run remembers, as plain data: unrolls, or a replay."""
+    """The shape of the memory of a run, as plain data: of unrolls, or of a replay."""
 
     @property
     def pace(self) -> Pace: ...
 
     @property
     def length(self) -> int:
-        """Env steps of one column in a ticket, T."""
+        """T, the env steps of one column in a ticket."""
         ...
 
     def slabs(self, fields: Sequence[Field]) -> list[Slab]:
-        """Return what its arena consists of."""
+        """Return the arrays that the arena of this memory needs."""
         ...
 
     def slots(self, fields: Sequence[Field], arrays: Tree) -> Slots:
-        """Return what actors write to, on such an arena."""
+        """Return the slots in the arrays of an arena, which `slabs` describes."""
         ...
 
     def is_cut(self, ticket: int) -> bool:
-        """Whether new episodes that begin at `ticket` follow rows of others, which must not run on into them."""
+        """Whether an actor that starts new episodes at `ticket` writes them after rows of other episodes."""
         ...
 
     @property
     def purpose(self) -> str:
-        """What needs its memory, with the arithmetic: a phrase that goes on with how much."""
+        """Subject of a message about the required memory, with the calculation. The size follows it."""
         ...
 
     @property
     def remedy(self) -> str:
-        """What to pass to need less."""
+        """What to pass so that less memory is needed."""
         ...
 
     def describe(self, fields: Sequence[Field]) -> str:
-        """Say how much memory it takes, if that is worth a word."""
+        """Return a description of the memory that it takes; '' if this is little."""
         ...

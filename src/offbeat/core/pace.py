@@ -7,8 +7,8 @@ All acting is divided into **tickets**, numbered 0, 1, 2, ... in one total order
 * *learn*: how many tickets must be committed before learning step j may start?
 
 Progress is measured by two counters, ``acted`` (tickets 0 .. acted-1 are all committed) and ``learned`` (learning
-steps 0 .. learned-1 are all finished). The classes here are pure: a runtime enforces
-the pace. The bound on policy lag, the exact update ratio and the safety of the slots follow from it.
+steps 0 .. learned-1 are all finished). The classes here only compute; the gate of a runtime enforces the pace. The
+bound on policy lag, the exact ratio of updates to transitions and the number of slots all follow from the pace.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Pace(Protocol):
     """The interface that runtimes use. Tickets and learning steps count from 0."""
 
     def tickets_of(self, step: int) -> range:
-        """The tickets that learning step `step` takes in."""
+        """The tickets of learning step `step`: those of its batch, or the one that it adds to the replay."""
         ...
 
     def learned_before_act(self, ticket: int) -> int:
@@ -32,7 +32,7 @@ class Pace(Protocol):
         ...
 
     def acted_before_learn(self, step: int) -> int:
-        """Tickets that must be committed, from 0 on without a gap, before learning step `step` may begin."""
+        """Tickets that must be committed, from 0 on without a gap, before learning step `step` may start."""
         ...
 
     def may_act(self, ticket: int, learned: int) -> bool:
@@ -60,7 +60,7 @@ class Pace(Protocol):
 
 @dataclass(frozen=True)
 class OnPolicyPace:
-    """Batches of unrolls, each learned once, at most ``max_lag`` learning steps behind.
+    """Batches of unrolls, each used in one learning step. Acting is at most ``max_lag`` learning steps behind.
 
     Learning step j consumes the tickets of batch j, which are [j S, (j + 1) S). A ticket of batch b may start
     once b - D learning steps are finished, so the weights that act are at most D learning steps older than
@@ -125,14 +125,14 @@ class OnPolicyPace:
 class ReplayPace:
     """An exact ratio of updates to valid transitions, and a maximum number of tickets that actors are ahead.
 
-    Learning step j takes in ticket j and then makes all updates that are due: due(V) minus those already made, where V
-    is the number of valid transitions in tickets 0 .. j. Ticket k may start once learning steps 0 .. k - G - 1 are
-    finished. So after V transitions exactly floor(r (V - W)) updates have been made, and actors are at most G tickets
-    ahead.
+    Learning step j adds ticket j to the replay and then makes all updates that are due: due(V) minus those already
+    made, where V is the number of valid transitions in tickets 0 .. j. Ticket k may start once learning steps
+    0 .. k - G - 1 are finished. So after V transitions exactly floor(r (V - W)) updates have been made, and actors are
+    at most G tickets ahead.
     """
 
     utd_ratio: Fraction
-    """r, updates per valid transition: exact, so that it does not drift (0.37 is 37/100)."""
+    """r, updates per valid transition: an exact fraction, so that rounding errors do not add up (0.37 is 37/100)."""
     warmup: int
     """W, valid transitions before the first update can become due."""
     max_ahead: int
@@ -188,11 +188,11 @@ class ReplayPace:
 
 
 class RatioCounts(NamedTuple):
-    """What a replay's update-to-data ratio is held on; zeros where there is no replay."""
+    """Counters from which the ratio of updates to transitions is computed; zeros if there is no replay."""
 
     origin: int = 0
-    """The ticket from which on it counts."""
+    """First ticket whose transitions are counted."""
     valid: int = 0
-    """Transitions taken in since then."""
+    """Valid transitions in the tickets from `origin`."""
     unheld: int = 0
-    """Updates of the run that it does not count: those before `origin`."""
+    """Updates that are not counted, because they were made before `origin`."""

@@ -1,7 +1,7 @@
 """Random streams, keyed by their purpose, for all packages.
 
 A stream is keyed by (seed, role, indices). For example, ticket 7 uses the same random numbers in any thread or process,
-whatever was computed before. This makes runs reproducible across runtimes.
+independent of what was computed before. This makes runs reproducible across runtimes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ def derive_seed(seed: int, role: str, *indices: int) -> int:
     return int(_sequence(seed, role, indices).generate_state(1)[0] >> 1)
 
 
-def key_of(place: int) -> tuple[int, ...]:
-    """Return the indices that a policy adds to the keys of its streams: none, for the first policy of a run."""
-    return (place,) if place else ()
+def key_of(policy_index: int) -> tuple[int, ...]:
+    """Return the indices that a policy adds to the keys of its streams: its index; none for the first policy."""
+    return (policy_index,) if policy_index else ()

@@ -17,12 +17,12 @@ from offbeat.core.types import Tree
 
 LENGTH_BYTES = 8
 LONGEST_HEADER = 100_000_000
-"""Maximum size in bytes, as in the safetensors library."""
+"""Maximum size of the header in bytes, as in the safetensors library."""
 KINDS = {
     "BOOL": "?", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I8": "i1", "I16": "<i2", "I32": "<i4",
     "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
-"""Names of dtypes in safetensors' header."""
+"""Name of a dtype in the header -> dtype in NumPy."""
 METADATA = "__metadata__"
 """Entry of a header that is not an array. Other programs write it."""
 

@@ -15,7 +15,7 @@ LARGEST_RECORD = 1 << 24
 
 
 class Unreadable(ValueError):
-    """What is wrong with a file, without its name."""
+    """A file is invalid. The message is a predicate, such as 'is not JSON', without the name of the file."""
 
 
 def require_regular(path: Path) -> int:
@@ -31,37 +31,37 @@ def require_regular(path: Path) -> int:
     return status.st_size
 
 
-def read_json(path: Path, most: int) -> dict[str, Any]:
-    """Return the object in a JSON file of at most `most` bytes.
+def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
+    """Return the object in a JSON file of at most `max_bytes` bytes.
 
     Raises:
         OSError: it cannot be read.
         Unreadable: it is too large, not JSON, not an object, nested too deeply, or has a duplicate key.
     """
-    if (size := require_regular(path)) > most:
-        raise Unreadable(f"has {size} bytes, where at most {most} are expected")
+    if (size := require_regular(path)) > max_bytes:
+        raise Unreadable(f"has {size} bytes, where at most {max_bytes} are expected")
     return parse_object(path.read_bytes())
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
     """Return the object in a JSON text. Raises as `read_json`."""
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_once)
+        value = json.loads(data.decode(), object_pairs_hook=_unique)
     except RecursionError:
         raise Unreadable("is nested too deep") from None
     except ValueError as error:
-        raise error if isinstance(error, Unreadable) else Unreadable(f"is no JSON ({error})") from None
+        raise error if isinstance(error, Unreadable) else Unreadable(f"is not JSON ({error})") from None
     if not isinstance(value, dict):
-        raise Unreadable("is no JSON object")
+        raise Unreadable("is not a JSON object")
     _require_shallow(value)
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse duplicate keys: programs differ in which one they use."""
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict. Duplicate keys are refused, because programs differ in which one they use."""
     table = dict(pairs)
     if len(table) < len(pairs):
-        raise Unreadable("has a key twice")
+        raise Unreadable("has a duplicate key")
     return table
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 SPINNING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
-"""Environment variables that OpenMP reads when it is loaded."""
+"""Environment variables that stop OpenMP threads from spinning. OpenMP reads them when it is loaded."""
 
 
 def forbid_spinning() -> None:
@@ -60,7 +60,7 @@ class ThreadCounts:
         self._kinds = {library.user_api: library.num_threads for library in libraries}
 
     def restore(self) -> None:
-        """Restore these numbers. A library that was loaded since gets the number of another one of its kind."""
+        """Restore these numbers. A library that was loaded since then gets the number of another one of its kind."""
         for library in ThreadpoolController().lib_controllers:
             count = self._libraries.get(library.filepath, self._kinds.get(library.user_api))
             if count is not None and count != library.num_threads:
@@ -73,7 +73,7 @@ def set_affinity(cores: Iterable[int] | None, nice: int | None, task: int = 0) -
     """Restrict a thread or process to some cores, and raise its niceness.
 
     Args:
-        cores: Numbers of the cores; None does not restrict it. Ignored on systems without pinning (macOS).
+        cores: Numbers of the cores; None does not restrict it. Ignored on systems that cannot pin threads (macOS).
         nice: Minimum niceness; None does not change it. Only privileged processes can lower it.
         task: Id of the thread; 0 is the calling thread.
     """

@@ -20,15 +20,15 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.fields import Among, Bound, Name, Size, Unlimited
+from offbeat.core.fields import Bound, Name, OneOf, Size, Unlimited
 
 Array = NDArray[Any]
 Tree = dict[str, Array]
-"""Named leaves. A Box observation is one leaf, 'observation'; a Dict observation has 'observation/<key>' each, a Tuple
-'observation/0' and so on, and trees of these 'observation/<key>/<key>'."""
+"""Named arrays. A Box observation is one array, 'observation'. A Dict has one array per key, 'observation/<key>', a
+Tuple 'observation/0' and so on; nested spaces have 'observation/<key>/<key>'."""
 
 OBSERVED_MASK, INFO_MASK = "observation/action_mask", "action_mask"
-"""Leaf with the action mask: a key of a Dict observation, or from the env's infos."""
+"""Names of the leaf with the action mask: a key of a Dict observation, or a key of the env's infos."""
 SMALLEST_IMAGE = 16
 """Minimum height and width, in pixels, of observations that are encoded as images."""
 
@@ -38,7 +38,7 @@ DEFAULT_POLICY = "default"
 
 
 def policy_key(policy: str, name: str = "") -> str:
-    """Return how an array, a metric or a file of a policy is named: by itself in a run with one policy."""
+    """Return the name of an array, a metric or a file of a policy: `name` itself in a run with one policy."""
     return name if policy == DEFAULT_POLICY else f"policies/{policy}/{name}"
 
 
@@ -52,13 +52,13 @@ _DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-DTypeName = Annotated[str, Among(_DTYPES)]
+DTypeName = Annotated[str, OneOf(_DTYPES)]
 ChoiceCount = Annotated[int, Bound(1, 2**31 - 1)]
-"""Number of choices."""
+"""Number of choices of one component."""
 First = Annotated[int, Bound(-(2**63), 2**63 - 1)]
-"""The env's own number of a first choice."""
+"""The env's number of the first choice: `start` of a Discrete space."""
 Limit = Annotated[float, Unlimited]
-"""Bound of a box; infinite for no bound."""
+"""Bound of a Box; infinite if there is no bound."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,20 @@ class Leaf:
     dtype: DTypeName
     """Name of a NumPy dtype. Floating-point observations are stored in float32."""
     choices: tuple[ChoiceCount, ...] = ()
-    """Number of choices of each number, if they are choices (counted from 0). Networks get them one-hot."""
+    """For a discrete leaf: the number of choices of each element. They count from 0, and networks get them one-hot."""
     start: tuple[First, ...] = ()
-    """The env's own number of each first choice, if not 0."""
+    """The env's number of the first choice of each element; empty if all are 0."""
     stack: Annotated[int, Bound(1, 255)] = 1
     """Number of successive frames that a policy gets, [stack, *shape]. Memory stores each frame once."""
 
     @property
     def size(self) -> int:
-        """Numbers in one array."""
+        """Number of elements."""
         return prod(self.shape)
 
     @property
     def is_mask(self) -> bool:
-        """Whether it is the action mask, with all choices concatenated. It is not an input of networks."""
+        """Whether it is the action mask, with the choices of all components concatenated. Networks do not get it."""
         return self.name in (OBSERVED_MASK, INFO_MASK)
 
     @property
@@ -101,12 +101,12 @@ class Leaf:
 
     @property
     def channels_last(self) -> bool:
-        """Whether an image is [H, W, C]: channels are fewer than pixels a side."""
+        """Whether an image is [H, W, C]: the last axis is smaller than the first."""
         return len(self.shape) == 3 and self.shape[2] < self.shape[0]
 
     @property
     def inputs(self) -> int:
-        """Number of its inputs to a network on vectors."""
+        """Number of inputs that it adds to an MLP."""
         if self.is_mask:
             return 0
         return self.stack * (sum(self.choices) if self.choices else self.size)
@@ -126,27 +126,27 @@ def mask_of(leaves: Sequence[Leaf]) -> str | None:
 class ActionSpec:
     """The actions of an env, and how they are recorded, without the column axis.
 
-    An action of several parts (a Dict or Tuple, nested or not) is 'mixed': it is recorded as one row of numbers, first
-    the choices of all parts, then the numbers of all boxes, each in the order of the parts; and `nvec`, `low` and
-    `high` are those of all parts in that order. A choice is a small whole number, which float32 holds exactly.
+    An action of several parts (a Dict or Tuple, nested or not) is 'mixed'. It is recorded as one row of float32
+    numbers: first the choices of all parts, then the values of all boxes, each in the order of the parts. `nvec`, `low`
+    and `high` are concatenated in the same order. Choices are small integers, which float32 represents exactly.
     """
 
     kind: Literal["discrete", "multidiscrete", "box", "mixed"]
-    """multidiscrete: a MultiDiscrete, or a MultiBinary, whose components have 2 choices each."""
+    """multidiscrete: a MultiDiscrete space, or a MultiBinary space as components with 2 choices each."""
     shape: tuple[Size, ...]
-    """As recorded: () for discrete, (choices + numbers of boxes,) for mixed, else the space's own shape."""
+    """Shape of a recorded action: () for discrete, (components + box values,) for mixed, else that of the space."""
     nvec: tuple[ChoiceCount, ...] = ()
     """Number of choices of each component, flattened (discrete: one component)."""
     start: tuple[First, ...] = ()
-    """The env's own number of each component's first choice, where it is not 0: recorded choices count from 0."""
+    """The env's number of each component's first choice; empty if all are 0. Recorded choices count from 0."""
     low: tuple[Limit, ...] = ()
     high: tuple[Limit, ...] = ()
-    """Bounds of a box, flattened; infinite where there is none."""
+    """Bounds of a Box, flattened; infinite if there is no bound."""
     parts: tuple[ActionSpec, ...] = ()
-    """Of a mixed action; a part may be mixed itself."""
+    """The parts of a mixed action; a part may be mixed itself."""
     keys: tuple[Name, ...] = ()
-    """Of the parts, in a Dict; none in a Tuple."""
-    env_dtype: Annotated[str, Among(("", *_DTYPES))] = field(default="", compare=False)
+    """The keys of the parts of a Dict; empty for a Tuple."""
+    env_dtype: Annotated[str, OneOf(("", *_DTYPES))] = field(default="", compare=False)
     """Dtype of the env's actions, if it is not the recorded one."""
 
     @property
@@ -156,7 +156,7 @@ class ActionSpec:
 
     @property
     def size(self) -> int:
-        """Numbers in one action."""
+        """Number of elements of one action."""
         return prod(self.shape)
 
 
@@ -172,13 +172,13 @@ class EnvSpec:
     frame_skip: int = 1
     """Simulated frames per env step, if the env declares it, else 1."""
     info: tuple[str, ...] = ()
-    """Keys of the infos that become metrics, K names."""
+    """The K keys of the infos that become metrics."""
     no_decision: bool = False
-    """Whether `preflight` has found the key 'no_decision' in an info."""
+    """Whether `preflight` (envs/check.py) has found the key 'no_decision' in an info."""
     time_limit: int | None = None
-    """Env steps after which an episode is truncated at the latest; None: no limit is known."""
+    """Maximum length of an episode in env steps; None if it is not known."""
     cut_at: int | None = None
-    """Env steps after which an episode is truncated that would go on outside of an evaluation; None: never."""
+    """Env steps after which an evaluation truncates an episode, which would continue in training; None: never."""
 
     @property
     def mask(self) -> str | None:
@@ -200,17 +200,17 @@ class Field:
     per: Literal["step", "unroll"] = "step"
     """'step': [T + 1, N, *shape]; 'unroll': [N, *shape] (the initial state of a recurrent core)."""
     history: int = 0
-    """Rows before an unroll's first that are kept with it: those that its first rows' stacks reach back to."""
+    """Number of history rows: rows before an unroll, which the frame stacks of its first rows reach into."""
 
 
 HISTORY = "history/"
-"""Prefix of the names under which an actor finds the rows before an unroll's first one."""
+"""Prefix of the names of the history rows in an actor's slot."""
 FRAME_AGE = "frame_age"
-"""The field, where observations are stacked, that says how many rows of its episode a row's stack reaches back."""
+"""Field of frame-stacking runs: the number of earlier rows of the same episode that a row's frame stack may use."""
 
 
 def env_fields(spec: EnvSpec) -> list[Field]:
-    """Return the fields of a row that come from the env and the actor itself, whatever the algorithm."""
+    """Return the fields of a row that do not depend on the algorithm: those of the env and of the actor."""
     stacked = any(leaf.stack > 1 for leaf in spec.observation)
     return [
         *(Field(leaf.name, leaf.shape, leaf.dtype, history=leaf.stack - 1) for leaf in spec.observation),
@@ -231,13 +231,13 @@ class Acted(NamedTuple):
     """The actions of a policy for a batch of observations."""
 
     action: Array
-    """[N, *shape], as it is recorded: before bounds are applied."""
+    """[N, *shape], as recorded: `Policy.to_env` has not been applied."""
     recorded: Tree
     """Other fields that the algorithm records, such as 'behavior_log_prob' [N]."""
 
 
 class Policy(Protocol):
-    """Chooses actions. Evaluation, export and leagues need a Policy, not an Algorithm."""
+    """Chooses actions. Evaluation and export need only a Policy, not an Algorithm."""
 
     state_size: int
     """Size of the recurrent state of each column; 0 without a recurrent core."""
@@ -252,4 +252,4 @@ class Policy(Protocol):
         """Return the most likely action (Gaussian: the mean) for each column; `state` is updated in place."""
 
     def to_env(self, action: Array) -> Array:
-        """Turn recorded actions into what the env accepts (bounds, squashing, shape)."""
+        """Convert recorded actions to actions of the env (bounds, squashing, shape)."""

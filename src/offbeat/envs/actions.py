@@ -1,4 +1,4 @@
-"""Actions: random ones, and how recorded actions become what an env accepts. Imports no Gymnasium.
+"""Random actions, and the conversion of recorded actions to those of an env. Gymnasium is not imported.
 
 Actions are recorded as one array per row (see `ActionSpec`). Envs get them in their own dtype, counted from their own
 first choice, and as Dicts or Tuples.
@@ -38,17 +38,17 @@ def split_columns(spec: ActionSpec, actions: Any) -> Iterable[Any]:
 
 
 class _SliceAllocator:
-    """Assigns slices of a mixed action's row to its parts: choices come first, then the numbers of boxes."""
+    """Assigns slices of a mixed action's row to its parts: choices come first, then the values of boxes."""
 
     def __init__(self, spec: ActionSpec) -> None:
-        self._choice, self._number = 0, len(spec.nvec)
+        self._next_choice, self._next_value = 0, len(spec.nvec)
 
     def take(self, part: ActionSpec) -> slice:
         if part.kind == "box":
-            self._number += part.size
-            return slice(self._number - part.size, self._number)
-        self._choice += part.size
-        return slice(self._choice - part.size, self._choice)
+            self._next_value += part.size
+            return slice(self._next_value - part.size, self._next_value)
+        self._next_choice += part.size
+        return slice(self._next_choice - part.size, self._next_choice)
 
 
 def _encoder(spec: ActionSpec, slices: _SliceAllocator) -> ActionEncoder:
@@ -83,7 +83,7 @@ def random_actions(
 ) -> Array:
     """Return uniform random actions as they are recorded, [columns, *shape].
 
-    A Box without one bound is sampled within 1 of its other bound; without both bounds, within 1 of 0.
+    The values of a Box are sampled between its bounds; with only one bound, within 1 of it; with none, within 1 of 0.
 
     Args:
         spec: Spec of the actions.
@@ -149,7 +149,7 @@ def take_random_steps(
     for unit in units:
         for actions in _unit_actions(spec, observation, unit, int(steps[unit.columns].max()), random):
             before_step()
-            _count(unit.step(actions), returns[unit.columns], lengths[unit.columns])
+            _add_to_episodes(unit.step(actions), returns[unit.columns], lengths[unit.columns])
     return returns, lengths
 
 
@@ -166,7 +166,8 @@ def _unit_actions(
         yield random_actions(spec.action, columns, random, mask)
 
 
-def _count(outcome: Outcome, returns: NDArray[np.float64], lengths: NDArray[np.int32]) -> None:
+def _add_to_episodes(outcome: Outcome, returns: NDArray[np.float64], lengths: NDArray[np.int32]) -> None:
+    """Add a step to the returns and lengths so far, [n]; set them to 0 where an episode has ended."""
     returns += outcome.reward
     lengths += outcome.valid
     ended = outcome.ended

@@ -1,4 +1,4 @@
-"""`offbeat check`: finds faults of an env before a run, and `preflight`, a few steps before each run."""
+"""`check_env` finds the faults of an env, for `offbeat check`. `preflight` takes a few steps before each run."""
 
 from __future__ import annotations
 
@@ -139,11 +139,11 @@ def _check_steps(env: gym.Env[Any, Any], spec: EnvSpec, steps: int) -> Generator
             call = "reset()" if starts else "step()"
             yield Finding("error", f"{call} returned {_kind(returned)}", f"return {expected}")
             return None
-        named_parts = dict(zip(parts, returned, strict=True))
-        yield from _check_parts(env.observation_space, named_parts)
+        parts_by_name = dict(zip(parts, returned, strict=True))
+        yield from _check_parts(env.observation_space, parts_by_name)
         starts = not starts and any(np.any(end) for end in returned[2:4])
         ends += starts
-        finding = None if starts else masks.read(named_parts)
+        finding = None if starts else masks.read(parts_by_name)
         if finding is not None:
             yield finding
             return None
@@ -339,5 +339,5 @@ def _same_actions(spec: EnvSpec, row: Tree, random: np.random.Generator) -> Arra
     if spec.mask is None:
         return np.repeat(random_actions(spec.action, 1, random), spec.columns, axis=0)
     seed = int(random.integers(2**32))
-    draws = (random_actions(spec.action, 1, np.random.default_rng(seed), mask[None]) for mask in row[spec.mask])
-    return np.concatenate(list(draws))
+    sampled = [random_actions(spec.action, 1, np.random.default_rng(seed), mask[None]) for mask in row[spec.mask]]
+    return np.concatenate(sampled)

@@ -183,8 +183,8 @@ class Limits:
         requested = shortest(self.run, self.evaluation)
         return requested if requested is not None and (own is None or requested < own) else None
 
-    def recorded(self, spec: EnvSpec, own: int | None) -> EnvSpec:
-        """Return the spec of envs whose own limit is `own`, with the limits that apply to them."""
+    def added_to(self, spec: EnvSpec, own: int | None) -> EnvSpec:
+        """Return the spec, with `time_limit` and `cut_at`, of envs whose own limit is `own`."""
         limit = shortest(self.run, own)
         cuts = self.evaluation is not None and (limit is None or self.evaluation < limit)
         return replace(spec, time_limit=limit, cut_at=self.evaluation if cuts else None)

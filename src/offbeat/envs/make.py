@@ -1,4 +1,4 @@
-"""`make_envs`: from an env's id to the columns of one actor, by the adapter of the env's library."""
+"""`make_envs` makes the envs of one actor from an id, with the adapter of the env's library."""
 
 from __future__ import annotations
 

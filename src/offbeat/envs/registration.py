@@ -28,7 +28,7 @@ _REQUIREMENTS = {
 
 _UNUSABLE = (
     "gymnasium.envs.tabular",  # needs JAX, and is not tested
-    "gymnasium.envs.mujoco.pusher_v4",  # needs an older MuJoCo than the others
+    "gymnasium.envs.mujoco.pusher_v4",  # needs an older MuJoCo than the other envs
 )
 """Starts of the entry points of envs that are never listed."""
 
@@ -43,7 +43,7 @@ def register_env(env_id: str, entry_point: Callable[..., Any] | str, **registrat
 
     Args:
         env_id: 'MyEnv-v0' or 'namespace/MyEnv-v0'.
-        entry_point: The env's class, a function that makes one env, or the place of either, 'my_module:MyEnv'. Actor
+        entry_point: The env's class, a function that makes one env, or the path of either, 'my_module:MyEnv'. Actor
             processes can use it only if it is at the top level of a module; see docs/reference/envs.md.
         registration: Other arguments of `gymnasium.register`: max_episode_steps, kwargs (of the constructor), ...
 
@@ -160,7 +160,7 @@ def _maker_in(module: str, name: str) -> Callable[..., Any] | None:
     return maker if callable(maker) else None
 
 
-# --- what can be used here ----------------------------------------------------------------------------------
+# --- installed envs -----------------------------------------------------------------------------------------
 
 
 def registered_ids() -> list[str]:

@@ -62,8 +62,8 @@ def observation_writer(space: gym.Space[Any], leaves: Sequence[Leaf], targets: S
 
     The function raises ValueError if a shape, dtype or choice is not in the space.
     """
-    given = zip(leaves, targets, single_spaces(space), strict=True)
-    return _tree_writer(space, iter([_leaf_writer(*one) for one in given]))
+    parts = zip(leaves, targets, single_spaces(space), strict=True)
+    return _tree_writer(space, iter([_leaf_writer(leaf, target, part) for leaf, target, part in parts]))
 
 
 def _tree_writer(space: gym.Space[Any], writers: Iterator[Writer]) -> Writer:
@@ -204,8 +204,8 @@ class FiniteCheck:
     """Finds NaN and infinity in the rows of a group, with one sum per array."""
 
     def __init__(self, rows: Outcome) -> None:
-        named = {**rows.observation, "reward": rows.reward}
-        self._arrays = {name: part for name, part in named.items() if part.dtype.kind == "f"}
+        arrays = {**rows.observation, "reward": rows.reward}
+        self._arrays = {name: part for name, part in arrays.items() if part.dtype.kind == "f"}
         self._flat = [part.reshape(-1) for part in self._arrays.values()]
 
     def column(self) -> tuple[int, str] | None:
@@ -224,7 +224,7 @@ def require_finite(check: FiniteCheck, env_id: str, first: int) -> None:
     found = check.column()
     if found is not None:
         column, name = found
-        raise failed(env_id, first + column, f"{name} is NaN or infinite (as float32)")
+        raise failed(env_id, first + column, f"{name} is NaN or infinite, or too large for float32")
 
 
 def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:
@@ -238,7 +238,7 @@ def require_choices(check: MaskCheck | None, env_id: str, first: int) -> None:
 
 
 def mark_reset_rows(rows: Outcome) -> None:
-    """Mark the rows after the end of an episode as invalid."""
+    """Set `valid` to False in rows that follow the end of an episode, else to True."""
     # The two flags are never both set, so they are equal where the last row was neither terminated nor truncated.
     np.equal(rows.terminated, rows.truncated, rows.valid)
 

@@ -24,14 +24,14 @@ from offbeat.envs.registration import is_registered, register_atari, registered
 
 
 def package(env_id: str, imports: tuple[str, ...]) -> bytes:
-    """Return the data with which `unpack` makes an env available in another process.
+    """Return the data from which `unpack` registers an env in another process.
 
     Args:
         env_id: Id of the env, as for `make_envs`.
         imports: The user's modules, which the other process imports too.
 
     Raises:
-        ConfigError: there is no such env, or its entry holds code or arguments that cannot be sent.
+        ConfigError: there is no such env, or its entry contains code or arguments that cannot be sent.
     """
     modules = (*imports, *_module_of(env_id))
     return pickle.dumps((env_id, modules, None if adapter_prefix(env_id) else _entry(env_id, modules)))
@@ -41,7 +41,7 @@ def require_importable(name: str, code: type) -> None:
     """Refuse a class that another process cannot import.
 
     Args:
-        name: What the class is, for the message.
+        name: Description of the class, for the message.
         code: The class.
 
     Raises:

@@ -31,18 +31,18 @@ class ExperimentDirectory:
     # --- the record ----------------------------------------------------------------------------------------
 
     def require_for(self, spec: Spec) -> None:
-        """Raise ConfigError if the directory contains anything but this experiment. Nothing is changed."""
+        """Raise ConfigError if the directory contains another experiment or other files. Nothing is changed."""
         if self.record.is_file():
             self._require_same(spec)
         elif self.path.exists() and (not self.path.is_dir() or any(not _is_hidden(p) for p in self.path.iterdir())):
-            raise ConfigError(f"{self.path} exists but is not an experiment: pass another one with --dir")
+            raise ConfigError(f"{self.path} exists but is not an experiment: pass another --dir")
 
     def _require_same(self, spec: Spec) -> None:
         saved = self._read()
         differences = list(_differences(saved["spec"], spec.identity()))
         if differences:
             raise ConfigError(
-                f"{self.path} holds another experiment: {'; '.join(differences)}. Pass another one with --dir, or "
+                f"{self.path} contains another experiment: {'; '.join(differences)}. Pass another --dir, or "
                 f"restore the spec: the experiment was started with {self.spec}"
             )
         missing = [seed for seed in saved["seeds"] if seed not in spec.seeds]
@@ -77,21 +77,19 @@ class ExperimentDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("a")
         except OSError as error:
-            raise ConfigError(
-                f"{self.path} cannot be created ({error.strerror}): pass another one with --dir"
-            ) from None
+            raise ConfigError(f"{self.path} cannot be created ({error.strerror}): pass another --dir") from None
         with file:
             lock(file, f"another `offbeat run` is using {self.path}: wait for it, stop it, or pass another --dir")
             yield
 
     def write_record(self, spec: Spec, text: bytes) -> None:
-        """Save the spec and its text, and append the versions of the packages used by this start."""
-        parts = self._read()["made_with"] if self.record.is_file() else []
+        """Save the spec and its text, and add the versions of the packages, the machine and the code."""
+        earlier = self._read()["made_with"] if self.record.is_file() else []
         record = {
             "spec": spec.identity(),
             "seeds": list(spec.seeds),
             "trials": spec.trials_per_env,
-            "made_with": [*parts, made_with()],
+            "made_with": [*earlier, made_with()],
         }
         replace_file(self.record, (json.dumps(record, indent=1) + "\n").encode(), synced=False)
         replace_file(self.spec, text, synced=False)
@@ -106,7 +104,7 @@ class ExperimentDirectory:
         return [Session(trial, seed, self.folder(trial)) for seed in spec.seeds]
 
     def require_same_sessions(self, spec: Spec, trials: list[Trial]) -> None:
-        """Raise ConfigError, with the differences, if a saved trial or session is another one than in the spec."""
+        """Raise ConfigError, with the differences, if a saved trial or session differs from that of the spec."""
         for trial in trials:
             require_same_trial(trial, self.folder(trial) / TRIAL)
             for session in self.sessions(spec, trial):
@@ -121,14 +119,14 @@ class ExperimentDirectory:
         return [read_trial(spec, number, file) for number, file in files.items() if file.is_file()]
 
 
-def _differences(saved: dict[str, Any], here: dict[str, Any], within: str = "") -> Iterator[str]:
-    """Yield the differences between two specs, or between two tables of them."""
-    for key in {**saved, **here}:
-        old, new = saved.get(key), here.get(key)
+def _differences(saved: dict[str, Any], current: dict[str, Any], within: str = "") -> Iterator[str]:
+    """Yield the differences between two specs, or between two of their tables."""
+    for key in {**saved, **current}:
+        old, new = saved.get(key), current.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{within}{key}.")
         elif old != new:
-            yield f"{within}{key} is {_as_text(old)} there and {_as_text(new)} here"
+            yield f"{within}{key} was {_as_text(old)} and is {_as_text(new)} now"
 
 
 def _as_text(value: Any) -> str:

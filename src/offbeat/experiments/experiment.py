@@ -1,4 +1,4 @@
-"""An experiment, from its spec to its report: started, or continued where it stopped."""
+"""An experiment, from its spec to its report. A stopped experiment is continued."""
 
 from __future__ import annotations
 
@@ -51,16 +51,18 @@ class Experiment:
         self._text = spec_file.read_bytes()
         self.directory = ExperimentDirectory(path)
         self.directory.require_for(self.spec)
-        self.trials = self._by_optuna() if self.chosen_by_optuna else trials_of(self.spec)
+        self.trials = self._optuna_trials() if self.chosen_by_optuna else trials_of(self.spec)
         """All trials; in a search by Optuna those that have been started."""
         require_startable(self.trials or _examples(self.spec))
         self.directory.require_same_sessions(self.spec, self.trials)
 
     @property
     def chosen_by_optuna(self) -> bool:
+        """Whether Optuna chooses the settings of the trials, one trial after the other."""
         return self.spec.search is not None and self.spec.search.method == "optuna"
 
-    def _by_optuna(self) -> list[Trial]:
+    def _optuna_trials(self) -> list[Trial]:
+        """Return the trials of a search by Optuna that have been started."""
         optuna_search.require_optuna()
         if len(self.spec.envs) > 1:
             raise ConfigError(
@@ -92,13 +94,13 @@ class Experiment:
         """Run the sessions that are not finished. Write the report, also after a stop.
 
         Args:
-            command: Command that runs `offbeat`.
+            command: Command that starts `offbeat`, without arguments.
             view: Display of the progress.
             jobs: Number of sessions that run at the same time; None for `self.jobs`.
 
         Raises:
             ConfigError: another process uses the directory.
-            KeyboardInterrupt: a second signal came; the running sessions were killed.
+            KeyboardInterrupt: a second signal was received; the running sessions were killed.
         """
         with self.directory.locked(), StopSignals() as stops:
             self.directory.require_for(self.spec)
@@ -137,11 +139,11 @@ class Experiment:
             yield [trial]
         search = cast("Search", self.spec.search)
         for number in range(len(self.trials), search.trials or 0):
-            self.trials.append(self._next(search, number))
+            self.trials.append(self._next_trial(search, number))
             yield self.trials[-1:]
 
-    def _next(self, search: Search, number: int) -> Trial:
-        """Return the trial that Optuna chooses under this number."""
+    def _next_trial(self, search: Search, number: int) -> Trial:
+        """Return the trial with this number, whose settings Optuna chooses."""
         scored = [(trial.values, score) for trial in self.trials if (score := self._score(trial)) is not None]
         values = optuna_search.choose(search, whole_keys(self.spec), scored, number)
         return trial_of(self.spec, number, self.spec.envs[0], values)

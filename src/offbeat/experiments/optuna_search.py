@@ -40,10 +40,10 @@ def choose(search: Search, whole: Collection[str], scored: Sequence[tuple[Values
     study = optuna.create_study(direction="maximize", sampler=sampler)
     distributions = {key: _distribution(search.over[key], key in whole) for key in sorted(search.over)}
     for values, score in scored:
-        inner = {key: _inner(search.over[key], value) for key, value in values.items()}
-        study.add_trial(optuna.trial.create_trial(params=inner, distributions=distributions, value=score))
+        params = {key: _to_optuna(search.over[key], value) for key, value in values.items()}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=score))
     chosen = study.ask(distributions).params
-    return {key: _outer(search.over[key], chosen[key], key in whole) for key in distributions}
+    return {key: _from_optuna(search.over[key], chosen[key], key in whole) for key in distributions}
 
 
 def _distribution(values: Choices | Range, whole: bool) -> Any:
@@ -57,9 +57,9 @@ def _distribution(values: Choices | Range, whole: bool) -> Any:
     return FloatDistribution(values.low, values.high, log=log, step=values.step)
 
 
-def _inner(values: Choices | Range, value: Any) -> Any:
+def _to_optuna(values: Choices | Range, value: Any) -> Any:
     return values.values.index(value) if isinstance(values, Choices) else value
 
 
-def _outer(values: Choices | Range, value: Any, whole: bool) -> Any:
+def _from_optuna(values: Choices | Range, value: Any, whole: bool) -> Any:
     return values.values[value] if isinstance(values, Choices) else values.rounded(value, whole=whole)

@@ -12,7 +12,7 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import replace_file
 from offbeat.experiments.results import Row, result_of, summary
 from offbeat.experiments.sessions import Session
-from offbeat.experiments.trials import spelled
+from offbeat.experiments.trials import value_text
 from offbeat.metrics.text import compact, rounded
 from offbeat.plots.curves import plot_runs
 from offbeat.plots.runs import XAxis, runs_of
@@ -33,7 +33,7 @@ def row_of(sessions: Sequence[Session], failed: Collection[str], target: float |
     results = [result for session in sessions if (result := result_of(session, target))]
     return {
         "trial": trial.name,
-        **{key: spelled(value) for key, value in trial.values.items()},
+        **{key: value_text(value) for key, value in trial.values.items()},
         "env": trial.env,
         "sessions": len(sessions),
         "finished": sum(result.finished for result in results),

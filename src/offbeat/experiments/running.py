@@ -21,7 +21,7 @@ from offbeat.metrics.text import compact, duration, rounded
 
 _TICK_S = 0.1
 _END_TIMEOUT_S = 15.0
-"""Seconds in which the sessions of a killed experiment end by themselves."""
+"""Maximum seconds until the sessions of a killed experiment have ended by themselves."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class StopSignals:
 class Child:
     """The process of a session.
 
-    It has its own process group, so that Ctrl+C does not reach it directly but only through `stop`. Its standard input
-    is a pipe without data: its end shows the child that this process has died.
+    It has its own process group, so that Ctrl+C reaches it only through `stop`. Its standard input is a pipe without
+    data: when the pipe is closed, the child knows that this process has ended.
     """
 
     def __init__(self, session: Session, command: Sequence[str]) -> None:
@@ -82,11 +82,11 @@ class Child:
         return self.arguments[0] == "resume"
 
     def row(self) -> Row:
-        """Return its progress."""
+        """Return the progress of the session."""
         return Row(self.session.name, self.session.steps, self.session.last_line(), self.stopping)
 
     def stop(self) -> None:
-        """Request that it saves a checkpoint and ends."""
+        """Let the process save a checkpoint and end."""
         if not self.stopping:
             self.stopping = True
             self.process.send_signal(signal.SIGTERM)
@@ -96,7 +96,7 @@ class Child:
         self.close()
 
     def close(self) -> None:
-        """Wait until it has ended, and close the pipe."""
+        """Wait until the process has ended, and close the pipe."""
         self.process.wait()
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -136,10 +136,10 @@ class Pool:
     """Runs sessions, up to `jobs` at a time.
 
     Args:
-        command: Command that runs `offbeat`.
+        command: Command that starts `offbeat`, without arguments.
         jobs: Number of sessions that run at the same time.
         view: Display of the progress.
-        stops: Whether a stop was requested.
+        stops: The signals that request a stop.
         counts: Number of sessions of the experiment, including those finished before.
     """
 
@@ -155,7 +155,7 @@ class Pool:
         """Run sessions until all have ended. After a stop, running sessions save a checkpoint and no other starts.
 
         Raises:
-            KeyboardInterrupt: a second signal came; the running sessions were killed.
+            KeyboardInterrupt: a second signal was received; the running sessions were killed.
         """
         waiting, running = deque(sessions), list[Child]()
         try:
@@ -175,8 +175,8 @@ class Pool:
         while waiting and len(running) < self._jobs and not self._stops.requested:
             session = waiting.popleft()
             if session.status_on_disk() == "lost":
-                aside = session.set_aside()
-                self._view.message(f"{session.name} had no checkpoint: it was renamed to {aside} and starts again")
+                renamed = session.rename_lost()
+                self._view.message(f"{session.name} had no checkpoint: it was renamed to {renamed} and starts again")
             crashed = "has crashed and " * bool(session.run.crash())
             child = Child(session, self._command)
             running.append(child)
@@ -184,7 +184,7 @@ class Pool:
             self._view.message(f"{session.name} {what}: {_about(session)}")
 
     def _poll(self, running: list[Child]) -> None:
-        """Pass a stop on to the sessions, and show the progress."""
+        """Stop the sessions if a stop was requested or they are over, and show the progress."""
         for child in running:
             # A resumed run no longer has `stop_at` and `time` from its settings.
             if self._stops.requested or (child.resumed and child.session.is_over(child.session.last_line())):

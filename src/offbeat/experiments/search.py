@@ -1,7 +1,7 @@
 """The search space of an experiment, and the values of each trial: all combinations, or random samples.
 
-A random sample is keyed by (seed, key, number of the setting), and combinations are ordered by the names of the keys.
-So the order of keys in the file and the number of trials do not change a trial.
+A random sample is keyed by (seed, key, number of the trial), and combinations are ordered by the names of the keys. So
+the order of keys in the file and the number of trials do not change a trial.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Choices:
 
     values: tuple[Any, ...]
 
-    def draw(self, share: float, *, whole: bool) -> Any:  # noqa: ARG002 - listed values are not rounded
-        """Return the value at a share of the list, in [0, 1)."""
-        return self.values[int(share * len(self.values))]
+    def at(self, fraction: float, *, whole: bool) -> Any:  # noqa: ARG002 - listed values are not rounded
+        """Return the value at a fraction of the list, in [0, 1)."""
+        return self.values[int(fraction * len(self.values))]
 
     def examples(self) -> tuple[Any, ...]:
         """Return all values, to be checked."""
@@ -47,17 +47,17 @@ class Range:
     high: float
     scale: Literal["linear", "log"] = "linear"
     step: float | None = None
-    """Distance between the numbers, from low on; None: any number."""
+    """Distance between allowed numbers, starting at low; None: any number."""
 
-    def draw(self, share: float, *, whole: bool) -> float:
-        """Return the number at a share of the range, in [0, 1); with `whole` a whole number."""
+    def at(self, fraction: float, *, whole: bool) -> float:
+        """Return the number at a fraction of the range, in [0, 1); with `whole` a whole number."""
         if self.scale == "log":
-            return self.rounded(self._on_log_scale(share, 0.5 if whole else 0.0), whole=whole)
+            return self.rounded(self._on_log_scale(fraction, 0.5 if whole else 0.0), whole=whole)
         step = 1.0 if whole and self.step is None else self.step
         if step is None:
-            return self.rounded(self.low + share * (self.high - self.low), whole=whole)
+            return self.rounded(self.low + fraction * (self.high - self.low), whole=whole)
         count = math.floor((self.high - self.low) / step + 1e-9) + 1
-        return self.rounded(self.low + int(share * count) * step, whole=whole)
+        return self.rounded(self.low + int(fraction * count) * step, whole=whole)
 
     def rounded(self, number: float, *, whole: bool) -> float:
         """Return a number rounded to `_DIGITS` digits, within the range."""
@@ -68,13 +68,14 @@ class Range:
         """Return the smallest and the largest value, to be checked."""
         return (self.low, self.high)
 
-    def _on_log_scale(self, share: float, margin: float) -> float:
-        """Return the number at a share of the scale. A margin of 0.5 gives both ends their full probability."""
+    def _on_log_scale(self, fraction: float, margin: float) -> float:
+        """Return the number at a fraction of the scale. A margin of 0.5 gives both ends their full probability."""
         low, high = math.log(self.low - margin), math.log(self.high + margin)
-        return math.exp(low + share * (high - low))
+        return math.exp(low + fraction * (high - low))
 
 
 Over = dict[str, Choices | Range]
+"""The search space: key -> its possible values."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Search:
     method: Method
     over: Over
     trials: int | None
-    """Number of settings; None for a grid, which has all combinations."""
+    """Number of sampled combinations; None for a grid, which has all combinations."""
     seed: int = 0
     """Seed of the random samples."""
 
@@ -97,7 +98,7 @@ class Search:
         return {"method": self.method, "seed": self.seed, "over": over}
 
     def settings(self, whole: Collection[str]) -> list[Values]:
-        """Return the values of all settings, of a grid or random search; `whole` are the keys of whole numbers."""
+        """Return the values of each combination of a grid or a random search; `whole` are the keys of whole numbers."""
         keys = sorted(self.over)
         if self.trials is None:
             grid = [cast("Choices", self.over[key]).values for key in keys]
@@ -105,10 +106,10 @@ class Search:
         return [{key: self._sample(key, number, key in whole) for key in keys} for number in range(self.trials)]
 
     def _sample(self, key: str, number: int, whole: bool) -> Any:
-        return self.over[key].draw(stream(self.seed, f"search/{key}", number).random(), whole=whole)
+        return self.over[key].at(stream(self.seed, f"search/{key}", number).random(), whole=whole)
 
     def examples(self) -> list[Values]:
-        """Return settings that contain each example of every key at least once, to be checked."""
+        """Return combinations that contain each example of every key at least once, to be checked."""
         first = {key: self.over[key].examples()[0] for key in sorted(self.over)}
         others = [{**first, key: value} for key in first for value in self.over[key].examples()[1:]]
         return [first, *others]
@@ -135,7 +136,7 @@ def read_search(where: str, table: Mapping[str, Any]) -> Search:
             "learning_rate = [1e-3, 1e-4]"
         )
     values = {key: _values(where, key, given) for key, given in over.items()}
-    return _grid(where, table, values) if method == "grid" else _drawing(where, table, method, values)
+    return _grid(where, table, values) if method == "grid" else _sampled(where, table, method, values)
 
 
 def expect(where: str, key: str, value: object, hint: Any) -> Any:
@@ -150,12 +151,12 @@ def expect(where: str, key: str, value: object, hint: Any) -> Any:
         raise ConfigError(f"{where}: {key} is {value!r}, but {describe(hint)} is expected") from None
 
 
-def refuse_twice(where: str, key: str, values: Collection[Any]) -> None:
+def refuse_duplicates(where: str, key: str, values: Collection[Any]) -> None:
     """Raise ConfigError if a list contains a value twice."""
     listed = list(values)
-    twice = [value for index, value in enumerate(listed) if value in listed[:index]]
-    if twice:
-        raise ConfigError(f"{where}: {key} has {twice[0]!r} twice: keep one of them")
+    duplicates = [value for index, value in enumerate(listed) if value in listed[:index]]
+    if duplicates:
+        raise ConfigError(f"{where}: {key} has {duplicates[0]!r} twice: keep one of them")
 
 
 def _grid(where: str, table: Mapping[str, Any], over: Over) -> Search:
@@ -173,7 +174,7 @@ def _grid(where: str, table: Mapping[str, Any], over: Over) -> Search:
     return Search("grid", over, None)
 
 
-def _drawing(where: str, table: Mapping[str, Any], method: Method, over: Over) -> Search:
+def _sampled(where: str, table: Mapping[str, Any], method: Method, over: Over) -> Search:
     if "trials" not in table:
         raise ConfigError(f"{where}: method {method} needs the number of trials: add trials = 8 under [search]")
     trials = expect(where, "trials", table["trials"], Count)
@@ -188,7 +189,7 @@ def _values(where: str, key: str, given: object) -> Choices | Range:
             f"{where}: {key} is {given!r}, but a list of values is expected, such as [1e-3, 1e-4], or a range, such as "
             "{ low = 1e-4, high = 1e-2 }"
         )
-    refuse_twice(where, key, given)
+    refuse_duplicates(where, key, given)
     return Choices(tuple(given))
 
 

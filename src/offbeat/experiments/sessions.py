@@ -13,11 +13,11 @@ from offbeat.config.trust import code_of, flag_for
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
-from offbeat.experiments.trials import Trial, as_toml, spelled
+from offbeat.experiments.trials import Trial, as_toml, value_text
 from offbeat.run_directory.directory import RunDirectory
 
 SessionStatus = Literal["new", "lost", "unfinished", "finished"]
-"""new: there is no run; lost: the run has no checkpoint; unfinished: the run can be resumed; finished."""
+"""new: there is no run yet; lost: the run has no checkpoint; unfinished: the run can be resumed; finished."""
 
 _TAIL = 1 << 16
 """Size of the part of metrics.jsonl, in bytes, that is searched for its last line."""
@@ -106,26 +106,26 @@ class Session:
         run = self.trial.config.run
         preset = ["--preset", run.preset] if run.preset else []
         imports = [word for module in run.imports for word in ("--import", module)]
-        pairs = [f"{key}={spelled(value)}" for key, value in self.trial.settings.items()]
+        pairs = [f"{key}={value_text(value)}" for key, value in self.trial.settings.items()]
         return [
             *("train", run.algorithm, run.env, *preset, *imports, "--run-dir", str(self.run.path), *view),
             *("--set", f"seed={self.seed}", *pairs),
         ]
 
-    def set_aside(self) -> Path:
+    def rename_lost(self) -> Path:
         """Rename a run directory without a checkpoint, so that the session can start again; return the new path."""
         number = 1
-        while (aside := self.folder / f"seed-{self.seed}.lost-{number}").exists():
+        while (renamed := self.folder / f"seed-{self.seed}.lost-{number}").exists():
             number += 1
-        return self.run.path.rename(aside)
+        return self.run.path.rename(renamed)
 
     def require_same(self) -> None:
         """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""
         if not self.run.config.is_file():
             return
-        there = self.run.read_config()
-        here = self.trial.config.with_run(seed=self.seed)
-        differences = _differences(as_toml(there.tables()), as_toml(here.tables()), _open_keys(here))
+        saved = self.run.read_config()
+        current = self.trial.config.with_run(seed=self.seed)
+        differences = _differences(as_toml(saved.tables()), as_toml(current.tables()), _keys_that_may_differ(current))
         if differences:
             raise ConfigError(
                 f"{self.run.path} has other settings than the spec: {'; '.join(differences)}. Move "
@@ -133,20 +133,20 @@ class Session:
             )
 
 
-def _open_keys(config: Config) -> set[str]:
+def _keys_that_may_differ(config: Config) -> set[str]:
     """Return the keys that may differ between a run and the config that it was started with."""
     measured = {"split", "actors", "envs_per_actor", "unrolls_per_batch", "learner_threads"}
     return {"stop_at", "time"} | (measured if config.runtime.split == "measured" else set())
 
 
-def _differences(there: dict[str, Any], here: dict[str, Any], leave_out: set[str]) -> list[str]:
-    if there.keys() != here.keys():
-        return [f"its algorithm is {there['run']['algorithm']} there and {here['run']['algorithm']} here"]
+def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[str]) -> list[str]:
+    if saved.keys() != current.keys():
+        return [f"algorithm was {saved['run']['algorithm']} and is {current['run']['algorithm']} now"]
     return [
-        f"{key} is {spelled(there[name].get(key))} there and {spelled(value)} here"
-        for name, table in here.items()
+        f"{key} was {value_text(saved[name].get(key))} and is {value_text(value)} now"
+        for name, table in current.items()
         for key, value in table.items()
-        if key not in leave_out and there[name].get(key) != value
+        if key not in ignored and saved[name].get(key) != value
     ]
 
 

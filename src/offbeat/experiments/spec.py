@@ -12,7 +12,7 @@ from offbeat.config.registry import algorithm_entry, import_modules
 from offbeat.config.trust import Code, modules_in, require, texts
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Count, Natural
-from offbeat.experiments.search import Search, expect, read_search, refuse_twice
+from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
 
 _KEYS = {
     "algorithm": str,
@@ -25,10 +25,10 @@ _KEYS = {
     "imports": tuple[str, ...],
 }
 _TABLES = ("settings", "search")
-_ELSEWHERE = {
+_MISPLACED = {
     **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
-    "run_dir": "each session has its place in the experiment's directory, which --dir gives",
+    "run_dir": "each session has its own directory in that of the experiment, which --dir sets",
 }
 """Keys that are not settings of a trial -> where they belong."""
 
@@ -41,9 +41,9 @@ class Spec:
     envs: tuple[str, ...]
     preset: str | None
     seeds: tuple[int, ...]
-    """Seeds of the sessions. Each trial, which is a setting on one env, has one session per seed."""
+    """Seeds of the sessions. Each trial has one session per seed."""
     target_return: float | None
-    """Return for which the table has the time until it is first reached; None for no target."""
+    """Target return. The table has the time until it is first reached. None: no target."""
     imports: tuple[str, ...]
     settings: Mapping[str, Any]
     """Settings of all trials: keys that `offbeat train` accepts as flags or with --set."""
@@ -62,7 +62,7 @@ class Spec:
 
     @property
     def trials_per_env(self) -> int | None:
-        """Number of settings of a random search or of Optuna; None for a grid or no search."""
+        """Number of combinations of a random search or of Optuna; None for a grid or no search."""
         return None if self.search is None else self.search.trials
 
 
@@ -108,7 +108,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     """Return the spec in the tables of a TOML file. `where` is the file, for messages. Raises as `read_spec`."""
     for key in tables:
         if key not in (*_KEYS, *_TABLES):
-            remedy = f"{where}: settings of a run stand under [settings]."
+            remedy = f"{where}: settings of a run belong under [settings]."
             raise unknown("key", key, (*_KEYS, *_TABLES), remedy)
     top = {key: expect(where, key, tables[key], hint) for key, hint in _KEYS.items() if key in tables}
     if "algorithm" not in top:
@@ -141,7 +141,7 @@ def _envs(where: str, top: Mapping[str, Any]) -> tuple[str, ...]:
     envs: tuple[str, ...] = (top["env"],) if "env" in top else top.get("envs", ())
     if not envs or {"env", "envs"} <= top.keys():
         raise ConfigError(f'{where}: write either env = "CartPole-v1", or envs = [...] with at least one')
-    refuse_twice(where, "envs", envs)
+    refuse_duplicates(where, "envs", envs)
     return envs
 
 
@@ -149,7 +149,7 @@ def _seeds(where: str, top: Mapping[str, Any]) -> tuple[int, ...]:
     seeds: tuple[int, ...] = tuple(range(top["sessions"])) if "sessions" in top else top.get("seeds", ())
     if not seeds or {"seeds", "sessions"} <= top.keys():
         raise ConfigError(f"{where}: write either seeds = [1, 2, 3], or sessions = 3, which are the seeds 0, 1 and 2")
-    refuse_twice(where, "seeds", seeds)
+    refuse_duplicates(where, "seeds", seeds)
     return seeds
 
 
@@ -157,8 +157,8 @@ def _refuse_misplaced_keys(where: str, settings: Mapping[str, Any], search: Sear
     over = {} if search is None else search.over
     for table, keys in (("settings", settings), ("search.over", over)):
         for key in keys:
-            if key in _ELSEWHERE:
-                raise ConfigError(f"{where}: {key} is under [{table}]: {_ELSEWHERE[key]}")
+            if key in _MISPLACED:
+                raise ConfigError(f"{where}: {key} is under [{table}]: {_MISPLACED[key]}")
     for key in over:
         if key in settings:
             raise ConfigError(f"{where}: {key} is both under [settings] and under [search.over]: keep one of them")

@@ -1,4 +1,4 @@
-"""A trial: one setting on one env. Its sessions have the same config except for the seed."""
+"""A trial: one combination of settings on one env. Its sessions have the same config except for the seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from offbeat.run_directory.directory import RunDirectory
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting on one env."""
+    """One combination of settings on one env."""
 
     number: int
     env: str
@@ -44,7 +44,7 @@ class Trial:
     @property
     def label(self) -> str:
         """The values that are searched over, as text; '' without a search."""
-        return ", ".join(f"{key} {spelled(value)}" for key, value in self.values.items())
+        return ", ".join(f"{key} {value_text(value)}" for key, value in self.values.items())
 
     def tables(self) -> dict[str, Any]:
         """Return the content of trial.toml: the searched values, and the config without a seed."""
@@ -53,15 +53,15 @@ class Trial:
         return {"searched": self.values, **tables}
 
 
-def spelled(value: object) -> str:
+def value_text(value: object) -> str:
     """Return a value as text for --set."""
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(spelled, value)) if isinstance(value, list | tuple) else str(value)
+    return ",".join(map(value_text, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def trials_of(spec: Spec) -> list[Trial]:
-    """Return all trials of a spec without Optuna, ordered by setting, then by env.
+    """Return all trials of a spec without Optuna, ordered by combination of settings, then by env.
 
     Raises:
         ConfigError: a setting of any trial is invalid.
@@ -85,7 +85,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     try:
         config = resolve(spec.algorithm, env, preset=spec.preset, flags={**settings, **imports, "seed": spec.seeds[0]})
     except ConfigError as error:
-        tried = ", ".join(f"{key} {spelled(value)}" for key, value in values.items())
+        tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
         raise ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}") from error
     return Trial(number, env, values, settings, config)
 
@@ -153,10 +153,10 @@ def write_trial(trial: Trial, file: Path) -> None:
 
 
 def read_trial(spec: Spec, number: int, file: Path) -> Trial:
-    """Return a trial of the spec, with the values in its trial.toml.
+    """Return a trial of the spec, with the searched values in its trial.toml.
 
     Raises:
-        ConfigError: the file is not TOML, or lacks them.
+        ConfigError: the file is not TOML, or lacks the values.
     """
     tables = _tables_in(file)
     env = tables.get("run", {}).get("env")
@@ -166,17 +166,17 @@ def read_trial(spec: Spec, number: int, file: Path) -> Trial:
 
 
 def require_same_trial(trial: Trial, file: Path) -> None:
-    """Raise ConfigError, with the differences, if a trial.toml is of another setting.
+    """Raise ConfigError, with the differences, if a trial.toml has other settings than the trial.
 
     Keys that were added in newer versions of offbeat may be missing.
     """
     if not file.exists():
         return
-    there, here = _flat(_tables_in(file)), _flat(as_toml(trial.tables()))
+    saved, current = _flat(_tables_in(file)), _flat(as_toml(trial.tables()))
     differences = [
-        f"{key} is {spelled(value)} there and {spelled(here.get(key, 'not known'))} now"
-        for key, value in there.items()
-        if here.get(key) != value
+        f"{key} was {value_text(value)} and is {value_text(current.get(key, 'not known'))} now"
+        for key, value in saved.items()
+        if current.get(key) != value
     ]
     if differences:
         raise ConfigError(
@@ -186,7 +186,7 @@ def require_same_trial(trial: Trial, file: Path) -> None:
 
 
 def as_toml(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return tables as they are after writing and reading them: with lists instead of tuples."""
+    """Return tables as TOML stores them: with lists instead of tuples."""
     read: dict[str, Any] = json.loads(json.dumps(tables))
     return read
 

@@ -1,4 +1,4 @@
-"""Compares an exported file with its policy."""
+"""Compares the actions of an exported file with those of its policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.api.load import LoadedPolicy, named
+from offbeat.api.load import LoadedPolicy, flattened
 from offbeat.core.choices import firsts
 from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import stream
@@ -20,10 +20,10 @@ from offbeat.models.spec import PolicySpec
 from offbeat.models.whole_policy import NEXT_STATE, STATE, action_parts
 
 TOLERANCE = 1e-5
-"""Largest allowed difference between the numbers of a file and those of the policy: absolute, or relative to the
-largest number if that is above 1. If the values of two choices differ by less, either choice is correct."""
+"""Largest allowed difference between the values of a file and those of the policy: absolute, or relative to the
+largest value if this is above 1. If the logits (of DQN: Q-values) of two choices differ by less, either is correct."""
 BATCHES = (1, 3, 64)
-"""Columns of each batch that is compared."""
+"""Number of observations in each batch that is compared."""
 STEPS = 5
 """Env steps of each batch for a recurrent policy; other policies get one."""
 
@@ -35,7 +35,7 @@ class Agreement:
     decisions: int
     """Number of actions that were compared."""
     error: float
-    """The largest difference of a number, measured as for `TOLERANCE`; 0 if there are only choices."""
+    """The largest difference of a value, defined as for `TOLERANCE`; 0 if all actions are choices."""
 
 
 def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
@@ -49,9 +49,9 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
     for rows in BATCHES:
         state, memory = np.zeros((rows, spec.state_size), np.float32), initial_state(spec, rows)
         for _ in range(STEPS if spec.recurrent else 1):
-            given = sample_observations(policy.policy, rows, random)
-            values, expected = _expected(policy, given, state)
-            found = _found(run, given | memory)
+            inputs = sample_observations(policy.policy, rows, random)
+            values, expected = _expected(policy, inputs, state)
+            found = _found(run, inputs | memory)
             if spec.recurrent:
                 expected, memory = expected | {NEXT_STATE: state}, {STATE: found[NEXT_STATE]}
             _require_alike(found, expected)
@@ -61,7 +61,7 @@ def compare(policy: LoadedPolicy, run: Runner) -> Agreement:
     if wrong or not error <= TOLERANCE:
         raise RunFailed(
             f"the file does not act like the policy, and is not saved: {wrong} of {decisions} actions have other "
-            f"choices, and numbers differ by up to {error:.1e}, but at most {TOLERANCE:.0e} is allowed"
+            f"choices, and values differ by up to {error:.1e}, but at most {TOLERANCE:.0e} is allowed"
         )
     return Agreement(decisions, error)
 
@@ -71,14 +71,14 @@ def initial_state(spec: PolicySpec, rows: int) -> Tree:
     return {STATE: np.zeros((rows, spec.state_size), np.float32)} if spec.recurrent else {}
 
 
-def _expected(policy: LoadedPolicy, given: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
+def _expected(policy: LoadedPolicy, inputs: Tree, state: NDArray[np.float32]) -> tuple[Array, Tree]:
     """Return the policy's network outputs, [N, outputs], and the parts of its actions; `state` is updated in place."""
-    stacks = {leaf.name: given[leaf.name] for leaf in policy.policy.spec.observation if leaf.stack > 1}
-    newest = {**given, **{name: frames[:, -1] for name, frames in stacks.items()}}
+    stacks = {leaf.name: inputs[leaf.name] for leaf in policy.policy.spec.observation if leaf.stack > 1}
+    newest = {**inputs, **{name: frames[:, -1] for name, frames in stacks.items()}}
     observation = env_structure({name: part for name, part in newest.items() if name != INFO_MASK})
-    leaves, _ = policy.leaves(observation, given.get(INFO_MASK))
+    leaves, _ = policy.leaves(observation, inputs.get(INFO_MASK))
     values = policy.policy.parameters({**leaves, **stacks}, state).copy()
-    return values, dict(named("action", policy.encode(actions.greedy(policy.policy.spec, values))))
+    return values, dict(flattened("action", policy.encode(actions.greedy(policy.policy.spec, values))))
 
 
 def _found(run: Runner, inputs: Tree) -> Tree:
@@ -100,16 +100,18 @@ def short_text(error: Exception) -> str:
 
 def _require_alike(found: Tree, expected: Tree) -> None:
     """Refuse outputs with other shapes or dtypes."""
-    there, wanted = ({name: (part.shape, str(part.dtype)) for name, part in tree.items()} for tree in (found, expected))
-    if there != wanted:
-        raise RunFailed(f"the file does not act like the policy, and is not saved: it returns {there}, not {wanted}")
+    returned, wanted = (
+        {name: (part.shape, str(part.dtype)) for name, part in tree.items()} for tree in (found, expected)
+    )
+    if returned != wanted:
+        raise RunFailed(f"the file does not act like the policy, and is not saved: it returns {returned}, not {wanted}")
 
 
-# --- numbers ------------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------------------
 
 
 def _difference(found: Array, expected: Array) -> float:
-    """Return the largest difference, as a share of the largest number where that is above 1; choices have none."""
+    """Return the largest difference, relative to the largest value if this is above 1; 0 for choices."""
     if not np.issubdtype(expected.dtype, np.floating) or not expected.size:
         return 0.0
     return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
@@ -119,7 +121,7 @@ def _difference(found: Array, expected: Array) -> float:
 
 
 def _wrong_choices(spec: PolicySpec, values: Array, found: Tree, expected: Tree) -> int:
-    """Return the number of actions with choices that are neither the policy's nor equally good."""
+    """Return the number of actions with a choice that is invalid, or worse than the policy's choice by its `values`."""
     if not spec.logits:
         return 0
     of_file, of_policy = (_choices(spec, actions) for actions in (found, expected))
@@ -142,5 +144,5 @@ def _choices(spec: PolicySpec, actions: Tree) -> NDArray[np.int64]:
 
 
 def _values_of(spec: PolicySpec, values: Array, choices: NDArray[np.int64]) -> Array:
-    """Return the values of choices, [N, components]."""
+    """Return the entries of `values`, [N, outputs], for the given choices, [N, components]."""
     return np.take_along_axis(values, choices + firsts(spec.action.nvec), axis=1)

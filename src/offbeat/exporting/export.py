@@ -1,4 +1,4 @@
-"""Exports a trained policy to one file that runs without offbeat. The file is compared with the policy first."""
+"""Exports a trained policy to one file that runs without offbeat, after comparing the file with the policy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Exported:
     outputs: tuple[Port, ...]
     agreement: Agreement
     was_bf16: bool
-    """Whether the policy computes in bfloat16, and the file does not."""
+    """Whether the policy computes in bfloat16; the file always computes in float32."""
 
 
 def export(
@@ -44,9 +44,9 @@ def export(
     encoder: EncoderFactory | None = None,
     trust_code: bool = False,
 ) -> Exported:
-    """Export the policy of a run to one file. The file selects the most likely actions, as `offbeat.load(run)` does.
+    """Export the policy of a run to one file, which selects the most likely actions, as `offbeat.load(run)` does.
 
-    The file is tested on random observations, and is written only if it acts like the policy: equal choices, numbers
+    The file is tested on random observations, and is written only if it acts like the policy: equal choices, values
     within 1e-5. A network that computes in bf16 is exported and compared in fp32.
 
     Args:

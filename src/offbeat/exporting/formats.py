@@ -20,7 +20,7 @@ from offbeat.core.types import Tree
 
 FormatName = Literal["onnx", "torchscript"]
 Runner = Callable[[Tree], Tree]
-"""Runs an opened file: from inputs to outputs, by name, in the file's order."""
+"""Runs a file: returns the outputs for given inputs, both by name and in the order of the file."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Format(NamedTuple):
     packages: tuple[str, ...]
     """Required packages in addition to torch."""
     content: Callable[[nn.Module, tuple[Tensor, ...], Ports, Mapping[str, str]], bytes]
-    """Returns the content of a file for a network, example inputs, their names, and the metadata."""
+    """Returns the content of a file, given a network, example inputs, the ports, and the metadata."""
     open: Callable[[bytes, Ports], Runner]
 
 
@@ -115,7 +115,7 @@ def _open_onnx(content: bytes, ports: Ports) -> Runner:
 # --- TorchScript --------------------------------------------------------------------------------------------
 
 NOTES = "offbeat.json"
-"""Name of the metadata in a TorchScript file; it includes name, shape and dtype of the inputs and outputs."""
+"""Name of the metadata in a TorchScript file. They include name, shape and dtype of the inputs and outputs."""
 
 
 def _torchscript(network: nn.Module, example: tuple[Tensor, ...], ports: Ports, notes: Mapping[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Random observations, similar to those of the env, to compare a policy with its file. They include whole stacks."""
+"""Random observations, similar to those of the env, to compare a policy with its file. Frame stacks are complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPREAD = 4.0
 
 
 class Scale(NamedTuple):
-    """Mean and standard deviation of the numbers of a leaf, [size] each."""
+    """Mean and standard deviation of the elements of a leaf, [size] each."""
 
     mean: Array
     deviation: Array
@@ -28,26 +28,26 @@ def sample_observations(policy: ActingPolicy, rows: int, random: np.random.Gener
     """Return `rows` observations by leaf, in the order and the dtypes of a file's inputs."""
     spec, scales = policy.spec, _scales(policy)
     return {
-        leaf.name: _draw_mask(spec.action.nvec, rows, random) if leaf.is_mask else _draw(leaf, rows, random, scales)
+        leaf.name: _sample_mask(spec.action.nvec, rows, random) if leaf.is_mask else _sample(leaf, rows, random, scales)
         for leaf in spec.observation
     }
 
 
-def _draw(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[str, Scale]) -> Array:
+def _sample(leaf: Leaf, rows: int, random: np.random.Generator, scales: Mapping[str, Scale]) -> Array:
     shape, dtype = (rows, *leaf.stacked_shape), np.dtype(input_dtype(leaf))
     if leaf.choices:
         numbers: Array = sample_choices(leaf.choices, rows, random) + np.array(leaf.start or 0)
         return numbers.reshape(shape)
     if not np.issubdtype(dtype, np.floating):
-        most = 1 if dtype == np.bool_ else min(255, np.iinfo(dtype).max)
-        return random.integers(0, most, shape, np.int64, endpoint=True).astype(dtype)
+        maximum = 1 if dtype == np.bool_ else min(255, np.iinfo(dtype).max)
+        return random.integers(0, maximum, shape, np.int64, endpoint=True).astype(dtype)
     numbers = random.normal(scale=SPREAD, size=(rows, leaf.size))
     if leaf.name in scales:
         numbers = scales[leaf.name].mean + scales[leaf.name].deviation * numbers
     return numbers.reshape(shape).astype(dtype)
 
 
-def _draw_mask(nvec: tuple[int, ...], rows: int, random: np.random.Generator) -> Array:
+def _sample_mask(nvec: tuple[int, ...], rows: int, random: np.random.Generator) -> Array:
     """Return masks that allow about half of the choices, and at least one of each component."""
     always = np.empty((rows, sum(nvec)), np.float32)
     write_one_hot(sample_choices(nvec, rows, random), nvec, always)

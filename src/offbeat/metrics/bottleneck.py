@@ -12,14 +12,14 @@ from typing import Literal
 from offbeat.metrics.speed_model import SpeedModel, Topology
 
 Bound = Literal["learner", "actors", "lag", "machine", "balance", "serial", "hogwild"]
-"""What limits the speed; 'machine': all cores are busy; 'balance': nobody waits, and a core is idle."""
+"""What limits the speed. machine: all cores are busy; balance: neither actors nor learner wait, and a core is idle."""
 
 HIGH_WAIT = 0.15
-"""A side that waits for more than this fraction of its time does not limit the speed."""
+"""Actors, or a learner, that wait for more than this fraction of their time do not limit the speed."""
 ALL_BUSY = 0.9
 """If at least this fraction of the cores is in use, none counts as idle."""
 MIN_GAIN = 1.1
-"""A smaller gain is not worth a second worker."""
+"""Smallest speed-up that is worth more than one worker."""
 
 LABELS: dict[Bound, str] = {
     "learner": "learner-bound",
@@ -30,7 +30,7 @@ LABELS: dict[Bound, str] = {
     "serial": "serial",
     "hogwild": "lock-free",
 }
-"""The word that the sentence begins with."""
+"""Label at the start of the sentence."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class BottleneckReport:
     learner_wait: float | None
     """Fraction of the learner's time that it waited, in [0, 1]; None in serial."""
     gain_max: float
-    """How many times faster than serial the run can be at most, from 1 to the number of cores."""
+    """Largest possible speed-up over the serial runtime, from 1 to the number of cores."""
     sentence: str
     """What limits the speed and what would help, for a person."""
 
@@ -51,8 +51,8 @@ class BottleneckReport:
 def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topology) -> BottleneckReport:
     """Return what limited the speed in a period of `wall_s` seconds.
 
-    Evaluations and checkpoints are left out. Actors may wait meanwhile, but not for learning: each actor measures these
-    waits itself, as a part of all its waits ('wait/actor/other_work' of 'wait/actor').
+    The time of evaluations and checkpoints is subtracted, and so are the waits of actors for them: each actor measures
+    these as 'wait/actor/other_work', which is a part of 'wait/actor'.
 
     Args:
         spent: seconds by name, as in `Timings`, summed over all workers.
@@ -63,14 +63,14 @@ def bottleneck_report(spent: Mapping[str, float], wall_s: float, topology: Topol
     speed = SpeedModel.from_wall_times(topology, acting, learning)
     if topology.runtime.runs_in_order:
         return _report_in_order(speed)
-    aside = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
+    other_work = spent.get("evaluate", 0.0) + spent.get("checkpoint", 0.0)
     if topology.runtime.workers_learn:
-        return _report_lock_free(speed, wall_s - aside)
+        return _report_lock_free(speed, wall_s - other_work)
     waited = max(0.0, spent.get("wait/actor", 0.0) - spent.get("wait/actor/other_work", 0.0))
     period = _Period(
         actor_wait=_share(waited, acting + waited),
         learner_wait=_share(spent.get("wait/learner", 0.0), learning + spent.get("wait/learner", 0.0)),
-        cores_used=speed.cores_used(wall_s - aside),
+        cores_used=speed.cores_used(wall_s - other_work),
         gain_max=speed.gain_max,
     )
     bound = _bound(period, topology)
@@ -115,7 +115,7 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
     if bound == "learner":
         return (
             f"actors wait {_percent(period.actor_wait)} of the time; more actors or a larger {topology.lag_flag} will "
-            f"not help; overlapping wins {_at_most(period.gain_max)}"
+            f"not help; overlap gains {_at_most(period.gain_max)}"
         )
     if bound == "actors":
         return (
@@ -125,10 +125,16 @@ def _advice(bound: Bound, period: _Period, topology: Topology) -> str:
     waits = f"(actors wait {_percent(period.actor_wait)}, the learner {_percent(period.learner_wait)})"
     if bound == "lag":
         overlap = "lets them overlap" if topology.max_lag == 0 else "may help"
-        return f"the sides take turns {waits}; a larger {topology.lag_flag} {overlap}: {_at_most(period.gain_max)}"
+        return (
+            f"acting and learning take turns {waits}; a larger {topology.lag_flag} {overlap}: "
+            f"{_at_most(period.gain_max)}"
+        )
     if bound == "machine":
-        return f"{_all_cores_are(topology.cores)} busy {waits}; only cheaper work helps; {_at_most(period.gain_max)}"
-    return f"neither side is ahead {waits}, {_core_usage(period, topology)}; {_at_most(period.gain_max)}"
+        return (
+            f"{_all_cores_are(topology.cores)} busy {waits}; only cheaper acting or learning helps; "
+            f"{_at_most(period.gain_max)}"
+        )
+    return f"neither actors nor learner wait much {waits}, {_core_usage(period, topology)}; {_at_most(period.gain_max)}"
 
 
 def _more_actors(period: _Period, topology: Topology) -> str:
@@ -146,38 +152,38 @@ def _all_cores_are(cores: int) -> str:
 
 
 def _at_most(gain: float) -> str:
-    return f"at most {gain:.2f}x" + (" over serial here" if gain >= MIN_GAIN else ": it does not pay")
+    return f"at most {gain:.2f}x" + (" over serial" if gain >= MIN_GAIN else ": not worthwhile")
 
 
 def _report_in_order(speed: SpeedModel) -> BottleneckReport:
-    """Report on a runtime in which nobody waits: what could a runtime that overlaps gain?"""
+    """Report on a runtime that acts and learns in turn: the largest speed-up of a runtime that overlaps them."""
     gain, (acting, learning) = speed.gain_max, _time_shares(speed)
-    taken = f"acting takes {acting} and learning {learning} of the time"
+    shares = f"acting takes {acting} and learning {learning} of the time"
     if gain < MIN_GAIN:
         advice = f"asynchrony would not help this workload (at most {gain:.2f}x)"
     else:
-        advice = f"--runtime processes can win at most {gain:.2f}x here"
-    return BottleneckReport("serial", None, None, gain, f"{LABELS['serial']}: {taken}; {advice}")
+        advice = f"--runtime processes gains {_at_most(gain)}"
+    return BottleneckReport("serial", None, None, gain, f"{LABELS['serial']}: {shares}; {advice}")
 
 
 def _report_lock_free(speed: SpeedModel, wall_s: float) -> BottleneckReport:
     """Report on workers that act and learn, and never wait for each other."""
     topology, gain, (acting, learning) = speed.topology, speed.gain_max, _time_shares(speed)
     keep = "worker keeps" if topology.actors == 1 else "workers keep"
-    taken = (
+    usage = (
         f"{topology.actors} {keep} {speed.cores_used(wall_s):.1f} of {topology.cores} cores busy (acting {acting}, "
         f"learning {learning})"
     )
     if topology.has_too_many_workers:
-        advice = f"there are more of them than cores: --workers {topology.useful_workers} does as much"
+        advice = f"there are more workers than cores: --workers {topology.useful_workers} is as fast"
     elif gain < MIN_GAIN:
-        advice = "one worker does what the serial runtime does, with another process on top"
+        advice = "one worker does the same work as --runtime serial, which needs no second process"
     else:
-        advice = f"{_at_most(gain)}, at the price of updates by others in between (gradient_staleness)"
-    return BottleneckReport("hogwild", None, None, gain, f"{LABELS['hogwild']}: {taken}; {advice}")
+        advice = f"{_at_most(gain)}, but with stale gradients (gradient_staleness)"
+    return BottleneckReport("hogwild", None, None, gain, f"{LABELS['hogwild']}: {usage}; {advice}")
 
 
 def _time_shares(speed: SpeedModel) -> tuple[str, str]:
-    """Return the shares of acting and learning in their total time."""
+    """Return the shares of acting and learning in their total time, as percentages."""
     total = speed.acting + speed.learning
     return _percent(_share(speed.acting, total)), _percent(_share(speed.learning, total))

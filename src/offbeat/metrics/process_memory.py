@@ -50,5 +50,5 @@ def resident_mb(pid: int) -> float | None:
         pass
     if Path("/proc/self/statm").exists() or pid != os.getpid():
         return None
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / 1e6 if sys.platform == "darwin" else most / 1e3
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3

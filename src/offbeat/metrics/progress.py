@@ -39,7 +39,7 @@ class Status:
 
     env_steps: int
     steps: int
-    """Env steps in total, at which the run ends."""
+    """Env steps at which the run ends."""
     learning_step: int = 0
     updates: int = 0
     phase: Phase = "training"
@@ -56,15 +56,15 @@ class Status:
     """Updates per env step so far; None without a replay, and during its warm-up."""
     sample_age_min: float | None = None
     sample_age_mean: float | None = None
-    """In updates, like the other two; None without a replay."""
+    """Mean age in updates, as are the minimum and the maximum; None without a replay."""
     sample_age_max: float | None = None
     gradient_staleness_min: float | None = None
     gradient_staleness_mean: float | None = None
-    """In updates, like the other two; None with one learner."""
+    """Mean number of updates, as are the minimum and the maximum; None with one learner."""
     gradient_staleness_max: float | None = None
     updates_refused: int = 0
     actor_wait_fraction: float | None = None
-    """Fraction of time that the actors waited; None also in serial."""
+    """Fraction of their time that the actors waited; None in serial too."""
     learner_wait_fraction: float | None = None
     slots_filled: float | None = None
     env_stall_max_s: float = 0.0
@@ -90,7 +90,7 @@ class Progress(Protocol):
         ...
 
     def update(self, status: Status) -> None:
-        """Show the status, or return at once if the last one was shown a moment ago."""
+        """Show the status. Return at once if another one was shown a moment ago."""
         ...
 
     def message(self, text: str) -> None:
@@ -245,17 +245,17 @@ def topology_of(about: About) -> str:
 
 def lag_of(status: Status) -> str:
     """Policy lag as min/mean/max, in learning steps."""
-    return _three(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
+    return _joined(status.policy_lag_min, status.policy_lag_mean, status.policy_lag_max)
 
 
 def gradient_staleness_of(status: Status) -> str:
     """Updates of other workers between reading the parameters and changing them, as min/mean/max."""
-    return _three(status.gradient_staleness_min, status.gradient_staleness_mean, status.gradient_staleness_max)
+    return _joined(status.gradient_staleness_min, status.gradient_staleness_mean, status.gradient_staleness_max)
 
 
 def age_of(status: Status) -> str:
     """Age of the transitions sampled from the replay as min/mean/max, in updates."""
-    return _three(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
+    return _joined(status.sample_age_min, status.sample_age_mean, status.sample_age_max)
 
 
 def ratio_of(status: Status) -> list[str]:
@@ -263,5 +263,5 @@ def ratio_of(status: Status) -> list[str]:
     return [f"ratio {rounded(status.utd_ratio)}", f"age {age_of(status)}"]
 
 
-def _three(*values: float | None) -> str:
+def _joined(*values: float | None) -> str:
     return "-" if None in values else "/".join(compact(value) for value in values)

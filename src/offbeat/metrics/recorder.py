@@ -46,7 +46,7 @@ _STEP_MS = {
 }
 """Milliseconds of a learning step: metric -> name in `Timings`."""
 _RESERVED = ("info/", MEMORY)
-"""Prefixes that names of the user's metrics must not have."""
+"""Prefixes that the names of a callback's metrics must not have."""
 EPISODES_TO_REPORT = 20
 """Number of episodes after which a name of `info_metrics` without any value causes a warning."""
 
@@ -126,9 +126,9 @@ class Recorder:
         info: names of `info_metrics`; `info/<name>_mean` is the mean of the values since the last line.
         memory: returns the memory of the processes, by metric.
 
-    Rates, shares of time and the metrics of learning are those since the last line. If no learning step
-    was finished since then, the line repeats them and the period continues, so that the last line of a run
-    has its state at the end.
+    Rates, shares of time and the metrics of learning steps are those of a period: the time since the last line. If no
+    learning step has finished since then, the line repeats the values of the last period, and the current period
+    continues. So the last line of a run has its state at the end.
     """
 
     def __init__(
@@ -153,16 +153,20 @@ class Recorder:
         self._metrics: defaultdict[str, list[float]] = defaultdict(list)
         self._info = dict.fromkeys(info, (0.0, 0.0))
         """name -> sum and count since the last line."""
-        self._silent = set(info)
+        self._never_reported = set(info)
         """Names without a value so far, and without a warning."""
         self._given: dict[str, float] = {}
         """The numbers that callbacks have returned for the next line."""
         self._period: dict[str, float | None] = {}
+        """Metrics of the last period that ended."""
         self.counted = Counters()
+        """Counters at the end of the last period."""
         self._timed: dict[str, float] = {}
+        """Totals of the timings at the end of the last period."""
         self._seconds = dict.fromkeys(_TOTALS_S, 0.0)
+        """Total seconds at the end of the last period."""
 
-    def episodes(self, returns: Array, lengths: Array, policy: str = DEFAULT_POLICY) -> None:
+    def add_episodes(self, returns: Array, lengths: Array, policy: str = DEFAULT_POLICY) -> None:
         """Add the episodes that ended in the batch of a policy: [n] returns and [n] lengths in env steps."""
         self._episodes.add(returns, lengths)
         if policy != DEFAULT_POLICY:
@@ -173,21 +177,21 @@ class Recorder:
         """Mean length of the last training episodes, in env steps; 0 before one has ended."""
         return self._episodes.length_mean or 0.0
 
-    def learned(self, metrics: Mapping[str, float], policy: str = DEFAULT_POLICY) -> None:
+    def add_learning_step(self, metrics: Mapping[str, float], policy: str = DEFAULT_POLICY) -> None:
         """Add the metrics of one learning step of a policy. Names that are not in `METRICS` are written too."""
         for name, value in metrics.items():
             self._metrics[policy_key(policy, name)].append(float(value))
 
-    def reported(self, info: Array) -> None:
-        """Add the values of infos: the sum and the count of each name, [2, K]."""
+    def add_infos(self, info: Array) -> None:
+        """Add values of `info_metrics`: the sum and the number of values of each name, [2, K]."""
         for name, total, count in zip(self._info, *info.tolist(), strict=True):
             before = self._info[name]
             self._info[name] = (before[0] + total, before[1] + count)
             if count:
-                self._silent.discard(name)
+                self._never_reported.discard(name)
 
-    def give(self, numbers: Mapping[str, float]) -> None:
-        """Add the user's numbers to the next line.
+    def add_callback_metrics(self, numbers: Mapping[str, float]) -> None:
+        """Add the numbers that a callback has returned to the next line.
 
         Raises:
             RunFailed: a name is already the name of another metric.
@@ -197,7 +201,7 @@ class Recorder:
                 raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
         self._given |= numbers
 
-    def evaluated(self, results: Mapping[str, float]) -> None:
+    def add_evaluation(self, results: Mapping[str, float]) -> None:
         """Add the results of an evaluation, by metric: eval_return_mean and the other eval_ metrics."""
         mean, best = results["eval_return_mean"], self._evaluation.get("best_eval_return_mean")
         self._evaluation = {**results, "best_eval_return_mean": mean if best is None else max(best, mean)}
@@ -212,7 +216,7 @@ class Recorder:
         if counters.learning_step > self.counted.learning_step:
             self._end_period(counters, timings)
         if self._episodes.count >= EPISODES_TO_REPORT:
-            self._warn_of_silent()
+            self._warn_of_unreported()
         given, self._given = self._given, {}
         values = {
             **self._period,
@@ -236,7 +240,7 @@ class Recorder:
 
     def conclude(self, timings: Timings, seconds: float) -> None:
         """Set the bottleneck report to that of the whole run, which took `seconds`."""
-        self._warn_of_silent()
+        self._warn_of_unreported()
         if self._topology:
             self.bottleneck = bottleneck_report(timings.totals(), seconds, self._topology)
 
@@ -256,8 +260,8 @@ class Recorder:
             "evaluation": dict(self._evaluation),
             "period": dict(self._period),
             "metrics": {name: list(values) for name, values in self._metrics.items()},
-            "info": {name: list(seen) for name, seen in self._info.items()},
-            "silent": sorted(self._silent),
+            "info": {name: list(sum_and_count) for name, sum_and_count in self._info.items()},
+            "silent": sorted(self._never_reported),
             "given": dict(self._given),
             "counted": asdict(self.counted),
             "waited": dict(self._seconds),
@@ -276,7 +280,7 @@ class Recorder:
         self._metrics.update({name: list(values) for name, values in state["metrics"].items()})
         for name in self._info.keys() & state["info"].keys():
             self._info[name] = tuple(state["info"][name])
-        self._silent -= state["info"].keys() - set(state["silent"])
+        self._never_reported -= state["info"].keys() - set(state["silent"])
         self._given = dict(state.get("given", {}))
         self.counted = Counters(**state["counted"])
         self._seconds |= state["waited"]
@@ -302,14 +306,14 @@ class Recorder:
         self.counted, self._timed = counters, timings.totals()
         self._metrics.clear()
 
-    def _warn_of_silent(self) -> None:
+    def _warn_of_unreported(self) -> None:
         """Warn once about each name of `info_metrics` that no info has had: it may be misspelled."""
-        for name in sorted(self._silent):
+        for name in sorted(self._never_reported):
             self._notify(
-                f"info_metrics names {name}, which no info of a step has had in {self._episodes.count} episodes: "
+                f"info_metrics contains {name}, but no info of a step had this key in {self._episodes.count} episodes: "
                 "check the infos that the env's step() returns"
             )
-        self._silent.clear()
+        self._never_reported.clear()
 
     def _waits(self, spent: Mapping[str, float], seconds: float) -> dict[str, float | None]:
         if self._topology is None:

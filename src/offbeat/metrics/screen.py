@@ -15,9 +15,9 @@ from offbeat.metrics.text import compact, duration, percentage, rounded
 from offbeat.metrics.timings import Branch
 
 _WIDE = 76
-"""Width, in columns, from which the two halves are shown side by side."""
+"""Smallest width, in characters, at which metrics and timings are shown side by side."""
 _ROOMY = 96
-"""Width, in columns, from which the wait metrics have their full names."""
+"""Smallest width, in characters, at which the wait metrics have their full names."""
 _LEFT_WIDTH = 40
 _NAME_WIDTH = 12
 _SHARE_WIDTH = 6
@@ -137,18 +137,18 @@ class Screen:
         )
 
 
-def _between(least: float | None, most: float | None) -> str:
-    return "-" if least is None else f"{rounded(least)} to {rounded(most)}"
+def _between(low: float | None, high: float | None) -> str:
+    return "-" if low is None else f"{rounded(low)} to {rounded(high)}"
 
 
 def _memory(status: Status) -> tuple[str, str]:
     """Return the memory of the main process and of its children, in bytes, and a label."""
     each = [1e6 * value for value in (status.memory_main_mb, status.memory_children_mb) if value is not None]
-    return " + ".join(map(compact, each)) or "-", "main + others" if len(each) > 1 else ""
+    return " + ".join(map(compact, each)) or "-", "main+children" if len(each) > 1 else ""
 
 
 def _lag_rows(status: Status) -> list[tuple[str, str, str, str]]:
-    """How far acting and learning lie apart: by the lag of the weights that act, or by the ratio and a replay's age."""
+    """Return the rows for the policy lag, or for the update ratio and the sample age, and for gradient staleness."""
     staleness = [("staleness", gradient_staleness_of(status), "others' updates", "bright_black")]
     if status.utd_ratio is None:
         return (
@@ -189,7 +189,7 @@ class TimeTree:
 
 
 def wait_lines(about: About, status: Status, width: int) -> Iterator[Text]:
-    """Yield the wait metrics, which serial does not have, and the sentence of the bottleneck report."""
+    """Yield the line of waits or restarts, which serial does not have, and the sentence of the bottleneck report."""
     if about.runtime.workers_learn:
         yield Text()
         yield _restarts(status)
@@ -226,7 +226,7 @@ def _waits(status: Status, *, roomy: bool) -> Text:
         (stall, (f"{rounded(status.env_stall_max_s)} s", "")),
         ("restarts", restarts),
     ]
-    title = Text("who waits", style="bold")
+    title = Text("waiting", style="bold")
     return Text(gap).join([title, *(Text.assemble((f"{name} ", "bright_black"), value) for name, value in metrics)])
 
 
@@ -258,7 +258,7 @@ def _lines(lines: Iterable[Text]) -> Text:
 
 
 def _filled(rates: Rates) -> list[tuple[str, float]]:
-    """Return the windows that the run has filled, and one for the whole run if it has not filled all of them."""
+    """Return (label, seconds) of the windows that the run is longer than; if there are shorter ones, also 'so far'."""
     filled = [(f"{window:g} s", window) for window in rates.windows_s if window <= rates.elapsed_s]
     return filled if len(filled) == len(rates.windows_s) else [*filled, ("so far", rates.windows_s[-1])]
 

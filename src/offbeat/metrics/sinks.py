@@ -98,7 +98,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         try:
             record = json.loads(line, parse_constant=_refuse)
             if not isinstance(record, dict):
-                raise TypeError  # noqa: TRY301 - handled as the others
+                raise TypeError  # noqa: TRY301 - handled below, like the errors of json.loads
             records.append(record)
         except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines):
@@ -124,5 +124,5 @@ def metrics_up_to(path: Path, learning_step: int) -> bytes:
     lines = read_metrics(path) if path.exists() else []
     if not all(isinstance(line.get("learning_step"), int) for line in lines):
         raise ConfigError(f"{path} has a line without a learning_step: the file was changed by another program")
-    kept = [line for line in lines if line["learning_step"] <= learning_step]
-    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept).encode()
+    earlier = [line for line in lines if line["learning_step"] <= learning_step]
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in earlier).encode()

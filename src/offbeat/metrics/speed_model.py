@@ -1,7 +1,7 @@
-"""How fast a run can be, computed from what acting and learning cost and from its topology.
+"""How fast a run can be, computed from the costs of acting and learning and from its topology.
 
-The bottleneck report, the auto layout and `offbeat bench` all use this model. A runtime does one of three things, as
-its record in `config/runtimes.py` says:
+The bottleneck report, the auto layout and `offbeat bench` all use this model. There are three kinds of runtimes (see
+`config/runtimes.py`):
 
 - in order: acting and learning follow each other, so their times add up;
 - overlapped: actors act while the learner learns, so the slowest part sets the speed;
@@ -17,7 +17,7 @@ from offbeat.config.runtimes import RuntimeEntry
 
 @dataclass(frozen=True)
 class Topology:
-    """Who acts and who learns in a run, and how many cores they share."""
+    """The actors and the learner, or the workers, of a run, and the cores that they share."""
 
     runtime: RuntimeEntry
     actors: int
@@ -78,12 +78,12 @@ class SpeedModel:
 
     @property
     def one_core_sps(self) -> float:
-        """The most env steps per second of any schedule on one core."""
+        """Upper bound on the env steps per second on one core, for any schedule."""
         return _per_second(self._total_cpu)
 
     @property
     def machine_sps(self) -> float:
-        """The most env steps per second of any schedule on all cores."""
+        """Upper bound on the env steps per second on all cores, for any schedule."""
         return _per_second(self._total_cpu / self.topology.cores)
 
     @property
@@ -110,12 +110,12 @@ class SpeedModel:
 
     @property
     def limit_sps(self) -> float:
-        """Env steps per second that the topology cannot exceed. Without lag it is out of reach."""
+        """Upper bound on the env steps per second of the topology. With max_lag 0 it cannot be reached."""
         return self.serial_sps if self.topology.runtime.runs_in_order else min(self.bounds.values())
 
     @property
     def attainable_sps(self) -> float:
-        """Expected env steps per second. Without lag, all actors and then the learner take turns."""
+        """Expected env steps per second. With max_lag 0, all actors and then the learner take turns."""
         if not self._max_lag_forbids_overlap:
             return self.limit_sps
         all_actors = max(self.acting / self.topology.actors, self.acting_cpu / self.topology.cores)
@@ -151,13 +151,13 @@ class SpeedModel:
     def cores_used(self, wall_time: float) -> float:
         """Return how many cores were in use on average, if the costs are totals of a period of `wall_time`.
 
-        More than there are means that threads waited for a core. Lock-free, the result is at most the number of cores,
-        as evaluations in parallel may make `wall_time` too short.
+        A result above the number of cores means that threads waited for a core. For lock-free workers the result is at
+        most the number of cores, because evaluations in parallel may make `wall_time` too short.
         """
         used = self._core_time / wall_time if wall_time > 0 else 0.0
         return min(self.topology.cores, used) if self.topology.runtime.workers_learn else used
 
-    # --- what they are computed from ---
+    # --- terms of these properties ---
 
     @property
     def _total_cpu(self) -> float:
@@ -165,7 +165,7 @@ class SpeedModel:
 
     @property
     def _core_time(self) -> float:
-        """Time that threads occupy cores, where each thread of the learner counts for as long as learning takes."""
+        """Total time of all threads; each thread of the learner counts as busy for as long as learning takes."""
         return self.acting + self.topology.learner_threads * self.learning
 
     @property

@@ -6,7 +6,7 @@ import math
 
 
 def compact(value: float | None) -> str:
-    """Three significant digits and a unit: 950, 12.3k, 1.5M; '-' if the value is not known."""
+    """Return a number with three significant digits and a unit: 950, 12.3k, 1.5M; '-' if it is not known."""
     if value is None or not math.isfinite(value):
         return "-"
     rounded = float(f"{value:.3g}")  # round first, so that 999,999 becomes 1M and not 1000k
@@ -17,7 +17,7 @@ def compact(value: float | None) -> str:
 
 
 def rounded(value: float | None) -> str:
-    """A return or a length with at most two decimals, fewer for larger values; '-' if the value is not known."""
+    """Return a number with at most two decimals, fewer for larger numbers; '-' if it is not known."""
     if value is None or not math.isfinite(value):
         return "-"
     if abs(value) >= 1000:
@@ -26,12 +26,12 @@ def rounded(value: float | None) -> str:
 
 
 def percentage(value: float | None) -> str:
-    """A fraction as a percentage: 71%."""
+    """Return a fraction as a percentage: 71%; '-' if it is not known."""
     return "-" if value is None else f"{value:.0%}"
 
 
 def duration(seconds: float | None) -> str:
-    """Hours, minutes and seconds: 0:42, 12:05, 3:07:00, 2d 03:07:00."""
+    """Return days, hours, minutes and seconds: 0:42, 12:05, 3:07:00, 2d 03:07:00; '-' if they are not known."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     minutes, second = divmod(max(0, round(seconds)), 60)

@@ -25,7 +25,7 @@ class Branch:
 class Timings:
     """Seconds per slash-path: 'act', 'env', 'learn', 'learn/update', 'wait/actor', ...
 
-    The time of a parent contains that of its children; a parent that is only timed in parts is their sum.
+    The time of a parent includes that of its children. A parent that is not timed itself has the sum of its children.
     Keep one per worker and `merge` them: `add` takes no lock.
     """
 
@@ -35,7 +35,7 @@ class Timings:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def add(self, name: str, seconds: float) -> None:
-        """Add to ``name``. Cheap enough for every vector env step."""
+        """Add seconds to a name. It is fast enough to be called at every env step."""
         self.seconds[name] += seconds
 
     def merge(self, seconds: Mapping[str, float]) -> None:
@@ -44,7 +44,7 @@ class Timings:
             self.seconds[name] += value
 
     def totals(self) -> dict[str, float]:
-        """Seconds of each name and of each parent of one."""
+        """Return the seconds of each name and of its parents."""
         seconds = dict(self.seconds)  # a copy first: another thread may add a name meanwhile
         names = {"/".join(parts[: depth + 1]) for parts in map(_parts, seconds) for depth in range(len(parts))}
         inside: defaultdict[str, float] = defaultdict(float)
@@ -55,12 +55,12 @@ class Timings:
         return totals
 
     def since(self, previous: Mapping[str, float]) -> dict[str, float]:
-        """Seconds of each name since ``previous = timings.totals()``."""
+        """Return the seconds of each name since ``previous``, an earlier result of `totals`."""
         totals = self.totals()
         return {name: totals.get(name, 0.0) - previous.get(name, 0.0) for name in {**previous, **totals}}
 
     def tree(self) -> tuple[Branch, ...]:
-        """The names as a tree, with their shares of the total time; the known kinds first."""
+        """Return the names as a tree, with their shares of the total time, in the order of `KINDS`."""
         totals = self.totals()
         whole = sum(value for name, value in totals.items() if "/" not in name)
         return _branches(totals, "", whole)

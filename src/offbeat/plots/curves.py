@@ -1,9 +1,9 @@
 """Plots learning curves of one or several run directories.
 
 A curve shows the returns of evaluations, with the returns of training episodes as a faint line behind it. Runs that
-differ only in the seed are one curve: their interquartile mean, with its 95 % bootstrap band (statistics.py). Others
-are separate curves, and the legend shows their differences. Each env has its own panel, because returns of different
-envs cannot be compared.
+differ only in the seed are one curve: their interquartile mean, with its 95 % bootstrap band (statistics.py). Other
+runs are separate curves, and the legend shows their differences. Each env has its own panel, because returns of
+different envs cannot be compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
 """Okabe and Ito's palette, which is suitable for color-blind readers."""
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
-"""(from this many seconds on, seconds per unit, unit)"""
+"""(minimum number of seconds, seconds per unit, unit), from the largest unit to the smallest."""
 _SEED, _ENV = "run.seed", "run.env"
 _GREY = "#555555"
 _FAINT: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.4}
@@ -69,13 +69,13 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, averag
 
 def _distinguished(runs: Mapping[Path, Run]) -> list[Run]:
     """Add the directory's name to the settings of runs that have the config and seed of another run."""
-    seen: set[str] = set()
+    earlier: set[str] = set()
     distinguished = []
     for directory, run in runs.items():
         settings = json.dumps(run.settings, sort_keys=True, default=str)
         name = directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
-        distinguished.append(replace(run, settings={**run.settings, "directory": name}) if settings in seen else run)
-        seen.add(settings)
+        distinguished.append(replace(run, settings={**run.settings, "directory": name}) if settings in earlier else run)
+        earlier.add(settings)
     return distinguished
 
 
@@ -134,14 +134,14 @@ def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis, *, average: b
 
     labels = _labels(panels)
     names = list(dict.fromkeys(label for panel in labels.values() for label in panel))
-    across = math.ceil(math.sqrt(len(panels)))
-    down = math.ceil(len(panels) / across)
-    columns = 1 if max(map(len, names)) > 45 else 2
-    height = (4.2 if down > 1 else 4.8) * down + 0.2 * math.ceil(len(names) / columns)
-    figure = Figure(figsize=(8.0 if across == 1 else 5.5 * across, height), dpi=150, layout="constrained")
+    columns = math.ceil(math.sqrt(len(panels)))
+    rows = math.ceil(len(panels) / columns)
+    legend_columns = 1 if max(map(len, names)) > 45 else 2
+    height = (4.2 if rows > 1 else 4.8) * rows + 0.2 * math.ceil(len(names) / legend_columns)
+    figure = Figure(figsize=(8.0 if columns == 1 else 5.5 * columns, height), dpi=150, layout="constrained")
     scale, x_label = _x_axis([group for panel in panels.values() for group in panel], x)
     for index, (env, panel) in enumerate(panels.items()):
-        axes = figure.add_subplot(down, across, index + 1)
+        axes = figure.add_subplot(rows, columns, index + 1)
         for group, label in zip(panel, labels[env], strict=True):
             _draw_group(axes, group, names.index(label), scale, average=average)
         _style_axes(axes, x_label)
@@ -150,14 +150,14 @@ def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis, *, average: b
     groups = [group for panel in panels.values() for group in panel]
     figure.suptitle(_title([run for group in groups for run in group]), **_BOLD)
     figure.legend(
-        handles=[*_names(names), *_kinds(groups, names, average=average)],
-        loc="outside lower center", ncols=columns, frameon=False, fontsize=9,
+        handles=[*_group_handles(names), *_kind_handles(groups, names, average=average)],
+        loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9,
     )  # fmt: skip
     return figure
 
 
 def _labels(panels: Mapping[str, Sequence[Sequence[Run]]]) -> dict[str, list[str]]:
-    """Return the label of each group: the settings that differ in any panel. A single panel has the seeds too."""
+    """Return the label of each group: the settings that differ in any panel; with a single panel, the seeds too."""
     settings = {env: [group[0].settings for group in panel] for env, panel in panels.items()}
     differing = list(dict.fromkeys(key for each in settings.values() for key in _differing(each)))
     if len(panels) > 1:
@@ -175,7 +175,7 @@ def _seeds(group: Sequence[Run]) -> str:
     return f"{len(group)} seeds" if len(group) > 1 else f"seed {group[0].settings.get(_SEED, '?')}"
 
 
-def _names(names: Sequence[str]) -> list[Any]:
+def _group_handles(names: Sequence[str]) -> list[Any]:
     """Return the legend's entries for the color of each group of runs; none for a single group."""
     from matplotlib.lines import Line2D
 
@@ -184,19 +184,19 @@ def _names(names: Sequence[str]) -> list[Any]:
     return [Line2D([], [], linewidth=2.5, label=name, **_style(index)) for index, name in enumerate(names) if name]
 
 
-def _kinds(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bool) -> list[Any]:
-    """Return the legend's entries for the kinds of lines.
+def _kind_handles(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bool) -> list[Any]:
+    """Return the legend's entries for the kinds of lines: evaluation, training, average, interval.
 
-    For a single group they have its color and contain its seeds. Otherwise they are grey.
+    For a single group they have its color, and its seeds in the text. Otherwise they are grey.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    alone = len(names) == 1
-    color = _style(0)["color"] if alone else _GREY
+    single = len(names) == 1
+    color = _style(0)["color"] if single else _GREY
     several = any(len(group) > 1 for group in groups)
-    seeds = (names[0] if alone else "") or "the seeds"
-    mean = f", interquartile mean of {seeds}" if several else f", {names[0]}" if alone and names[0] else ""
+    seeds = (names[0] if single else "") or "the seeds"
+    mean = f", interquartile mean of {seeds}" if several else f", {names[0]}" if single and names[0] else ""
     runs = [run for group in groups for run in group]
     kinds: list[Any] = []
     if any(len(run.evaluation.x) for run in runs):
@@ -259,7 +259,7 @@ def _save(figure: Figure, out: Path) -> None:
     known = figure.canvas.get_supported_filetypes()
     if out.suffix[1:].lower() not in known:
         raise ConfigError(
-            f"cannot write an image to {out}: its name must end in one of "
+            f"an image cannot be written to {out}: its name must end in one of "
             f"{', '.join('.' + suffix for suffix in sorted(known))}, such as {out.with_suffix('.png')}"
         )
     try:

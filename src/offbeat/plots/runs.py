@@ -15,19 +15,20 @@ from offbeat.core.errors import ConfigError
 from offbeat.metrics.sinks import read_metrics
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
-"""Files that an experiment's and a trial's directory have."""
+"""Files that identify the directory of an experiment and of a trial."""
 Floats = NDArray[np.float64]
 XAxis = Literal["steps", "frames", "time"]
 
 _GRID_POINTS = 200
+"""Maximum number of points at which curves of several runs are interpolated."""
 MOVING_AVERAGE_POINTS = 100
-"""Points of a curve that its moving average is computed over."""
+"""Window of the moving average, in points of a curve."""
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Returns along x. Metrics lines without a value of either are omitted."""
+    """Returns y over env steps, frames or seconds x. Metrics lines without one of the two values are omitted."""
 
     x: Floats
     y: Floats
@@ -53,7 +54,7 @@ def read_run(run_dir: Path, x: XAxis) -> Run:
     if not config.is_file():
         raise ConfigError(
             f"{run_dir} is not a run: it has no config.toml. "
-            "Pass a directory that offbeat train made, such as offbeat plot runs/NAME"
+            "Pass a directory that `offbeat train` has created, for example offbeat plot runs/NAME"
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
     try:
@@ -97,12 +98,12 @@ def _evaluations(line: Mapping[str, Any]) -> int:
 
 
 def _settings(run_dir: Path) -> dict[str, Any]:
-    """Return the settings of a run. For a session they are those of its trial, whatever layout it has measured."""
+    """Return the settings of a run; for a session those of its trial, because auto layout may have changed its own."""
     tables = tomllib.loads((run_dir / "config.toml").read_text())
     trial = run_dir.parent / "trial.toml"
     if trial.is_file():
-        requested = tomllib.loads(trial.read_text())
-        tables = {name: {**requested.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
+        of_trial = tomllib.loads(trial.read_text())
+        tables = {name: {**of_trial.get(name, table), **_seed_of(name, table)} for name, table in tables.items()}
     return _flat(tables)
 
 
@@ -142,8 +143,8 @@ def moving_average(curve: Curve, window: int = MOVING_AVERAGE_POINTS) -> Curve:
     """Return the moving average over the last ``window`` points, or over fewer at the start of the curve."""
     sums = np.concatenate([[0.0], np.cumsum(curve.y)])
     ends = np.arange(1, len(curve.y) + 1)
-    begins = np.maximum(0, ends - window)
-    return Curve(curve.x, (sums[ends] - sums[begins]) / (ends - begins))
+    starts = np.maximum(0, ends - window)
+    return Curve(curve.x, (sums[ends] - sums[starts]) / (ends - starts))
 
 
 # --- directories of trials and experiments ------------------------------------------------------------------
@@ -172,8 +173,8 @@ def runs_of(path: Path) -> list[Path]:
 
 def sessions_of(trial: Path) -> list[Path]:
     """Return the run directories of a trial, sorted by seed."""
-    found = {path: path.name.removeprefix("seed-") for path in trial.glob("seed-*") if (path / "config.toml").is_file()}
-    return sorted((path for path in found if found[path].isdecimal()), key=lambda path: int(found[path]))
+    seeds = {path: path.name.removeprefix("seed-") for path in trial.glob("seed-*") if (path / "config.toml").is_file()}
+    return sorted((path for path in seeds if seeds[path].isdecimal()), key=lambda path: int(seeds[path]))
 
 
 def _number(trial: Path) -> int:

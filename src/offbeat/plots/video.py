@@ -31,7 +31,8 @@ def write_video(frames: Iterable[Frame], path: Path, fps: int) -> Path:
     write = {".mp4": _write_mp4, ".gif": _write_gif}.get(path.suffix.lower())
     if write is None:
         raise ConfigError(
-            f"cannot write a video to {path}: its name must end in .mp4 or .gif, such as {path.with_suffix('.mp4')}"
+            f"a video cannot be written to {path}: its name must end in .mp4 or .gif, for example "
+            f"{path.with_suffix('.mp4')}"
         )
     if fps < 1:
         raise ConfigError(f"fps is {fps}, but a video needs at least 1 frame per second")
@@ -49,7 +50,7 @@ def _require_ffmpeg(path: Path) -> None:
     """Refuse an mp4 without ffmpeg, before the first frame is rendered."""
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         raise ConfigError(
-            f"cannot write {path}: the package imageio-ffmpeg is not installed. "
+            f"{path} cannot be written: the package imageio-ffmpeg is not installed. "
             f'Run pip install "offbeat[video]", or write {path.with_suffix(".gif")} instead'
         )
 
@@ -61,7 +62,7 @@ def _checked(frames: Iterable[Frame], path: Path) -> Iterator[Frame]:
         if frame.dtype != np.uint8 or frame.shape != shape:
             raise RunFailed(
                 f"frame {index} of {path} is {frame.dtype} {list(frame.shape)}, "
-                f"but a video takes uint8 {list(shape)} frames, all of one shape"
+                f"but uint8 {list(shape)} is expected: all frames of a video must have the same shape"
             )
         yield frame
     if shape is None:
@@ -73,13 +74,17 @@ def _write_mp4(frames: Iterator[Frame], path: Path, fps: int) -> None:
 
     first = next(frames)
     height, width = first.shape[:2]
-    even = ((0, height % 2), (0, width % 2), (0, 0))  # players expect 4:2:0 colors: blocks of 2 x 2 pixels
+    padding = (
+        (0, height % 2),
+        (0, width % 2),
+        (0, 0),
+    )  # make both sides even: players expect 4:2:0 colors, in blocks of 2 x 2 pixels
     size = (width + width % 2, height + height % 2)
     writer = imageio_ffmpeg.write_frames(str(path), size, fps=fps, macro_block_size=2)
     writer.send(None)
     try:
         for frame in chain([first], frames):
-            writer.send(np.ascontiguousarray(np.pad(frame, even, mode="edge")))
+            writer.send(np.ascontiguousarray(np.pad(frame, padding, mode="edge")))
     finally:
         writer.close()
 

@@ -36,17 +36,18 @@ from offbeat.core.strict_json import Unreadable, read_json, require_regular
 from offbeat.core.types import DEFAULT_POLICY, Array, Tree, policy_key
 
 FORMAT = 3
-"""Version of the format. It changes when older checkpoints can no longer be read."""
+"""Version of the format. It is increased when older checkpoints can no longer be read."""
 MANIFEST, WEIGHTS, POLICY = "manifest.json", "weights.safetensors", "policy.json"
 STATE, STATE_ARRAYS = "state.json", "state.safetensors"
 REPLAY, MANIFEST_WITHOUT_REPLAY = "replay.safetensors", "manifest-without-replay.json"
 DROPPED = "dropped"
 """Value in a manifest, instead of the hash, for a replay that was deleted after a newer one was complete."""
 MANIFEST_BYTES, POLICY_BYTES, STATE_BYTES = 2**20, 2**22, 2**28
-"""Maximum sizes in bytes: parsing text takes many times its size in memory."""
+"""Maximum sizes in bytes, because parsing JSON takes many times its size in memory."""
 _WEIGHTS_FILE = re.compile(rf"(?:policies/(?P<name>\w[\w.-]*)/)?{re.escape(WEIGHTS)}")
-"""The weights of a policy: its name cannot lead out of the checkpoint."""
+"""Path of the weights of a policy. The name cannot contain a path that leads out of the checkpoint."""
 _ARRAY = "$array"
+"""Key in state.json with the name of an array in state.safetensors."""
 _SEPARATOR = "::"
 """Separates the keys of nested dicts in the names of arrays. Names of observations contain slashes."""
 
@@ -144,11 +145,11 @@ def _policies_of(files: Iterable[str]) -> list[str]:
 
 def _read_policy(path: Path, policy: str) -> SavedPolicy:
     weights = _read(path / policy_key(policy, WEIGHTS), read_arrays)
-    return SavedPolicy(weights, _read(path / policy_key(policy, POLICY), partial(read_json, most=POLICY_BYTES)))
+    return SavedPolicy(weights, _read(path / policy_key(policy, POLICY), partial(read_json, max_bytes=POLICY_BYTES)))
 
 
 def _read(path: Path, reader: Callable[[Path], T]) -> T:
-    """Read one file; every error means that the checkpoint is damaged."""
+    """Read one file. If this fails, raise the ConfigError for a damaged checkpoint."""
     try:
         return reader(path)
     except OSError as error:
@@ -164,7 +165,7 @@ def _with_arrays(path: Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    manifest = _read(path / MANIFEST, partial(read_json, most=MANIFEST_BYTES))
+    manifest = _read(path / MANIFEST, partial(read_json, max_bytes=MANIFEST_BYTES))
     if type(manifest.get("format")) is not int or manifest["format"] != FORMAT:
         raise ConfigError(
             f"{path} has checkpoint format {in_short(manifest.get('format'))}, but this offbeat reads format {FORMAT}: "
@@ -281,7 +282,7 @@ CHUNK_BYTES = 1 << 20
 """Maximum number of bytes of a replay that are copied at a time."""
 _ALIGNMENT = 64
 """Alignment of the first array, in bytes. The arrays are sorted by item size, so all are aligned to their items."""
-_NAMES = {np.dtype(kind): name for name, kind in KINDS.items()}
+_DTYPE_NAMES = {np.dtype(kind): name for name, kind in KINDS.items()}
 
 
 def _stream_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
@@ -308,7 +309,7 @@ def _header(arrays: Sequence[tuple[str, Array]]) -> bytes:
     entries, end = {}, 0
     for name, array in arrays:
         begin, end = end, end + array.nbytes
-        entries[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
+        entries[name] = {"dtype": _DTYPE_NAMES[array.dtype], "shape": array.shape, "data_offsets": (begin, end)}
     text = json.dumps(entries).encode()
     text += b" " * (-(LENGTH_BYTES + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text

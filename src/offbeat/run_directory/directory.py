@@ -67,37 +67,38 @@ class RunDirectory:
         self.tracker = path / "tracker.json"
         self._lock = path / ".lock"
         self.checkpoints = path / "checkpoints"
-        self._made: list[Path] = []
-        """The folders that `create` has made: the run directory first, then its parents."""
+        self._created: list[Path] = []
+        """The folders that `create` has created: the run directory first, then its parents."""
 
     @classmethod
     def create(cls, path: Path, config: Config) -> RunDirectory:
-        """Make a new run directory.
+        """Create a new run directory.
 
         Raises:
             ConfigError: the path exists, or the directory cannot be created.
         """
         directory = cls(path)
         directory.refuse_existing()
-        directory._made = [p for p in (path, *path.parents) if not p.exists()]
+        directory._created = [p for p in (path, *path.parents) if not p.exists()]
         try:
             path.mkdir(parents=True)
             directory.command.write_text(shlex.join(sys.argv) + "\n")
             config.save(directory.config)
-            for made in directory._made:
-                sync(made.parent)
+            for folder in directory._created:
+                sync(folder.parent)
         except OSError as error:
             directory.discard()
             raise ConfigError(
-                f"the run directory {path} cannot be created ({error.strerror}): make room, or pass another --run-dir"
+                f"the run directory {path} cannot be created ({error.strerror}): free some disk space, or pass another "
+                "--run-dir"
             ) from None
         return directory
 
     def refuse_existing(self) -> None:
         """Raise ConfigError if the path exists: a run is never reused silently."""
         if self.path.exists() or self.path.is_symlink():
-            go_on = f", or go on with `offbeat resume {self.path}`" if self.config.is_file() else ""
-            raise ConfigError(f"the run directory {self.path} exists: give another with --run-dir{go_on}")
+            resume = f", or run `offbeat resume {self.path}`" if self.config.is_file() else ""
+            raise ConfigError(f"the run directory {self.path} exists: pass another --run-dir{resume}")
 
     @classmethod
     def open(cls, path: Path, *, trust_code: bool = False) -> RunDirectory:
@@ -110,7 +111,9 @@ class RunDirectory:
         if trust_code:
             accept(str(path.resolve()))
         if not directory.config.is_file():
-            raise ConfigError(f"{path} is not a run directory (it has no config.toml): pass one of `offbeat train`")
+            raise ConfigError(
+                f"{path} is not a run directory (it has no config.toml): pass one that `offbeat train` has created"
+            )
         _require_inside(path)
         return directory
 
@@ -127,6 +130,7 @@ class RunDirectory:
         require(self.code(), str(self.path), trust_code=trust_code)
 
     def read_config(self) -> Config:
+        """Return the config of the run."""
         return load(self.config)
 
     def read_run(self) -> RunConfig:
@@ -159,7 +163,7 @@ class RunDirectory:
         return saved
 
     def store(self, max_full: int = 1) -> CheckpointStore:
-        """Return the run's checkpoints."""
+        """Return the checkpoints of the run; saving keeps the newest `max_full` full ones."""
         return CheckpointStore(self.checkpoints, max_full)
 
     def sync_metrics(self) -> None:
@@ -214,8 +218,8 @@ class RunDirectory:
             return ""
         updated = in_short(status.get("updated"))
         return (
-            f"{self.path} has crashed: its status, of {updated}, is running, but its process is gone. "
-            f"Its checkpoints are complete: continue with `offbeat resume {self.path}`"
+            f"{self.path} has crashed: its status is running (last updated {updated}), but its process no longer "
+            f"exists. Its checkpoints are complete: continue with `offbeat resume {self.path}`"
         )
 
     @contextmanager
@@ -229,7 +233,7 @@ class RunDirectory:
             file = self._lock.open("a")
         except OSError as error:
             raise ConfigError(
-                f"{self.path} cannot be written to ({error.strerror}), and training needs that: make it writable"
+                f"{self.path} cannot be written to ({error.strerror}): make it writable, because training writes to it"
             ) from None
         with file:
             lock(file, f"another process is training in {self.path}: wait for it, or stop it first")
@@ -256,7 +260,7 @@ class RunDirectory:
         """Delete the run, and the empty parent folders that were created for it."""
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):  # a folder is not empty
-            for parent in self._made[1:]:
+            for parent in self._created[1:]:
                 parent.rmdir()
 
     def note(self, text: str) -> None:
@@ -331,13 +335,13 @@ def _require_inside(run: Path) -> None:
                 raise ConfigError(f"{path} is neither a file nor a folder: delete it")
             if stat.S_ISLNK(mode) and not _leads_inside(path, inside) and not _is_log_of_wandb(path, inside):
                 raise ConfigError(
-                    f"{path} is a link to {path.readlink()}, outside of the run: what is written to it would be "
-                    f"written there. If the run is your own, {HOW}"
+                    f"{path} is a link to {path.readlink()}, outside of the run, which offbeat would "
+                    f"then write to. If the run is your own, {HOW}; otherwise delete the link"
                 )
 
 
 def _is_log_of_wandb(link: Path, run: Path) -> bool:
-    """Whether it is a link of W&B to its own log."""
+    """Whether a link is one that W&B makes to its own log."""
     return link.relative_to(run).match("wandb/*run-*/logs/*.log")
 
 
@@ -352,8 +356,8 @@ def default_path(config: Config) -> Path:
     """Return runs/<algorithm>-<env>-s<seed>-<time>, which does not exist yet."""
     names = f"{config.run.algorithm}-{config.run.env}".replace("/", "-").replace(":", "-")
     stem = f"{names}-s{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path, again = Path("runs") / stem, 1
+    path, number = Path("runs") / stem, 1
     while path.exists():
-        again += 1
-        path = Path("runs") / f"{stem}-{again}"
+        number += 1
+        path = Path("runs") / f"{stem}-{number}"
     return path

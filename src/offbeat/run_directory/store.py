@@ -1,4 +1,4 @@
-"""The checkpoints of one run: which exist, which are kept, and what the links `latest` and `best` point to.
+"""The checkpoints of one run: saving, links (`latest` and `best`), and the deletion of old ones.
 
 A checkpoint is written to a temporary directory, synced and renamed. Each save has its own directory: a second one at
 the same env step is step-000000100352-2. So a link always points to a complete checkpoint.
@@ -56,8 +56,8 @@ class CheckpointStore:
     def save(self, env_steps: int, checkpoint: Checkpoint, names: Sequence[str]) -> Path:
         """Write a checkpoint atomically, and link `names` (latest, best) to it, in this order.
 
-        If the last checkpoint has the same env steps and policies, weights alone are not written again: `names` are
-        linked to that one. When `latest` has a replay, the replays of all other checkpoints are deleted.
+        A checkpoint with only weights is not written if the last one has the same env steps and policies: `names` are
+        then linked to the last one. When `latest` has a replay, the replays of all other checkpoints are deleted.
 
         Raises:
             OSError: it could not be written; the existing checkpoints are unchanged.
@@ -103,7 +103,7 @@ class CheckpointStore:
         return [path.name for path in self._steps() if (path / STATE).exists()]
 
     def drop_beyond(self, env_steps: int) -> None:
-        """Delete checkpoints of more env steps, except the best: a resume from `env_steps` makes new ones.
+        """Delete checkpoints with more env steps than `env_steps`, except the best: the resumed run saves new ones.
 
         Errors are ignored: a file that cannot be deleted only takes space.
         """
@@ -126,7 +126,7 @@ class CheckpointStore:
         return [path for path in self._steps() if path.name == name or path.name.startswith(f"{name}-")]
 
     def _prune(self) -> None:
-        """Delete temporary files of a killed run, and all checkpoints but the linked and the newest full ones.
+        """Delete temporary files of a killed run, and all checkpoints except the linked and the newest full ones.
 
         Errors are ignored: a file that cannot be deleted only takes space, and the next save tries again.
         """
@@ -154,9 +154,9 @@ class CheckpointStore:
 
     def _delete(self, path: Path) -> None:
         """Delete a checkpoint. It is renamed first, so that a partly deleted one is never found."""
-        doomed = self._directory / f"{_TEMPORARY}{path.name}"
-        path.rename(doomed)
-        shutil.rmtree(doomed)
+        renamed = self._directory / f"{_TEMPORARY}{path.name}"
+        path.rename(renamed)
+        shutil.rmtree(renamed)
 
 
 def _order(path: Path) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""What a run was made with: versions of packages, the machine, and the state of the code in git.
+"""Records the versions of packages, the machine, and the state of the code in git, so that a run can be reproduced.
 
-`offbeat train` writes it into each run directory, `offbeat run` into the record of the experiment. It must cost a run
-nothing: no call here is slow, git has a limit in time and in bytes, and whatever is missing is None.
+`offbeat train` writes them into the run directory, `offbeat run` into the record of the experiment. They must not delay
+a run: no call here is slow, calls of git have limits in time and bytes, and values that cannot be determined are None.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
 
 GIT_S = 2.0
-"""Seconds that one call of git may take; where it takes longer, what it was asked for is not recorded."""
+"""Time limit of one call of git, in seconds. If it takes longer, its result is not recorded."""
 DIFF_BYTES = 2_000_000
-"""Bytes of a diff that are kept."""
+"""Maximum size of a recorded diff, in bytes."""
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-"""Git, without what a repository's own settings may let it start or write."""
+"""Git with options that keep it from running programs of the repository and from writing to it."""
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+"""The name of a package at the start of a requirement."""
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
 def made_with() -> dict[str, Any]:
-    """Return all of it as JSON has it; None where something is not there."""
-    own = Path(__file__).parents[1]
+    """Return the record as JSON. Values that cannot be determined are None."""
+    library = Path(__file__).parents[1]
     return {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),
         "packages": packages(),
         "machine": machine(),
         "git": git_state(Path()),
-        "offbeat_git": None if "site-packages" in own.parts else git_state(own),
+        "offbeat_git": None if "site-packages" in library.parts else git_state(library),
     }
 
 
 def record(directory: Path) -> list[str]:
-    """Write versions.json and git.diff into a run directory; return what differs from those that were there.
+    """Write versions.json and git.diff into a run directory; return the differences from the existing files.
 
-    The files of an earlier part of the run are kept where they differ, as versions-1.json and git-1.diff.
+    If there are differences, the existing files are renamed to versions-1.json and git-1.diff (or -2, ...).
     """
     now, diff = made_with(), git_diff(Path())
-    written, patch = directory / "versions.json", directory / "git.diff"
-    before = _read(written)
+    versions, patch = directory / "versions.json", directory / "git.diff"
+    before = _read(versions)
     changes = [] if before is None else list(differences(before, now))
-    changed_diff = before is not None and (patch.read_bytes() if patch.is_file() else b"") != diff
-    if changed_diff:
-        changes.append("the uncommitted changes in git.diff are others")
+    if before is not None and (patch.read_bytes() if patch.is_file() else b"") != diff:
+        changes.append("the uncommitted changes in git.diff differ")
     if changes:
-        _save(directory)
-    written.write_text(json.dumps(now, indent=1) + "\n")
+        _rename_existing(directory)
+    versions.write_text(json.dumps(now, indent=1) + "\n")
     patch.unlink(missing_ok=True)
     if diff:
         patch.write_bytes(diff)
@@ -68,14 +68,14 @@ def record(directory: Path) -> list[str]:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """Return what a versions.json says; None where there is none, or one that is damaged."""
+    """Return the content of a versions.json; None if it does not exist or is damaged."""
     with suppress(OSError, ValueError):
         return read_json(file, LARGEST_RECORD)
     return None
 
 
-def _save(directory: Path) -> None:
-    """Move the files of an earlier part of the run aside."""
+def _rename_existing(directory: Path) -> None:
+    """Rename versions.json and git.diff to the next free number."""
     number = next(n for n in range(1, 1_000_000) if not (directory / f"versions-{n}.json").exists())
     (directory / "versions.json").rename(directory / f"versions-{number}.json")
     with suppress(FileNotFoundError):
@@ -83,15 +83,15 @@ def _save(directory: Path) -> None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Say what differs between two records: 'torch 2.12 there, 2.13 here'."""
-    then, here = dict(_flat(before)), dict(_flat(now))
-    for name in {**then, **here}:
-        if name != "when" and then.get(name) != here.get(name):
-            yield f"{name} {_said(then.get(name))} there, {_said(here.get(name))} here"
+    """Yield the differences between two records, such as 'torch 2.12 before, 2.13 now'."""
+    old, new = dict(_flat(before)), dict(_flat(now))
+    for name in {**old, **new}:
+        if name != "when" and old.get(name) != new.get(name):
+            yield f"{name} {_as_text(old.get(name))} before, {_as_text(new.get(name))} now"
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value under a name of its own; those of packages and of the machine go without a prefix."""
+    """Yield (name, value) of all values in nested tables. Packages and properties of the machine have no prefix."""
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from _flat(value, "" if name in ("packages", "machine") else f"{name} ")
@@ -99,7 +99,7 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "missing" if value is None else str(value)
 
 
@@ -107,19 +107,19 @@ def _said(value: Any) -> str:
 
 
 def packages() -> dict[str, str | None]:
-    """Return the versions of offbeat and of all that it may need, extras included, as far as it is installed."""
+    """Return the versions of offbeat and of its installed dependencies, extras included."""
     try:
-        needed = requires("offbeat") or []
+        requirements = requires("offbeat") or []
     except PackageNotFoundError:  # a source tree that is not installed
-        needed = ["torch", "numpy", "gymnasium"]
-    wanted = (need for need in needed if "dev" not in need.partition("extra ==")[2])
-    names = {found[0].lower() for need in wanted if (found := _NAME.match(need))}
-    known = {name: installed(name) for name in sorted(names)}
-    return {"offbeat": installed("offbeat"), **{name: found for name, found in known.items() if found}}
+        requirements = ["torch", "numpy", "gymnasium"]
+    used = (requirement for requirement in requirements if "dev" not in requirement.partition("extra ==")[2])
+    names = {found[0].lower() for requirement in used if (found := _NAME.match(requirement))}
+    versions = {name: installed(name) for name in sorted(names)}
+    return {"offbeat": installed("offbeat"), **{name: found for name, found in versions.items() if found}}
 
 
 def installed(name: str) -> str | None:
-    """Return the version of an installed package, None where it is missing."""
+    """Return the version of a package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -127,7 +127,7 @@ def installed(name: str) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Return processor, cores, memory, operating system and GPUs; nothing here waits for a driver."""
+    """Return processor, cores, memory, operating system and GPUs, without calling a GPU driver."""
     system = platform.uname()
     return {
         "system": f"{system.system} {system.release} {system.machine}",
@@ -156,7 +156,7 @@ def _memory_gb() -> float | None:
 
 
 def _gpus() -> list[str]:
-    """Return the names of NVIDIA's GPUs, as their driver shows them in a file."""
+    """Return the names of NVIDIA GPUs, from files that the driver provides."""
     names = []
     with suppress(OSError):
         for file in sorted(_NVIDIA.glob("*/information")):
@@ -169,7 +169,7 @@ def _gpus() -> list[str]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Return the commit that a folder is at, and whether tracked files differ from it; None outside of git."""
+    """Return the commit of a folder, and whether tracked files differ from it; None outside of a repository."""
     commit = _git(folder, 100, "rev-parse", "--verify", "HEAD")
     if not commit:
         return None
@@ -180,13 +180,13 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def _has_filters(folder: Path) -> bool:
-    """Whether the repository itself, not its user, names programs that git would run on the contents of files."""
+    """Whether the settings of the repository, not those of the user, name programs that git would run on files."""
     scopes = _git(folder, 1_000_000, "config", "--show-scope", "--name-only", "--get-regexp", "^filter[.]")
     return scopes is not None and any(line.startswith((b"local", b"worktree")) for line in scopes.splitlines())
 
 
 def git_diff(folder: Path) -> bytes:
-    """Return how tracked files differ from the commit, b'' where there is nothing to tell; one too long is cut."""
+    """Return the diff of tracked files from the commit, at most `DIFF_BYTES` long; b'' if there is none."""
     if _has_filters(folder):
         return b""
     diff = _git(
@@ -198,8 +198,8 @@ def git_diff(folder: Path) -> bytes:
     return whole_lines + f"\n[cut: offbeat keeps the first {DIFF_BYTES:,} bytes of a diff]\n".encode()
 
 
-def _git(folder: Path, most: int, *arguments: str) -> bytes | None:
-    """Return what git prints, as far as the first `most` bytes; None where it cannot, or takes too long."""
+def _git(folder: Path, max_bytes: int, *arguments: str) -> bytes | None:
+    """Return the first `max_bytes` bytes of git's output; None if git fails or takes too long."""
     try:
         process = subprocess.Popen(  # noqa: S603
             [*_GIT, "-C", str(folder), *arguments],
@@ -212,26 +212,26 @@ def _git(folder: Path, most: int, *arguments: str) -> bytes | None:
         return None
     assert process.stdout is not None
     with process.stdout as pipe:
-        printed, ended = _read_until(pipe.fileno(), most, time.monotonic() + GIT_S)
+        printed, ended = _read_until(pipe.fileno(), max_bytes, time.monotonic() + GIT_S)
     try:
         ended = ended and process.wait(GIT_S) == 0
     except subprocess.TimeoutExpired:
         ended = False
     if not ended:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what it has started
+            os.killpg(process.pid, signal.SIGKILL)  # its child processes too
         process.wait()
-    return printed if ended or len(printed) >= most else None
+    return printed if ended or len(printed) >= max_bytes else None
 
 
-def _read_until(pipe: int, most: int, deadline: float) -> tuple[bytes, bool]:
-    """Return the first `most` bytes of a pipe, and whether it came to its end before these and the deadline."""
-    printed, waiting = bytearray(), select.poll()
-    waiting.register(pipe, select.POLLIN)
-    while len(printed) < most:
-        if not waiting.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
+def _read_until(pipe: int, max_bytes: int, deadline: float) -> tuple[bytes, bool]:
+    """Return the first `max_bytes` bytes of a pipe, and whether it ended before this size and the deadline."""
+    printed, poll = bytearray(), select.poll()
+    poll.register(pipe, select.POLLIN)
+    while len(printed) < max_bytes:
+        if not poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
             return bytes(printed), False
-        part = os.read(pipe, min(65536, most - len(printed)))
+        part = os.read(pipe, min(65536, max_bytes - len(printed)))
         if not part:
             return bytes(printed), True
         printed += part

@@ -182,10 +182,12 @@ class PacedLoop(TrainingLoop):
         before, self.counters = self.counters, self._count(learned)
         recorder = self.metrics.recorder
         for policy, result in learned.items():
-            recorder.episodes(result.episode_returns, result.episode_lengths, policy)
-            recorder.reported(result.info)
-            recorder.learned(result.metrics, policy)
-        recorder.learned(dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled))
+            recorder.add_episodes(result.episode_returns, result.episode_lengths, policy)
+            recorder.add_infos(result.info)
+            recorder.add_learning_step(result.metrics, policy)
+        recorder.add_learning_step(
+            dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
+        )
         finished = self.counters.env_steps >= self._run.steps
         evaluated = self._evaluate(due=self._evaluation_due(before, finished=finished), last=finished)
         # The line is written before the checkpoint, because a run that resumes from there continues after this line.

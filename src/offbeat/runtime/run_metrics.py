@@ -107,7 +107,7 @@ class RunMetrics:
             if answer == "stop":
                 stop = True
             elif answer:
-                self.recorder.give(answer)
+                self.recorder.add_callback_metrics(answer)
         return stop
 
     def conclude(self) -> None:

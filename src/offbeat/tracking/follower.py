@@ -1,7 +1,7 @@
-"""The process of a tracker: it reads metrics.jsonl while the run writes it, and logs each line.
+"""The main function of a tracker's process: it reads metrics.jsonl while the run writes it, and logs each line.
 
-The tracker's threads, hooks, subprocesses and prints stay in this process, away from training. The file is the queue,
-so a slow or hanging tracker does not delay the run.
+The tracker's threads, hooks, subprocesses and output are in this process, not in that of the training. The file is the
+queue, so a slow or hanging tracker does not delay the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offbeat.tracking.services import STARTERS, Tracked, TrackerLaunch
 
 STATES: tuple[RunState, ...] = ("finished", "interrupted", "failed")
 NEW_LINE = len(STATES)
-"""Byte in the pipe for a new line. Smaller bytes are indices in `STATES`: the run has ended."""
+"""Byte in the pipe that announces a new line. A smaller byte is an index in `STATES`: the run has ended."""
 
 
 def main(launch: TrackerLaunch, connection: Connection[Report, Any]) -> None:
@@ -41,7 +41,7 @@ def main(launch: TrackerLaunch, connection: Connection[Report, Any]) -> None:
 
 
 def _follow(launch: TrackerLaunch, tracked: Tracked) -> RunState:
-    """Log new lines whenever a byte arrives; return the state in which the run ended."""
+    """Log the new lines whenever bytes arrive, until the pipe is closed; return the state in which the run ended."""
     metrics, position, last = launch.directory / "metrics.jsonl", launch.position, NEW_LINE
     while received := os.read(launch.pipe, 4096):
         last = received[-1]
@@ -53,7 +53,7 @@ def _follow(launch: TrackerLaunch, tracked: Tracked) -> RunState:
 
 
 def new_lines(path: Path, position: int) -> tuple[list[Line], int]:
-    """Return the complete lines from a byte position on, and the position after them."""
+    """Return the complete lines after a byte position, and the position after these lines."""
     if not path.exists():
         return [], position
     with path.open("rb") as file:

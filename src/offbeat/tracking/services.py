@@ -1,4 +1,4 @@
-"""One function per tracker that starts a run. Both trackers then have `log(metrics, step)` and `finish()`."""
+"""One function per tracker, which starts a run. The runs of both trackers have `log(metrics, step)` and `finish()`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _EXIT_CODES: Mapping[RunState, int] = {"finished": 0, "interrupted": 255, "faile
 
 @dataclass(frozen=True)
 class TrackerLaunch:
-    """What a tracker's process needs to start."""
+    """The arguments of a tracker's process."""
 
     tracker: str
+    """Name of the tracker, a key of `STARTERS`."""
     parent: int
+    """Id of the training process, whose system metrics W&B logs."""
     directory: Path
     """Path of the run directory."""
     name: str
@@ -65,7 +67,7 @@ def _start_wandb(launch: TrackerLaunch) -> Tracked:
     run.config.update(launch.config, allow_val_change=True)  # a resumed run may have more steps
     known = {"project": run.project, "name": run.name or launch.name, "id": run.id}
     location = run.url or (
-        "nowhere, as it is disabled" if run.disabled else f"offline, in {launch.directory / 'wandb'}"
+        "nowhere, because W&B is disabled" if run.disabled else f"offline, in {launch.directory / 'wandb'}"
     )
     return Tracked(run, known, location, {state: {"exit_code": code} for state, code in _EXIT_CODES.items()})
 

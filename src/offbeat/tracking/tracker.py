@@ -1,4 +1,4 @@
-"""Starts a tracker's process, notifies it of each metrics line, and ends it in time."""
+"""Starts a tracker's process, notifies it of each metrics line, and ends it within a time limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END_S: dict[RunState, float] = {"finished": 30.0, "interrupted": 5.0, "failed": 
 """State in which the run ended -> seconds in which the tracker must send the remaining lines."""
 _REMEDIES = {
     "wandb": "run wandb login, or set WANDB_MODE=offline to send it later, or omit tracker",
-    "trackio": "fix the problem, or omit tracker",
+    "trackio": "solve this problem, or omit tracker",
 }
 
 
@@ -78,9 +78,8 @@ class Tracker:
             self._end("")
 
     def _send(self, number: int) -> None:
-        with suppress(
-            BlockingIOError, BrokenPipeError
-        ):  # the pipe is full, which is notification enough; or the process has ended
+        # The pipe may be full, and the process will read all lines anyway; or the process has ended.
+        with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._pipe, bytes([number]))
 
     def _end(self, text: str) -> None:
@@ -102,7 +101,7 @@ def start_tracker(
         config: Config of the run.
         directory: Directory of the run.
         notify: Called with messages for the user.
-        metrics_size: Size of the part of metrics.jsonl, in bytes, that the tracker already has if it has the run.
+        metrics_size: Number of bytes of metrics.jsonl that the tracker has already logged, if it has the run.
 
     Raises:
         ConfigError: the tracker could not start, with its message.
@@ -132,7 +131,7 @@ def start_tracker(
 
 
 class _StartReport:
-    """Stores the report that the tracker has started."""
+    """Stores the content of the report that the tracker has started; None before."""
 
     def __init__(self) -> None:
         self.content: Any = None

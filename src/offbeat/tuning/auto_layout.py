@@ -1,7 +1,7 @@
-"""Auto layout: choose the number of actors and of learner threads at start, from measured costs.
+"""Auto layout: chooses the numbers of actors and of learner threads from measured costs, at the start of a run.
 
-Only the topology changes. A batch has the same columns, for example of 1 actor with 32 envs or of 2 with 16 each.
-Measuring uses random streams of its own, and the objects made for it are discarded.
+Only the topology changes: a batch has as many columns as before, for example 1 actor with 32 envs or 2 with 16 each.
+The measurement has its own random streams, and its objects are discarded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns
 
 NEAR_BEST = 0.95
-"""Of the topologies that reach this share of the best speed, the one with the fewest threads and actors is chosen."""
+"""The smallest topology that reaches this fraction of the best speed is chosen."""
 ACTORS_PER_CORE = 4
-"""The most actors per core that are considered if the env waits instead of computing."""
+"""Maximum number of actors per core, if the env mostly waits instead of computing."""
 ENVS_S = 1.0
-"""Seconds for measuring the envs of all topologies together, making and resetting them included."""
+"""Seconds for measuring the envs of all topologies together, including their creation and reset."""
 STEPS_S = 0.15
 """Seconds for stepping the envs of one topology."""
 ACT_S = 0.02
@@ -45,13 +45,13 @@ ACT_S = 0.02
 LEARN_S = 0.2
 """Seconds for measuring how one number of threads learns."""
 UPDATE_US = 3000.0
-"""Core-microseconds of an update from which more threads for the learner are tried. In shorter updates, threads mostly
-wait for each other."""
+"""Smallest CPU time of an update, in microseconds, for which more learner threads are tried. In shorter updates,
+threads mostly wait for each other."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A topology, and what its parts cost."""
+    """A topology, with the costs of envs, acting and learning."""
 
     topology: Topology
     env: Cost
@@ -77,9 +77,9 @@ def choose(candidates: Sequence[Candidate]) -> Candidate:
     return min(near, key=lambda candidate: (candidate.topology.learner_threads, candidate.topology.actors))
 
 
-def actor_counts(columns: int, env_groups: int, most: int) -> list[int]:
-    """Return the numbers of actors, up to `most`, that divide the columns evenly, in whole groups of envs."""
-    return [actors for actors in range(1, most + 1) if columns % (actors * env_groups) == 0]
+def actor_counts(columns: int, env_groups: int, maximum: int) -> list[int]:
+    """Return the numbers of actors, up to `maximum`, that divide the columns evenly, in whole groups of envs."""
+    return [actors for actors in range(1, maximum + 1) if columns % (actors * env_groups) == 0]
 
 
 def with_measured_topology(config: Config, notify: Callable[[str], None] = lambda _text: None) -> tuple[Config, str]:
@@ -87,7 +87,7 @@ def with_measured_topology(config: Config, notify: Callable[[str], None] = lambd
 
     Args:
         config: all settings.
-        notify: is called with a message when an env fails while it is measured and is made again.
+        notify: called with a message when an env fails during the measurement and is created again.
 
     Returns:
         The config with the chosen topology and `split` 'given', and a sentence with the reason. If nothing was
@@ -131,7 +131,7 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
     return (
         f"{_counted(topology.actors, 'actor')} x {_counted(_columns(runtime) // topology.actors, 'env')}, "
         f"{_counted(topology.learner_threads, 'learner thread')}: {costs} on {_counted(topology.cores, 'core')}; "
-        + ("the sides take turns" if bound == "lag" else f"bound by the {bound}")
+        + ("acting and learning take turns" if bound == "lag" else f"bound by the {bound}")
     )
 
 
@@ -139,7 +139,7 @@ def _reason(runtime: RuntimeConfig, chosen: Candidate) -> str:
 
 
 def _measure(parts: PacedParts, notify: Callable[[str], None]) -> list[Candidate]:
-    """Return all topologies that are considered, with their costs."""
+    """Return all candidates, with their measured costs."""
     runtime, topology = parts.config.runtime, topology_of(parts.config, parts.config.threads)
     parts.policy.learner.publish(0)
     weights = parts.policy.weights.read(0).copy()
@@ -167,9 +167,9 @@ def _fill_batch(parts: PacedParts) -> None:
 
 def _random_slot(plan: PolicyPlan, env: EnvSpec) -> Tree:
     """Return an unroll in which no episode ends; [T + 1, N, ...] by field name."""
-    random, lead = stream(0, "measure"), (plan.memory.length + 1, env.columns)
+    random, axes = stream(0, "measure"), (plan.memory.length + 1, env.columns)
     slot = {
-        field.name: np.zeros((*(lead if field.per == "step" else lead[1:]), *field.shape), field.dtype)
+        field.name: np.zeros((*(axes if field.per == "step" else axes[1:]), *field.shape), field.dtype)
         for field in plan.fields
     }
     for name in ("reward", *(leaf.name for leaf in env.observation)):
@@ -184,14 +184,14 @@ def _acting_costs(parts: PacedParts, envs: _EnvCosts, weights: F32, cores: int) 
     More actors than cores help only if the envs wait for something else than a core.
     """
     runtime = parts.config.runtime
-    most = ACTORS_PER_CORE * cores if envs.cost(1, groups=1).waits else cores
-    for actors in reversed(actor_counts(_columns(runtime), runtime.env_groups, most)):
+    maximum = ACTORS_PER_CORE * cores if envs.cost(1, groups=1).waits else cores
+    for actors in reversed(actor_counts(_columns(runtime), runtime.env_groups, maximum)):
         columns = _columns(runtime) // actors
         yield actors, envs.cost(columns, runtime.env_groups), _act_cost(parts, weights, columns)
 
 
 class _EnvCosts:
-    """Measures envs for increasing numbers of columns. Once the time is up, it returns the last measured cost."""
+    """Measures envs for increasing numbers of columns. After `ENVS_S` seconds it returns the last measured cost."""
 
     def __init__(self, parts: PacedParts, weights: F32, notify: Callable[[str], None]) -> None:
         self._config, self._notify = parts.config, notify
@@ -202,7 +202,7 @@ class _EnvCosts:
         self._policy.load(weights)
         self._until = perf_counter() + ENVS_S
         self._setup_s = 0.0
-        """Seconds per column that making and resetting the last envs took."""
+        """Seconds per column that the creation and reset of the last envs took."""
         self._last: Cost | None = None
 
     def cost(self, columns: int, groups: int) -> Cost:
@@ -211,7 +211,7 @@ class _EnvCosts:
         return self._last
 
     def _measure_with_retries(self, columns: int, groups: int) -> Cost:
-        """Measure; make envs that fail again, as often as an actor may be restarted."""
+        """Measure. If the envs fail, create them again, as often as an actor may be restarted."""
         while True:
             try:
                 return self._measure(columns, groups)
@@ -219,13 +219,13 @@ class _EnvCosts:
                 self._failures += 1
                 what = f"while auto layout measured the envs: {error}"
                 if self._failures > self._budget:
-                    spent = f"{what}; its restart_budget of {self._budget} is used up"
-                    raise with_notes_of(EnvFailed(spent), error) from error
+                    message = f"{what}; the restart_budget of {self._budget} is used up"
+                    raise with_notes_of(EnvFailed(message), error) from error
                 lines = getattr(error, "__notes__", []) if self._failures == 1 else []
-                self._notify("\n".join([f"{what}: tried again; {self._failures} of {self._budget}", *lines]))
+                self._notify("\n".join([f"{what}; restart {self._failures} of {self._budget}", *lines]))
 
     def _measure(self, columns: int, groups: int) -> Cost:
-        run, begun = self._config.run, perf_counter()
+        run, start = self._config.run, perf_counter()
         info_mask = self._policy.spec.info_mask
         envs = make_envs(
             run.env,
@@ -238,7 +238,7 @@ class _EnvCosts:
         )
         with closing(envs):
             stepper = EnvStepper(envs, self._policy, run.seed)
-            self._setup_s = (perf_counter() - begun) / columns
+            self._setup_s = (perf_counter() - start) / columns
             return stepper.cost(STEPS_S)
 
 

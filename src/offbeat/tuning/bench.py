@@ -1,7 +1,7 @@
 """`offbeat bench`: the speed of a run, compared with the limits of its machine and of its topology.
 
-c_env, c_act and c_learn are core-microseconds (CPU time of all threads) per env step, each measured alone. The limits
-are computed from them by `SpeedModel`.
+c_env, c_act and c_learn are the CPU times of all threads in microseconds per env step, each measured alone.
+`SpeedModel` computes the limits from them.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from offbeat.tuning.costs import Cost, EnvStepper, act_cost, learn_cost
 SECONDS = 2.0
 """Each cost is measured for at least this long."""
 ROUNDS = 5
-"""Number of times that each cost is measured, in turn with the others; the median is used."""
-TOO_GOOD = 1.05
-"""A speed above this multiple of the limit means that the limit was measured wrongly."""
+"""Number of times that each cost is measured, in turn with the other costs; the median is used."""
+MAX_FRACTION = 1.05
+"""If the speed is above this multiple of the limit, the limit was measured wrongly."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Core-microseconds per env step of each part."""
+    """CPU time of each part, in microseconds per env step."""
 
     env: float
     act: float
     learn: float
     learn_wall: float
-    """Microseconds on the clock that the learner takes per env step, with all its threads."""
+    """Wall time of learning with all threads, in microseconds per env step."""
 
     def speed_model(self, topology: Topology) -> SpeedModel:
-        """Return the model of a run with these costs. An actor has one thread, so its CPU time is its time."""
+        """Return the model of a run with these costs. An actor has one thread, so its wall time is its CPU time."""
         acting = self.env + self.act
         return SpeedModel(topology, acting, self.learn_wall, acting_cpu=acting, learning_cpu=self.learn)
 
@@ -165,9 +165,9 @@ def _lock_free_sps(config: Config, seconds: float, notify: Notify) -> float:
         while not board.updates[:, 0].all():
             pool.wait()
         _supervise_for(seconds / 10, pool)
-        begun, before = perf_counter(), board.env_steps
+        start, before = perf_counter(), board.env_steps
         _supervise_for(seconds, pool)
-        return (board.env_steps - before) / (perf_counter() - begun)
+        return (board.env_steps - before) / (perf_counter() - start)
     finally:
         pool.close()
         parts.close()
@@ -190,7 +190,7 @@ def _publish(parts: PacedParts, version: int, *, learns: bool) -> None:
 
 
 def _until_first_update(steps: Iterator[_Step], *, learns: bool) -> list[_Step]:
-    """Run learning steps until one makes an update: a replay is filled before. Without a learner, run one."""
+    """Run learning steps until one makes an update: a replay needs data first. Without a learner, run one step."""
     return [next(steps)] if not learns else list(takewhile(lambda step: not step.updates, steps))
 
 
@@ -203,7 +203,7 @@ def _run_for(seconds: float, steps: Iterator[_Step], *, at_least: int) -> list[_
 
 
 def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
-    """Run learning steps. Each is marked as finished only when the next one is requested, which keeps its batch."""
+    """Run learning steps. A batch is released only when the next step is requested, so the last one can be measured."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
         learned = parts.policy.learner.learn(step, 0.0)
@@ -213,7 +213,7 @@ def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
 
 
 def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
-    """Run steps that only wait for their batch: each is marked as learned at once, and the weights do not change."""
+    """Run steps that only wait for their batch, and are finished at once. The weights do not change."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
         env_steps = parts.policy.learner.feed.valid_rows(step)
@@ -275,14 +275,14 @@ def _with_actor_threads(config: Config, measure: Callable[[float], Cost], second
 
 
 def results(topology: Topology, costs: Costs, speed: Speed) -> dict[str, Any]:
-    """Return what `offbeat bench --json` prints.
+    """Return the results that `offbeat bench --json` prints.
 
     Raises:
         RunFailed: the speed is above the limit, so the costs were measured wrongly.
     """
     measured = costs.speed_model(topology)
     ideal = measured.with_ideal_learner()
-    if speed.sps > TOO_GOOD * ideal.limit_sps:
+    if speed.sps > MAX_FRACTION * ideal.limit_sps:
         raise RunFailed(
             f"achieved {speed.sps:.0f} env steps per second, more than the limit of {ideal.limit_sps:.0f} for this "
             "topology: the costs were measured wrongly, most likely because the machine was busy; measure again when "

@@ -1,4 +1,4 @@
-"""Measure what stepping envs, acting and learning cost, each alone, in microseconds per env step.
+"""Measures the costs of stepping envs, acting and learning, each alone, in microseconds per env step.
 
 Nothing else may run in this process meanwhile, because the CPU time of the whole process is measured.
 """
@@ -27,23 +27,23 @@ from offbeat.workers.columns import PolicyColumns
 from offbeat.workers.link import PolicyWork, Work
 
 WAIT_RATIO = 3.0
-"""Work that takes more than this many times its CPU time is waiting: for something else if the process gave up its core
-by itself, otherwise for a core, because the machine is busy."""
+"""If the wall time is above this multiple of the CPU time, the process mostly waits. If it gave up its core itself, it
+waits for something else; otherwise it waits for a core, because the machine is busy."""
 
 
 class Cost(NamedTuple):
-    """What a piece of work costs, in microseconds per env step."""
+    """The cost of a piece of work, in microseconds per env step."""
 
     cpu: float
     """CPU time, summed over threads."""
     wall: float
-    """Time on the clock."""
+    """Wall time."""
     waits: bool = False
-    """Whether most of the time is spent waiting, as for a simulator on another machine."""
+    """Whether it mostly waits for something other than a core, such as a simulator on another machine."""
 
     @property
     def time(self) -> float:
-        """How long it takes on a machine that is not busy."""
+        """Time that it takes on a machine that is not busy."""
         return self.wall if self.waits else min(self.cpu, self.wall)
 
 
@@ -56,19 +56,19 @@ class Meter:
         self._before = getrusage(RUSAGE_SELF)
 
     def __enter__(self) -> None:
-        self._begun = perf_counter(), process_time()
+        self._start = perf_counter(), process_time()
 
     def __exit__(self, *error: object) -> None:
         cpu = process_time()
-        self.wall += perf_counter() - self._begun[0]
-        self.cpu += cpu - self._begun[1]
+        self.wall += perf_counter() - self._start[0]
+        self.cpu += cpu - self._start[1]
         self._entered += 1
 
     def cost(self, env_steps: float, overhead: Cost) -> Cost:
         """Return the cost per env step.
 
         Args:
-            env_steps: how many were made in the `with` blocks.
+            env_steps: number of env steps in the `with` blocks.
             overhead: cost of an empty `with` block, as `meter_overhead` returns it; it is subtracted for each block.
         """
         cpu, wall = (
@@ -177,11 +177,11 @@ def act_cost(policy: PolicySpec, env: EnvSpec, slot: Tree, weights: NDArray[np.f
     """Return the cost of acting without envs: choosing and recording actions, and counting.
 
     Args:
-        policy: that acts.
-        env: of one actor.
-        slot: a recorded unroll, [T + 1, N, ...] by field name; its rows stand for the envs' outcomes.
-        weights: of the policy, flat.
-        seconds: how long to act for; at least two unrolls are made, and the first one is not measured.
+        policy: spec of the policy.
+        env: spec of one actor's envs.
+        slot: a recorded unroll, [T + 1, N, ...] by field name. Its rows are used as the outcomes of the envs.
+        weights: weights of the policy, as one flat vector.
+        seconds: duration. At least two unrolls are made, and the first one is not measured.
     """
     slot = {name: array.copy() for name, array in slot.items()}
     env_steps = int(slot["valid"][:-1].sum())

@@ -58,7 +58,9 @@ def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_one_worker_with_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(tmp_path, algorithm):
     often: dict[str, Any] = (
-        {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2, "eval_time_share": 1} if algorithm == "sac" else {}
+        {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2, "eval_time_share": 1}
+        if algorithm == "sac"
+        else {}
     )
     serial = train(algorithm, tmp_path / "serial", "Pendulum-v1", **often)
     run = train(algorithm, tmp_path / "run", "Pendulum-v1", **often, runtime="hogwild", workers=1)
@@ -254,7 +256,7 @@ def test_init_from_copies_weights_and_normalizers_from_and_to_other_runtimes(tmp
     lock_free: dict[str, Any] = {"runtime": "hogwild", "workers": 1, "steps": 200, **FROZEN}
     second = small_run(tmp_path / "second", **lock_free, init_from=str(first.path))
     third = small_run(tmp_path / "third", runtime="threads", steps=200, **FROZEN, init_from=str(second.path))
-    assert "weights and normalisers taken from" in log_of(second)
+    assert "initial weights and normalisation are those of" in log_of(second)
     kept = [load(run.path / "checkpoints" / "latest") for run in (first, second, third)]
     names = [name for name in kept[0].weights if name.startswith(("policy_", "critic_"))]
     assert len(names) >= 6
@@ -292,8 +294,8 @@ def prepared(tmp_path_factory) -> Path:
             for other in ("serial", "threads", "processes")
         ),
         ("bound --runtime hogwild", ["used the serial runtime", "cannot be resumed in hogwild", "--init-from"]),
-        ("fewer", ["workers is 2 in the checkpoint and 1 here", "--init-from"]),
-        ("alone", ["hogwild_moments is none in the checkpoint and per_worker here", "--init-from"]),
+        ("fewer", ["workers is 2 in the checkpoint and 1 now", "--init-from"]),
+        ("alone", ["hogwild_moments is none in the checkpoint and per_worker now", "--init-from"]),
     ],
 )
 def test_a_resume_cannot_change_from_or_to_hogwild_nor_the_number_of_workers(prepared, monkeypatch, arguments, says):

@@ -168,11 +168,13 @@ def make_atari(request: EnvRequest, registered: RegisteredEnv) -> Envs:
     settings, groups, limits = request.settings, request.groups, request.limits
     arguments = {**_arguments(registered, settings), **request.kwargs}
     frame_skip = arguments["frameskip"]
-    own = -(-arguments["max_num_frames_per_episode"] // frame_skip)  # the step that reaches the limit is the last one
-    if (limit := limits.shorter_than(own)) is not None:
+    own_limit = -(
+        -arguments["max_num_frames_per_episode"] // frame_skip
+    )  # the step that reaches the limit is the last one
+    if (limit := limits.shorter_than(own_limit)) is not None:
         arguments["max_num_frames_per_episode"] = limit * frame_skip
     made = [_vector_env(group.stop - group.start, arguments) for group in groups]
-    spec = limits.recorded(_spec_of(request, made[0]), own)
+    spec = limits.added_to(_spec_of(request, made[0]), own_limit)
     rows = empty_rows(spec.observation, spec.columns, spec.info)
     if settings.episodic_life:
         rows = rows._replace(over=np.zeros(spec.columns, np.bool_))
@@ -236,8 +238,8 @@ def _fire_action(envs: Any) -> int:
 # --- rendering ----------------------------------------------------------------------------------------------
 
 FRAMES_PER_SECOND = 60
-"""Of the console."""
-_IN_COLOR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
+"""Frame rate of the Atari console."""
+_COLOR_ARGUMENTS = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
 
 
 class RenderedGame:
@@ -263,7 +265,7 @@ class RenderedGame:
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         self.close()
-        self._emulators = [self._make(seed, {}), self._make(seed, _IN_COLOR)]
+        self._emulators = [self._make(seed, {}), self._make(seed, _COLOR_ARGUMENTS)]
         observation, self._frame = (_only(envs.reset()) for envs in self._emulators)
         return observation, {}
 

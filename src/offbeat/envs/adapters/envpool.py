@@ -96,7 +96,7 @@ class Pool:
             if info is not None and self._read_info is not None:
                 self._read_info(self._rows.valid, info)
         except (ValueError, KeyError) as error:
-            raise failed(self._id, self._first, f"the pool that starts here returned {error}") from error
+            raise failed(self._id, self._first, f"the pool whose first column this is returned {error}") from error
         require_finite(self._check, self._id, self._first)
         require_choices(self._mask_check, self._id, self._first)
 
@@ -171,16 +171,18 @@ class EnvPoolAdapter:
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
         config = _envpool().make_spec(request.name).config
         arguments = {**_arguments(env_id, config, settings), **request.kwargs}
-        own, limits = _own_limit(env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits)
-        if (limit := limits.shorter_than(own)) is not None:
+        own_limit, limits = _own_limit(
+            env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits
+        )
+        if (limit := limits.shorter_than(own_limit)) is not None:
             arguments["max_episode_steps"] = limit
         pools = [_make_pool(request, group, arguments) for group in request.groups]
-        spec = limits.recorded(_spec_of(request, pools[0]), own)
+        spec = limits.added_to(_spec_of(request, pools[0]), own_limit)
         episodic_life = bool(settings.episodic_life)
         return EnvPoolEnvs(spec, request.groups, pools, episodic_life=episodic_life, limit=limit)
 
     def make_single(self, env_id: str, kwargs: Mapping[str, Any]) -> None:
-        """Return None: there are only pools."""
+        """Return None: EnvPool has only vector envs."""
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:  # noqa: ARG002
         """Raise ConfigError: EnvPool renders nothing."""
@@ -214,7 +216,7 @@ def _spec_of(request: EnvRequest, pool: Any) -> EnvSpec:
 _UNLIMITED = 2**31 - 1
 """EnvPool's `max_episode_steps` of envs without a time limit."""
 _BY_LEVEL = 0
-"""Its `max_episode_steps` of envs whose levels have their own limits; another one can be requested."""
+"""EnvPool's `max_episode_steps` of envs whose levels have their own limits; another one can be requested."""
 
 
 def _own_limit(env_id: str, steps: int, limits: Limits) -> tuple[int | None, Limits]:

@@ -130,5 +130,5 @@ def _table(positions: int, gamma: float, arguments: dict[str, Any]) -> NDArray[n
 
 
 def _walk(start: int, steps: int, positions: int, gamma: float) -> float:
-    """Return the discounted reward of the next `steps` steps."""
+    """Return the discounted sum of the rewards of the next `steps` steps."""
     return sum(gamma**k * ((start + k) % positions + 1) for k in range(steps))

@@ -154,7 +154,7 @@ class Evaluations:
             self._notify(f"evaluation failed, and training continues: {result.failure}", result.details)
             return
         evaluation = result.evaluation
-        self._recorder.evaluated(
+        self._recorder.add_evaluation(
             {
                 "eval_env_steps": counters.env_steps,
                 "eval_return_mean": evaluation.return_mean,

@@ -120,10 +120,10 @@ class HogwildLoop(TrainingLoop):
             if "replay_size" in metrics:
                 self._replay_sizes[worker] = metrics["replay_size"]
                 metrics["replay_size"] = sum(self._replay_sizes)
-            self.metrics.recorder.learned(metrics)
+            self.metrics.recorder.add_learning_step(metrics)
         for returns, lengths in zip(report.returns, report.lengths, strict=True):
-            self.metrics.recorder.episodes(returns, lengths)
-        self.metrics.recorder.reported(report.info)
+            self.metrics.recorder.add_episodes(returns, lengths)
+        self.metrics.recorder.add_infos(report.info)
 
     def _during_evaluation(self) -> None:
         self._pool.watch()

@@ -151,11 +151,11 @@ class SnapshotEnvs(GymnasiumEnvs):
             ConfigError: the snapshot is of another env or of other numbers of columns and groups.
         """
         envs = self._all_envs()
-        taken = (state["id"], state["columns"], len(state["envs"]))
-        here = (self.spec.id, self.spec.columns, len(envs))
-        if taken != here:
+        saved = (state["id"], state["columns"], len(state["envs"]))
+        current = (self.spec.id, self.spec.columns, len(envs))
+        if saved != current:
             raise ConfigError(
-                f"the snapshot is of (env, columns, env objects) {taken}, but these envs are {here}: use the env id, "
+                f"the snapshot is of {_named(saved)}, but these envs are {_named(current)}: use the env id, "
                 "the envs per actor and the groups of the snapshot"
             )
         for index, env in enumerate(envs):
@@ -168,7 +168,7 @@ class SnapshotEnvs(GymnasiumEnvs):
         self._seeds = None
 
 
-# --- making them --------------------------------------------------------------------------------------------
+# --- making envs --------------------------------------------------------------------------------------------
 
 
 class GymnasiumAdapter:
@@ -190,7 +190,7 @@ class GymnasiumAdapter:
             return make_single(replace(entry, max_episode_steps=None), kwargs)
 
     def make_renderable(self, env_id: str, settings: EnvConfig, render_mode: str) -> Any:
-        """Return one env, with the final parameters of the curriculum; a game of Atari is an `ale.RenderedGame`."""
+        """Return one env with the final parameters of the curriculum; for Atari's games, an `ale.RenderedGame`."""
         entry = registered(env_id)
         if ale.is_atari(entry, env_id):
             return ale.RenderedGame(env_id, settings, render_mode)
@@ -215,7 +215,7 @@ def _make_gymnasium(request: EnvRequest, registered: RegisteredEnv) -> Envs:
             for group in request.groups
         ]
     sources = [source.envs for source in made]
-    spec = made[0].limits.recorded(_spec_of(request, sources[0]), made[0].own)
+    spec = made[0].limits.added_to(_spec_of(request, sources[0]), made[0].own_limit)
     savable = all(
         snapshots.can_save(env) for source in sources for env in (source if isinstance(source, list) else [source])
     )
@@ -235,6 +235,11 @@ def _spec_of(request: EnvRequest, source: AnyVectorEnv | list[SingleEnv]) -> Env
         frame_skip=int(getattr(first.unwrapped, "frame_skip", 1)),
         info=request.settings.info_metrics,
     )
+
+
+def _named(found: tuple[str, int, int]) -> str:
+    env_id, columns, objects = found
+    return f"{env_id} with {columns} columns in {objects} env objects"
 
 
 def _columns_of(

@@ -39,7 +39,7 @@ from offbeat.envs.rows import (
 
 
 class Columns(Protocol):
-    """Envs that write adjacent rows into arrays that they were given."""
+    """Envs of adjacent columns, which write their rows into given arrays."""
 
     @property
     def envs(self) -> Sequence[AnyEnv]: ...
@@ -48,7 +48,7 @@ class Columns(Protocol):
 
     @property
     def span(self) -> slice:
-        """The slice of the actor's columns that these are."""
+        """These columns, as a slice of those of the actor."""
         ...
 
     @property
@@ -65,12 +65,12 @@ class Columns(Protocol):
     def step(self, actions: Any) -> Outcome: ...
 
     def split(self) -> Sequence[Columns]:
-        """Return the same columns, in the smallest parts that can be stepped separately."""
+        """Return these columns as the smallest parts that can be stepped separately."""
         ...
 
 
 class NoDecision:
-    """Which columns of a group have nothing to decide in the next row, as their infos say."""
+    """Reads from the infos which columns of a group have nothing to decide in the next row, and marks these rows."""
 
     def __init__(self, rows: Outcome, no_decision: NDArray[np.bool_]) -> None:
         """Mark rows without a decision in `rows`.
@@ -255,7 +255,7 @@ class VectorColumns:
         return [self]
 
     def _failed(self, call: str, error: BaseException) -> EnvFailed:
-        what = f"{call}() of the vector env that starts here raised {type(error).__name__}: {error}"
+        what = f"{call}() of the vector env whose first column this is raised {type(error).__name__}: {error}"
         return failed(self._spec.id, self.span.start, what, error)
 
 

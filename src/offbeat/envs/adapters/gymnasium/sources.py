@@ -30,10 +30,10 @@ class Source(NamedTuple):
     """The envs of one group."""
 
     envs: AnyVectorEnv | list[SingleEnv]
-    own: int | None
-    """Their own time limit; None if it has none or it is not known."""
+    own_limit: int | None
+    """The env's own time limit; None if there is none, or it is not known."""
     limits: Limits
-    """The limits that they were given. A shorter limit of their own remains."""
+    """The limits that were requested. A shorter limit of the env itself still applies."""
 
 
 def make_source(registered: RegisteredEnv, columns: int, kwargs: Mapping[str, Any], limits: Limits) -> Source:
@@ -93,7 +93,7 @@ def _vector_limit(registered: RegisteredEnv, kwargs: Mapping[str, Any]) -> tuple
 
 
 def _argument(maker: Any) -> inspect.Parameter | None:
-    """Return the constructor's parameter for the limit, if it has one."""
+    """Return the constructor's parameter for the time limit; None if it has none."""
     try:
         return inspect.signature(maker).parameters.get(_LIMIT)
     except (TypeError, ValueError):  # compiled code may have no signature
@@ -101,7 +101,7 @@ def _argument(maker: Any) -> inspect.Parameter | None:
 
 
 def _declared(vector: AnyVectorEnv) -> int | None:
-    """Return the limit that a vector env has as an attribute."""
+    """Return the time limit that a vector env has as an attribute; None if it has none."""
     limit = getattr(vector, _LIMIT, None)
     return limit if isinstance(limit, int) else None
 
