@@ -58,7 +58,7 @@ def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_one_worker_with_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(tmp_path, algorithm):
     often: dict[str, Any] = (
-        {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2, "eval_time_share": 1}
+        {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2}
         if algorithm == "sac"
         else {}
     )
@@ -97,7 +97,7 @@ class Several(NamedTuple):
     settings: dict[str, Any]
 
 
-OFTEN = {"eval_every": 200, "eval_episodes": 3, "checkpoint_every": 250}
+OFTEN = {"eval_every": 200, "eval_episodes": 3, "eval_time_share": 1, "checkpoint_every": 250}
 REPLAYED: dict[str, Any] = {**OFTEN, "chunk_length": 4, "warmup": 100, "utd_ratio": "3/4", "steps": 600}
 SEVERAL = [
     Several("a2c", 2, 2 * 4 * 16, {"unrolls_per_batch": 2, "hogwild": "synced", "hogwild_moments": "per_worker"}),
