@@ -141,8 +141,8 @@ class Algorithm(Protocol):
         ...
 
     def restore_statistics(self, state: Mapping[str, Any]) -> None:
-        """Restore only the statistics of `state()`, for a new run from these weights; adapted learning rates belong to
-        the old run.
+        """Restore only the statistics of `state()`, which belong to the weights, and not adapted learning rates, which
+        belong to the run.
         """
         ...
 

@@ -38,7 +38,7 @@ class ReplayConfig(NetworkConfig):
     steps_per_update: Ratio | None = None
     """Env steps per update, the inverse of utd_ratio. Set only one of them."""
     warmup: Count = 5_000
-    """Env steps before the first update. A new policy selects random actions in them."""
+    """Env steps for which no update is made. A new policy selects random actions in them."""
     max_ahead: Natural = 0
     """Tickets that actors may be ahead of the updates. Default: the number with which all actors can act at the same
     time, actors - 1 in serial and actors in threads and processes. Not for hogwild."""

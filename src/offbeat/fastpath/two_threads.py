@@ -38,7 +38,7 @@ class TwoThreadExecutor:
         if threads == 2:
             # The thread refers to the queues only, not to the executor. So an executor without other references is
             # deleted, which ends the thread.
-            self._thread = threading.Thread(target=_help, args=(self._queues,), name="update-helper", daemon=True)
+            self._thread = threading.Thread(target=_run_helper, args=(self._queues,), name="update-helper", daemon=True)
             self._thread.start()
             weakref.finalize(self, self._queues.work.put, None)
 
@@ -91,7 +91,7 @@ class _Queues:
         """After each part of the helper, its exception, or None."""
 
 
-def _help(queues: _Queues) -> None:
+def _run_helper(queues: _Queues) -> None:
     """Run the second parts of steps, until the queue `work` has None."""
     torch.set_num_threads(1)
     while (parts := queues.work.get()) is not None:

@@ -5,7 +5,7 @@ The kinds of rows in a column (``envs/contract.py``), and how each is used:
 * A *decision* is a valid row. Only decisions have a TD error. They bootstrap from the next decision of the column.
 * After a *terminated* decision there is no bootstrap, and a reset row is optional. After a *truncated* decision comes a
   reset row, which has the true final observation: the decision bootstraps from its value. The trace ends in both cases,
-  because the correction of a reset row is zero.
+  by a mask after a termination, and at a reset row because its correction is zero.
 * A *reset row* is an invalid row directly after the end of an episode, or an invalid first row. Its value target is its
   own value.
 * A *row without a decision* is any other invalid row: the agent had nothing to decide. The row passes the value and the
