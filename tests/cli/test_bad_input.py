@@ -174,7 +174,7 @@ ON_A_REPLAY = [
             ("steps_per_update", "0"),
         )
     ),
-    train_sac("--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "keep one"),
+    train_sac("--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "pass only one of them"),
     train("--set utd_ratio=1", 2, "unknown key 'utd_ratio'", "docs/reference/options.md"),
     train("--set warmup=100 capacity=200", 2, "unknown key"),
     train_sac("--set warmup=100", "warmup is 100", "the first sample needs 256", "--set warmup=256"),
@@ -182,7 +182,7 @@ ON_A_REPLAY = [
     train_sac(
         "--actors 3 --envs-per-actor 4 --set capacity=255 max_ahead=5 chunk_length=8 batch_size=100 warmup=100",
         "capacity is 255",
-        "max_ahead + actors = 5 + 3 tickets of chunk_length x envs_per_actor = 8 x 4 rows can be written",
+        "max_ahead + actors = 5 + 3 tickets of chunk_length x envs_per_actor = 8 x 4 rows",
         "--set capacity=256",
     ),
     *(

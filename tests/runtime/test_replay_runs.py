@@ -232,7 +232,7 @@ def test_init_from_copies_the_weights_and_starts_a_new_update_ratio(tmp_path):
     assert len(learned) == 6 + 6 + 6 + 1
     for name in learned:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-6, atol=1e-12, err_msg=name)
-    assert "taken from" in log_of(second)
+    assert "initial weights and normalisation are those of" in log_of(second)
 
 
 def test_learner_threads_change_no_bit(tmp_path):

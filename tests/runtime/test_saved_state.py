@@ -49,7 +49,7 @@ def state_of(run: Path) -> Any:
         (("counters", "env_steps"), 10**30, "env_steps is 1000"),
         (("counters", "wall_time_s"), float("nan"), "wall_time_s is nan"),
         (("counters", "learning_step"), 10**6, "versions"),
-        (("counters",), None, "counters is None, but a table is expected"),
+        (("counters",), None, "counters is None, but a table of keys and values is expected"),
         (("best",), "high", "best 'high', which is not valid"),
         (("runtime",), [], r"runtime \[\]"),
         (("versions",), {}, r"versions \[\]"),
