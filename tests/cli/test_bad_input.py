@@ -174,7 +174,9 @@ ON_A_REPLAY = [
             ("steps_per_update", "0"),
         )
     ),
-    train_sac("--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "pass only one of them"),
+    train_sac(
+        "--set utd_ratio=2 steps_per_update=1/2", "utd_ratio is 2", "steps_per_update is 1/2", "pass only one of them"
+    ),
     train("--set utd_ratio=1", 2, "unknown key 'utd_ratio'", "docs/reference/options.md"),
     train("--set warmup=100 capacity=200", 2, "unknown key"),
     train_sac("--set warmup=100", "warmup is 100", "the first sample needs 256", "--set warmup=256"),

@@ -58,9 +58,7 @@ def train(algorithm: str, path: Path, env: str, **settings: Any) -> Run:
 @pytest.mark.parametrize("algorithm", ["sac", "ppo"])
 def test_one_worker_with_checkpoints_and_evaluations_has_the_bits_and_scores_of_serial(tmp_path, algorithm):
     often: dict[str, Any] = (
-        {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2}
-        if algorithm == "sac"
-        else {}
+        {"checkpoint_every": 100, "eval_every": 150, "eval_episodes": 2} if algorithm == "sac" else {}
     )
     serial = train(algorithm, tmp_path / "serial", "Pendulum-v1", **often)
     run = train(algorithm, tmp_path / "run", "Pendulum-v1", **often, runtime="hogwild", workers=1)
