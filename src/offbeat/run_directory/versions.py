@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,9 @@ def packages() -> dict[str, str | None]:
     return {"offbeat": installed("offbeat"), **{name: found for name, found in versions.items() if found}}
 
 
+@cache
 def installed(name: str) -> str | None:
-    """Return the version of a package; None if it is not installed."""
+    """Return the version of a package; None if it is not installed. A process reads each version once."""
     try:
         return version(name)
     except PackageNotFoundError:
