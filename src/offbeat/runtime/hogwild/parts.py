@@ -90,11 +90,12 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     initial, first_config = PrivateStorage(), config.of_worker(0)
     first = policy_parts(first_config, env, storage=initial)
     Updates(first.algorithm)  # adds the optimizers' moments to `initial`
-    _require_memory(plan_of(first_config, [first], first_config.blas_threads), config.workers)
-    worker_configs = [config.of_worker(worker) for worker in range(config.workers)]
-    plans = tuple(plan_of(worker_config, [first], worker_config.blas_threads) for worker_config in worker_configs)
+    first_plan = plan_of(first_config, [first], first_config.blas_threads)
     first.algorithm.close()
-    if message := plans[0].policy.memory.describe(plans[0].policy.fields):
+    _require_memory(first_plan, config.workers)
+    other_configs = map(config.of_worker, range(1, config.workers))
+    plans = (first_plan, *(plan_of(other, [first], other.blas_threads) for other in other_configs))
+    if message := first_plan.policy.memory.describe(first_plan.policy.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
     arenas = (SharedArena(shape.slabs()), *(SharedArena(plan.slabs()) for plan in plans))
