@@ -42,6 +42,12 @@ def policy_key(policy: str, name: str = "") -> str:
     return name if policy == DEFAULT_POLICY else f"policies/{policy}/{name}"
 
 
+def arrays_of_policy(policy: str, arrays: Tree) -> Tree:
+    """Return the arrays of one policy, without the prefix that `policy_key` adds."""
+    prefix = policy_key(policy)
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 NO_DECISION = "no_decision"
 """Key in an env's info for rows without a decision."""
 

@@ -14,7 +14,7 @@ from itertools import count, takewhile
 from typing import Any
 
 from offbeat.config.config import Config
-from offbeat.core.types import Tree, policy_key
+from offbeat.core.types import Tree, arrays_of_policy, policy_key
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
@@ -136,8 +136,7 @@ class PacedWorkforce(Workforce):
     def _restore_policy(self, policy: LearnedPolicy, state: Mapping[str, Any], arrays: Tree | None) -> str:
         """Restore a policy from a checkpoint; return a message about its memory."""
         policy.restore(state_of(policy.name, state))
-        prefix = policy_key(policy.name)
-        memory = arrays and {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+        memory = None if arrays is None else arrays_of_policy(policy.name, arrays)
         return policy.learner.feed.attach(memory, self.learned)
 
 

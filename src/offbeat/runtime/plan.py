@@ -10,7 +10,7 @@ from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import MemoryShape, Slab, Slots
 from offbeat.core.pace import Pace
-from offbeat.core.types import EnvSpec, Field, Tree, policy_key
+from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
 from offbeat.envs.make import make_envs
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.acting import LivePolicy, Renew, make_policy
@@ -48,15 +48,11 @@ class PolicyPlan:
 
     def slots(self, arrays: Tree) -> Slots:
         """Return the slots of this policy; `arrays`: those of the run's arena."""
-        return self.memory.slots(self.fields, self._arrays_of_policy(arrays))
+        return self.memory.slots(self.fields, arrays_of_policy(self.name, arrays))
 
     def weights(self, arrays: Tree) -> Weights:
         """Return the published weights of this policy; `arrays`: those of the run's arena."""
-        return Weights(self._arrays_of_policy(arrays))
-
-    def _arrays_of_policy(self, arrays: Tree) -> Tree:
-        prefix = policy_key(self.name)
-        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        return Weights(arrays_of_policy(self.name, arrays))
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,9 @@ def require_state(state: Mapping[str, Any], run: Path) -> None:
         return
     for path, policy in policies:
         _require_versions(policy, counted.learning_step, path)
-    if not _all_values(state.get("actors"), lambda actor: isinstance(actor, dict | None)) or isinstance(
-        state["actors"], dict
-    ):
-        raise _wrong(where, "actors", state.get("actors"))
+    actors = state.get("actors")
+    if not isinstance(actors, list) or not all(isinstance(actor, dict | None) for actor in actors):
+        raise _wrong(where, "actors", actors)
 
 
 def _states_of_policies(state: Mapping[str, Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
