@@ -1,0 +1,93 @@
+"""The world contract: an env with several agents, as the adapters provide it. Read `contract.py` first.
+
+A *world* is one env in which several agents act, at the same time or by turns. Each of its possible agents is a column.
+`Worlds` (worlds.py) steps the worlds of one actor and writes the rows of each column. There are three kinds of rows:
+
+* A *decision*: the agent is alive and chooses the action. The row is valid.
+* A *row without a decision*: the agent is alive, and it is not its turn. Its reward is credited to its last decision,
+  and the row may end its episode.
+* A *reset row*: the agent is absent. It has not appeared yet, or its episode is over and the world continues.
+
+Each agent has its own end. The row after it has the agent's true last observation. The world is reset once no agent is
+left; all its columns then have a reset row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+
+from offbeat.core.types import EnvSpec
+
+
+class WorldStep(NamedTuple):
+    """What a reset or a step of a world returns. Absent agents are missing in all parts.
+
+    An agent that ends in this step is still in all parts but `deciding`, with its last observation.
+    """
+
+    observations: Mapping[str, Any]
+    """The observation of each agent for its next row."""
+    rewards: Mapping[str, float]
+    """What each agent got since the last step. Empty after a reset."""
+    terminations: Mapping[str, bool]
+    truncations: Mapping[str, bool]
+    """Whether the agent's episode ends here. Empty after a reset."""
+    infos: Mapping[str, Mapping[str, Any]]
+    deciding: Collection[str]
+    """The agents that choose the actions of the next step."""
+    over: bool = False
+    """Whether no agent is left: the world is reset next."""
+
+
+class World(Protocol):
+    """One env with several agents."""
+
+    agents: tuple[str, ...]
+    """Names of all agents that may appear, in an order that never changes."""
+    turns: bool
+    """Whether agents act by turns, so that columns have rows without a decision."""
+    frame_skip: int
+    """Simulated frames per step of the world; 1 if the env does not declare it."""
+
+    def observation_space(self, agent: str) -> gym.Space[Any]: ...
+
+    def action_space(self, agent: str) -> gym.Space[Any]: ...
+
+    def reset(self, seed: int | None) -> WorldStep:
+        """Start a new episode of the world; a `seed` starts a new random stream, None continues the last one.
+
+        Exceptions of the env are not caught: `Worlds` reports them.
+        """
+        ...
+
+    def step(self, actions: Mapping[str, Any]) -> WorldStep:
+        """Step with the actions of exactly the agents in the last `deciding`."""
+        ...
+
+    def render(self) -> Any:
+        """Return the picture of the current state, if the world was made with a render mode."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """The agents of a world, and the spaces of each."""
+
+    id: str
+    agents: tuple[tuple[str, EnvSpec], ...]
+    """Names of all possible agents in the world's order, each with the spec of one column of it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all possible agents."""
+        return tuple(name for name, _ in self.agents)
+
+    def spec_of(self, agent: str) -> EnvSpec:
+        """Return the spec of one column of an agent."""
+        return dict(self.agents)[agent]
