@@ -72,6 +72,10 @@ class Config:
             return self.of_worker(0).memory
         return self.settings.memory(self.runtime, (self.env.frame_stack or 1) - 1)
 
+    def memory_of(self, columns: int) -> MemoryShape:
+        """Return the memory of a policy with this number of columns in each actor; `memory` has one column per env."""
+        return replace(self, runtime=replace(self.runtime, envs_per_actor=columns)).memory
+
     @property
     def workers(self) -> int:
         """Number of workers that learn; 1 if there is one learner."""

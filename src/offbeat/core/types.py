@@ -183,6 +183,8 @@ class EnvSpec:
     """Whether `preflight` (envs/check.py) has found the key 'no_decision' in an info."""
     time_limit: int | None = None
     """Maximum length of an episode in env steps; None if it is not known."""
+    agents: tuple[str, ...] = ()
+    """In a world with several agents: the names of the agents of each world that are columns of this policy."""
     cut_at: int | None = None
     """Env steps after which an evaluation truncates an episode, which would continue in training; None: never."""
 
@@ -211,6 +213,8 @@ class Field:
 
 HISTORY = "history/"
 """Prefix of the names of the history rows in an actor's slot."""
+ENV_STEP = "env_step"
+"""Field of runs with several agents: True in one column of each world and row in which the world was stepped."""
 FRAME_AGE = "frame_age"
 """Field of frame-stacking runs: the number of earlier rows of the same episode that a row's frame stack may use."""
 
@@ -228,6 +232,7 @@ def env_fields(spec: EnvSpec) -> list[Field]:
         Field("valid", (), "bool"),
         Field("episode_return", (), "float64"),
         Field("episode_length", (), "int32"),
+        *([Field(ENV_STEP, (), "bool")] if spec.agents else []),
         *([Field("info", (len(spec.info),), "float64")] if spec.info else []),
         Field("behavior_version", (), "int64", per="unroll"),
     ]

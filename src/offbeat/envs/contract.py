@@ -62,6 +62,8 @@ class Outcome(NamedTuple):
     """
     no_decision: NDArray[np.bool_] | None = None
     """[n]: where the agent had nothing to decide. None: nowhere."""
+    env_step: NDArray[np.bool_] | None = None
+    """[n]: True in one column of each world that was stepped. None: each env has one agent."""
 
     @property
     def resets(self) -> NDArray[np.bool_]:

@@ -66,7 +66,7 @@ def make_envs(
     settings = settings.completed(env_id)
     seeds = tuple(derive_seed(seed, role, actor, origin, column) for column in range(columns))
     limits = Limits(settings.max_episode_steps, cut_after)
-    request = EnvRequest(env_id, _groups(columns, groups), seeds, settings, limits, dict(kwargs or {}), info_mask)
+    request = EnvRequest(env_id, groups_of(columns, groups), seeds, settings, limits, dict(kwargs or {}), info_mask)
     try:
         envs = adapter_of(env_id).make(request)
     except OffbeatError:
@@ -77,7 +77,12 @@ def make_envs(
     return envs
 
 
-def _groups(columns: int, groups: int) -> tuple[slice, ...]:
+def groups_of(columns: int, groups: int) -> tuple[slice, ...]:
+    """Return the slices of `groups` groups of equal size of an actor's envs.
+
+    Raises:
+        ConfigError: the number of groups does not divide the number of envs.
+    """
     if columns < 1 or groups < 1 or columns % groups:
         raise ConfigError(
             f"{columns} envs per actor cannot be split into {groups} groups of equal size: "

@@ -160,6 +160,19 @@ def _maker_in(module: str, name: str) -> Callable[..., Any] | None:
     return maker if callable(maker) else None
 
 
+def own_maker(env_id: str) -> Callable[..., Any] | None:
+    """Return the class or function of 'module:name', after its import; None for an id of Gymnasium's registry.
+
+    Raises:
+        ConfigError: the module cannot be imported, or there is no such env.
+    """
+    module, _, name = env_id.rpartition(":")
+    if not module:
+        return None
+    registered(env_id)
+    return _maker_in(module, name)
+
+
 # --- installed envs -----------------------------------------------------------------------------------------
 
 

@@ -34,10 +34,9 @@ def empty_rows(leaves: Sequence[Leaf], columns: int, info: Sequence[str] = ()) -
 def rows_of(rows: Outcome, group: slice) -> Outcome:
     """Return views of a group's columns."""
     observation = {name: leaf[group] for name, leaf in rows.observation.items()}
-    _, reward, terminated, truncated, valid, info, over, no_decision = rows
+    _, reward, terminated, truncated, valid, info, *optional = rows
     arrays = reward[group], terminated[group], truncated[group], valid[group], info[group]
-    over, no_decision = (None if part is None else part[group] for part in (over, no_decision))
-    return Outcome(observation, *arrays, over, no_decision)
+    return Outcome(observation, *arrays, *(None if part is None else part[group] for part in optional))
 
 
 def named(rows: Outcome) -> Tree:
@@ -252,10 +251,13 @@ FAILURES = (Exception, SystemExit)
 """Exceptions of an env that are reported. An env that calls sys.exit would otherwise end the run without an error."""
 
 
-def failed(env_id: str, column: int, what: str, cause: BaseException | None = None) -> EnvFailed:
-    """Return the error for an env that violates the contract, with the user's part of the traceback of `cause`."""
+def failed(env_id: str, index: int, what: str, cause: BaseException | None = None, unit: str = "column") -> EnvFailed:
+    """Return the error for an env that violates the contract, with the user's part of the traceback of `cause`.
+
+    `index` is that of a column; of a world, with `unit` = "world".
+    """
     error = EnvFailed(
-        f"{env_id}, column {column}: {what}. Run `offbeat check {env_id}` (with --import if a module registers "
+        f"{env_id}, {unit} {index}: {what}. Run `offbeat check {env_id}` (with --import if a module registers "
         "the env) to find the fault"
     )
     return error if cause is None else with_traceback_of(error, cause)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
 
 from offbeat.core.types import EnvSpec
+from offbeat.envs.contract import State
 
 
 class WorldStep(NamedTuple):
@@ -46,6 +47,8 @@ class WorldStep(NamedTuple):
 class World(Protocol):
     """One env with several agents."""
 
+    env: Any
+    """The env itself. It may have the methods `set_progress` and `set_parameters`."""
     agents: tuple[str, ...]
     """Names of all agents that may appear, in an order that never changes."""
     turns: bool
@@ -73,6 +76,41 @@ class World(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class SavableWorld(Protocol):
+    """A world whose complete state can be saved between two steps and restored bit for bit."""
+
+    def snapshot(self) -> State:
+        """Return the state, random stream included."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Restore what `snapshot` returned, also into a newly made world that has not been reset."""
+        ...
+
+
+@runtime_checkable
+class WorldAdapter(Protocol):
+    """A library of worlds. Its module has an instance of it, named `ADAPTER`."""
+
+    def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:
+        """Make one world.
+
+        Args:
+            env_id: the id as the user typed it, with the adapter's prefix.
+            kwargs: arguments of the env's constructor.
+            render_mode: 'human', 'rgb_array' or None.
+
+        Raises:
+            ConfigError: there is no such env, a package is missing, or the env cannot be rendered in this mode.
+        """
+        ...
+
+    def ids(self) -> list[str]:
+        """Return the ids, prefixes included, of all worlds that can be used here."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from offbeat.metrics.timings import KINDS
 GROUPS: dict[str, dict[str, str]] = {
     "progress": {
         "env_steps": "env steps learned from",
+        "agent_steps": "decisions of agents in these env steps; with one agent per env, the env steps",
         "frames": "env_steps x frame_skip",
         "learning_step": "learning steps finished",
         "updates": "optimizer steps, refused ones included",

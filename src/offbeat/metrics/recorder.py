@@ -56,6 +56,8 @@ class Counters:
     """The progress of a run. All counters start at the start of the run and continue through every resume."""
 
     env_steps: Counter = 0
+    agent_steps: Counter = 0
+    """Decisions of agents in these env steps; with one agent per env, the env steps."""
     frames: Counter = 0
     learning_step: Counter = 0
     updates: Counter = 0
@@ -69,6 +71,11 @@ class Counters:
     evaluator_restarts: Counter = 0
     evaluation_s: NonNegative = 0.0
     """Seconds that evaluations have taken."""
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> Counters:
+        """Return the counters of a checkpoint. Older ones have no `agent_steps`: each env had one agent."""
+        return cls(**{"agent_steps": state["env_steps"], **state})
 
 
 class EpisodeWindow:
@@ -282,7 +289,7 @@ class Recorder:
             self._info[name] = tuple(state["info"][name])
         self._never_reported -= state["info"].keys() - set(state["silent"])
         self._given = dict(state.get("given", {}))
-        self.counted = Counters(**state["counted"])
+        self.counted = Counters.of_state(state["counted"])
         self._seconds |= state["waited"]
         bottleneck = state.get("bottleneck")
         self.bottleneck = None if bottleneck is None else BottleneckReport(**bottleneck)

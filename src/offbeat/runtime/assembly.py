@@ -7,19 +7,23 @@ The module of the runtime then makes the actors or workers, and the training loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offbeat.algorithms.base import Algorithm, policy_of
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
+from offbeat.config.policies import owners
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import usable_cores
-from offbeat.core.types import DEFAULT_POLICY, NO_DECISION, EnvSpec, env_fields
+from offbeat.core.types import DEFAULT_POLICY, EnvSpec, env_fields
 from offbeat.envs.check import preflight
+from offbeat.envs.make_worlds import preflight_world
+from offbeat.envs.world import WorldSpec
+from offbeat.envs.world_rows import spec_of_policy
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
@@ -29,13 +33,13 @@ from offbeat.models.storage import Storage
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.workers.feed import Feed, ReplayFeed, Staging, UnrollFeed
-from offbeat.workers.learner import Learner, UnrollLearner
+from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
 from offbeat.workers.replay_learner import ReplayLearner
 from offbeat.workers.updates import UpdateCounter
 
 
 def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) -> PacedParts:
-    """Build all parts of a run with one learner except the actors, after a few test steps in the env.
+    """Build all parts of a run with one learner per policy except the actors, after a few test steps in the env.
 
     Args:
         config: all settings.
@@ -45,44 +49,24 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
-    env = env_of(config)
-    return paced_parts(config, env, [policy_parts(config, env)], notify, shared=shared)
-
-
-def policy_parts(
-    config: Config, env: EnvSpec, name: str = DEFAULT_POLICY, storage: Storage | None = None
-) -> PolicyParts:
-    """Make a policy that owns all columns of an env, and its algorithm.
-
-    The parameters are in `storage`; None: in private memory of this process.
-    """
-    spec = policy_of(config.settings, env)
-    return PolicyParts(name=name, env=env, spec=spec, algorithm=algorithm_of(config, spec, storage))
-
-
-def paced_parts(
-    config: Config, env: EnvSpec, policies: Sequence[PolicyParts], notify: Callable[[str], None], *, shared: bool
-) -> PacedParts:
-    """Make the memory, feeds and learners of a run's policies.
-
-    The other arguments and the errors are those of `build_paced`.
-    """
-    plan = plan_of(config, policies, config.actor_threads)
+    tested = tested_envs(config)
+    policies = [policy_parts(tested.config, env, name) for name, env in tested.policies.items()]
+    plan = plan_of(tested, policies, config.actor_threads)
     memory_shape = plan.policies[0].memory
     require_memory(plan.slabs(), memory_shape.purpose, memory_shape.remedy)
     for policy_plan in plan.policies:
-        if message := policy_plan.memory.describe(policy_plan.fields):
+        if policy_plan.trained and (message := policy_plan.memory.describe(policy_plan.fields)):
             notify(message)
     arena = SharedArena(plan.slabs()) if shared else None
     arrays = arena.arrays if arena else private_arena(plan.slabs())
     memory, timings = plan.memory(arrays), Timings()
     learned = [
-        _learned(config, policy, index, slots, weights, timings)
-        for index, (policy, (slots, weights)) in enumerate(zip(policies, memory.policies, strict=True))
+        _learned(tested.config, policy, index, plan.policies[index], *memory.policies[index], timings)
+        for index, policy in enumerate(policies)
     ]
     return PacedParts(
-        config=config,
-        env=env,
+        config=tested.config,
+        env=plan.policies[0].env,
         policies=tuple(learned),
         timings=timings,
         plan=plan,
@@ -92,10 +76,89 @@ def paced_parts(
     )
 
 
+# --- the envs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TestedEnvs:
+    """The envs of an actor after a few test steps: which columns each policy has."""
+
+    config: Config
+    """The config of the run, whose tables name a policy for each agent."""
+    world: WorldSpec | None
+    """Agents and spaces of a world with several agents; None: each env has one agent."""
+    policies: Mapping[str, EnvSpec]
+    """Spec of the columns that one actor has for each policy, in the order of the policies."""
+
+
+def tested_envs(config: Config) -> TestedEnvs:
+    """Take a few test steps in one env, and return which columns each policy has.
+
+    Raises:
+        ConfigError: the env cannot be made or stepped, an agent has no policy, or a policy no agent.
+    """
+    world = preflight_world(config.run.env, config.env)
+    if world is None:
+        _refuse_policies(config)
+        return TestedEnvs(config, None, {DEFAULT_POLICY: env_of(config)})
+    config = config.with_agents(world.names)
+    count = config.runtime.envs_per_actor
+    policies = {
+        name: spec_of_policy(world, name, agents, count)
+        for name, agents in owners(config.policies, world.names).items()
+    }
+    return TestedEnvs(config, world, policies)
+
+
+def env_of(config: Config) -> EnvSpec:
+    """Return the spec of an actor's envs with one agent each, after a few test steps in one env.
+
+    Raises:
+        ConfigError: the env cannot be made or stepped.
+    """
+    return replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
+
+
+def _refuse_policies(config: Config) -> None:
+    """Refuse several policies for an env with one agent."""
+    if config.policies or config.run.policies != "shared":
+        raise ConfigError(
+            f"{config.run.env} has one agent, so it cannot have several policies: leave out --policies and the tables "
+            "[policies.NAME], or train in an env with several agents"
+        )
+
+
+# --- the policies -------------------------------------------------------------------------------------------
+
+
+def policy_parts(
+    config: Config, env: EnvSpec, name: str = DEFAULT_POLICY, storage: Storage | None = None
+) -> PolicyParts:
+    """Make a policy that owns the columns of an env, and its algorithm.
+
+    The parameters are in `storage`; None: in private memory of this process.
+    """
+    own = config.of_policy(name)
+    spec = policy_of(own.settings, env)
+    return PolicyParts(name=name, env=env, spec=spec, algorithm=algorithm_of(own, spec, storage))
+
+
 def _learned(
-    config: Config, policy: PolicyParts, index: int, slots: Slots, weights: Weights, timings: Timings
+    config: Config,
+    policy: PolicyParts,
+    index: int,
+    plan: PolicyPlan,
+    slots: Slots,
+    weights: Weights,
+    timings: Timings,
 ) -> LearnedPolicy:
     """Make the learner of a policy; `index`: of the policy in the run's policies."""
+    own, seed = config.of_policy(policy.name), config.run.seed
+    learner: Learner
+    if plan.trained:
+        learner = learner_of(own, policy.algorithm, slots, weights, timings, policy_index=index)
+    else:
+        learner = UntrainedLearner(policy.algorithm, Feed(), weights, seed=seed, timings=timings, policy_index=index)
     return LearnedPolicy(
         name=policy.name,
         env=policy.env,
@@ -103,23 +166,9 @@ def _learned(
         algorithm=policy.algorithm,
         slots=slots,
         weights=weights,
-        learner=learner_of(config, policy.algorithm, slots, weights, timings, policy_index=index),
+        learner=learner,
+        trained=plan.trained,
     )
-
-
-def env_of(config: Config) -> EnvSpec:
-    """Return the spec of an actor's envs, after a few test steps in one env.
-
-    Raises:
-        ConfigError: the env cannot be made or stepped, or the algorithm does not support it.
-    """
-    env = replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
-    if env.no_decision and config.settings.learns_from == "replay":
-        raise ConfigError(
-            f"{env.id} has steps without a decision ({NO_DECISION} in its infos), which are not supported with a "
-            f"replay: run offbeat train ppo {env.id}, or skip these steps in the env"
-        )
-    return env
 
 
 def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = None) -> Algorithm:
@@ -143,19 +192,21 @@ def device_of(config: Config) -> str:
     return "cuda" if config.runtime.device == "cuda" else "cpu"
 
 
-def plan_of(config: Config, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:
+def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: int) -> Plan:
     """Return the plan from which actors are built."""
+    config = tested.config
     plans = (
         PolicyPlan(
             policy.name,
             policy.env,
             policy.spec,
             (*env_fields(policy.env), *policy.algorithm.fields()),
-            config.memory,
+            config.of_policy(policy.name).memory_of(policy.env.columns),
+            trained=policy.name not in config.policies or config.policies[policy.name].train,
         )
         for policy in policies
     )
-    return Plan(config.run, config.env, config.runtime, tuple(plans), actor_threads)
+    return Plan(config.run, config.env, config.runtime, tuple(plans), actor_threads, tested.world)
 
 
 def learner_of(
@@ -195,8 +246,8 @@ def feed_of(config: Config, slots: Any) -> Feed:
     staging = Staging(device_of(config))
     if config.settings.learns_from == "replay":
         settings = config.settings_as(ReplayConfig)
-        pace = settings.memory(config.runtime).pace
-        return ReplayFeed(settings.replay(slots), pace, staging, saved=settings.save_replay)
+        replay = settings.replay(slots)
+        return ReplayFeed(replay, slots.shape.pace, staging, saved=settings.save_replay)
     return UnrollFeed(slots, staging)
 
 

@@ -33,6 +33,8 @@ class PacedWorkforce(Workforce):
     def __init__(self, parts: PacedParts, acting: Acting) -> None:
         self._parts, self._acting, self._pace = parts, acting, parts.pace
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
+        self._first = next(policy for policy in parts.policies if policy.trained)
+        """The first policy that learns. All policies of a world have the same env steps."""
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
         self._pause: int | None = None
@@ -49,10 +51,7 @@ class PacedWorkforce(Workforce):
     @property
     def next_env_steps(self) -> int:
         """Env steps that the next learning step will add."""
-        return self._valid_rows(self.learned)
-
-    def _valid_rows(self, step: int) -> int:
-        return sum(feed.valid_rows(step) for feed in self._feeds.values())
+        return self._first.learner.feed.env_steps(self.learned)
 
     def learn(self, progress: float) -> dict[str, Learned]:
         """Make the next learning step of every policy, and tell the actors that it is finished.
@@ -89,7 +88,7 @@ class PacedWorkforce(Workforce):
         """Number of env steps that were acted and not learned from."""
         acted, committed = self._acting.acted, self._pace.acted_before_learn
         beyond = takewhile(lambda step: committed(step) <= acted, count(self.learned))
-        return sum(map(self._valid_rows, beyond))
+        return sum(map(self._first.learner.feed.env_steps, beyond))
 
     # --- the interface of every workforce -------------------------------------------------------------------
 
@@ -182,7 +181,8 @@ class PacedLoop(TrainingLoop):
         recorder = self.metrics.recorder
         for policy, result in learned.items():
             recorder.add_episodes(result.episode_returns, result.episode_lengths, policy)
-            recorder.add_infos(result.info)
+            if result.info.size:
+                recorder.add_infos(result.info)
             recorder.add_learning_step(result.metrics, policy)
         recorder.add_learning_step(
             dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
@@ -205,11 +205,12 @@ class PacedLoop(TrainingLoop):
 
     def _count(self, learned: Mapping[str, Learned]) -> Counters:
         counters, results = self.counters, learned.values()
-        env_steps = counters.env_steps + sum(result.env_steps for result in results)
+        env_steps = counters.env_steps + max(result.env_steps for result in results)
         return replace(
             counters,
             env_steps=env_steps,
             frames=env_steps * self._parts.env.frame_skip,
+            agent_steps=counters.agent_steps + sum(result.agent_steps for result in results),
             learning_step=counters.learning_step + 1,
             updates=counters.updates + sum(result.updates for result in results),
             updates_refused=counters.updates_refused + sum(result.refused for result in results),

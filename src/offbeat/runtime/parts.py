@@ -49,6 +49,8 @@ class LearnedPolicy(PolicyParts):
     """The published versions of the weights."""
     learner: Learner
     """The learner, which has the optimizers."""
+    trained: bool = True
+    """Whether it learns; else it acts with its initial weights."""
 
     def state(self) -> dict[str, Any]:
         """Return the state of this policy for a checkpoint, without the learned parameters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,14 @@ from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.memory_shape import MemoryShape, Slab, Slots
-from offbeat.core.pace import Pace
+from offbeat.core.pace import OnPolicyPace, Pace
 from offbeat.core.types import EnvSpec, Field, Tree, arrays_of_policy, policy_key
+from offbeat.envs.contract import Envs
 from offbeat.envs.make import make_envs
+from offbeat.envs.make_worlds import make_worlds
+from offbeat.envs.world import WorldSpec
+from offbeat.memory.arena import private_arena
+from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.acting import LivePolicy, Renew, make_policy
 from offbeat.models.published import published_layout
@@ -37,17 +43,25 @@ class PolicyPlan:
     """The fields that are recorded in each row."""
     memory: MemoryShape
     """Shape of the slots, and the pace."""
+    trained: bool = True
+    """Whether the policy learns. One that does not has no slots in the run's arena: nothing can be learned from it."""
 
     def slabs(self) -> list[Slab]:
         """Return the names, shapes and dtypes of the slots and weights of this policy in the run's arena."""
         slabs = [
-            *self.memory.slabs(self.fields),
+            *(self.memory.slabs(self.fields) if self.trained else ()),
             *weight_slabs(published_layout(self.policy).size, self.memory.pace.versions),
         ]
         return [(policy_key(self.name, name), shape, dtype) for name, shape, dtype in slabs]
 
     def slots(self, arrays: Tree) -> Slots:
-        """Return the slots of this policy; `arrays`: those of the run's arena."""
+        """Return the slots of this policy; `arrays`: those of the run's arena.
+
+        A policy that does not learn gets the arrays of one ticket in private memory, which the next ticket overwrites.
+        """
+        if not self.trained:
+            shape = UnrollShape(OnPolicyPace(1, 0), self.memory.length, self.env.columns)
+            return shape.slots(self.fields, private_arena(shape.slabs(self.fields)))
         return self.memory.slots(self.fields, arrays_of_policy(self.name, arrays))
 
     def weights(self, arrays: Tree) -> Weights:
@@ -66,6 +80,8 @@ class Plan:
     """In the order of their names. All have the same pace."""
     actor_threads: int
     """Number of BLAS threads in an actor process."""
+    world: WorldSpec | None = None
+    """Agents and spaces of a world with several agents; None: each env has one agent."""
 
     @property
     def pace(self) -> Pace:
@@ -102,26 +118,30 @@ class Plan:
         Raises:
             ConfigError: the env cannot be made.
         """
-        columns = [self._columns(policy, index, origin, attempt, renew) for policy in self.policies]
+        envs = self._envs(index, origin, attempt)
+        columns = []
+        for plan in self.policies:
+            policy = make_policy(plan.policy)
+            acting = LivePolicy(policy, renew) if renew else policy
+            columns.append(PolicyColumns(envs[plan.name], acting, self.env_config.learned))
         return Actor(index, self.run.seed, columns, watch)
 
-    def _columns(self, plan: PolicyPlan, index: int, origin: int, attempt: int, renew: Renew | None) -> PolicyColumns:
-        """Make the envs of a policy, and the policy that acts in them."""
+    def _envs(self, index: int, origin: int, attempt: int) -> Mapping[str, Envs]:
+        """Make the envs of an actor: those of each policy, by its name."""
         run, runtime = self.run, self.runtime
-        role = policy_key(plan.name, "env")
-        envs = make_envs(
-            run.env,
-            runtime.envs_per_actor,
-            seed=run.seed,
-            actor=index,
-            origin=origin,
-            groups=runtime.env_groups,
-            role=f"{role}, attempt {attempt}" if attempt else role,
-            settings=self.env_config,
-            info_mask=plan.policy.info_mask,
-        )
-        policy = make_policy(plan.policy)
-        return PolicyColumns(envs, LivePolicy(policy, renew) if renew else policy, self.env_config.learned)
+        where: Any = {
+            "seed": run.seed,
+            "actor": index,
+            "origin": origin,
+            "groups": runtime.env_groups,
+            "role": f"env, attempt {attempt}" if attempt else "env",
+            "settings": self.env_config,
+        }
+        if self.world is not None:
+            owners = {plan.name: plan.env.agents for plan in self.policies}
+            return make_worlds(self.world, runtime.envs_per_actor, owners, **where).envs
+        info_mask = self.policy.policy.info_mask
+        return {self.policy.name: make_envs(run.env, runtime.envs_per_actor, info_mask=info_mask, **where)}
 
     def start(self, actor: Actor, origin: int, snapshot: Snapshot, progress: float = 0.0) -> None:
         """Continue an actor from a snapshot; without one, start new episodes with this training progress."""

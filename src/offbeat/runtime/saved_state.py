@@ -35,6 +35,7 @@ class WorkerProgress(NamedTuple):
     """Transitions since `origin`: they count for utd_ratio."""
     unheld: int = 0
     """Updates before `origin`: they do not count for utd_ratio."""
+    agent_steps: int = 0
 
     @property
     def ratio(self) -> RatioCounts:
@@ -46,7 +47,10 @@ class WorkerProgress(NamedTuple):
         return self._replace(**ratio._asdict())
 
 
-_WorkerProgress = make_dataclass("_WorkerProgress", [(name, Counter) for name in WorkerProgress._fields])
+_WorkerProgress = make_dataclass(
+    "_WorkerProgress",
+    [(name, Counter) for name in WorkerProgress._fields if name != "agent_steps"] + [("agent_steps", Counter, 0)],
+)
 _CHANGED = "state.json was changed, or is of another version of offbeat: resume from another checkpoint"
 
 

@@ -31,7 +31,7 @@ class ThreadActing(GatedActing):
 
     def __init__(self, parts: PacedParts, learned: int) -> None:
         super().__init__(parts, learned)
-        self.restarts = 0
+        self.restarts, self._arrays = 0, parts.arrays
         plan, actors = parts.plan, range(parts.plan.runtime.actors)
         self._gates = [
             ActorGate(self.board, plan.pace, plan.runtime, index, self.gate.actors[index], self.gate.own)
@@ -62,7 +62,7 @@ class ThreadActing(GatedActing):
         try:
             set_affinity(core_of(runtime.actor_cores, actor.index), runtime.actor_nice)
             self.plan.start(actor, self.origin, snapshot, progress)
-            actor.work(GateLink(gate, self.memory))
+            actor.work(GateLink(gate, self.plan.memory(self._arrays)))
         except Closed:
             return
         except BaseException as error:  # noqa: BLE001 - `watch` raises it

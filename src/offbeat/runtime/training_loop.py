@@ -92,7 +92,7 @@ class TrainingLoop(ABC):
         Returns:
             Whether the unfinished episodes were restored too, and a message about the memory.
         """
-        self.counters = Counters(**state["counters"])
+        self.counters = Counters.of_state(state["counters"])
         self.saving.restore(self.counters.env_steps, state["best"])
         self._restarts_before = self.counters.actor_restarts
         self._evaluator_restarts_before = self.counters.evaluator_restarts

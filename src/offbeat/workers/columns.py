@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
+from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
@@ -149,8 +149,9 @@ class PolicyColumns:
             slot[name][0] = 0
         if self._envs.spec.info:
             slot["info"][0] = np.nan
-        if "no_decision" in slot:
-            slot["no_decision"][0] = False
+        for name in ("no_decision", ENV_STEP):
+            if name in slot:
+                slot[name][0] = False
 
     def _write_stacks(self, slot: Tree, first: int) -> None:
         """Write the age of the frame stacks at the first row, and their history rows, if the slot has these fields."""
@@ -201,6 +202,8 @@ class PolicyColumns:
             self._state[columns][outcome.resets] = 0  # the row after a reset row is an episode's first
         if "no_decision" in slot:
             slot["no_decision"][row, columns] = False if outcome.no_decision is None else outcome.no_decision
+        if ENV_STEP in slot:
+            slot[ENV_STEP][row, columns] = outcome.env_step
         self._resets[group] = self._count_episodes(row, columns, outcome)
         calls.add(started, received)
         calls.timings.add("act", clock() - received)

@@ -18,13 +18,19 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch
 from offbeat.core.pace import RatioCounts, ReplayPace
-from offbeat.core.types import Array, Tree
+from offbeat.core.types import ENV_STEP, Array, Tree
 from offbeat.memory.replay.base import AnyReplay, Samples
 from offbeat.memory.unrolls import Unrolls
 from offbeat.models.collective import ALONE, Collective, total
 
-REPORTED = ("valid", "episode_return", "episode_length", "info")
-"""Fields that `Taken.rows` has; `info` only if the envs report numbers in their infos."""
+REPORTED = ("valid", "episode_return", "episode_length", "info", ENV_STEP)
+"""Fields that `Taken.rows` has; `info` only if the envs report numbers in their infos, ENV_STEP only with several
+agents."""
+
+
+def env_steps_in(rows: Tree) -> int:
+    """Return the number of env steps in rows, [T, B]: those of the worlds, with one agent the valid rows."""
+    return int(np.count_nonzero(rows[ENV_STEP if ENV_STEP in rows else "valid"]))
 
 
 class Staging:
@@ -69,8 +75,8 @@ class Taken(NamedTuple):
 class Feed:
     """Gives a learner its data."""
 
-    def valid_rows(self, step: int) -> int:
-        """Return the number of valid rows in the committed tickets of `step`: the step adds it to env_steps."""
+    def env_steps(self, step: int) -> int:
+        """Return the number of env steps in the committed tickets of `step`: the step adds it to env_steps."""
         raise NotImplementedError
 
     def take(self, step: int) -> Taken:
@@ -132,13 +138,15 @@ class UnrollFeed(Feed):
     def __init__(self, unrolls: Unrolls, staging: Staging) -> None:
         self._unrolls, self._staging = unrolls, staging
 
-    def valid_rows(self, step: int) -> int:
-        return int(self._unrolls.batch(step)["valid"][:-1].sum())
+    def env_steps(self, step: int) -> int:
+        return env_steps_in(self._rows(self._unrolls.batch(step)))
+
+    def _rows(self, arrays: Tree) -> Tree:
+        return {name: arrays[name][:-1] for name in REPORTED if name in arrays}
 
     def take(self, step: int) -> Taken:
         arrays = self._unrolls.batch(step)
-        rows = {name: arrays[name][:-1] for name in REPORTED if name in arrays}
-        return Taken(rows, arrays["behavior_version"], self._staging.tensors(arrays))
+        return Taken(self._rows(arrays), arrays["behavior_version"], self._staging.tensors(arrays))
 
 
 class ReplayFeed(Feed):
@@ -166,8 +174,8 @@ class ReplayFeed(Feed):
         self._updates_of_version = np.zeros(pace.versions, np.int64)
         """[versions]: `made` when a version of the weights was published, for each version that may still act."""
 
-    def valid_rows(self, step: int) -> int:
-        return int(self._replay.ticket(step)["valid"].sum())
+    def env_steps(self, step: int) -> int:
+        return env_steps_in(self._replay.ticket(step))
 
     def take(self, step: int) -> Taken:
         rows = self._replay.ticket(step)

@@ -19,7 +19,7 @@ from offbeat.algorithms.base import Algorithm, OnPolicyAlgorithm
 from offbeat.core.seeding import key_of, stream
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
-from offbeat.workers.feed import Feed, Taken
+from offbeat.workers.feed import Feed, Taken, env_steps_in
 from offbeat.workers.updates import UpdateCounter, UpdateMetrics, Updates
 
 
@@ -28,7 +28,9 @@ class Learned:
     """The result of one learning step."""
 
     env_steps: int
-    """Valid rows in its data."""
+    """Env steps in its data."""
+    agent_steps: int
+    """Decisions in its data: the valid rows. With one agent per env they are the env steps."""
     updates: int
     """Updates, refused ones included."""
     refused: int
@@ -143,6 +145,18 @@ class UnrollLearner(Learner):
         return self.learn(step, 0.0).env_steps
 
 
+class UntrainedLearner(Learner):
+    """Publishes the same weights in every learning step, for a policy that acts and does not learn."""
+
+    def learn(self, step: int, progress: float) -> Learned:
+        self.publish(step + 1, progress)
+        none = np.zeros(0)
+        return Learned(0, 0, 0, 0, {}, none, none.astype(np.int32), np.zeros((2, 0)))
+
+    def rehearse(self, step: int) -> float:
+        return self.learn(step, 0.0).env_steps
+
+
 def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mapping[str, float]) -> Learned:
     """Return the result of a learning step.
 
@@ -157,7 +171,8 @@ def summary(taken: Taken, step: int, updates: int, refused: int, metrics: Mappin
     ended = rows["episode_length"] > 0
     lags = {"policy_lag_min": lag.min(), "policy_lag_mean": lag.mean(), "policy_lag_max": lag.max()}
     return Learned(
-        env_steps=int(rows["valid"].sum()),
+        env_steps=env_steps_in(rows),
+        agent_steps=int(rows["valid"].sum()),
         updates=updates,
         refused=refused,
         metrics={**metrics, **{name: float(value) for name, value in lags.items()}},

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.types import Array, Tree
+from offbeat.core.types import ENV_STEP, Array, Tree
 from offbeat.memory.replay.priorities import CellSampler, Exponents, Priorities, UniformSampler
 from offbeat.memory.replay.rings import Rings, RingShape, ring_ranges
 
 I64 = NDArray[np.int64]
 
-_NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version", "info"})
+_NOT_SAMPLED = frozenset({"episode_return", "episode_length", "behavior_version", "info", ENV_STEP})
 
 
 class Samples(NamedTuple):

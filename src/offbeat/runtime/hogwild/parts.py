@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import Tree
+from offbeat.core.types import EnvSpec, Tree
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
 from offbeat.metrics.timings import Timings
 from offbeat.models.storage import PrivateStorage
-from offbeat.runtime.assembly import device_of, env_of, plan_of, policy_parts
+from offbeat.runtime.assembly import TestedEnvs, device_of, plan_of, policy_parts, tested_envs
 from offbeat.runtime.hogwild.device_buffer import DeviceBuffer, needs_device_buffer
 from offbeat.runtime.hogwild.shared_state import Arrays, SharedStateShape, SharedStorage, WorkersBoard, write_initial
 from offbeat.runtime.parts import Parts
@@ -86,15 +86,16 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
     Raises:
         ConfigError: the env, its spaces or the device do not suit the settings, or there is not enough memory.
     """
-    env = env_of(config)
+    tested = tested_envs(config)
+    env = _only_policy(tested)
     initial, first_config = PrivateStorage(), config.of_worker(0)
     first = policy_parts(first_config, env, storage=initial)
     Updates(first.algorithm)  # adds the optimizers' moments to `initial`
-    first_plan = plan_of(first_config, [first], first_config.blas_threads)
+    worker_configs = [first_config, *map(config.of_worker, range(1, config.workers))]
+    plans = tuple(plan_of(replace(tested, config=own), [first], own.blas_threads) for own in worker_configs)
+    first_plan = plans[0]
     first.algorithm.close()
     _require_memory(first_plan, config.workers)
-    other_configs = map(config.of_worker, range(1, config.workers))
-    plans = (first_plan, *(plan_of(other, [first], other.blas_threads) for other in other_configs))
     if message := first_plan.policy.memory.describe(first_plan.policy.fields):
         notify(message if config.workers == 1 else f"each of {config.workers} workers has a {message}")
     shape = _shape_of(config, initial)
@@ -115,6 +116,20 @@ def build_lock_free(config: Config, notify: Callable[[str], None]) -> LockFreePa
         arenas=arenas,
         buffer=buffer,
     )
+
+
+def _only_policy(tested: TestedEnvs) -> EnvSpec:
+    """Return the columns of a run's only policy.
+
+    Raises:
+        ConfigError: there are several policies.
+    """
+    if len(tested.policies) > 1:
+        raise ConfigError(
+            f"runtime is {tested.config.runtime.runtime}, whose workers share the parameters of one policy, but this "
+            f"run has the policies {', '.join(tested.policies)}: pass --policies shared, or another --runtime"
+        )
+    return next(iter(tested.policies.values()))
 
 
 def _shape_of(config: Config, initial: PrivateStorage) -> SharedStateShape:

@@ -182,7 +182,11 @@ class Worker:
 
     def _count(self, learned: Learned) -> None:
         done = self._done
-        self._done = done._replace(learning_steps=done.learning_steps + 1, env_steps=done.env_steps + learned.env_steps)
+        self._done = done._replace(
+            learning_steps=done.learning_steps + 1,
+            env_steps=done.env_steps + learned.env_steps,
+            agent_steps=done.agent_steps + learned.agent_steps,
+        )
         self._publish_progress()
         self._pending.add(learned)
 

@@ -1,0 +1,180 @@
+"""Makes worlds, envs with several agents, and finds out their agents and spaces before a run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+
+from offbeat.config.curriculum import parameters
+from offbeat.config.env import UNSET, EnvConfig, adapter_prefix
+from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes_of, with_traceback_of
+from offbeat.core.seeding import derive_seed, stream
+from offbeat.core.types import INFO_MASK, EnvSpec
+from offbeat.envs.actions import random_actions
+from offbeat.envs.contract import Limits
+from offbeat.envs.make import adapter_of, groups_of
+from offbeat.envs.registration import own_maker
+from offbeat.envs.rows import FAILURES
+from offbeat.envs.spaces import action_spec, observation_leaves, stacked
+from offbeat.envs.world import World, WorldAdapter, WorldSpec, WorldStep
+from offbeat.envs.worlds import Worlds
+
+PREFLIGHT_SEED = 0
+
+
+def make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World | None:
+    """Make one world; return None if the env has only one agent.
+
+    Args:
+        env_id: an id with the prefix of a library of worlds, or 'module:name' of a class or function that makes a
+            parallel or turn-based env with PettingZoo's API.
+        kwargs: arguments of the env's constructor.
+        render_mode: passed to the constructor if it is not None.
+
+    Raises:
+        ConfigError: the env is unknown, a package is missing, or the env cannot be made.
+    """
+    try:
+        return _make_world(env_id, kwargs, render_mode)
+    except OffbeatError:
+        raise
+    except FAILURES as error:
+        given = f" with the arguments {dict(kwargs)}" if kwargs else ""
+        raise with_traceback_of(
+            ConfigError(f"{env_id} cannot be made{given} ({type(error).__name__}: {error}): make it in Python first"),
+            error,
+        ) from error
+
+
+def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None) -> World | None:
+    if adapter_prefix(env_id):
+        adapter = adapter_of(env_id)
+        return adapter.make_world(env_id, kwargs, render_mode) if isinstance(adapter, WorldAdapter) else None
+    maker = own_maker(env_id)
+    if maker is None or (isinstance(maker, type) and issubclass(maker, gym.Env)):
+        return None
+    env = maker(**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))
+    if isinstance(env, gym.Env):
+        env.close()
+        return None
+    from offbeat.envs.adapters.pettingzoo import world_of  # PettingZoo may not be installed
+
+    return world_of(env)
+
+
+def make_worlds(
+    spec: WorldSpec,
+    count: int,
+    owners: Mapping[str, Sequence[str]],
+    *,
+    seed: int,
+    actor: int = 0,
+    origin: int = 0,
+    groups: int = 1,
+    role: str = "env",
+    settings: EnvConfig = UNSET,
+    cut_after: int | None = None,
+) -> Worlds:
+    """Make the worlds of one actor.
+
+    The random stream of a world is keyed by (seed, role, actor, origin, world), as that of a single env by its column.
+
+    Args:
+        spec: from `preflight_world`.
+        count: number of worlds of this actor.
+        owners: the agents of each policy, by its name, in the order of the world.
+        seed: seed of the run.
+        actor: index of the actor.
+        origin: ticket at which the episodes start.
+        groups: number of groups of equal size that are stepped in turn.
+        role: purpose of the worlds; evaluation has its own random streams.
+        settings: the table [env].
+        cut_after: steps of the world after which an evaluation cuts an episode.
+
+    Raises:
+        ConfigError: a world cannot be made, or the agents of one policy have different spaces.
+    """
+    settings = settings.completed(spec.id)
+    limits = Limits(settings.max_episode_steps, cut_after)
+    limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
+    worlds = [_existing(make_world(spec.id, getattr(settings, "kwargs", {})), spec.id) for _ in range(count)]
+    return Worlds(
+        limited,
+        worlds,
+        owners,
+        groups=groups_of(count, groups),
+        seeds=[derive_seed(seed, role, actor, origin, world) for world in range(count)],
+        limit=limits.shorter_than(None),
+        curriculum=parameters(settings.curriculum),
+    )
+
+
+def _existing(world: World | None, env_id: str) -> World:
+    if world is None:
+        raise ConfigError(f"{env_id} had several agents when it was tested, and has one now: make it always alike")
+    return world
+
+
+# --- before a run -------------------------------------------------------------------------------------------
+
+
+def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) -> WorldSpec | None:
+    """Take a few random steps in one world; return its agents and their spaces, None for an env with one agent.
+
+    Raises:
+        ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
+    """
+    settings = settings.completed(env_id)
+    world = make_world(env_id, getattr(settings, "kwargs", {}))
+    if world is None:
+        return None
+    try:
+        with closing(world):
+            spec = _spec_of(env_id, world, world.reset(PREFLIGHT_SEED), settings)
+            owners = {agent: (agent,) for agent in spec.names}
+            worlds = Worlds(spec, [world], owners, groups=[slice(0, 1)], seeds=[PREFLIGHT_SEED])
+            _take_random_steps(worlds, steps)
+            waits = world.turns or worlds.agents_wait
+    except FAILURES as error:
+        message = str(error) if isinstance(error, EnvFailed | ConfigError) else f"{env_id}: {error}"
+        raise with_notes_of(ConfigError(message), error) from error
+    return replace(spec, agents=tuple((name, replace(agent, no_decision=waits)) for name, agent in spec.agents))
+
+
+def _take_random_steps(worlds: Worlds, steps: int) -> None:
+    random = stream(PREFLIGHT_SEED, "preflight actions")
+    observations = {agent: envs.reset() for agent, envs in worlds.envs.items()}
+    for _ in range(steps):
+        for agent, envs in worlds.envs.items():
+            mask = None if envs.spec.mask is None else observations[agent][envs.spec.mask]
+            envs.send(random_actions(envs.spec.action, 1, random, mask))
+        for agent, envs in worlds.envs.items():
+            observations[agent] = envs.recv().observation
+
+
+def _spec_of(env_id: str, world: World, first: WorldStep, settings: EnvConfig) -> WorldSpec:
+    """Return the agents of a world and their spaces; `first`: what its first reset returned."""
+    if not world.agents:
+        raise ConfigError(f"{env_id} has no agents: list them in possible_agents")
+    agents = tuple((agent, _agent_spec(env_id, world, agent, first, settings)) for agent in world.agents)
+    return WorldSpec(env_id, agents)
+
+
+def _agent_spec(env_id: str, world: World, agent: str, first: WorldStep, settings: EnvConfig) -> EnvSpec:
+    where = f"{env_id}, agent {agent}"
+    action = action_spec(world.action_space(agent), where)
+    info_mask = bool(action.nvec) and INFO_MASK in first.infos.get(agent, {})
+    spec = EnvSpec(
+        id=env_id,
+        observation=observation_leaves(world.observation_space(agent), where, action, info_mask=info_mask),
+        action=action,
+        columns=1,
+        frame_skip=world.frame_skip,
+        info=settings.info_metrics,
+        agents=(agent,),
+    )
+    return stacked(spec, settings.frame_stack or 1)

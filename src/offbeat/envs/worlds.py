@@ -1,0 +1,387 @@
+"""`Worlds` steps the worlds of one actor, whose columns belong to one or several policies.
+
+    worlds = make_worlds(...)
+    worlds.envs["adversary"].send(actions)      # the actions of each policy's columns
+    worlds.envs["good"].send(actions)
+    worlds.envs["adversary"].recv()             # the first `recv` steps the worlds, the others only read
+    worlds.envs["good"].recv()
+
+The env steps of all policies' columns are the same: what exists once per world (a reset, a step, a snapshot) is done by
+the first policy that asks for it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.config.curriculum import Parameter
+from offbeat.core.errors import EnvFailed
+from offbeat.core.types import Array, EnvSpec, Tree
+from offbeat.envs.adapters.gymnasium.progress import progress_setters
+from offbeat.envs.contract import Advanced, Envs, Outcome, State
+from offbeat.envs.rows import FAILURES, failed
+from offbeat.envs.world import SavableWorld, World, WorldSpec, WorldStep
+from offbeat.envs.world_rows import Cell, PolicyRows, spec_of_policy
+
+
+class Worlds:
+    """The worlds of one actor, in one or more groups that can be stepped in turn."""
+
+    def __init__(
+        self,
+        spec: WorldSpec,
+        worlds: Sequence[World],
+        owners: Mapping[str, Sequence[str]],
+        *,
+        groups: Sequence[slice],
+        seeds: Sequence[int],
+        limit: int | None = None,
+        curriculum: Sequence[Parameter] = (),
+    ) -> None:
+        """Make the columns of all policies.
+
+        Args:
+            spec: agents and spaces of one world.
+            worlds: the worlds, all of the same kind.
+            owners: the agents of each policy, by its name. Each agent belongs to one policy.
+            groups: worlds of each group.
+            seeds: one seed per world.
+            limit: steps after which an episode of a world is truncated, for all agents that are left; None: never.
+            curriculum: parameters of the worlds that change with the training progress.
+        """
+        self._id, self._worlds, self._groups, self._seeds = spec.id, tuple(worlds), tuple(groups), list(seeds)
+        self._limit = limit
+        self._policies = {
+            policy: PolicyRows(spec_of_policy(spec, policy, agents, len(worlds)), groups)
+            for policy, agents in owners.items()
+        }
+        self._states = [
+            _WorldState(spec.id, index, self._cells_of(index, world, owners)) for index, world in enumerate(worlds)
+        ]
+        self._progress_setters = progress_setters([world.env for world in worlds], curriculum, spec.id)
+        self._seeded = False
+        self._resets, self._advances = _Once(), _Once()
+        kind = SavableColumns if all(isinstance(world, SavableWorld) for world in worlds) else WorldColumns
+        self.envs: dict[str, Envs] = {
+            policy: kind(self, rows, index) for index, (policy, rows) in enumerate(self._policies.items())
+        }
+        """The columns of each policy."""
+
+    def _cells_of(self, index: int, world: World, owners: Mapping[str, Sequence[str]]) -> dict[str, Cell]:
+        """Return the cell of each agent of a world, in the world's order."""
+        cells = {}
+        for policy, agents in owners.items():
+            rows = self._policies[policy]
+            for number, agent in enumerate(agents):
+                cells[agent] = rows.cell(index * rows.agents + number, world.observation_space(agent))
+        return {agent: cells[agent] for agent in world.agents if agent in cells}
+
+    # --- what the columns of the policies call ---------------------------------------------------------------
+
+    def set_progress(self, progress: float) -> None:
+        """Pass the training progress to the worlds that use it."""
+        try:
+            for set_progress in self._progress_setters:
+                set_progress(progress)
+        except FAILURES as error:
+            what = f"set_progress({progress}) raised {type(error).__name__}: {error}"
+            raise failed(self._id, 0, what, error) from error
+
+    def reset(self, caller: int) -> None:
+        """Start a new episode in every world, if the caller is the first of the policies to ask."""
+        if not self._resets.is_first(caller):
+            return
+        for state, world, seed in zip(self._states, self._worlds, self._seeds, strict=True):
+            state.reset(world, None if self._seeded else seed)
+        self._seeded = True
+        for rows in self._policies.values():
+            rows.rows.terminated[:] = rows.rows.truncated[:] = False
+        self._check(range(len(self._groups)))
+
+    def advance(
+        self, caller: int, worlds: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None]
+    ) -> None:
+        """Take `worlds[w]` random steps in world w, if the caller is the first of the policies to ask."""
+        if not self._advances.is_first(caller):
+            return
+        policies = self._policies.values()
+        for rows in policies:
+            rows.returns[:], rows.lengths[:] = 0, 0
+        for group, members in enumerate(self._groups):
+            for world in range(members.start, members.stop):
+                for _ in range(worlds[world]):
+                    before_step()
+                    for rows in policies:
+                        rows.set_random(world, random)
+                    self._step(slice(world, world + 1), group)
+                    for rows in policies:
+                        rows.count(world)
+
+    def step(self, group: int) -> None:
+        """Step the worlds of a group, if that has not been done since the last `send`.
+
+        Raises:
+            EnvFailed: a world raised an exception, or returned NaN, a wrong shape, or something for an absent agent.
+        """
+        policies = self._policies.values()
+        if all(rows.sent[group] for rows in policies):
+            for rows in policies:
+                rows.sent[group] = False
+            self._step(self._groups[group], group)
+
+    def _step(self, worlds: slice, group: int) -> None:
+        states = self._states[worlds]
+        stepped = np.array([not state.over for state in states])
+        for rows in self._policies.values():
+            rows.start_row(rows.columns_of(worlds), stepped)
+        for state, world in zip(states, self._worlds[worlds], strict=True):
+            if state.over:
+                state.reset(world, None)
+            else:
+                state.step(world, self._limit)
+        self._check([group])
+
+    def _check(self, groups: Sequence[int] | range) -> None:
+        for rows in self._policies.values():
+            for group in groups:
+                rows.check(group)
+
+    @property
+    def agents_wait(self) -> bool:
+        """Whether an agent has had a row without a decision so far."""
+        return any(state.agents_wait for state in self._states)
+
+    def snapshot(self) -> State:
+        """Return the state of all worlds between two steps. All of them must be savable."""
+        return {
+            "id": self._id,
+            "worlds": {
+                str(index): {"world": world.snapshot(), "agents": state.snapshot()}
+                for index, (world, state) in enumerate(zip(self._worlds, self._states, strict=True))
+                if isinstance(world, SavableWorld)
+            },
+        }
+
+    def restore(self, saved: State) -> None:
+        """Restore what `snapshot` returned, also into newly made worlds."""
+        for index, (world, state) in enumerate(zip(self._worlds, self._states, strict=True)):
+            if isinstance(world, SavableWorld):
+                world.restore(saved["worlds"][str(index)]["world"])
+            state.restore(saved["worlds"][str(index)]["agents"])
+        self._seeded = True
+
+    def close(self) -> None:
+        """Close all worlds."""
+        worlds, self._worlds = self._worlds, ()
+        for world in worlds:
+            try:
+                world.close()
+            except Exception as error:  # noqa: BLE001 - the world is no longer needed
+                warnings.warn(f"{self._id}: close() raised {type(error).__name__}: {error}", stacklevel=2)
+
+
+class _Once:
+    """Lets the first of several callers do the work of a round. A caller that asks again starts the next round."""
+
+    def __init__(self) -> None:
+        self._served: set[int] = set()
+
+    def is_first(self, caller: int) -> bool:
+        """Whether the caller is the first one of a round."""
+        first = not self._served or caller in self._served
+        self._served = {caller} if first else self._served | {caller}
+        return first
+
+
+class _WorldState:
+    """The agents of one world: who is alive, and who chooses the next actions."""
+
+    def __init__(self, env_id: str, index: int, cells: Mapping[str, Cell]) -> None:
+        self._id, self._index, self._cells = env_id, index, cells
+        self._alive: dict[str, Cell] = {}
+        self._ended: set[str] = set()
+        """Agents whose episodes have ended while the world continues."""
+        self._deciding: list[str] = []
+        self.over, self.agents_wait = True, False
+        self._steps = 0
+        """Steps of the world since its last reset."""
+
+    def reset(self, world: World, seed: int | None) -> None:
+        """Start a new episode of the world."""
+        self._alive, self._ended, self._deciding, self._steps = {}, set(), [], 0
+        for cell in self._cells.values():
+            cell.set_next(alive=False, decides=False)
+        try:
+            step = world.reset(seed)
+            self._begin(step)
+            self._set_next(step)
+        except FAILURES as error:
+            raise self._failed("reset()", error) from error
+
+    def step(self, world: World, limit: int | None) -> None:
+        """Step the world with the actions of the agents that choose one; truncate the episode at the limit."""
+        cells = self._cells
+        self._steps += 1
+        try:
+            step = world.step({agent: (cell := cells[agent]).actions[cell.column] for agent in self._deciding})
+            ended = self._write(step)
+            if self._steps == limit and not step.over:
+                ended, step = self._truncate(ended), step._replace(deciding=(), over=True)
+            if ended or step.over or not len(step.observations) == len(step.rewards) == len(self._alive):
+                self._refuse_dead(step)
+                self._remove(ended)
+                self._begin(step)
+                self._set_next(step)
+            elif self._deciding != list(step.deciding):
+                self._set_next(step)
+        except FAILURES as error:
+            raise self._failed(f"step {self._steps} of the episode", error) from error
+
+    def _write(self, step: WorldStep) -> list[str]:
+        """Write what the living agents get; return the agents whose episodes end."""
+        observations, rewards, terminations, truncations, infos = step[:5]
+        ended = []
+        for agent, cell in self._alive.items():
+            if agent not in observations:
+                raise ValueError(f"agent {agent} is missing, but it was neither terminated nor truncated before")
+            cell.write(observations[agent])
+            cell.rewards[cell.column] = rewards[agent]
+            if terminations[agent] or truncations[agent]:
+                cell.end(terminated=bool(terminations[agent]), truncated=bool(truncations[agent]))
+                ended.append(agent)
+            if cell.reads_info:
+                cell.write_info(infos[agent])
+        return ended
+
+    def _truncate(self, ended: Sequence[str]) -> list[str]:
+        """Truncate the agents that have not ended; return all agents whose episodes end."""
+        for agent, cell in self._alive.items():
+            if agent not in ended:
+                cell.end(terminated=False, truncated=True)
+        return list(self._alive)
+
+    def _refuse_dead(self, step: WorldStep) -> None:
+        """Raise ValueError if an agent that ended in an earlier step gets a reward or an end, or acts again."""
+        for agent in self._ended:
+            if step.rewards.get(agent):
+                raise ValueError(
+                    f"agent {agent} got a reward of {step.rewards[agent]}, but its episode has ended before"
+                )
+            if step.terminations.get(agent) or step.truncations.get(agent):
+                raise ValueError(f"agent {agent} ended, but its episode has ended before")
+            if agent in step.deciding:
+                raise ValueError(
+                    f"agent {agent} is alive again, but its episode has ended before: give an agent that comes back "
+                    "another name"
+                )
+
+    def _remove(self, ended: Sequence[str]) -> None:
+        for agent in ended:
+            self._alive.pop(agent).set_next(alive=False, decides=False)
+        self._ended.update(ended)
+
+    def _begin(self, step: WorldStep) -> None:
+        """Add the agents that have appeared."""
+        for agent, observation in step.observations.items():
+            if agent in self._alive or agent in self._ended:
+                continue
+            if agent not in self._cells:
+                raise ValueError(f"agent {agent} appears, but it is not one of the world's possible agents")
+            cell = self._alive[agent] = self._cells[agent]
+            cell.write(observation)
+            if cell.reads_info:
+                cell.write_info(step.infos.get(agent, {}))
+
+    def _set_next(self, step: WorldStep) -> None:
+        """Set who chooses the next actions."""
+        self._deciding, self.over = list(step.deciding), step.over
+        if step.over and self._alive:
+            raise ValueError(f"agent {next(iter(self._alive))} is missing, but it was neither terminated nor truncated")
+        if not self._alive.keys() >= set(self._deciding):
+            agent = min(set(self._deciding) - self._alive.keys())
+            raise ValueError(f"agent {agent} is to act, but it has ended or has no observation")
+        for agent, cell in self._alive.items():
+            decides = agent in self._deciding
+            cell.set_next(alive=True, decides=decides)
+            self.agents_wait |= not decides
+
+    def _failed(self, call: str, error: BaseException) -> EnvFailed:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        return failed(self._id, self._index, f"{call}: {kind}{error}", error, unit="world")
+
+    def snapshot(self) -> State:
+        """Return who is alive and who chooses the next actions."""
+        return {
+            "alive": list(self._alive),
+            "ended": sorted(self._ended),
+            "deciding": list(self._deciding),
+            "over": self.over,
+            "agents_wait": self.agents_wait,
+            "steps": self._steps,
+        }
+
+    def restore(self, saved: State) -> None:
+        """Restore what `snapshot` returned."""
+        self._alive = {agent: self._cells[agent] for agent in saved["alive"]}
+        self._ended, self._deciding = set(saved["ended"]), list(saved["deciding"])
+        self.over, self.agents_wait, self._steps = saved["over"], saved["agents_wait"], saved["steps"]
+
+
+class WorldColumns:
+    """The columns of one policy in the worlds of an actor: `Envs` as in the env contract."""
+
+    def __init__(self, worlds: Worlds, rows: PolicyRows, index: int) -> None:
+        """Make the columns of the policy with this index among the policies of the worlds."""
+        self.spec: EnvSpec = rows.spec
+        self.groups = rows.groups
+        self._worlds, self._rows, self._index = worlds, rows, index
+
+    @property
+    def offers_mask(self) -> bool:
+        """Whether the infos have an action mask that the spec does not have yet: `preflight_world` has read it."""
+        return False
+
+    @property
+    def no_decision(self) -> bool:
+        """Whether an agent has had a row without a decision so far."""
+        return self._worlds.agents_wait
+
+    def set_progress(self, progress: float) -> None:
+        self._worlds.set_progress(progress)
+
+    def reset(self) -> Tree:
+        self._worlds.reset(self._index)
+        return self._rows.rows.observation
+
+    def advance(
+        self, steps: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None] = lambda: None
+    ) -> Advanced:
+        """Take random steps in each world: the largest number of its columns. See `Worlds.advance`."""
+        self._worlds.advance(self._index, steps.reshape(-1, self._rows.agents).max(axis=1), random, before_step)
+        return Advanced(self._rows.rows.observation, self._rows.returns, self._rows.lengths)
+
+    def send(self, actions: Array, group: int = 0) -> None:
+        self._rows.send(actions, group)
+
+    def recv(self, group: int = 0) -> Outcome:
+        self._worlds.step(group)
+        return self._rows.outcomes[group]
+
+    def close(self) -> None:
+        self._worlds.close()
+
+
+class SavableColumns(WorldColumns):
+    """Columns of worlds whose whole state can be saved. The first policy's snapshot has the worlds."""
+
+    def snapshot(self) -> State:
+        return {"columns": self._rows.snapshot(), "worlds": self._worlds.snapshot() if self._index == 0 else None}
+
+    def restore(self, state: State) -> None:
+        self._rows.restore(state["columns"])
+        if self._index == 0:
+            self._worlds.restore(state["worlds"])

@@ -1,0 +1,203 @@
+"""`Worlds` writes the rows of each agent as the contract of worlds says, and refuses worlds that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from offbeat.core.errors import ConfigError, EnvFailed
+from offbeat.core.types import ActionSpec, EnvSpec, Leaf
+from offbeat.envs.contract import Envs, State
+from offbeat.envs.world import WorldSpec, WorldStep
+from offbeat.envs.world_rows import spec_of_policy
+from offbeat.envs.worlds import Worlds
+
+SPACE, ACTIONS = gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Discrete(2)
+SPEC = EnvSpec("script", (Leaf("observation", (1,), "float32"),), ActionSpec("discrete", (), (2,)), 1)
+
+
+def step(ended: Mapping[str, str] | None = None, deciding: str | None = None, **rewards: float) -> WorldStep:
+    """Return a step of the agents in `rewards`; those in `ended` end there, by 'terminated' or 'truncated'."""
+    ended = ended or {}
+    alive = [agent for agent in rewards if agent not in ended]
+    return WorldStep(
+        observations={agent: np.full(1, reward, np.float32) for agent, reward in rewards.items()},
+        rewards=rewards,
+        terminations={agent: ended.get(agent) == "terminated" for agent in rewards},
+        truncations={agent: ended.get(agent) == "truncated" for agent in rewards},
+        infos={agent: {} for agent in rewards},
+        deciding=alive if deciding is None else list(deciding),
+        over=not alive,
+    )
+
+
+class Script:
+    """A world that plays a script of steps; its first step is what `reset` returns. It can be saved."""
+
+    turns, frame_skip, env = False, 1, None
+
+    def __init__(self, *steps: WorldStep, agents: str = "ab") -> None:
+        self.agents = tuple(agents)
+        self._steps, self._next = steps, 0
+        self.actions: list[dict[str, Any]] = []
+
+    def observation_space(self, agent: str) -> gym.Space[Any]:  # noqa: ARG002
+        return SPACE
+
+    def action_space(self, agent: str) -> gym.Space[Any]:  # noqa: ARG002
+        return ACTIONS
+
+    def reset(self, seed: int | None) -> WorldStep:  # noqa: ARG002
+        self._next = 1
+        return self._steps[0]._replace(rewards={}, terminations={}, truncations={})
+
+    def step(self, actions: Mapping[str, Any]) -> WorldStep:
+        self.actions.append({agent: int(action) for agent, action in actions.items()})
+        self._next += 1
+        return self._steps[self._next - 1]
+
+    def render(self) -> None:
+        """Return nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def snapshot(self) -> State:
+        return {"next": self._next}
+
+    def restore(self, state: State) -> None:
+        self._next = state["next"]
+
+
+def worlds_of(*scripts: Script, owners: Mapping[str, Sequence[str]] | None = None, limit: int | None = None) -> Worlds:
+    agents = scripts[0].agents
+    spec = WorldSpec("script", tuple((agent, SPEC) for agent in agents))
+    owners = owners or {"default": agents}
+    groups, seeds = [slice(0, len(scripts))], range(len(scripts))
+    return Worlds(spec, scripts, owners, groups=groups, seeds=seeds, limit=limit)
+
+
+def play(envs: Envs, rows: int) -> dict[str, np.ndarray]:
+    """Reset the envs and take rows with action 0; return name -> [rows, N], and the observations, [rows + 1, N]."""
+    observations = [envs.reset()["observation"][:, 0].copy()]
+    taken: dict[str, list[np.ndarray]] = {}
+    for _ in range(rows):
+        envs.send(np.zeros(envs.spec.columns, np.int64))
+        outcome = envs.recv()
+        observations.append(outcome.observation["observation"][:, 0].copy())
+        parts = {name: getattr(outcome, name) for name in KINDS}
+        for name, part in {**parts, "reward": outcome.reward, "reset": outcome.resets}.items():
+            taken.setdefault(name, []).append(part.copy())
+    return {"observation": np.array(observations)} | {name: np.array(parts) for name, parts in taken.items()}
+
+
+KINDS = ("valid", "no_decision", "terminated", "truncated", "env_step")
+
+
+def test_an_agent_that_dies_has_reset_rows_until_the_world_is_reset():
+    world = Script(step(a=0, b=0), step(a=1, b=2), step({"a": "terminated"}, a=3, b=4), step(b=5),
+                   step({"b": "truncated"}, b=6))  # fmt: skip
+    rows = play(worlds_of(world).envs["default"], 7)
+    assert rows["valid"].T.tolist() == [[1, 1, 0, 0, 0, 1, 1], [1, 1, 1, 1, 0, 1, 1]]
+    assert not rows["no_decision"].any()
+    assert rows["reward"].T.tolist() == [[1, 3, 0, 0, 0, 1, 3], [2, 4, 5, 6, 0, 2, 4]]
+    assert rows["terminated"].T.tolist() == [[0, 1, 0, 0, 0, 0, 1], [0] * 7]
+    assert rows["truncated"].T.tolist() == [[0] * 7, [0, 0, 0, 1, 0, 0, 0]]
+    assert rows["observation"].T.tolist() == [[0, 1, 3, 3, 3, 0, 1, 3], [0, 2, 4, 5, 6, 0, 2, 4]]
+    assert rows["env_step"].T.tolist() == [[1, 1, 1, 1, 0, 1, 1], [0] * 7]
+    assert world.actions[1:4] == [{"a": 0, "b": 0}, {"b": 0}, {"b": 0}]
+
+
+def test_an_agent_that_appears_late_has_reset_rows_before():
+    world = Script(step(a=0), step(a=1), step(a=2, b=9), step({"a": "terminated", "b": "terminated"}, a=3, b=4))
+    rows = play(worlds_of(world).envs["default"], 4)
+    assert rows["valid"].T.tolist() == [[1, 1, 1, 0], [0, 0, 1, 0]]
+    assert rows["reset"].T.tolist() == [[0, 0, 0, 1], [1, 1, 0, 1]]
+    assert rows["observation"][2:4, 1].tolist() == [9, 4]
+
+
+def test_an_agent_that_waits_has_rows_without_a_decision_and_may_end_in_one():
+    world = Script(step(deciding="a", a=0, b=0), step(deciding="b", a=0, b=-1), step(deciding="a", a=5, b=0),
+                   step({"a": "terminated", "b": "terminated"}, a=1, b=-1))  # fmt: skip
+    rows = play(worlds_of(world).envs["default"], 5)
+    assert rows["valid"].T.tolist() == [[1, 0, 1, 0, 1], [0, 1, 0, 0, 0]]
+    assert rows["no_decision"].T.tolist() == [[0, 1, 0, 0, 0], [1, 0, 1, 0, 1]]
+    assert rows["reward"].T.tolist() == [[0, 5, 1, 0, 0], [-1, 0, -1, 0, -1]]
+    assert rows["terminated"].T.tolist() == [[0, 0, 1, 0, 0], [0, 0, 1, 0, 0]]
+    assert world.actions[:3] == [{"a": 0}, {"b": 0}, {"a": 0}]
+
+
+def test_a_limit_truncates_all_agents_that_are_left():
+    world = Script(step(a=0, b=0), step({"a": "terminated"}, a=1, b=1), step(b=1), step(b=1))
+    rows = play(worlds_of(world, limit=2).envs["default"], 4)
+    assert rows["terminated"].T.tolist() == [[1, 0, 0, 1], [0] * 4]
+    assert rows["truncated"].T.tolist() == [[0] * 4, [0, 1, 0, 0]]
+    assert rows["valid"].T.tolist() == [[1, 0, 0, 1], [1, 1, 0, 1]]
+
+
+def test_policies_have_their_own_columns_of_worlds_that_are_stepped_once():
+    def script() -> Script:
+        return Script(*(step(a=reward, b=2 * reward, c=3 * reward) for reward in range(4)), agents="abc")
+
+    scripts = [script(), script()]
+    worlds = worlds_of(*scripts, owners={"one": "b", "two": "ac"})
+    one, two = worlds.envs["one"], worlds.envs["two"]
+    for envs in (one, two):
+        envs.reset()
+    assert (one.spec.columns, two.spec.columns) == (2, 4)
+    assert two.spec.agents == ("a", "c")
+    two.send(np.array([0, 1, 1, 0]))
+    one.send(np.array([1, 0]))
+    assert one.recv().reward.tolist() == [2, 2]
+    assert two.recv().reward.tolist() == [1, 3, 1, 3]
+    assert [script.actions for script in scripts] == [[{"a": 0, "b": 1, "c": 1}], [{"a": 1, "b": 0, "c": 0}]]
+
+
+def test_a_snapshot_continues_the_rows_bit_for_bit():
+    def script() -> Script:
+        return Script(step(a=0, b=0), step(deciding="b", a=1, b=2), step({"a": "terminated"}, a=3, b=4), step(b=5),
+                      step({"b": "truncated"}, b=6))  # fmt: skip
+
+    expected = play(worlds_of(script()).envs["default"], 5)
+    first, second = worlds_of(script()).envs["default"], worlds_of(script()).envs["default"]
+    play(first, 2)
+    second.restore(first.snapshot())  # type: ignore[attr-defined]
+    for row in range(2, 5):
+        second.send(np.zeros(2, np.int64))
+        outcome = second.recv()
+        assert outcome.reward.tolist() == expected["reward"][row].tolist()
+        for kind in KINDS:
+            assert getattr(outcome, kind).tolist() == expected[kind][row].tolist()
+
+
+ENDED = step({"a": "terminated"}, a=0, b=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (step(b=1)._replace(rewards={"a": 2.0, "b": 1}), "agent a got a reward of 2.0, but its episode has ended"),
+        (step({"a": "terminated"}, a=0, b=1), "agent a ended, but its episode has ended before"),
+        (step(a=0, b=1), "agent a is alive again, but its episode has ended before"),
+        (step(a=0)._replace(deciding=["b"]), "agent b is missing, but it was neither terminated nor truncated"),
+        (step(b=1, z=1), "agent z appears, but it is not one of the world's possible agents"),
+        (step(b=1)._replace(over=True), "agent b is missing, but it was neither terminated nor truncated"),
+        (step(b=float("nan")), "observation is NaN"),
+    ],
+)
+def test_a_world_that_breaks_the_contract_is_refused_with_agent_and_step(wrong, message):
+    envs = worlds_of(Script(step(a=0, b=0), ENDED, wrong)).envs["default"]
+    with pytest.raises(EnvFailed, match=message) as raised:
+        play(envs, 2)
+    assert "step 2 of the episode" in str(raised.value) or "NaN" in message
+
+
+def test_agents_of_one_policy_must_have_equal_spaces():
+    other = EnvSpec("script", (Leaf("observation", (2,), "float32"),), ActionSpec("discrete", (), (2,)), 1)
+    world = WorldSpec("script", (("a", SPEC), ("b", other)))
+    with pytest.raises(ConfigError, match="agents a and b of script, whose observations differ: give each kind"):
+        spec_of_policy(world, "default", ("a", "b"), 2)
