@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
 
 from offbeat.core.types import EnvSpec
+from offbeat.envs.contract import State
 
 
 class WorldStep(NamedTuple):
@@ -73,6 +74,40 @@ class World(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class WorldSnapshots(Protocol):
+    """A world whose complete state, its random numbers included, can be saved between two steps."""
+
+    def snapshot(self) -> State: ...
+
+    def restore(self, state: State) -> None:
+        """Restore the state of a `snapshot`, also into a newly made world. It needs no reset."""
+        ...
+
+
+@runtime_checkable
+class WorldAdapter(Protocol):
+    """One library of worlds. Its module has an instance of it, named `ADAPTER`."""
+
+    def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:
+        """Make one world. It is `WorldSnapshots` too if its state can be saved.
+
+        Args:
+            env_id: Id as the user typed it, with the adapter's prefix.
+            kwargs: Arguments of the env's constructor.
+            render_mode: 'human' or 'rgb_array'; None: `render` is not called.
+
+        Raises:
+            ConfigError: there is no such env, a package is missing, the constructor has no argument of that name, or
+                the env cannot be rendered in this mode.
+        """
+        ...
+
+    def ids(self) -> list[str]:
+        """Return the ids, prefixes included, of all worlds that can be used here."""
+        ...
 
 
 @dataclass(frozen=True)
