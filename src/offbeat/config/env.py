@@ -100,8 +100,11 @@ def _is_key(name: str) -> bool:
 ADAPTERS = {
     "": "offbeat.envs.adapters.gymnasium.adapter",
     "envpool:": "offbeat.envs.adapters.envpool",
+    "pettingzoo:": "offbeat.envs.adapters.pettingzoo.adapter",
+    "openspiel:": "offbeat.envs.adapters.openspiel",
 }
-"""Prefix of an env's id -> module with the adapter of that library (see `offbeat.envs.contract.Adapter`)."""
+"""Prefix of an env's id -> module with the adapter of that library (see `offbeat.envs.contract.Adapter`, and
+`offbeat.envs.world.WorldAdapter` for envs with several agents)."""
 EVALUATION_STEPS = 27_000
 """Default for the env steps after which an evaluation cuts an episode: the limit of Atari games. Without a limit, an
 episode that never ends would be evaluated forever."""

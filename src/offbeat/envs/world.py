@@ -79,32 +79,31 @@ class World(Protocol):
 
 
 @runtime_checkable
-class SavableWorld(Protocol):
-    """A world whose complete state can be saved between two steps and restored bit for bit."""
+class WorldSnapshots(Protocol):
+    """A world whose complete state, its random numbers included, can be saved between two steps."""
 
-    def snapshot(self) -> State:
-        """Return the state, random stream included."""
-        ...
+    def snapshot(self) -> State: ...
 
     def restore(self, state: State) -> None:
-        """Restore what `snapshot` returned, also into a newly made world that has not been reset."""
+        """Restore the state of a `snapshot`, also into a newly made world. It needs no reset."""
         ...
 
 
 @runtime_checkable
 class WorldAdapter(Protocol):
-    """A library of worlds. Its module has an instance of it, named `ADAPTER`."""
+    """One library of worlds. Its module has an instance of it, named `ADAPTER`."""
 
     def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:
-        """Make one world.
+        """Make one world. It is `WorldSnapshots` too if its state can be saved.
 
         Args:
-            env_id: the id as the user typed it, with the adapter's prefix.
-            kwargs: arguments of the env's constructor.
-            render_mode: 'human', 'rgb_array' or None.
+            env_id: Id as the user typed it, with the adapter's prefix.
+            kwargs: Arguments of the env's constructor.
+            render_mode: 'human' or 'rgb_array'; None: `render` is not called.
 
         Raises:
-            ConfigError: there is no such env, a package is missing, or the env cannot be rendered in this mode.
+            ConfigError: there is no such env, a package is missing, the constructor has no argument of that name, or
+                the env cannot be rendered in this mode.
         """
         ...
 

@@ -24,7 +24,7 @@ from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.rows import FAILURES, failed
-from offbeat.envs.world import SavableWorld, World, WorldSpec, WorldStep
+from offbeat.envs.world import WorldSnapshots, World, WorldSpec, WorldStep
 from offbeat.envs.world_rows import Cell, PolicyRows, spec_of_policy
 
 
@@ -65,7 +65,7 @@ class Worlds:
         self._progress_setters = progress_setters([world.env for world in worlds], curriculum, spec.id)
         self._seeded = False
         self._resets, self._advances = _Once(), _Once()
-        kind = SavableColumns if all(isinstance(world, SavableWorld) for world in worlds) else WorldColumns
+        kind = SavableColumns if all(isinstance(world, WorldSnapshots) for world in worlds) else WorldColumns
         self.envs: dict[str, Envs] = {
             policy: kind(self, rows, index) for index, (policy, rows) in enumerate(self._policies.items())
         }
@@ -162,14 +162,14 @@ class Worlds:
             "worlds": {
                 str(index): {"world": world.snapshot(), "agents": state.snapshot()}
                 for index, (world, state) in enumerate(zip(self._worlds, self._states, strict=True))
-                if isinstance(world, SavableWorld)
+                if isinstance(world, WorldSnapshots)
             },
         }
 
     def restore(self, saved: State) -> None:
         """Restore what `snapshot` returned, also into newly made worlds."""
         for index, (world, state) in enumerate(zip(self._worlds, self._states, strict=True)):
-            if isinstance(world, SavableWorld):
+            if isinstance(world, WorldSnapshots):
                 world.restore(saved["worlds"][str(index)]["world"])
             state.restore(saved["worlds"][str(index)]["agents"])
         self._seeded = True

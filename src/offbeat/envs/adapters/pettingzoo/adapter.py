@@ -1,0 +1,48 @@
+"""The adapter of PettingZoo, ids 'pettingzoo:GROUP/NAME_vN': envs with several agents.
+
+Envs in which all agents act at the same time are used by the parallel API, the others by the AEC API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from offbeat.core.errors import ConfigError, suggestion
+from offbeat.envs.adapters.one_agent import NoSingleAgentEnvs
+from offbeat.envs.adapters.pettingzoo.kinds import world_of
+from offbeat.envs.adapters.pettingzoo.sources import PREFIX, Source, installed_ids, source_of
+from offbeat.envs.world import World
+
+
+class PettingZooAdapter(NoSingleAgentEnvs):
+    """Ids with the prefix 'pettingzoo:'."""
+
+    def make_world(self, env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None) -> World:
+        """Make one world. Exceptions of the env's constructor are not caught."""
+        source = source_of(env_id.removeprefix(PREFIX))
+        _require_known(env_id, kwargs, source)
+        modes = {} if render_mode is None else {"render_mode": render_mode}
+        env = source.create(**{**kwargs, **modes})
+        offered = env.metadata.get("render_modes", ())
+        if render_mode is not None and render_mode not in offered:
+            env.close()
+            raise ConfigError(f"{env_id} cannot be rendered in the mode {render_mode}, but in {', '.join(offered)}")
+        return world_of(env)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all envs whose packages are installed."""
+        return installed_ids()
+
+
+ADAPTER = PettingZooAdapter()
+
+
+def _require_known(env_id: str, kwargs: Mapping[str, Any], source: Source) -> None:
+    """Raise ConfigError for an argument that the env's constructor does not have."""
+    names = source.parameters
+    for key in kwargs:
+        if names is not None and key not in names:
+            raise ConfigError(
+                f"{env_id} has no argument {key!r}.{suggestion(key, names)} Its arguments are {', '.join(names)}"
+            )

@@ -1,0 +1,92 @@
+"""What the worlds of both APIs of PettingZoo share: which API an env has, the names of its agents, and their spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+
+from offbeat.core.errors import ConfigError
+
+Api = Literal["parallel", "AEC"]
+
+
+def api_of(env: Any) -> Api | None:
+    """Return which of PettingZoo's APIs an object has; None if it has neither."""
+    if isinstance(env, type | gym.Env) or not _has(env, "reset", "step"):
+        return None
+    if _has(env, "last", "observe"):
+        return "AEC"
+    listed = any(hasattr(env, name) for name in ("agents", "possible_agents"))
+    spaces = _has(env, "action_space") or hasattr(env, "action_spaces")
+    return "parallel" if listed and spaces else None
+
+
+def _has(env: Any, *methods: str) -> bool:
+    return all(callable(getattr(env, method, None)) for method in methods)
+
+
+class AgentsOfEnv:
+    """An env with several agents, and the agents that may appear in it."""
+
+    api: ClassVar[Api]
+
+    def __init__(self, env: Any) -> None:
+        """Wrap `env`. One without `possible_agents` is reset: then the agents of this reset are all that may appear.
+
+        Raises:
+            ConfigError: the env has another API or no agents, or the names of its agents are not strings.
+        """
+        if (api := api_of(env)) != self.api:
+            has = f"PettingZoo's {api} API" if api else "no API of PettingZoo"
+            raise ConfigError(
+                f"{type(self).__name__} expects PettingZoo's {self.api} API, but {env!r} has {has}: make the world "
+                "with world_of(env), which finds out the API"
+            )
+        self.env = env
+        self.agents = _possible_agents(env)
+        self.frame_skip = int(getattr(getattr(env, "unwrapped", env), "frame_skip", 1))
+        self._known = frozenset(self.agents)
+
+    def observation_space(self, agent: str) -> gym.Space[Any]:
+        """Return the observation space of an agent."""
+        return self._space("observation", agent)
+
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        """Return the action space of an agent."""
+        return self._space("action", agent)
+
+    def render(self) -> Any:
+        """Return the env's picture of the current state."""
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _space(self, kind: str, agent: str) -> gym.Space[Any]:
+        method = getattr(self.env, f"{kind}_space", None)
+        space: gym.Space[Any] = method(agent) if callable(method) else getattr(self.env, f"{kind}_spaces")[agent]
+        return space
+
+    def _require_known(self, agents: Iterable[str]) -> None:
+        """Raise ValueError if an agent appears that was never listed."""
+        if not self._known.issuperset(agents):
+            unlisted = next(agent for agent in agents if agent not in self._known)
+            raise ValueError(
+                f"the agent {unlisted!r} appeared, but only {', '.join(self.agents)} are known: list all agents that "
+                "may appear in the env's possible_agents"
+            )
+
+
+def _possible_agents(env: Any) -> tuple[str, ...]:
+    agents = getattr(env, "possible_agents", None)
+    if agents is None:
+        env.reset(seed=0)
+        agents = env.agents
+    if not agents:
+        raise ConfigError(f"{env} has no agents: list all agents that may appear in its possible_agents")
+    for agent in agents:
+        if not isinstance(agent, str):
+            raise ConfigError(f"{env} has the agent {agent!r}, but strings are expected: name it, such as 'agent_0'")
+    return tuple(agents)

@@ -1,0 +1,61 @@
+"""Worlds of PettingZoo's parallel API: all living agents act at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from offbeat.core.types import NO_DECISION
+from offbeat.envs.adapters.pettingzoo.agents import AgentsOfEnv
+from offbeat.envs.world import WorldStep
+
+
+class ParallelWorld(AgentsOfEnv):
+    """A `ParallelEnv`. Agents may appear late and may end in different steps.
+
+    If the info of an agent has a true 'no_decision', the agent does not act in the next step: the env's `step` then
+    gets no action of this agent.
+    """
+
+    api = "parallel"
+    turns = False
+
+    def reset(self, seed: int | None) -> WorldStep:
+        """Start a new episode of the env.
+
+        Raises:
+            ValueError: the env returned something else than (observations, infos), or an unlisted agent appeared.
+        """
+        returned = self.env.reset(seed=seed)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise ValueError(f"reset() returned {_kind(returned)}, but (observations, infos) is expected")
+        observations, infos = returned
+        return WorldStep(observations, {}, {}, {}, infos, self._deciding(infos))
+
+    def step(self, actions: Mapping[str, Any]) -> WorldStep:
+        """Step the env with the actions of all agents that decide.
+
+        Raises:
+            ValueError: the env returned other than five values, or an unlisted agent appeared.
+        """
+        returned = self.env.step(actions)
+        if len(returned) != 5:
+            raise ValueError(
+                f"step() returned {_kind(returned)}, but (observations, rewards, terminations, truncations, infos) is "
+                "expected"
+            )
+        observations, rewards, terminations, truncations, infos = returned
+        over = not self.env.agents
+        return WorldStep(observations, rewards, terminations, truncations, infos, self._deciding(infos), over)
+
+    def _deciding(self, infos: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
+        agents = tuple(self.env.agents)
+        self._require_known(agents)
+        if not infos:
+            return agents
+        waiting = [agent for agent in agents if agent in infos and infos[agent].get(NO_DECISION)]
+        return tuple(agent for agent in agents if agent not in waiting) if waiting else agents
+
+
+def _kind(returned: Any) -> str:
+    return f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"

@@ -1,0 +1,71 @@
+"""Saves and restores the state of envs of your own: those with methods ``snapshot() -> State`` and ``restore(state)``.
+
+As in Gymnasium envs, the two methods save the state between two steps, and `np_random` is saved for them. Wrappers of
+PettingZoo that have a state of their own are not supported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
+from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
+from offbeat.envs.contract import State
+
+_STATELESS = ("AssertOutOfBoundsWrapper", "ClipOutOfBoundsWrapper", "OrderEnforcingWrapper")
+"""Wrappers of PettingZoo without a state that a reset does not restore."""
+
+
+def can_save(env: Any) -> bool:
+    """Return whether the whole state of an env and of its wrappers can be saved."""
+    inner = type(_inner(env))
+    return callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None))
+
+
+def save(env: Any) -> State:
+    """Return the state of an env for which `can_save` is true."""
+    inner = _inner(env)
+    random = getattr(inner, "np_random", None)
+    saved = random.bit_generator.state if isinstance(random, np.random.Generator) else None
+    return {"env": dict(inner.snapshot()), "random": saved}
+
+
+def load(env: Any, state: State) -> None:
+    """Restore a state that `save` returned. The env may be newly made."""
+    env.reset(seed=0)  # wrappers refuse to be stepped before a reset, and some envs make np_random there
+    inner = _inner(env)
+    inner.restore(state["env"])
+    if state["random"] is not None:
+        inner.np_random.bit_generator.state = state["random"]
+
+
+def _inner(env: Any) -> Any:
+    while type(env).__name__ in _STATELESS:
+        env = env.env
+    return env
+
+
+class SavedParallelWorld(ParallelWorld):
+    """A parallel env whose whole state can be saved."""
+
+    def snapshot(self) -> State:
+        """Return the state between two steps."""
+        return save(self.env)
+
+    def restore(self, state: State) -> None:
+        """Restore the state of a `snapshot`."""
+        load(self.env, state)
+
+
+class SavedTurnWorld(TurnWorld):
+    """A turn-based env whose whole state can be saved."""
+
+    def snapshot(self) -> State:
+        """Return the state between two steps."""
+        return save(self.env)
+
+    def restore(self, state: State) -> None:
+        """Restore the state of a `snapshot`."""
+        load(self.env, state)
