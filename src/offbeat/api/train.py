@@ -105,6 +105,7 @@ def start(
     with caller_state() as caller:
         config, reason = _with_measured_topology(config, view, caller)
         parts = _prepare(config, view, caller)
+        config = parts.config
         try:
             start_parts = partial(_start, initial=_initial(config, parts), reason=reason)
             with StopSignals() as signals:  # from here on the directory exists, and a signal must not leave it behind

@@ -61,7 +61,7 @@ def _make_world(env_id: str, kwargs: Mapping[str, Any], render_mode: str | None)
     if isinstance(env, gym.Env):
         env.close()
         return None
-    from offbeat.envs.adapters.pettingzoo import world_of  # PettingZoo may not be installed
+    from offbeat.envs.adapters.pettingzoo.kinds import world_of  # PettingZoo may not be installed
 
     return world_of(env)
 

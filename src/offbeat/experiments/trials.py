@@ -81,9 +81,12 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
         ConfigError: a setting is invalid.
     """
     settings = {**spec.settings, **values}
+    policies = {"policies": in_toml(_tables_of(spec.policies))} if spec.policies else {}
     imports = {"imports": spec.imports} if spec.imports else {}
     try:
-        config = resolve(spec.algorithm, env, preset=spec.preset, flags={**settings, **imports, "seed": spec.seeds[0]})
+        config = resolve(
+            spec.algorithm, env, preset=spec.preset, flags={**settings, **imports, **policies, "seed": spec.seeds[0]}
+        )
     except ConfigError as error:
         tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
         raise ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}") from error

@@ -216,7 +216,7 @@ def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
     """Run steps that only wait for their batch, and are finished at once. The weights do not change."""
     for step in count():
         acting.wait(parts.pace.acted_before_learn(step))
-        env_steps = parts.policy.learner.feed.valid_rows(step)
+        env_steps = parts.policy.learner.feed.env_steps(step)
         _publish(parts, step + 1, learns=False)
         yield _Step(step, env_steps, 0, 0.0, 0.0, perf_counter())
         acting.finish(step + 1)

@@ -33,7 +33,7 @@ class OpenSpielWorld:
 
     def __init__(self, game: Any, kind: Any) -> None:
         """Play `game`, which is of the type `kind`."""
-        self._game = game
+        self._game = self.env = game
         self.agents = tuple(f"player_{player}" for player in range(game.num_players()))
         self.turns = kind.dynamics is type(kind).Dynamics.SEQUENTIAL
         self._complete = kind.provides_information_state_tensor
