@@ -1,108 +1,148 @@
-"""A run with several policies: what belongs to one of them is its own, in memory, in metrics and on disk."""
+"""A run with several policies in one world: what belongs to one of them is its own, in memory, in metrics and on disk."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.reference.replay_runs import small_sac
 from tests.reference.runs import SMALL, lines_of, small_run, untimed
 
 from offbeat.api.resume import require_fit
 from offbeat.api.train import resume
-from offbeat.config.config import Config
 from offbeat.config.resolve import resolve
 from offbeat.core.errors import ConfigError
 from offbeat.run_directory.checkpoint import load
-from offbeat.runtime import paced
-from offbeat.runtime.assembly import build_paced, env_of, paced_parts, policy_parts
+from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.paced import PacedWorkforce
-from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of
 from offbeat.runtime.supervisor import Reporting
 
-NAMES = ("cat", "dog")
+CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
+CARTS_POLICIES = {"cat": {"agents": "cart_1"}, "dog": {"agents": "*", "settings": {"learning_rate": 1e-4}}}
 SETTINGS: dict[str, Any] = {"steps": 1024, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 2}
-
-
-def parts_of(config: Config, *names: str, shared: bool = False) -> PacedParts:
-    """Make the parts of a run whose actors have envs of their own for each policy."""
-    env = env_of(config)
-    return paced_parts(config, env, [policy_parts(config, env, name) for name in names], print, shared=shared)
-
-
-def two_policies(config: Config, _notify: Callable[[str], None], *, shared: bool) -> PacedParts:
-    """Make the parts of a run with two policies, in the place of `build_paced`."""
-    return parts_of(config, *NAMES, shared=shared)
-
-
-@pytest.fixture(autouse=True)
-def _with_two_policies(monkeypatch):
-    monkeypatch.setattr(paced, "build_paced", two_policies)
+CARTS_RUN: dict[str, Any] = {**SETTINGS, "env": CARTS, "policies": CARTS_POLICIES}
 
 
 def weights_of_each(run: Any) -> dict[str, bytes]:
-    latest = run.path / "checkpoints" / "latest"
-    return {name: (latest / "policies" / name / "weights.safetensors").read_bytes() for name in NAMES}
+    policies = run.path / "checkpoints" / "latest" / "policies"
+    return {path.name: (path / "weights.safetensors").read_bytes() for path in sorted(policies.iterdir())}
 
 
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(paced, "build_paced", two_policies)
-        return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **SETTINGS)
+    return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **CARTS_RUN)
 
 
 @pytest.mark.parametrize("runtime", ["threads", "processes"])
 def test_two_policies_have_the_bits_of_serial_in_every_runtime(runtime, serial, tmp_path):
-    run = small_run(tmp_path / "run", runtime=runtime, **SETTINGS)
+    run = small_run(tmp_path / "run", runtime=runtime, **CARTS_RUN)
     assert weights_of_each(run) == weights_of_each(serial)
     assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
 
 
-def test_the_first_of_two_policies_learns_what_it_would_learn_alone():
-    config = resolve("ppo", "CartPole-v1", flags={**SMALL, **SETTINGS, "runtime": "serial"})
-    together, alone = parts_of(config, *NAMES), parts_of(config, NAMES[0])
-    for parts in (together, alone):
+@pytest.mark.parametrize("policies", ["shared", "separate"])
+def test_agents_that_appear_late_have_the_bits_of_serial_in_processes(policies, tmp_path):
+    late = {**SETTINGS, "env": "offbeat.envs.testing.worlds:LateArrivals", "policies": policies}
+    runs = [small_run(tmp_path / runtime, runtime=runtime, **late) for runtime in ("serial", "processes")]
+    first, second = ([untimed(line) for line in lines_of(run.path)] for run in runs)
+    assert first == second
+    assert first[-1]["env_steps"] < first[-1]["agent_steps"]
+
+
+def test_agents_with_different_spaces_have_a_policy_each(tmp_path):
+    run = small_run(tmp_path / "run", runtime="serial", env=MIXED, policies="separate", **SETTINGS)
+    assert list(weights_of_each(run)) == ["driver", "gunner", "scout"]
+    line = lines_of(run.path)[-1]
+    assert line["agent_steps"] == 3 * line["env_steps"]
+
+
+def test_agents_with_different_spaces_cannot_share_a_policy(tmp_path):
+    with pytest.raises(ConfigError, match="scout and driver of .*, whose observations differ: give each kind of agent"):
+        small_run(tmp_path / "run", runtime="serial", env=MIXED, **SETTINGS)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_env_with_one_agent_cannot_have_several_policies(tmp_path):
+    with pytest.raises(ConfigError, match="CartPole-v1 has one agent, so it cannot have several policies"):
+        small_run(tmp_path / "run", runtime="serial", policies="separate", **SETTINGS)
+    assert not (tmp_path / "run").exists()
+
+
+def test_lock_free_workers_refuse_several_policies(tmp_path):
+    with pytest.raises(ConfigError, match="workers share the parameters of one policy, but this run has .* cat, dog"):
+        small_run(tmp_path / "run", algorithm="a2c", runtime="hogwild", env=CARTS, policies=CARTS_POLICIES, workers=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_lock_free_workers_share_one_policy_in_a_world(tmp_path):
+    run = small_run(tmp_path / "run", algorithm="a2c", runtime="hogwild", env=CARTS, workers=2, unroll_length=16)
+    line = lines_of(run.path)[-1]
+    assert line["env_steps"] < line["agent_steps"] <= 3 * line["env_steps"]
+
+
+def test_a_policy_that_does_not_learn_keeps_its_weights_and_has_no_slots(tmp_path):
+    first = small_run(tmp_path / "first", runtime="serial", **CARTS_RUN)
+    policies = {"cat": {**CARTS_POLICIES["cat"], "train": False}, "dog": CARTS_POLICIES["dog"]}
+    frozen = {**CARTS_RUN, "policies": policies, "init_from": str(first.path)}
+    runs = [small_run(tmp_path / runtime, runtime=runtime, **frozen) for runtime in ("serial", "threads", "processes")]
+    for run in runs:
+        assert weights_of_each(run)["cat"] == weights_of_each(first)["cat"]
+        assert weights_of_each(run)["dog"] == weights_of_each(runs[0])["dog"] != weights_of_each(first)["dog"]
+    parts = build_paced(resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, **frozen_flags(frozen)}), print, shared=False)
+    assert any(name.startswith("policies/dog/unrolls/") for name in parts.arrays)
+    assert not any(name.startswith("policies/cat/unrolls/") for name in parts.arrays)
+    parts.close()
+
+
+def frozen_flags(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: settings[key] for key in ("policies", "init_from")}
+
+
+def test_policies_with_the_same_rows_and_streams_learn_the_same(tmp_path):
+    """Both policies of a world learn from their own columns: the first learns what it would learn with another beside."""
+    config = resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, "runtime": "serial", "policies": CARTS_POLICIES})
+    other = {**CARTS_POLICIES, "dog": {"agents": "*", "settings": {"hidden_sizes": (16,), "learning_rate": 1e-3}}}
+    snapshots = []
+    for tables in (CARTS_POLICIES, other):
+        config = resolve("ppo", CARTS, flags={**SMALL, **SETTINGS, "runtime": "serial", "policies": tables})
+        parts = build_paced(config, print, shared=False)
         work = PacedWorkforce(parts, acting_of(parts, 0, Reporting(print, print)))
         work.start({})
         work.begin_episodes()
-        for _ in range(5):
-            work.wait()
-            work.learn(progress=0.0)
-    learned, expected = together.snapshot(), alone.snapshot()["cat"]
-    assert all((learned["cat"][name] == array).all() for name, array in expected.items())
-    assert any((learned["dog"][name] != array).any() for name, array in expected.items())
+        work.wait()
+        work.learn(progress=0.0)
+        snapshots.append(parts.snapshot())
+        parts.close()
+    first, second = snapshots
+    assert all((first["cat"][name] == array).all() for name, array in second["cat"].items())
+    assert any((first["dog"][name] != array).any() for name, array in second["dog"].items())
 
 
-ON_POLICY: dict[str, Any] = {**SETTINGS, "runtime": "serial"}
-WITH_REPLAY = {"lag": "exact", "save_replay": True}
+ON_POLICY: dict[str, Any] = {**CARTS_RUN, "runtime": "serial"}
 
 
-@pytest.mark.parametrize(
-    ("train", "settings", "middle"), [(small_run, ON_POLICY, 512), (small_sac, WITH_REPLAY, 200)], ids=["ppo", "sac"]
-)
-def test_a_resumed_run_with_two_policies_has_the_bits_of_one_that_was_not_stopped(train, settings, middle, tmp_path):
-    whole = train(tmp_path / "whole", **settings)
-    stopped = train(tmp_path / "stopped", stop_at=middle, **settings)
+def test_a_resumed_run_with_two_policies_has_the_bits_of_one_that_was_not_stopped(tmp_path):
+    whole = small_run(tmp_path / "whole", **ON_POLICY)
+    stopped = small_run(tmp_path / "stopped", stop_at=512, **ON_POLICY)
     assert weights_of_each(stopped) != weights_of_each(whole)
     assert weights_of_each(resume(stopped.path)) == weights_of_each(whole)
 
 
 def test_each_policy_has_metrics_and_files_of_its_own(serial):
     line = lines_of(serial.path)[-1]
-    for name in NAMES:
-        for metric in ("policy_loss", "policy_lag_mean", "episode_return_mean"):
+    names = list(CARTS_POLICIES)
+    for name in names:
+        for metric in ("policy_loss", "policy_lag_mean", "episode_return_mean", "learning_rate", "agent_steps"):
             assert line[f"policies/{name}/{metric}"] is not None
-    assert line["episodes"] == sum(line[f"policies/{name}/episodes"] for name in NAMES)
+    assert line["episodes"] == sum(line[f"policies/{name}/episodes"] for name in names)
+    assert line["agent_steps"] == sum(line[f"policies/{name}/agent_steps"] for name in names)
     assert line["policy_loss"] is None
     saved = load(serial.path / "checkpoints" / "latest")
-    assert list(saved.policies) == list(NAMES)
+    assert list(saved.policies) == names
     assert saved.state is not None
-    learners = [saved.state["policies"][name]["learner"] for name in NAMES]
+    learners = [saved.state["policies"][name]["learner"] for name in names]
     for part in ("algorithm", "adam"):
         first, second = (json.dumps(learner[part], default=np.ndarray.tolist) for learner in learners)
         assert first != second

@@ -155,6 +155,8 @@ class Recorder:
         self._episodes = EpisodeWindow(episodes_window)
         self._of_policies = defaultdict[str, EpisodeWindow](lambda: EpisodeWindow(episodes_window))
         """Episodes of each policy, in a run with several."""
+        self._agent_steps = defaultdict[str, int](int)
+        """Decisions that each policy has learned from, in a run with several."""
         self._totals: dict[str, int] = {"evaluations": 0, "evaluations_failed": 0}
         self._evaluation: dict[str, float | None] = {}
         self._metrics: defaultdict[str, list[float]] = defaultdict(list)
@@ -178,6 +180,11 @@ class Recorder:
         self._episodes.add(returns, lengths)
         if policy != DEFAULT_POLICY:
             self._of_policies[policy].add(returns, lengths)
+
+    def add_agent_steps(self, count: int, policy: str = DEFAULT_POLICY) -> None:
+        """Add the decisions that a policy has learned from in a learning step; with one policy, counters have them."""
+        if policy != DEFAULT_POLICY:
+            self._agent_steps[policy] += count
 
     @property
     def episode_length_mean(self) -> float:
@@ -236,6 +243,7 @@ class Recorder:
                 for policy, window in self._of_policies.items()
                 for name, value in window.metrics().items()
             },
+            **{policy_key(policy, "agent_steps"): count for policy, count in self._agent_steps.items()},
             **asdict(counters),
             **self._memory(),
             **given,
@@ -263,6 +271,7 @@ class Recorder:
         return {
             **episodes,
             "policies": {policy: window.state() for policy, window in self._of_policies.items()},
+            "agent_steps": dict(self._agent_steps),
             "totals": {**episodes["totals"], **self._totals},
             "evaluation": dict(self._evaluation),
             "period": dict(self._period),
@@ -281,6 +290,7 @@ class Recorder:
         self._episodes.restore(state)
         for policy, own in state.get("policies", {}).items():
             self._of_policies[policy].restore(own)
+        self._agent_steps.update(state.get("agent_steps", {}))
         self._totals |= {name: state["totals"][name] for name in self._totals}
         self._evaluation = dict(state["evaluation"])
         self._period = dict(state["period"])

@@ -183,6 +183,7 @@ class PacedLoop(TrainingLoop):
             recorder.add_episodes(result.episode_returns, result.episode_lengths, policy)
             if result.info.size:
                 recorder.add_infos(result.info)
+            recorder.add_agent_steps(result.agent_steps, policy)
             recorder.add_learning_step(result.metrics, policy)
         recorder.add_learning_step(
             dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
