@@ -274,7 +274,7 @@ def loaded_from(
         Trained, data, f"{where}, {POLICY}", "the file was changed, or was written by another version of offbeat"
     )
     if trust_code:
-        require(replace(code, env=trained.env, encoder=spec.encoder), where, trust_code=True)
+        require(replace(code, env=trained.env, encoders=(spec.encoder,)), where, trust_code=True)
         import_modules(code.imports)
     spec = _with_encoder(spec, where, code, encoder)
     return LoadedPolicy(policy_of(spec, saved.weights, f"{where}, {WEIGHTS}"), trained)
@@ -292,7 +292,7 @@ def _with_encoder(spec: PolicySpec, where: str, code: Code, encoder: EncoderFact
                 f"encoder is given, but the policy of {where} has offbeat's encoder {spec.encoder}: leave it out"
             )
         return replace(spec, encoder=name_encoder(spec.encoder, encoder))
-    require(Code(encoder=spec.encoder), where)
+    require(Code(encoders=(spec.encoder,)), where)
     if ":" not in spec.encoder and spec.encoder not in (*OUR_ENCODERS, *ENCODERS):
         require(Code(imports=code.imports), where)  # one of the modules may register the encoder
         import_modules(code.imports)

@@ -6,18 +6,31 @@ Values come from the defaults, then the preset, then flags and `--set`. `fields.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.policies import (
+    NO_POLICIES,
+    Assignment,
+    Policies,
+    assigned,
+    names_of,
+    owners,
+    require_names,
+    separate,
+    settings_of,
+    tables_of,
+)
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
 from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.files import replace_file
+from offbeat.core.frozen_table import in_toml
 from offbeat.core.threads import usable_cores
 
 if TYPE_CHECKING:  # it loads NumPy
@@ -34,6 +47,10 @@ class Config:
     runtime: RuntimeConfig
     settings: AlgorithmSettings
     env: EnvConfig = UNSET
+    policies: Policies = NO_POLICIES
+    """The tables [policies.NAME], in their order; empty: one policy for all agents, `DEFAULT_POLICY`."""
+    assignment: Assignment | None = field(default=None, compare=False)
+    """The caller's function from an agent's name to its policy, until `with_agents` makes tables of it."""
 
     def __post_init__(self) -> None:
         runtime = self.runtime
@@ -46,6 +63,23 @@ class Config:
                 f"{runtime.envs_per_actor}: pass --set env_groups=1, or a divisor"
             )
         self.settings.check(runtime)
+        self._check_policies()
+
+    def _check_policies(self) -> None:
+        """Refuse policies that do not fit `policies` of [run] or the settings of the run."""
+        require_names(self.policies)
+        kind = self.run.policies
+        if kind == "tables" and not self.policies and self.assignment is None:
+            raise ConfigError(
+                "policies is tables, but there is no table [policies.NAME]: pass --policies FILE.toml with such tables"
+            )
+        if kind == "shared" and self.policies:
+            raise ConfigError(
+                f"policies is shared, but there are tables of the policies {', '.join(self.policies)}: remove the "
+                'tables, or write policies = "tables" in [run]'
+            )
+        for name, policy in self.policies.items():
+            settings_of(name, policy.settings, self.settings, self.runtime)
 
     def _require_lock_free(self) -> None:
         """Refuse a lock-free runtime if the algorithm cannot run in it."""
@@ -105,6 +139,42 @@ class Config:
             replace(serial, learner_threads=self.threads),
             self.settings.of_worker(index, self.workers),
             self.env,
+            self.policies,
+        )
+
+    def with_agents(self, names: Sequence[str]) -> Config:
+        """Return the config for a world with these agents: its tables name a policy for each of them.
+
+        Args:
+            names: names of all agents of the world, in its order.
+
+        Raises:
+            ConfigError: an agent has no policy, or a policy has no agent.
+        """
+        policies = self.policies
+        if self.assignment is not None:
+            policies = assigned(self.assignment, names)
+        elif self.run.policies == "separate" and not policies:
+            policies = separate(names)
+        owners(policies, names)
+        return replace(self, policies=policies, assignment=None)
+
+    def of_policy(self, name: str) -> Config:
+        """Return the config of one policy: its values are in the algorithm's table, and `init_from` in [run].
+
+        Raises:
+            ConfigError: there is no such policy.
+        """
+        if name not in names_of(self.policies):
+            raise unknown("policy", name, names_of(self.policies), "config.toml has its tables.")
+        if not self.policies:
+            return self
+        policy = self.policies[name]
+        return replace(
+            self,
+            run=replace(self.run, init_from=policy.init_from or self.run.init_from, policies="shared"),
+            settings=settings_of(name, policy.settings, self.settings, self.runtime),
+            policies=NO_POLICIES,
         )
 
     @property
@@ -124,10 +194,20 @@ class Config:
         return self.blas_threads if self.runtime.lag == "exact" else self.runtime.actor_threads or 1
 
     def topology(self) -> dict[str, object]:
-        """Return, by key, the settings that must not change when a run is resumed."""
+        """Return, by key, the settings that must not change when a run is resumed.
+
+        Of each policy these are its agents, whether it learns, and its own values of such keys.
+        """
         tables = self.tables()
         own = tables[self.run.algorithm]
-        return {**tables["runtime"], **{key: own[key] for key in self.settings.topology_keys}}
+        keys = self.settings.topology_keys
+        topology = {**tables["runtime"], **{key: own[key] for key in keys}}
+        topology["policies"] = ", ".join(self.policies or names_of(()))
+        for name, policy in self.policies.items():
+            fixed = {"agents": policy.agents, "train": policy.train}
+            fixed |= {key: value for key, value in policy.settings.items() if key in keys}
+            topology |= {f"policies.{name}.{key}": in_toml(value) for key, value in fixed.items()}
+        return topology
 
     def tables(self) -> dict[str, dict[str, object]]:
         """Return the tables as config.toml has them."""
@@ -137,7 +217,9 @@ class Config:
             "runtime": asdict(self.runtime),
             self.run.algorithm: asdict(self.settings),
         }
-        return {name: {key: _in_toml(value) for key, value in table.items()} for name, table in tables.items()}
+        if self.policies:
+            tables["policies"] = tables_of(self.policies)
+        return {name: in_toml(table) for name, table in tables.items()}
 
     def save(self, path: Path) -> None:
         """Write config.toml; an existing file is replaced atomically."""
@@ -177,10 +259,3 @@ class Config:
                 f"extends {kind.__qualname__} is expected: write `config_class = MyConfig` in the algorithm"
             )
         return self.settings
-
-
-def _in_toml(value: object) -> object:
-    """Return a value as config.toml has it. TOML has neither null nor fractions."""
-    if value is None:
-        return "none"
-    return str(value) if isinstance(value, Fraction) else value

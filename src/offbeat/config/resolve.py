@@ -9,6 +9,8 @@ from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
+from offbeat.config.policies import Assignment, read_policies
+from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
 from offbeat.config.registry import ALGORITHMS, TABLES, algorithm_entry, import_modules
 from offbeat.config.run_config import RunConfig
@@ -67,7 +69,7 @@ def _run_of(tables: Mapping[str, Any], where: str) -> RunConfig:
     return build(RunConfig, tables.get("run", {}), f"{where}, table [run]")
 
 
-def _from_tables(tables: Mapping[str, Any], where: str) -> Config:
+def _from_tables(tables: Mapping[str, Any], where: str, assignment: Assignment | None = None) -> Config:
     run = _run_of(tables, where)
     import_modules(run.imports)
     settings_class = _settings_class(run.algorithm)
@@ -77,7 +79,8 @@ def _from_tables(tables: Mapping[str, Any], where: str) -> Config:
     env = build(EnvConfig, tables.get("env", {}), f"{where}, table [env]")
     runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
     settings = build(settings_class, tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
-    return Config(run, runtime, settings, env.completed(run.env))
+    policies = read_policies(tables.get("policies", {}), where)
+    return Config(run, runtime, settings, env.completed(run.env), policies, assignment)
 
 
 # --- from the command line ----------------------------------------------------------------------------------
@@ -100,9 +103,10 @@ def resolve(
     """
     if not isinstance(env, str):
         raise ConfigError(f"env is {env!r}, but an env id such as 'CartPole-v1' is expected: register your env")
-    flags, assignments = flags or {}, assignments or {}
+    choice, (flags, assignments) = _policy_choice(flags or {}, assignments or {})
     _check_run_flags(flags)
     _check_names(algorithm, {**assignments, **flags})
+    choice.require_code()
     tables = preset_tables(algorithm, env, preset)
     settings_class = _settings_class(algorithm)
     given = _set_given(tables, _table_of_keys(algorithm, settings_class), flags, assignments)
@@ -112,7 +116,16 @@ def resolve(
     _set_runtime_defaults(runtime, settings_class, given)
     runtime_config = build(RuntimeConfig, runtime, f"{OPTIONS}, table [runtime]")
     tables[algorithm] = settings_class.with_defaults(settings, given, runtime_config)
-    return _from_tables(tables, OPTIONS)
+    if choice.tables is not None:
+        tables["policies"] = dict(choice.tables)
+    return _from_tables(tables, OPTIONS, choice.assignment)
+
+
+def _policy_choice(*sources: Mapping[str, object]) -> tuple[PolicyChoice, list[Mapping[str, object]]]:
+    """Return the given choice of policies, and the sources with the value of `policies` as [run] has it."""
+    given = [source["policies"] for source in sources if "policies" in source]
+    choice = choice_of(given[0] if given else RunConfig.policies)
+    return choice, [{**source, "policies": choice.kind} if "policies" in source else source for source in sources]
 
 
 def _check_names(algorithm: str, given: Mapping[str, object]) -> None:

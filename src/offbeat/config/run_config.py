@@ -62,6 +62,10 @@ class RunConfig:
     """Also send each metrics line, and the config, to Weights & Biases or Trackio. None: to neither."""
     preset: str | None = None
     """Name of the preset that the values are based on."""
+    policies: Annotated[Literal["shared", "separate", "tables"], Flag("shared|separate|FILE.toml")] = "shared"
+    """The policies of a world with several agents. shared: one policy for all agents; separate: one policy per agent,
+    with its name; a file: as its tables [policies.NAME] say. The config of the run has these tables, and here `tables`.
+    """
     init_from: Annotated[str | None, Flag("RUN")] = None
     """Run directory whose weights are the initial weights of the run."""
 

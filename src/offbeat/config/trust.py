@@ -13,7 +13,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, distributions
@@ -41,30 +41,42 @@ class Code:
     env: str = ""
     """An env's id, or its path, 'module:MyEnv'; likewise `algorithm` and `encoder`."""
     algorithm: str = ""
-    encoder: str = ""
+    encoders: tuple[str, ...] = ()
+    """Of the algorithm's table, and of the policies."""
 
     @property
-    def paths(self) -> dict[str, str]:
-        """Kind ("env", "algorithm", "encoder") -> path. Registered names, which are no paths, are left out."""
-        named = {"env": self.env, "algorithm": self.algorithm, "encoder": self.encoder}
-        return {kind: path for kind, path in named.items() if ":" in path and not adapter_prefix(path)}
+    def paths(self) -> list[tuple[str, str]]:
+        """Kind ("env", "algorithm", "encoder") and path. Registered names, which are no paths, are left out."""
+        named = [("env", self.env), ("algorithm", self.algorithm), *(("encoder", each) for each in self.encoders)]
+        return [(kind, path) for kind, path in named if ":" in path and not adapter_prefix(path)]
 
     def __str__(self) -> str:
         modules = [f"import {module}" for module in self.imports]
-        return ", ".join([*modules, *(f"import and call {path} as its {kind}" for kind, path in self.paths.items())])
+        return ", ".join([*modules, *(f"import and call {path} as its {kind}" for kind, path in self.paths)])
 
     def without_accepted(self) -> Code:
         """Return the part that the caller has not accepted."""
-        paths = {kind: "" for kind, path in self.paths.items() if is_accepted(path)}
-        return replace(self, imports=tuple(each for each in self.imports if not is_accepted(each)), **paths)
+        return Code(
+            tuple(each for each in self.imports if not is_accepted(each)),
+            "" if is_accepted(self.env) else self.env,
+            "" if is_accepted(self.algorithm) else self.algorithm,
+            tuple(each for each in self.encoders if not is_accepted(each)),
+        )
 
 
 def code_of(tables: Mapping[str, Any]) -> Code:
     """Return the code that the tables of a config.toml name."""
     run = _table(tables, "run")
     algorithm = _text(run, "algorithm")
-    encoder = _text(_table(tables, algorithm), "encoder")
-    return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoder)
+    encoders = (_text(_table(tables, algorithm), "encoder"), *policies_code(tables.get("policies")).encoders)
+    return Code(modules_in(run.get("imports")), _text(run, "env"), algorithm, encoders)
+
+
+def policies_code(tables: object) -> Code:
+    """Return the code that the tables [policies.NAME] name."""
+    policies = tables.values() if isinstance(tables, Mapping) else ()
+    settings = (_table(policy, "settings") for policy in policies if isinstance(policy, Mapping))
+    return Code(encoders=tuple(encoder for own in settings for encoder in texts(own.get("encoder"))))
 
 
 def modules_in(value: object) -> tuple[str, ...]:
@@ -110,14 +122,14 @@ def require(code: Code, where: str, *, trust_code: bool = False) -> None:
         raise _refusal(refused, where)
     for module in code.imports:
         import_found(module)
-    for kind, path in code.paths.items():
+    for kind, path in code.paths:
         _require_class(kind, path, where)
-    accept(*code.imports, *code.paths.values())
+    accept(*code.imports, *(path for _, path in code.paths))
 
 
 def flag_for(code: Code) -> str:
     """Return ' --trust-code' if a new process, in which the caller has named nothing, needs the flag; else ''."""
-    functions = (path for kind, path in code.paths.items() if kind == "env" and not _is_class(kind, path))
+    functions = (path for kind, path in code.paths if kind == "env" and not _is_class(kind, path))
     return f" {FLAG}" if _not_accepted(code, modules_accepted=False) or any(functions) else ""
 
 
@@ -125,7 +137,7 @@ def _trust(code: Code, where: str) -> None:
     """Write a message to stderr that lists all code, and accept the code."""
     if str(code):
         sys.stderr.write(f"offbeat: trusting {where}, which will {code}\n")
-    accept(*code.imports, *code.paths.values())
+    accept(*code.imports, *(path for _, path in code.paths))
 
 
 def _not_accepted(code: Code, *, modules_accepted: bool) -> list[str]:
@@ -135,7 +147,7 @@ def _not_accepted(code: Code, *, modules_accepted: bool) -> list[str]:
         return (modules_accepted and is_accepted(module)) or (installed and is_installed(module))
 
     refused = [f"import {module}" for module in code.imports if not is_allowed(module)]
-    for kind, path in code.paths.items():
+    for kind, path in code.paths:
         module = module_of(kind, path)
         if not is_allowed(module, installed=kind != "encoder"):
             refused.append(f"import {module}, and call {path} as its {kind}")

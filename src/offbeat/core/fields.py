@@ -19,6 +19,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from offbeat.core.errors import ConfigError, unknown
+from offbeat.core.frozen_table import PlainTable
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ _DESCRIPTIONS = {
     bool: "true or false",
     str: "text",
     Fraction: "a number, or a fraction such as 1/4,",
+    PlainTable: "a table of numbers, booleans, text and lists of these",
 }
 """Type -> description of its values, for messages."""
 
@@ -127,6 +129,8 @@ def flag_of(hint: Any) -> Flag | None:
 
 def syntax_of(name: str, hint: Any) -> str:
     """Return the syntax that sets a key on the command line."""
+    if hint is PlainTable:
+        return f"--set env.{name}.NAME=VALUE"
     return f"--{name.replace('_', '-')} VALUE" if flag_of(hint) else f"--set {name}=VALUE"
 
 
@@ -277,7 +281,20 @@ def _read_str(value: object) -> str:
     return value
 
 
-_SCALARS = {int: _read_int, float: _read_float, bool: _read_bool, str: _read_str, Fraction: _read_fraction}
+def _read_plain_table(value: object) -> PlainTable:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return PlainTable(value)
+
+
+_SCALARS = {
+    int: _read_int,
+    float: _read_float,
+    bool: _read_bool,
+    str: _read_str,
+    Fraction: _read_fraction,
+    PlainTable: _read_plain_table,
+}
 
 
 def build(config: type[T], values: object, where: str, remedy: str = "") -> T:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
-from offbeat.config.trust import Code, modules_in, require, texts
+from offbeat.config.trust import Code, modules_in, policies_code, require, texts
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Count, Natural
 from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
@@ -24,7 +25,7 @@ _KEYS = {
     "target_return": float | None,
     "imports": tuple[str, ...],
 }
-_TABLES = ("settings", "search")
+_TABLES = ("settings", "search", "policies")
 _MISPLACED = {
     **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
@@ -48,9 +49,12 @@ class Spec:
     settings: Mapping[str, Any]
     """Settings of all trials: keys that `offbeat train` accepts as flags or with --set."""
     search: Search | None
+    policies: Policies = NO_POLICIES
+    """The tables [policies.NAME] of all trials."""
 
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the sessions. Specs that differ here are different experiments."""
+        policies = [{"name": name, **table} for name, table in tables_of(self.policies).items()]
         return {
             "algorithm": self.algorithm,
             "envs": list(self.envs),
@@ -58,6 +62,7 @@ class Spec:
             "imports": list(self.imports),
             "settings": dict(self.settings),
             "search": None if self.search is None else self.search.identity(),
+            **({"policies": policies} if policies else {}),
         }
 
     @property
@@ -101,7 +106,8 @@ def _codes_of(tables: Mapping[str, Any]) -> Iterator[Code]:
     yield Code(modules_in(tables.get("imports")))
     yield from (Code(env=env) for key in ("env", "envs") for env in texts(tables.get(key)))
     yield from (Code(algorithm=algorithm) for algorithm in texts(tables.get("algorithm")))
-    yield from (Code(encoder=encoder) for table in settings for encoder in texts(table.get("encoder")))
+    yield from (Code(encoders=(encoder,)) for table in settings for encoder in texts(table.get("encoder")))
+    yield policies_code(tables.get("policies"))
 
 
 def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
@@ -117,7 +123,9 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     algorithm_entry(top["algorithm"])
     settings = _table(where, tables, "settings")
     search = read_search(where, _table(where, tables, "search")) if "search" in tables else None
+    policies = read_policies(_table(where, tables, "policies"), where)
     _refuse_misplaced_keys(where, settings, search)
+    _refuse_policies_twice(where, policies, settings, search)
     return Spec(
         top["algorithm"],
         _envs(where, top),
@@ -127,7 +135,16 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         top.get("imports", ()),
         settings,
         search,
+        policies,
     )
+
+
+def _refuse_policies_twice(where: str, policies: Policies, settings: Mapping[str, Any], search: Search | None) -> None:
+    over = {} if search is None else search.over
+    if policies and ("policies" in settings or "policies" in over):
+        raise ConfigError(
+            f"{where}: policies is both a setting and the tables of {', '.join(policies)}: keep one of them"
+        )
 
 
 def _table(where: str, tables: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""Reads what `policies` can be: shared, separate, a TOML file, tables, or a function."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offbeat.config.policies import Assignment
+from offbeat.config.trust import policies_code, require
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import in_short
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    """The policies that the caller has chosen."""
+
+    kind: object
+    """The value of `policies` in [run], unchecked."""
+    tables: Mapping[str, Any] | None = None
+    """The tables [policies.NAME], unchecked; None: none are given."""
+    assignment: Assignment | None = None
+    source: Path | None = None
+    """The file of the tables."""
+
+    def require_code(self) -> None:
+        """Refuse code that the file names, if it is neither installed nor named by the caller.
+
+        Raises:
+            ConfigError: with the code. Nothing of it was imported.
+        """
+        if self.source is not None:
+            require(policies_code(self.tables), str(self.source))
+
+
+def choice_of(given: object) -> PolicyChoice:
+    """Return the choice for a given value of `policies`.
+
+    Raises:
+        ConfigError: the file cannot be read, or has something else than tables of policies.
+    """
+    if callable(given):
+        return PolicyChoice("tables", assignment=given)
+    if isinstance(given, Mapping):
+        return PolicyChoice("tables", given)
+    if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
+        return PolicyChoice("tables", _tables_in(Path(given)), source=Path(given))
+    if given in ("shared", "separate"):
+        return PolicyChoice(given)
+    raise ConfigError(
+        f"policies is {in_short(given)}, but shared, separate or a file with tables [policies.NAME] is expected: pass "
+        "--policies shared, --policies separate or --policies FILE.toml"
+    )
+
+
+def _tables_in(path: Path) -> Mapping[str, Any]:
+    """Return the tables [policies.NAME] of a file."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"policies: {path} cannot be read ({error.strerror}): pass a TOML file") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"policies: {path} is not TOML ({error}): docs/how-to/policies.md shows an example") from None
+    own = tables.pop("policies", None)
+    if tables or not isinstance(own, Mapping) or not own:
+        found = f"has {', '.join(tables)}" if tables else "has no policy"
+        raise ConfigError(
+            f"policies: {path} {found}, but only tables [policies.NAME] are expected: give settings of the run as "
+            "flags or with --set"
+        )
+    return own

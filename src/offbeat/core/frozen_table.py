@@ -1,0 +1,94 @@
+"""An immutable table, as a field of a frozen config, and the values that it can have in a file."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, TypeVar
+
+V_co = TypeVar("V_co", covariant=True)
+
+
+class FrozenTable(Mapping[str, V_co]):
+    """A mapping that cannot be changed, so that a config with it is hashable. It keeps the order of its keys."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, V_co] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def __getitem__(self, key: str) -> V_co:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._values,)
+
+
+class PlainTable(FrozenTable[Any]):
+    """A table of plain values: numbers, booleans, text, and lists of these, which are stored as tuples.
+
+    Raises:
+        TypeError: a key is not text, or a value is not plain.
+        ValueError: a number is not finite, or lists are nested too deeply.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        if any(not isinstance(key, str) for key in values or {}):
+            raise TypeError
+        super().__init__({key: _frozen(value) for key, value in (values or {}).items()})
+
+
+EMPTY = PlainTable()
+
+_DEPTH = 8
+"""Largest depth of lists in lists."""
+
+
+def _frozen(value: object, depth: int = 0) -> object:
+    if isinstance(value, list | tuple):
+        if depth == _DEPTH:
+            raise ValueError
+        return tuple(_frozen(item, depth + 1) for item in value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError
+        return float(value)
+    if not isinstance(value, bool | int | str):
+        raise TypeError
+    return value
+
+
+def in_toml(value: object) -> Any:
+    """Return a value of a config as a TOML file has it: with dicts and lists. TOML has neither null nor fractions."""
+    if isinstance(value, Mapping):
+        return {key: in_toml(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_toml(each) for each in value]
+    if value is None:
+        return "none"
+    return str(value) if isinstance(value, Fraction) else value
+
+
+def value_of(text: str) -> object:
+    """Return the value of a text from the command line: the TOML value if it is a plain one, else the text itself."""
+    try:
+        tables = tomllib.loads(f"value = {text}")
+        return PlainTable(tables)["value"] if len(tables) == 1 else text
+    except (ValueError, TypeError, RecursionError):  # ValueError: also if it is not TOML
+        return text
