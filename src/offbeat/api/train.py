@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -48,6 +48,7 @@ def train(
     env: str | Callable[..., Any],
     *,
     preset: str | None = None,
+    policies: str | Path | Mapping[str, Mapping[str, Any]] | Callable[[str], str] | None = None,
     run_dir: Path | str | None = None,
     callbacks: Sequence[Callback] = (),
     progress: ProgressKind | None = "none",
@@ -60,6 +61,9 @@ def train(
         env: Gymnasium id, or an id with an adapter's prefix; or your own env class, or a function that creates your
             env, at the top level of a module.
         preset: name of a preset; None selects the one for this algorithm and env if there is one.
+        policies: of a world with several agents: 'shared', 'separate', a TOML file with tables [policies.NAME], such
+            tables as dicts by name, or a function that is called with the name of each agent and returns the name of
+            its policy. None: one policy for all agents.
         run_dir: a directory that does not exist yet; None creates one under runs/.
         callbacks: each is called with every metrics line, and may return 'stop', or a dict of numbers that are added
             to the next line.
@@ -73,7 +77,8 @@ def train(
     algorithm = _name_of("algorithm", algorithm, 'offbeat.register_algorithm("my_algorithm", ...)')
     env = _name_of("env", env, 'offbeat.register_env("my_env/MyEnv-v0", ...)')
     with caller_state():
-        config = configs.resolve(algorithm, env, preset=preset, flags=settings)
+        flags = settings if policies is None else {**settings, "policies": policies}
+        config = configs.resolve(algorithm, env, preset=preset, flags=flags)
         return start(config, Path(run_dir) if run_dir else None, progress=progress, callbacks=callbacks)
 
 

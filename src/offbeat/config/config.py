@@ -22,6 +22,7 @@ from offbeat.config.policies import (
     require_names,
     separate,
     settings_of,
+    tables_of,
 )
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig, require_supported
@@ -221,7 +222,7 @@ class Config:
             self.run.algorithm: asdict(self.settings),
         }
         if self.policies:
-            tables["policies"] = {name: asdict(policy) for name, policy in self.policies.items()}
+            tables["policies"] = tables_of(self.policies)
         return {name: in_toml(table) for name, table in tables.items()}
 
     def save(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,11 @@ def read_policies(tables: object, where: str) -> Policies:
     policies = FrozenTable({name: _read_policy(name, table, where) for name, table in tables.items()})
     require_names(policies)
     return policies
+
+
+def tables_of(policies: Mapping[str, PolicyConfig]) -> dict[str, dict[str, Any]]:
+    """Return the tables [policies.NAME] as a TOML file has them."""
+    return {name: in_toml(asdict(policy)) for name, policy in policies.items()}
 
 
 def _read_policy(name: str, table: object, where: str) -> PolicyConfig:

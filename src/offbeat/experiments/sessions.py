@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from offbeat.config.config import Config
-from offbeat.config.trust import code_of, flag_for
+from offbeat.config.policies import tables_of
+from offbeat.config.trust import code_of, flag_for, module_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
-from offbeat.experiments.trials import Trial, as_toml, value_text
+from offbeat.experiments.trials import POLICIES, Trial, as_toml, value_text
 from offbeat.run_directory.directory import RunDirectory
 
 SessionStatus = Literal["new", "lost", "unfinished", "finished"]
@@ -105,12 +106,19 @@ class Session:
             return ["resume", str(self.run.path), *flag, *view]
         run = self.trial.config.run
         preset = ["--preset", run.preset] if run.preset else []
-        imports = [word for module in run.imports for word in ("--import", module)]
+        modules = (*run.imports, *self._encoder_modules())
+        imports = [word for module in modules for word in ("--import", module)]
+        policies = ["--policies", str(self.folder / POLICIES)] if self.trial.config.policies else []
         pairs = [f"{key}={value_text(value)}" for key, value in self.trial.settings.items()]
         return [
-            *("train", run.algorithm, run.env, *preset, *imports, "--run-dir", str(self.run.path), *view),
+            *("train", run.algorithm, run.env, *preset, *imports, *policies, "--run-dir", str(self.run.path), *view),
             *("--set", f"seed={self.seed}", *pairs),
         ]
+
+    def _encoder_modules(self) -> list[str]:
+        """Return the modules of the policies' encoders. They must be named, because a file names the encoders."""
+        paths = policies_code(tables_of(self.trial.config.policies)).paths
+        return list(dict.fromkeys(module_of(kind, path) for kind, path in paths))
 
     def rename_lost(self) -> Path:
         """Rename a run directory without a checkpoint, so that the session can start again; return the new path."""
@@ -123,9 +131,11 @@ class Session:
         """Raise ConfigError, with the differences, if the run directory is of another trial or seed."""
         if not self.run.config.is_file():
             return
-        saved = self.run.read_config()
         current = self.trial.config.with_run(seed=self.seed)
-        differences = _differences(as_toml(saved.tables()), as_toml(current.tables()), _keys_that_may_differ(current))
+        saved, tables = as_toml(self.run.read_config().tables()), as_toml(current.tables())
+        if current.run.policies == "separate":  # the run has made its tables from the agents of the world
+            saved.pop("policies", None)
+        differences = _differences(saved, tables, _keys_that_may_differ(current))
         if differences:
             raise ConfigError(
                 f"{self.run.path} has other settings than the spec: {'; '.join(differences)}. Move "
@@ -140,6 +150,8 @@ def _keys_that_may_differ(config: Config) -> set[str]:
 
 
 def _differences(saved: dict[str, Any], current: dict[str, Any], ignored: set[str]) -> list[str]:
+    if ("policies" in saved) != ("policies" in current):
+        return [f"policies was {saved['run']['policies']} and is {current['run']['policies']} now"]
     if saved.keys() != current.keys():
         return [f"algorithm was {saved['run']['algorithm']} and is {current['run']['algorithm']} now"]
     return [

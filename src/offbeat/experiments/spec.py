@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from offbeat.config.policies import NO_POLICIES, Policies, read_policies
+from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
 from offbeat.config.trust import Code, modules_in, policies_code, require, texts
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Count, Natural
-from offbeat.core.frozen_table import in_toml
 from offbeat.experiments.search import Search, expect, read_search, refuse_duplicates
 
 _KEYS = {
@@ -55,7 +54,7 @@ class Spec:
 
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the sessions. Specs that differ here are different experiments."""
-        policies = [{"name": name, **in_toml(asdict(policy))} for name, policy in self.policies.items()]
+        policies = [{"name": name, **table} for name, table in tables_of(self.policies).items()]
         return {
             "algorithm": self.algorithm,
             "envs": list(self.envs),

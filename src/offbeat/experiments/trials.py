@@ -12,16 +12,21 @@ from typing import Annotated, Any, get_args, get_origin
 
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
+from offbeat.config.policies import tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
+from offbeat.core.files import replace_file
 from offbeat.envs.check import preflight
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
 from offbeat.run_directory.directory import RunDirectory
+
+POLICIES = "policies.toml"
+"""Name of the file with the tables of policies, in the folder of a trial: the value of --policies."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,11 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
         ConfigError: a setting is invalid.
     """
     settings = {**spec.settings, **values}
-    policies = {"policies": in_toml(_tables_of(spec.policies))} if spec.policies else {}
+    policies = {"policies": tables_of(spec.policies)} if spec.policies else {}
     imports = {"imports": spec.imports} if spec.imports else {}
+    flags = {**settings, **imports, **policies, "seed": spec.seeds[0]}
     try:
-        config = resolve(
-            spec.algorithm, env, preset=spec.preset, flags={**settings, **imports, **policies, "seed": spec.seeds[0]}
-        )
+        config = resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
     except ConfigError as error:
         tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
         raise ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}") from error
@@ -146,13 +150,13 @@ def require_startable(trials: list[Trial]) -> None:
 
 
 def write_trial(trial: Trial, file: Path) -> None:
-    """Write trial.toml atomically."""
+    """Write trial.toml and, if the trial has tables of policies, policies.toml, each atomically."""
     import tomli_w
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(".trial.toml.writing")
-    temporary.write_text(tomli_w.dumps(trial.tables()), encoding="utf-8")
-    temporary.replace(file)
+    if trial.config.policies:
+        replace_file(file.with_name(POLICIES), tomli_w.dumps({"policies": tables_of(trial.config.policies)}).encode())
+    replace_file(file, tomli_w.dumps(trial.tables()).encode())
 
 
 def read_trial(spec: Spec, number: int, file: Path) -> Trial:
