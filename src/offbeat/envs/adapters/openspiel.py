@@ -35,7 +35,7 @@ class OpenSpielWorld:
         """Play `game`, which is of the type `kind`."""
         self._game = self.env = game
         self.agents = tuple(f"player_{player}" for player in range(game.num_players()))
-        self.turns = kind.dynamics is type(kind).Dynamics.SEQUENTIAL
+        self.turns = kind.dynamics == type(kind).Dynamics.SEQUENTIAL
         self._complete = kind.provides_information_state_tensor
         self._shape = tuple(
             game.information_state_tensor_shape() if self._complete else game.observation_tensor_shape()
@@ -121,13 +121,16 @@ class OpenSpielWorld:
 
     def _draw_chance_events(self) -> None:
         while self._state.is_chance_node():
-            remaining = self._random.random()
-            outcomes = self._state.chance_outcomes()
-            for outcome, probability in outcomes:
-                remaining -= probability
-                if remaining < 0:
-                    break
-            self._state.apply_action(outcome)  # the last one if rounding left a rest
+            self._state.apply_action(_drawn(self._state.chance_outcomes(), self._random.random()))
+
+
+def _drawn(outcomes: Sequence[tuple[int, float]], number: float) -> int:
+    """Return the outcome that a uniform random number in [0, 1) selects from (outcome, probability) pairs."""
+    for outcome, probability in outcomes:
+        number -= probability
+        if number < 0:
+            return outcome
+    return outcomes[-1][0]  # the probabilities add up to less than 1 by rounding
 
 
 class OpenSpielAdapter(NoSingleAgentEnvs):
@@ -148,19 +151,27 @@ class OpenSpielAdapter(NoSingleAgentEnvs):
         if reason := _unsupported(kind):
             raise ConfigError(f"{env_id} {reason}, which is not supported. {_LIST}")
         _require_parameters(env_id, kind, kwargs)
-        return OpenSpielWorld(_load(env_id, name, kwargs), kind)
+        try:
+            return OpenSpielWorld(_pyspiel().load_game(name, dict(kwargs)), kind)
+        except _pyspiel().SpielError as error:
+            raise ConfigError(f"{env_id} cannot be made with the parameters {dict(kwargs)}: {error}") from error
 
     def ids(self) -> list[str]:
         """Return the ids of all games that need no parameters; none if OpenSpiel is not installed."""
         if find_spec("pyspiel") is None:
             return []
-        kinds = _pyspiel().registered_games()
-        return sorted(PREFIX + kind.short_name for kind in kinds if kind.default_loadable and not _unsupported(kind))
+        kinds = [kind for kind in _pyspiel().registered_games() if kind.default_loadable and not _unsupported(kind)]
+        return sorted(PREFIX + kind.short_name for kind in kinds)
 
 
 ADAPTER = OpenSpielAdapter()
 
+_INSTALL = 'pip install "offbeat[openspiel]"'
 _LIST = "Run `offbeat list envs` for a list."
+
+
+_WITHOUT_SHAPES = ("crossword",)
+"""Games that claim to have observations in the form of arrays, but raise an error when they are asked for the shape."""
 
 
 def _pyspiel() -> Any:
@@ -169,11 +180,13 @@ def _pyspiel() -> Any:
 
 def _unsupported(kind: Any) -> str:
     """Return what makes a type of game unsuitable; '' if it is supported."""
-    if kind.dynamics is type(kind).Dynamics.MEAN_FIELD:
+    if kind.dynamics == type(kind).Dynamics.MEAN_FIELD:
         return "is a mean field game"
-    if kind.chance_mode is type(kind).ChanceMode.SAMPLED_STOCHASTIC:
+    if kind.chance_mode == type(kind).ChanceMode.SAMPLED_STOCHASTIC:
         return "draws chance events from a random stream of its own, so that a seed would not repeat its games"
-    if not (kind.provides_information_state_tensor or kind.provides_observation_tensor):
+    if kind.short_name in _WITHOUT_SHAPES or not (
+        kind.provides_information_state_tensor or kind.provides_observation_tensor
+    ):
         return "has no observations in the form of arrays"
     return ""
 
@@ -185,11 +198,3 @@ def _require_parameters(env_id: str, kind: Any, kwargs: Mapping[str, Any]) -> No
         if key not in names:
             listed = f"Its parameters are {', '.join(names)}" if names else "It has no parameters"
             raise ConfigError(f"{env_id} has no parameter {key!r}.{suggestion(key, names)} {listed}")
-
-
-def _load(env_id: str, name: str, kwargs: Mapping[str, Any]) -> Any:
-    pyspiel = _pyspiel()
-    try:
-        return pyspiel.load_game(name, dict(kwargs))
-    except pyspiel.SpielError as error:
-        raise ConfigError(f"{env_id} cannot be made with the parameters {dict(kwargs)}: {error}") from error
