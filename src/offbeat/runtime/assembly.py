@@ -18,7 +18,7 @@ from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.memory_shape import Slots
 from offbeat.core.threads import usable_cores
-from offbeat.core.types import DEFAULT_POLICY, NO_DECISION, EnvSpec, env_fields
+from offbeat.core.types import DEFAULT_POLICY, EnvSpec, env_fields
 from offbeat.envs.check import preflight
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
@@ -111,15 +111,9 @@ def env_of(config: Config) -> EnvSpec:
     """Return the spec of an actor's envs, after a few test steps in one env.
 
     Raises:
-        ConfigError: the env cannot be made or stepped, or the algorithm does not support it.
+        ConfigError: the env cannot be made or stepped.
     """
-    env = replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
-    if env.no_decision and config.settings.learns_from == "replay":
-        raise ConfigError(
-            f"{env.id} has steps without a decision ({NO_DECISION} in its infos), which are not supported with a "
-            f"replay: run offbeat train ppo {env.id}, or skip these steps in the env"
-        )
-    return env
+    return replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
 
 
 def algorithm_of(config: Config, policy: PolicySpec, storage: Storage | None = None) -> Algorithm:

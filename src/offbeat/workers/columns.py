@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
+from offbeat.core.types import FRAME_AGE, HISTORY, NO_DECISION, Array, Leaf, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
@@ -149,8 +149,8 @@ class PolicyColumns:
             slot[name][0] = 0
         if self._envs.spec.info:
             slot["info"][0] = np.nan
-        if "no_decision" in slot:
-            slot["no_decision"][0] = False
+        if NO_DECISION in slot:
+            slot[NO_DECISION][0] = False
 
     def _write_stacks(self, slot: Tree, first: int) -> None:
         """Write the age of the frame stacks at the first row, and their history rows, if the slot has these fields."""
@@ -191,7 +191,7 @@ class PolicyColumns:
         if FRAME_AGE in slot:
             slot[FRAME_AGE][row + 1, columns] = self._stacks.age[columns]
         rewards = self._transform_rewards(outcome.reward)
-        slot["reward"][row, columns] = rewards if outcome.over is None else rewards * outcome.valid
+        slot["reward"][row, columns] = rewards if outcome.over is None else rewards * ~outcome.resets
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
@@ -199,8 +199,8 @@ class PolicyColumns:
             slot["info"][row, columns] = outcome.info
         if self._policy.state_size and not outcome.valid.all():
             self._state[columns][outcome.resets] = 0  # the row after a reset row is an episode's first
-        if "no_decision" in slot:
-            slot["no_decision"][row, columns] = False if outcome.no_decision is None else outcome.no_decision
+        if NO_DECISION in slot:
+            slot[NO_DECISION][row, columns] = False if outcome.no_decision is None else outcome.no_decision
         self._resets[group] = self._count_episodes(row, columns, outcome)
         calls.add(started, received)
         calls.timings.add("act", clock() - received)
