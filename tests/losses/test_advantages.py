@@ -141,7 +141,9 @@ def test_targets_with_marked_rows_equal_the_sums_within_each_episode_for_absent_
     corrected = vtrace(torch.from_numpy(log_ratio), **tensors, **settings, **clips)
     expected = by_column(vtrace_column, log_ratio, *batch, **settings, **clips)
     np.testing.assert_allclose(torch.stack(corrected), expected, atol=1e-12)
-    np.testing.assert_allclose(td_targets(**tensors, gamma=gamma), by_column(td_column, *batch, gamma=gamma), atol=1e-12)
+    np.testing.assert_allclose(
+        td_targets(**tensors, gamma=gamma), by_column(td_column, *batch, gamma=gamma), atol=1e-12
+    )
 
 
 @examples(100)
