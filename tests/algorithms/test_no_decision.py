@@ -38,14 +38,13 @@ EACH_LAG = pytest.mark.parametrize("max_lag", [0, 1])
 
 def filled(config: OnPolicyConfig, max_lag: int) -> tuple[Bench, Tree, tuple[int, int]]:
     """Return a learner, its batch, and where in it a decision after another was made a row without one."""
-    side = bench(config, max_lag=max_lag)
+    side = bench(config, max_lag=max_lag, no_decision=True)
     batch = side.fill(0, seed=11)
     done = batch["terminated"] | batch["truncated"]
     ours = batch["valid"] & ~done
     row, column = (int(at) for at in np.argwhere(ours[:-2] & ours[1:-1])[0] + (1, 0))
     batch["valid"][row, column] = False
-    if "no_decision" in batch:
-        batch["no_decision"][row, column] = True
+    batch["no_decision"][row, column] = True
     return side, batch, (row, column)
 
 

@@ -55,7 +55,39 @@ def rows(draw: st.DrawFn, with_skips: bool = True) -> Rows:
     return Rows(random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns)), *flags)
 
 
-def log_ratios(batch: Rows, seed: int) -> NDArray[np.float64]:
+class MarkedRows(NamedTuple):
+    """As `Rows`, with the rows without a decision."""
+
+    rewards: NDArray[np.float64]
+    values: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    no_decision: NDArray[np.bool_]
+
+
+@st.composite
+def rows_of_agents(draw: st.DrawFn) -> MarkedRows:
+    """Draw rows of agents that are absent for any number of rows, wait for their turn, and end in any row."""
+    steps, columns = draw(st.integers(1, 14)), draw(st.integers(1, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    flags = np.zeros((4, steps, columns), bool)
+    kinds = st.tuples(st.sampled_from(["", "", "", "terminated", "truncated"]), st.sampled_from(["decides", "waits"]))
+    for b in range(columns):
+        present, cut = draw(st.booleans()), st.integers(0, 9)
+        for t in range(steps):
+            if not present:  # the last reset row is followed by an episode, which may start with a wait
+                present = draw(st.sampled_from([True, False]))
+                continue
+            if t and draw(cut) == 0:  # an episode that was cut: a reset row that follows no end
+                continue
+            end, kind = draw(kinds)
+            flags[:, t, b] = end == "terminated", end == "truncated", kind == "decides", kind == "waits"
+            present = not end or (end == "terminated" and draw(st.booleans()))
+    return MarkedRows(random.normal(size=(steps, columns)), random.normal(size=(steps + 1, columns)), *flags)
+
+
+def log_ratios(batch: Rows | MarkedRows, seed: int) -> NDArray[np.float64]:
     """Ratios on both sides of 1; NaN where there was no decision, as a policy may well report there."""
     drawn = np.random.default_rng(seed).normal(scale=0.7, size=batch.rewards.shape)
     return np.where(batch.valid, drawn, np.nan)
@@ -94,6 +126,33 @@ def test_vtrace_equals_the_sum_of_the_paper_within_each_episode(batch: Rows, see
 def test_td_targets_bootstrap_from_the_next_decision(batch: Rows, gamma):
     result = td_targets(*batch.tensors(), gamma=gamma)
     np.testing.assert_allclose(result, by_column(td_column, *batch, gamma=gamma), atol=1e-12)
+
+
+@examples(300)
+@given(rows_of_agents(), st.integers(0, 99), fractions, fractions)
+def test_targets_with_marked_rows_equal_the_sums_within_each_episode_for_absent_and_waiting_agents(
+    batch: MarkedRows, seed, gamma, gae_lambda
+):
+    log_ratio, settings = log_ratios(batch, seed), {"gamma": gamma, "gae_lambda": gae_lambda}
+    tensors = {name: torch.from_numpy(array) for name, array in batch._asdict().items()}
+    gae = generalized_advantages(**tensors, **settings)
+    np.testing.assert_allclose(torch.stack(gae), by_column(gae_column, *batch, **settings), atol=1e-12)
+    clips = {"rho_clip": 1.0, "c_clip": 0.8}
+    corrected = vtrace(torch.from_numpy(log_ratio), **tensors, **settings, **clips)
+    expected = by_column(vtrace_column, log_ratio, *batch, **settings, **clips)
+    np.testing.assert_allclose(torch.stack(corrected), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        td_targets(**tensors, gamma=gamma), by_column(td_column, *batch, gamma=gamma), atol=1e-12
+    )
+
+
+@examples(100)
+@given(rows(), fractions, fractions)
+def test_without_marks_rows_without_a_decision_are_those_that_follow_no_end(batch: Rows, gamma, gae_lambda):
+    marks = no_decision_rows(*batch.tensors()[2:])
+    derived = generalized_advantages(*batch.tensors(), gamma, gae_lambda)
+    given_marks = generalized_advantages(*batch.tensors(), gamma, gae_lambda, no_decision=marks)
+    assert all(map(torch.equal, derived, given_marks))
 
 
 @examples(100)

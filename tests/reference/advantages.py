@@ -31,24 +31,32 @@ class Episode:
     after: float = 0.0
 
 
-def episodes(rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid: Mask) -> list[Episode]:
+def waits(terminated: Mask, truncated: Mask, valid: Mask, no_decision: Mask | None = None) -> Mask:
+    """Return the rows without a decision: as given, else those that directly follow no end, and are not the first."""
+    if no_decision is not None:
+        return no_decision
+    return np.array([t > 0 and not (valid[t] or terminated[t - 1] or truncated[t - 1]) for t in range(len(valid))])
+
+
+def episodes(
+    rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid: Mask, no_decision: Mask | None = None
+) -> list[Episode]:
     """Cut one column into episodes."""
-    found: list[Episode] = []
-    current, ended = Episode(), True
+    found, current = [Episode()], Episode()
+    waiting = waits(terminated, truncated, valid, no_decision)
     for t in range(len(rewards)):
-        if ended:
+        if not (valid[t] or waiting[t]):  # a reset row belongs to no episode
             current = Episode()
-        if ended and not valid[t]:  # a reset row: it belongs to no episode
-            ended = False
             continue
         if valid[t]:
             current.decisions.append(Decision(t, rewards[t]))
         elif current.decisions:
             current.decisions[-1].between += rewards[t]
-        ended = terminated[t] or truncated[t]
-        if ended or t == len(rewards) - 1:
-            current.after = 0.0 if terminated[t] else values[t + 1]
+        current.after = 0.0 if terminated[t] else values[t + 1]
+        if current is not found[-1]:
             found.append(current)
+        if terminated[t] or truncated[t]:
+            current = Episode()
     return [episode for episode in found if episode.decisions]
 
 
@@ -66,17 +74,26 @@ def errors(episode: Episode, values: Row, gamma: float) -> list[float]:
 
 
 def with_no_decision(
-    targets: Row, gae_lambda: float, rewards: Row, values: Row, terminated: Mask, truncated: Mask, valid: Mask
+    targets: Row,
+    gae_lambda: float,
+    rewards: Row,
+    values: Row,
+    terminated: Mask,
+    truncated: Mask,
+    valid: Mask,
+    no_decision: Mask | None = None,
 ) -> Row:
     """Give rows without a decision theirs: what is earned until the next one, and its value, by lambda its target."""
     filled = targets.copy()
-    for t in range(1, len(rewards)):
-        if valid[t] or terminated[t - 1] or truncated[t - 1]:
-            continue
+    waiting = waits(terminated, truncated, valid, no_decision)
+    for t in np.flatnonzero(waiting).tolist():
         filled[t] = 0.0
         for s in range(t, len(rewards)):
             if valid[s]:
                 filled[t] += (1 - gae_lambda) * values[s] + gae_lambda * targets[s]
+                break
+            if not waiting[s]:  # a reset row: the episode was cut
+                filled[t] += values[s]
                 break
             filled[t] += rewards[s]
             if terminated[s]:

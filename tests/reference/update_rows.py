@@ -59,7 +59,9 @@ class Bench:
         return self.algorithm.groups["actor_critic"].parameters.values.numpy().copy()
 
 
-def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0, **spec: Any) -> Bench:
+def bench(
+    config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0, no_decision: bool = False, **spec: Any
+) -> Bench:
     policy = policy_spec(
         action,
         hidden_sizes=(64, 64) if config.hidden_sizes is None else config.hidden_sizes,
@@ -71,7 +73,7 @@ def bench(config: OnPolicyConfig, action: str = "discrete", *, max_lag: int = 0,
     policy = replace(policy, core=config.core, core_size=0 if config.core == "none" else config.core_size)
     pace = OnPolicyPace(UNROLLS, max_lag)
     algorithm = ALGORITHMS[type(config)](config, policy, seed=3, corrected=max_lag > 0)
-    env = EnvSpec("test", policy.observation, policy.action, COLUMNS)
+    env = EnvSpec("test", policy.observation, policy.action, COLUMNS, no_decision=no_decision)
     fields = [*env_fields(env), *algorithm.fields()]
     slabs = [
         *UnrollShape(pace, UNROLL_LENGTH, COLUMNS).slabs(fields),

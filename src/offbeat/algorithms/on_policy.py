@@ -39,7 +39,7 @@ from offbeat.algorithms.rows import (
 from offbeat.algorithms.statistics import Statistics
 from offbeat.config.config import Config
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import Field
+from offbeat.core.types import NO_DECISION, Field
 from offbeat.losses.actor_critic import (
     effective_sample_size,
     explained_variance,
@@ -139,13 +139,10 @@ class OnPolicy(Checkpointed, Generic[Settings]):
 
     def fields(self) -> list[Field]:
         """Return the fields that are recorded in addition to the env's rows: log-probabilities, and with a core the
-        recurrent state and the rows without a decision.
+        recurrent state.
         """
-        core_fields = [
-            Field("initial_state", (self.spec.state_size,), "float32", per="unroll"),
-            Field("no_decision", (), "bool"),
-        ]
-        return [Field("behavior_log_prob", (), "float32"), *(core_fields if self.spec.recurrent else [])]
+        state = Field("initial_state", (self.spec.state_size,), "float32", per="unroll")
+        return [Field("behavior_log_prob", (), "float32"), *([state] if self.spec.recurrent else [])]
 
     def start(self, progress: float) -> dict[str, float]:
         return {GROUP: self.learning_rate(progress)}
@@ -322,14 +319,15 @@ def scheduled(start: float, schedule: str, progress: float) -> float:
 
 def gae_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
     """Return the targets of GAE with these settings; arguments and results are those of `OnPolicy.estimate`."""
-    return generalized_advantages(*_estimator_inputs(batch, values), config.gamma, config.gae_lambda)
+    inputs = _estimator_inputs(batch, values)
+    return generalized_advantages(*inputs, config.gamma, config.gae_lambda, no_decision=batch[NO_DECISION])
 
 
 def vtrace_targets(config: OnPolicyConfig, batch: Batch, values: Tensor) -> Targets:
     """Return the targets of V-trace with these settings; arguments and results are those of `OnPolicy.estimate`."""
     log_ratio = batch["proximal_log_prob"] - batch["behavior_log_prob"]
-    clips = config.rho_clip, config.c_clip
-    return vtrace(log_ratio, *_estimator_inputs(batch, values), config.gamma, config.gae_lambda, *clips)
+    settings = config.gamma, config.gae_lambda, config.rho_clip, config.c_clip
+    return vtrace(log_ratio, *_estimator_inputs(batch, values), *settings, no_decision=batch[NO_DECISION])
 
 
 def _estimator_inputs(batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

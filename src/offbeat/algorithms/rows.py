@@ -28,8 +28,7 @@ from torch import Tensor
 
 from offbeat.algorithms.base import Batch
 from offbeat.algorithms.statistics import Statistics
-from offbeat.core.types import FRAME_AGE, Leaf
-from offbeat.losses.advantages import no_decision_rows
+from offbeat.core.types import FRAME_AGE, NO_DECISION, Leaf
 from offbeat.models.policy_network import CoreState
 from offbeat.models.spec import PolicySpec
 from offbeat.models.tensor_inputs import flatten_tensors
@@ -60,7 +59,8 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
     behavior = batch["behavior_log_prob"][:-1]
     core = {}
     if spec.recurrent:
-        core = {"initial_state": batch["initial_state"], "resets": ~(batch["valid"] | batch["no_decision"])}
+        in_episode = batch["valid"] | batch[NO_DECISION] if NO_DECISION in batch else batch["valid"]
+        core = {"initial_state": batch["initial_state"], "resets": ~in_episode}
     return {
         **rows,
         **encoded_leaves(spec, batch),
@@ -69,8 +69,19 @@ def prepared_rows(spec: PolicySpec, batch: Batch, statistics: Statistics) -> dic
         "observation": statistics.normalized(raw),
         "behavior_log_prob": behavior,
         "proximal_log_prob": behavior,
-        "no_decision": no_decision_rows(rows["terminated"], rows["truncated"], rows["valid"]),
+        NO_DECISION: _no_decision_rows(batch, rows["valid"]),
     }
+
+
+def _no_decision_rows(batch: Batch, valid: Tensor) -> Tensor:
+    """Return the rows without a decision that the critic learns from, [T, B]; none if the env has no such rows.
+
+    Row 0 is not one of them: no earlier row of the unroll bootstraps from it.
+    """
+    rows = torch.zeros_like(valid)
+    if NO_DECISION in batch:
+        rows[1:] = batch[NO_DECISION][1:-1]
+    return rows
 
 
 # --- row indices --------------------------------------------------------------------------------------------

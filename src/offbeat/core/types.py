@@ -49,7 +49,7 @@ def arrays_of_policy(policy: str, arrays: Tree) -> Tree:
 
 
 NO_DECISION = "no_decision"
-"""Key in an env's info for rows without a decision."""
+"""Key in an env's info for rows without a decision, and the field that marks these rows."""
 
 
 # --- envs ---------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class EnvSpec:
     info: tuple[str, ...] = ()
     """The K keys of the infos that become metrics."""
     no_decision: bool = False
-    """Whether `preflight` (envs/check.py) has found the key 'no_decision' in an info."""
+    """Whether there may be rows without a decision. If not, all invalid rows are reset rows."""
     time_limit: int | None = None
     """Maximum length of an episode in env steps; None if it is not known."""
     agents: tuple[str, ...] = ()
@@ -230,6 +230,7 @@ def env_fields(spec: EnvSpec) -> list[Field]:
         Field("terminated", (), "bool"),
         Field("truncated", (), "bool"),
         Field("valid", (), "bool"),
+        *([Field(NO_DECISION, (), "bool")] if spec.no_decision else []),
         Field("episode_return", (), "float64"),
         Field("episode_length", (), "int32"),
         *([Field(ENV_STEP, (), "bool")] if spec.agents else []),

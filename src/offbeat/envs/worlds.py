@@ -24,7 +24,7 @@ from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Advanced, Envs, Outcome, State
 from offbeat.envs.rows import FAILURES, failed
-from offbeat.envs.world import WorldSnapshots, World, WorldSpec, WorldStep
+from offbeat.envs.world import World, WorldSnapshots, WorldSpec, WorldStep
 from offbeat.envs.world_rows import Cell, PolicyRows, spec_of_policy
 
 

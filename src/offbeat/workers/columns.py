@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, Array, Leaf, Policy, Tree
+from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, NO_DECISION, Array, Leaf, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
@@ -149,7 +149,7 @@ class PolicyColumns:
             slot[name][0] = 0
         if self._envs.spec.info:
             slot["info"][0] = np.nan
-        for name in ("no_decision", ENV_STEP):
+        for name in (NO_DECISION, ENV_STEP):
             if name in slot:
                 slot[name][0] = False
 
@@ -192,7 +192,7 @@ class PolicyColumns:
         if FRAME_AGE in slot:
             slot[FRAME_AGE][row + 1, columns] = self._stacks.age[columns]
         rewards = self._transform_rewards(outcome.reward)
-        slot["reward"][row, columns] = rewards if outcome.over is None else rewards * outcome.valid
+        slot["reward"][row, columns] = rewards if outcome.over is None else rewards * ~outcome.resets
         slot["terminated"][row, columns] = outcome.terminated
         slot["truncated"][row, columns] = outcome.truncated
         slot["valid"][row, columns] = outcome.valid
@@ -200,8 +200,8 @@ class PolicyColumns:
             slot["info"][row, columns] = outcome.info
         if self._policy.state_size and not outcome.valid.all():
             self._state[columns][outcome.resets] = 0  # the row after a reset row is an episode's first
-        if "no_decision" in slot:
-            slot["no_decision"][row, columns] = False if outcome.no_decision is None else outcome.no_decision
+        if NO_DECISION in slot:
+            slot[NO_DECISION][row, columns] = False if outcome.no_decision is None else outcome.no_decision
         if ENV_STEP in slot:
             slot[ENV_STEP][row, columns] = outcome.env_step
         self._resets[group] = self._count_episodes(row, columns, outcome)

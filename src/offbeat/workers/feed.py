@@ -38,8 +38,9 @@ class Staging:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._pinned: dict[str, Tensor] = {}
-        """Pinned copies by field, from which a GPU copies asynchronously. They are reused: allocation is slow."""
+        self._pinned: dict[tuple[str, torch.Size], Tensor] = {}
+        """Pinned copies by field and shape, from which a GPU copies asynchronously. They are reused: allocation is
+        slow. Only sequences with waits have several shapes."""
 
     def tensors(self, arrays: Tree) -> Batch:
         """Return a batch on the device; on a CPU the tensors share the memory of the arrays."""
@@ -52,10 +53,11 @@ class Staging:
         return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
 
     def _sent(self, name: str, tensor: Tensor) -> Tensor:
-        if name not in self._pinned:
-            self._pinned[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        key = name, tensor.shape
+        if key not in self._pinned:
+            self._pinned[key] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         # The previous copy from this tensor has finished: each update waits for its loss.
-        return self._pinned[name].copy_(tensor).to(self._device, non_blocking=True)
+        return self._pinned[key].copy_(tensor).to(self._device, non_blocking=True)
 
 
 class Taken(NamedTuple):
@@ -167,8 +169,8 @@ class ReplayFeed(Feed):
         self._collective = collective
         self._replay, self._pace, self._staging, self._saved = replay, pace, staging, saved
         self._valid = self._due = 0
-        """Valid transitions taken in, and updates made for them. The update ratio is computed from these two counts.
-        Both start with the run, or with a resume without the replay."""
+        """Transitions that the tickets taken in have completed, and updates made for them. The update ratio is computed
+        from these two counts. Both start with the run, or with a resume without the replay."""
         self.made = 0
         """Updates of the whole run so far, refused ones included."""
         self._updates_of_version = np.zeros(pace.versions, np.int64)
@@ -180,8 +182,8 @@ class ReplayFeed(Feed):
     def take(self, step: int) -> Taken:
         rows = self._replay.ticket(step)
         versions = rows["behavior_version"]
-        self._replay.take_in(step, behavior_updates=self._updates_of(versions[0]))
-        self._valid += total(self._collective, int(np.count_nonzero(rows["valid"])))
+        completed = self._replay.take_in(step, behavior_updates=self._updates_of(versions[0]))
+        self._valid += total(self._collective, completed)
         due = max(0, self._pace.due(self._valid) - self._due)  # a worker that died in this step may have made more
         observations = {name: rows[name][rows["valid"]] for name in self._replay.leaves}
         return Taken(rows, versions, self._staging.moved(observations), due)

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError, RunFailed
-from offbeat.core.types import ENV_STEP, Array, Tree
-from offbeat.memory.replay.priorities import CellSampler, Exponents, Priorities, UniformSampler
+from offbeat.core.types import ENV_STEP, NO_DECISION, Array, Tree
+from offbeat.memory.replay.decisions import Completed, CompleteRows, Decisions, ValidRows
+from offbeat.memory.replay.priorities import CellSampler, Exponents, Priorities, TreeSampler, UniformSampler
 from offbeat.memory.replay.rings import Rings, RingShape, ring_ranges
 
 I64 = NDArray[np.int64]
@@ -36,6 +37,7 @@ class Samples(NamedTuple):
       observation after the last of the n steps;
     - action, and the fields that the algorithm recorded;
     - reward: discounted sum over the n steps; discount: factor of the next value, 0 after a termination;
+      in envs with rows without a decision, the steps are those of `decisions.py`;
     - weight: importance weight, only with priorities.
 
     `SequenceReplay.sample` lists the arrays of sequences."""
@@ -129,6 +131,10 @@ class AnyReplay(ABC):
         self._checkpoint_fields = checkpoint_fields(rings)
         steps = (field.name for field in rings.fields if field.per == "step" and field.name in self._checkpoint_fields)
         self._flat = {name: rings.flat(name) for name in steps}
+        marked = any(field.name == NO_DECISION for field in rings.fields)
+        self._decisions = Decisions(rings) if marked else None
+        """Only in envs with rows without a decision."""
+        self._rows: CompleteRows = self._decisions or ValidRows(rings)
         self._window = TicketWindow(rings.shape, skipped)
         self._tickets, self._behavior_updates = self._window.tickets, self._window.behavior_updates
         self.reset(0)
@@ -137,11 +143,13 @@ class AnyReplay(ABC):
         """Empty the replay; `origin` is the next ticket. Used to resume a run whose replay was not saved."""
         self._window.reset(origin, origin)
         self.valid = 0
-        """Number of transitions that can be sampled."""
-        self._priorities = (
-            Priorities(self._exponents, len(self._tickets) * self._ticket_cells) if self._exponents else None
-        )
-        self._sampler: CellSampler = self._priorities or UniformSampler(self._shape.tickets * self._ticket_cells)
+        """Number of transitions that can be sampled: valid rows, without decisions that are still open."""
+        self._rows.reset()
+        cells = len(self._tickets) * self._ticket_cells
+        self._priorities = Priorities(self._exponents, cells) if self._exponents else None
+        self._any_order = self._priorities or (TreeSampler(cells) if self._decisions else None)
+        """The sampler, if transitions may be completed in another order than that of their rows."""
+        self._sampler: CellSampler = self._any_order or UniformSampler(self._shape.tickets * self._ticket_cells)
 
     @property
     def window(self) -> range:
@@ -167,29 +175,45 @@ class AnyReplay(ABC):
         """Return the arrays of a committed ticket: views [T, N, ...] (per step) or [N, ...] (per unroll)."""
         return self._rings.ticket(ticket)
 
-    def take_in(self, ticket: int, behavior_updates: int) -> None:
+    def take_in(self, ticket: int, behavior_updates: int) -> int:
         """Make a committed ticket available for sampling. If the window is full, its oldest ticket leaves it.
 
         Args:
             ticket: The next ticket.
             behavior_updates: Number of updates of the policy that collected the ticket.
 
+        Returns:
+            The number of transitions that the ticket completes. These are its valid rows; in envs with rows without a
+            decision some of them are open at first (`decisions.py`), and those of earlier tickets are completed.
+
         Raises:
             ValueError: `ticket` is not the next one.
         """
         removed = self._window.append(ticket, behavior_updates)
         if removed is not None:
-            valid = self._rings.valid(removed)
-            self._sampler.leave(self._window.slot(removed) * self._ticket_cells, self._can_be_sampled(valid))
-            self.valid -= int(np.count_nonzero(valid))
+            rows = self._rows.complete(removed)
+            self._sampler.leave(self._window.slot(removed) * self._ticket_cells, self._can_be_sampled(rows))
+            self.valid -= int(np.count_nonzero(rows))
+        earlier = self._rows.take_in(ticket)
+        rows = self._rows.complete(ticket)
+        completed = int(np.count_nonzero(rows))
         if ticket in self._window.sampled:
-            valid = self._rings.valid(ticket)
-            self._sampler.enter(self._window.slot(ticket) * self._ticket_cells, self._can_be_sampled(valid))
-            self.valid += int(np.count_nonzero(valid))
+            self._sampler.enter(self._window.slot(ticket) * self._ticket_cells, self._can_be_sampled(rows))
+            self.valid += completed
+        return completed + (self._add(earlier) if len(earlier.tickets) else 0)
+
+    def _add(self, earlier: Completed) -> int:
+        """Make decisions of earlier tickets available for sampling; return how many of them are in the window."""
+        assert self._any_order is not None
+        window = self._window
+        cells = self._rings.cells(earlier.positions[earlier.tickets >= window.sampled.start])
+        self._any_order.add(cells // self._shape.ticket_rows * self._ticket_cells + cells % self._ticket_cells)
+        self.valid += len(cells)
+        return int(np.count_nonzero(earlier.tickets >= window.readable.start))
 
     @abstractmethod
-    def _can_be_sampled(self, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which cells of whole tickets can be sampled; `valid` marks the rows that are transitions."""
+    def _can_be_sampled(self, complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which cells of whole tickets can be sampled; `complete` marks the rows that are transitions."""
 
     @abstractmethod
     def sample(self, random: np.random.Generator) -> Samples:
@@ -205,7 +229,7 @@ class AnyReplay(ABC):
             sampled = self._window.sampled
             raise RunFailed(
                 f"the replay has no transition: in tickets {sampled.start} to {sampled.stop - 1} all rows are reset "
-                "rows or rows without a decision. Pass a larger capacity"
+                "rows or rows without a decision, or decisions before a wait that has not ended. Pass a larger capacity"
             )
         self._sampler.sample(random, cells)
 
@@ -299,13 +323,14 @@ class AnyReplay(ABC):
 
     def _enter_window(self, priorities: Mapping[str, Array]) -> None:
         """Make the whole window available for sampling; `priorities`, if any, have just been written."""
-        rows, flags = self._shape.ticket_rows, self._rings.valid_cells()
+        self._rows.restore(self._window.readable)
+        rows, flags = self._shape.ticket_rows, self._rows.complete_cells()
         has_priorities = self._priorities is not None and bool(priorities)
         for slots in self._window.slot_ranges(self._window.sampled):
-            valid = flags[slots.start * rows : slots.stop * rows]
-            self.valid += int(np.count_nonzero(valid))
+            complete = flags[slots.start * rows : slots.stop * rows]
+            self.valid += int(np.count_nonzero(complete))
             if not has_priorities:
-                self._sampler.enter(slots.start * self._ticket_cells, self._can_be_sampled(valid))
+                self._sampler.enter(slots.start * self._ticket_cells, self._can_be_sampled(complete))
         if self._priorities and has_priorities:
             self._priorities.rebuild()
 

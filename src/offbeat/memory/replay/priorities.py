@@ -38,7 +38,7 @@ class CellSampler(Protocol):
 
 
 class UniformSampler:
-    """Samples cells uniformly. The cells are in a queue, because they are added and removed in the same order."""
+    """Samples cells uniformly. The cells are in a queue: they must be added and removed in the same order."""
 
     def __init__(self, capacity: int) -> None:
         self._cells = np.zeros(capacity, np.int64)
@@ -60,6 +60,37 @@ class UniformSampler:
         self._cells.take(indices, 0, cells, "wrap")
 
 
+class TreeSampler:
+    """Samples cells uniformly. They may be added in any order; which ones are sampled does not depend on the order."""
+
+    def __init__(self, cells: int) -> None:
+        self._tree = SumTree(cells)
+        self.highest = FIRST
+        """Priority of new cells."""
+        self.count = 0
+        """Number of cells that can be sampled."""
+
+    def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
+        """Add the cells `first`, `first` + 1, ... for which `valid` is true, with the highest priority so far."""
+        self._tree.fill(first, np.where(valid, self.highest, 0.0))
+        self.count += int(np.count_nonzero(valid))
+
+    def add(self, cells: I64) -> None:
+        """Add cells, no two of them equal, with the highest priority so far. Those that are present are not changed."""
+        new = cells[self._tree.leaves[cells] == 0]
+        self._tree.set(new, np.full(len(new), self.highest))
+        self.count += len(new)
+
+    def leave(self, first: int, valid: NDArray[np.bool_]) -> None:
+        """Remove the cells `first`, `first` + 1, ... for which `valid` is true: all that are present."""
+        self._tree.fill(first, np.zeros(len(valid)))
+        self.count -= int(np.count_nonzero(valid))
+
+    def sample(self, random: np.random.Generator, cells: I64) -> None:
+        """Fill `cells` with sampled cells."""
+        cells[:] = self._tree.find(random.random(len(cells)))
+
+
 @dataclass(frozen=True)
 class Exponents:
     """Exponents of prioritized sampling."""
@@ -70,26 +101,12 @@ class Exponents:
     """beta of the paper: 0 does not correct the sampling bias, 1 corrects it fully."""
 
 
-class Priorities:
-    """Samples cells in proportion to their priorities."""
+class Priorities(TreeSampler):
+    """Samples cells in proportion to their priorities. `highest` is the highest priority so far."""
 
     def __init__(self, exponents: Exponents, cells: int) -> None:
+        super().__init__(cells)
         self._exponents = exponents
-        self._tree = SumTree(cells)
-        self.highest = FIRST
-        """The highest priority so far."""
-        self.count = 0
-        """Number of cells that can be sampled."""
-
-    def enter(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Add the cells `first`, `first` + 1, ... for which `valid` is true, with the highest priority so far."""
-        self._tree.fill(first, np.where(valid, self.highest, 0.0))
-        self.count += int(np.count_nonzero(valid))
-
-    def leave(self, first: int, valid: NDArray[np.bool_]) -> None:
-        """Remove the cells that `enter` added with the same arguments."""
-        self._tree.fill(first, np.zeros(len(valid)))
-        self.count -= int(np.count_nonzero(valid))
 
     def sample(self, random: np.random.Generator, cells: I64) -> None:
         """Fill `cells` with one sample from each of `len(cells)` equal parts of the sum of priorities."""

@@ -233,6 +233,20 @@ class Rings:
         frames: I64 = positions[..., None] + (wrapped * shape.rows - back) * shape.columns
         return frames
 
+    def first_position(self, ticket: int) -> int:
+        """Return the position of the first row of a ticket, in its first column."""
+        shape = self.shape
+        return (ticket % shape.actors * (shape.rows + 1) + self._slot(ticket) * shape.length) * shape.columns
+
+    def cells(self, positions: I64) -> I64:
+        """Return the cells of rows at these positions, which are not in the additional last rows."""
+        shape = self.shape
+        rows, columns = np.divmod(positions, shape.columns)
+        actors, rows = np.divmod(rows, shape.rows + 1)
+        slots, rows = np.divmod(rows, shape.length)
+        cells: I64 = ((slots * shape.actors + actors) * shape.length + rows) * shape.columns + columns
+        return cells
+
     def valid(self, ticket: int) -> NDArray[np.bool_]:
         """Return which rows of a committed ticket are transitions, by cell: a view [T N]."""
         first = self._slot(ticket) * self.shape.length

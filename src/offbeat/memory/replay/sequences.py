@@ -7,6 +7,10 @@ A sequence is one column of a ticket k; with A actors, the actor's previous tick
 recurrent state that the actor had at the start of the ticket. With burn-in it starts at an earlier ticket: the rows
 before the sequence only update the state, with the current weights. Each row is in exactly one sequence, so uniform
 sampling selects each row equally often. Episodes may end and start anywhere in a sequence.
+
+In envs with rows without a decision, the last decision of a sequence may be followed by a wait that is longer than the
+sequence. All sequences of a sample then have as many more rows as the longest of these waits, up to the row with the
+next observation of its target. Decisions that are still open are not transitions of the sample yet.
 """
 
 from __future__ import annotations
@@ -15,14 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
-from offbeat.core.types import FRAME_AGE, Tree
+from offbeat.core.types import FRAME_AGE, NO_DECISION, Tree
 from offbeat.memory.replay.base import I64, AnyReplay, Samples
+from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings, RingShape
 
 STATE = "initial_state"
 """Field with the recurrent state at the start of a ticket."""
+_NOT_COPIED = frozenset({"reward", "terminated", "truncated", "valid", NO_DECISION, FRAME_AGE})
+"""Fields that are not copied from the rings: targets are computed from them."""
 
 
 def check_sequences(shape: RingShape, batch_size: int, burn_in: int, n_step: int) -> None:
@@ -76,8 +83,9 @@ class SequenceReplay(AnyReplay):
             rings: Rings that the actors write, with the field `STATE`.
             batch_size: Number of rows of all sequences in a sample.
             burn_in: Number of rows before each sequence.
-            n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the sequence.
-            gamma: Discount per env step.
+            n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the sequence. In envs with
+                rows without a decision, the number of decisions.
+            gamma: Discount per env step; in envs with rows without a decision, per decision.
             priorities: Exponents of prioritized sampling; None samples all sequences uniformly.
 
         Raises:
@@ -100,8 +108,8 @@ class SequenceReplay(AnyReplay):
     def transitions(self) -> float:
         return self._sequences * self.valid / max(1, self._sampler.count)
 
-    def _can_be_sampled(self, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        rows = valid.reshape(-1, self._shape.length, self._shape.columns)
+    def _can_be_sampled(self, complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        rows = complete.reshape(-1, self._shape.length, self._shape.columns)
         flags: NDArray[np.bool_] = np.logical_or.reduce(rows, axis=1)
         return flags.reshape(-1)
 
@@ -120,6 +128,9 @@ class SequenceReplay(AnyReplay):
         - next, [T, B]: index of the row after the last step, 1 to T;
         - weight, [B]: importance weight, only with priorities.
 
+        In envs with rows without a decision, observations and resets may have more rows, up to the largest `next`.
+        Sequences that need fewer rows repeat their last one.
+
         Raises:
             RunFailed: the window has no transition.
         """
@@ -127,7 +138,7 @@ class SequenceReplay(AnyReplay):
         self._sample_cells(random, cells)
         slots, columns = np.divmod(cells, self._shape.columns)
         ring, slot = slots % self._shape.actors, slots // self._shape.actors
-        arrays = self._rows(self._positions(ring, slot, columns))
+        arrays = self._arrays(self._positions(ring, slot, columns))
         arrays[STATE] = self._state[ring, (slot - self._burn_in_tickets) % self._shape.slots_per_ring, columns]
         if self._priorities:
             arrays["weight"] = self._priorities.weights(cells)
@@ -146,22 +157,60 @@ class SequenceReplay(AnyReplay):
         stack = self._rings.stacks.get(name)
         return positions if stack is None else self._rings.frames(positions, stack)
 
-    def _rows(self, positions: I64) -> Tree:
-        """Return the arrays of the rows at positions [L + 1, B]."""
+    def _arrays(self, positions: I64) -> Tree:
+        """Return the arrays of sequences at positions [L + 1, B]."""
         learned = positions[-self._shape.length - 1 : -1]
+        if self._decisions:
+            targets = self._targets_of_decisions(self._decisions, learned)
+            positions = self._with_waits(positions, targets["next"])
+        else:
+            targets = self._targets(learned)
         arrays = {
             name: rows[self._frames(name, positions) if name in self.leaves else learned]
             for name, rows in self._flat.items()
-            if name != FRAME_AGE
+            if name not in _NOT_COPIED
         }
-        flags = [arrays.pop(name) for name in ("reward", "terminated", "truncated")]
-        reward, terminated, truncated, valid = (
-            array[self._steps].reshape(len(self._steps), -1) for array in (*flags, arrays["valid"])
-        )
+        return arrays | targets | {"resets": self._resets(positions)}
+
+    def _targets(self, learned: I64) -> Tree:
+        """Return valid, reward, discount and next of rows at positions [T, B]."""
+        names, shape = ("reward", "terminated", "truncated", "valid"), learned.shape
+        arrays = [self._flat[name][learned] for name in names]
+        reward, terminated, truncated, valid = (array[self._steps].reshape(len(self._steps), -1) for array in arrays)
         sums = n_steps(reward, terminated, truncated, valid, self._left, self._gamma)
-        shape, row_numbers = learned.shape, np.arange(self._shape.length)[:, None]
-        arrays["reward"], arrays["discount"] = sums.reward.reshape(shape), sums.discount.reshape(shape)
-        arrays["next"] = sums.steps.reshape(shape) + row_numbers
-        arrays["resets"] = ~self._flat["valid"][positions]
-        arrays["resets"][-1] = False  # has no effect, as it is the last row; an actor may be writing its flag now
-        return arrays
+        return {
+            "valid": arrays[-1],
+            "reward": sums.reward.reshape(shape),
+            "discount": sums.discount.reshape(shape),
+            "next": sums.steps.reshape(shape) + np.arange(shape[0])[:, None],
+        }
+
+    def _targets_of_decisions(self, decisions: Decisions, learned: I64) -> Tree:
+        """Return the same in envs with rows without a decision; `next` may be after the sequence."""
+        valid = self._flat["valid"][learned] & ~decisions.is_open(learned)
+        left = self._left.reshape(learned.shape)[valid]
+        steps = decisions.steps(learned[valid], len(self._steps), self._gamma, left)
+        reward, discount = np.zeros((2, *learned.shape), np.float32)
+        reward[valid], discount[valid] = steps.reward, steps.discount
+        following = np.repeat(np.arange(1, len(learned) + 1)[:, None], learned.shape[1], axis=1)
+        following[valid] += steps.rows - 1
+        return {"valid": valid, "reward": reward, "discount": discount, "next": following}
+
+    def _with_waits(self, positions: I64, following: I64) -> I64:
+        """Add rows to positions [L + 1, B], so that each sequence has the row of its largest `next`, `following`."""
+        shape = self._shape
+        last = following.max(axis=0) - shape.length  # [B], number of rows after the row that follows the sequence
+        added = np.minimum(np.arange(1, last.max(initial=0) + 1)[:, None], last)
+        after = positions[-1]
+        wrapped = after // shape.columns % (shape.rows + 1) + added > shape.rows
+        return np.concatenate((positions, after + (added - wrapped * shape.rows) * shape.columns))
+
+    def _resets(self, positions: I64) -> NDArray[np.bool_]:
+        """Return after which rows the state is reset, for positions [L + 1, B] or more rows."""
+        in_episode = self._flat["valid"][positions]
+        if self._decisions:
+            in_episode |= self._flat[NO_DECISION][positions]
+        resets: NDArray[np.bool_] = ~in_episode
+        # Nothing is reset within a step, and an actor may be writing the flags of the last row now.
+        resets[(self._burn_in_tickets + 1) * self._shape.length :] = False
+        return resets

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import FRAME_AGE, Array
+from offbeat.core.types import FRAME_AGE, NO_DECISION, Array
 from offbeat.memory.replay.base import I64, AnyReplay, Samples
+from offbeat.memory.replay.decisions import Decisions
 from offbeat.memory.replay.n_step import n_steps
 from offbeat.memory.replay.priorities import Exponents
 from offbeat.memory.replay.rings import Rings
 
-_FLAGS = frozenset({"terminated", "truncated", "valid", FRAME_AGE})
+_FLAGS = frozenset({"terminated", "truncated", "valid", NO_DECISION, FRAME_AGE})
 """Fields that are read for sampling but are not part of a sample."""
 _NOT_COPIED = _FLAGS | {"reward"}
 """Fields that are not copied from the rings: the reward of a sample is the sum over its n steps."""
@@ -30,8 +31,9 @@ class Replay(AnyReplay):
         Args:
             rings: Rings that the actors write.
             batch_size: Number of transitions in a sample, M.
-            n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the window.
-            gamma: Discount per env step.
+            n_step: Env steps whose rewards are summed; fewer at the end of an episode or of the window. In envs with
+                rows without a decision, the number of decisions.
+            gamma: Discount per env step; in envs with rows without a decision, per decision.
             priorities: Exponents of prioritized sampling; None samples all valid rows uniformly.
 
         Raises:
@@ -53,8 +55,8 @@ class Replay(AnyReplay):
     def transitions(self) -> float:
         return float(self._batch_size)
 
-    def _can_be_sampled(self, valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return valid
+    def _can_be_sampled(self, complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return complete
 
     def sample(self, random: np.random.Generator) -> Samples:
         self._buffers.reverse()
@@ -66,7 +68,9 @@ class Replay(AnyReplay):
         self._behavior_updates.take(buffers.slots, 0, behavior_updates, "clip")
         self._shift.take(buffers.slots, 0, buffers.positions, "clip")
         buffers.positions += cells
-        if self._n_step == 1:
+        if self._decisions:
+            self._take_decisions(buffers, self._decisions)
+        elif self._n_step == 1:
             self._take_one_step(buffers)
         else:
             self._take_n_steps(buffers)
@@ -88,6 +92,13 @@ class Replay(AnyReplay):
         np.logical_not(buffers.flags, out=buffers.flags)
         np.multiply(buffers.flags, np.float32(self._gamma), out=arrays["discount"])
         np.add(buffers.positions, self._shape.columns, out=buffers.next_positions)
+
+    def _take_decisions(self, buffers: _Buffers, decisions: Decisions) -> None:
+        """Write reward, discount and the positions of the next observations, for steps from decision to decision."""
+        steps = decisions.steps(buffers.positions, self._n_step, self._gamma)
+        buffers.samples.arrays["reward"][:] = steps.reward
+        buffers.samples.arrays["discount"][:] = steps.discount
+        np.add(steps.last, self._shape.columns, out=buffers.next_positions)
 
     def _take_n_steps(self, buffers: _Buffers) -> None:
         """Write reward, discount and the positions of the next observations, for n steps.
