@@ -19,8 +19,8 @@ from offbeat.league.payoffs import Floats, Payoffs
 POINTS = 400 / math.log(10)
 """Elo points per unit of the logistic function."""
 PRIOR_SD = 1000.0
-"""Standard deviation of the prior of each rating, in points. It is weak: with 5 wins in 100 games it changes a rating by
-less than a point. Without it, a player who has won all games would have an infinite rating."""
+"""Standard deviation of the prior of each rating, in points. It is weak: with 5 wins in 100 games it changes a rating
+by less than a point. Without it, a player who has won all games would have an infinite rating."""
 TOLERANCE, MOST_STEPS = 1e-10, 200
 """Newton's method ends after a smaller step, or after this many."""
 

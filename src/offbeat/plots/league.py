@@ -40,9 +40,11 @@ def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
     from matplotlib.ticker import PercentFormatter
 
     count = len(payoffs.players)
-    name_width = 0.075 * max(map(len, payoffs.players), default=0)
+    name_width = 0.075 * max(map(len, payoffs.players))
     side = max(2.0, _CELL * min(count, MOST_LABELED))
-    figure = Figure(figsize=(side + name_width + 1.5 + 0.03 * count, side + name_width + 0.9), dpi=150, layout="constrained")
+    figure = Figure(
+        figsize=(side + name_width + 1.5 + 0.03 * count, side + name_width + 0.9), dpi=150, layout="constrained"
+    )
     axes = figure.add_subplot()
     axes.set_facecolor(_NOT_PLAYED)
     rates = payoffs.win_rates
@@ -104,7 +106,7 @@ def _label_players(axes: Axes, players: Sequence[str]) -> None:
     """Write the names of the players at both axes, and thin lines between the fields."""
     places = range(len(players))
     size = 8 if len(players) <= 20 else 7
-    axes.set_xticks(places, players, rotation=90 if max(map(len, players), default=0) > 3 else 0, fontsize=size)
+    axes.set_xticks(places, players, rotation=90 if max(map(len, players)) > 3 else 0, fontsize=size)
     axes.set_yticks(places, players, fontsize=size)
     axes.set_xlabel("opponent", fontsize=9)
     axes.set_ylabel("player", fontsize=9)
