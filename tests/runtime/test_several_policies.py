@@ -59,7 +59,7 @@ def test_agents_with_different_spaces_have_a_policy_each(tmp_path):
 
 
 def test_agents_with_different_spaces_cannot_share_a_policy(tmp_path):
-    with pytest.raises(ConfigError, match=r"scout and driver of .*, whose observations differ: give each kind of agent"):
+    with pytest.raises(ConfigError, match=r"scout and driver of .*, whose observations differ: give each kind"):
         small_run(tmp_path / "run", runtime="serial", env=MIXED, **SETTINGS)
     assert not (tmp_path / "run").exists()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import compact
+from offbeat.plots.figures import TITLE, line_style, save_figure
 from offbeat.plots.runs import MOVING_AVERAGE_POINTS, Run, XAxis, aligned, moving_average, read_run
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
-"""Okabe and Ito's palette, which is suitable for color-blind readers."""
 _TIME_UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """(minimum number of seconds, seconds per unit, unit), from the largest unit to the smallest."""
 _SEED, _ENV = "run.seed", "run.env"
@@ -36,7 +35,6 @@ _STRONG: dict[str, Any] = {"linewidth": 1.8, "alpha": 1.0}
 _DOTTED: dict[str, Any] = {"linewidth": 1.4, "alpha": 0.9, "linestyle": ":"}
 _MARKED: dict[str, Any] = {"marker": "o", "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.7}
 _BAND_ALPHA = 0.2
-_BOLD: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
 
 
 def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, average: bool = False) -> Path:
@@ -60,7 +58,7 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, averag
     directories = list({Path(run_dir).resolve(): Path(run_dir) for run_dir in run_dirs}.values())
     runs = _distinguished({directory: read_run(directory, x) for directory in directories})
     figure = _draw(_panels(runs), x, average=average)
-    _save(figure, out)
+    save_figure(figure, out)
     return out
 
 
@@ -148,7 +146,7 @@ def _draw(panels: Mapping[str, Sequence[Sequence[Run]]], x: XAxis, *, average: b
         if len(panels) > 1:
             axes.set_title(f"{env}, {_seeds(max(panel, key=len))}", fontsize=10)
     groups = [group for panel in panels.values() for group in panel]
-    figure.suptitle(_title([run for group in groups for run in group]), **_BOLD)
+    figure.suptitle(_title([run for group in groups for run in group]), **TITLE)
     figure.legend(
         handles=[*_group_handles(names), *_kind_handles(groups, names, average=average)],
         loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=9,
@@ -181,7 +179,7 @@ def _group_handles(names: Sequence[str]) -> list[Any]:
 
     if len(names) == 1:
         return []
-    return [Line2D([], [], linewidth=2.5, label=name, **_style(index)) for index, name in enumerate(names) if name]
+    return [Line2D([], [], linewidth=2.5, label=name, **line_style(index)) for index, name in enumerate(names) if name]
 
 
 def _kind_handles(groups: Sequence[Sequence[Run]], names: Sequence[str], *, average: bool) -> list[Any]:
@@ -193,7 +191,7 @@ def _kind_handles(groups: Sequence[Sequence[Run]], names: Sequence[str], *, aver
     from matplotlib.patches import Patch
 
     single = len(names) == 1
-    color = _style(0)["color"] if single else _GREY
+    color = line_style(0)["color"] if single else _GREY
     several = any(len(group) > 1 for group in groups)
     seeds = (names[0] if single else "") or "the seeds"
     mean = f", interquartile mean of {seeds}" if several else f", {names[0]}" if single and names[0] else ""
@@ -213,13 +211,8 @@ def _kind_handles(groups: Sequence[Sequence[Run]], names: Sequence[str], *, aver
     return kinds
 
 
-def _style(index: int) -> dict[str, Any]:
-    """Return the color and the dashes of the index-th curve."""
-    return {"color": _COLORS[index % len(_COLORS)], "linestyle": ("-", "--", "-.")[index // len(_COLORS) % 3]}
-
-
 def _draw_group(axes: Axes, group: Sequence[Run], index: int, scale: float, *, average: bool) -> None:
-    style = _style(index)
+    style = line_style(index)
     training, training_y = aligned([run.training for run in group])
     evaluation, evaluation_y = aligned([run.evaluation for run in group])
     axes.plot(training / scale, iqm(training_y, axis=0), **style, **(_FAINT if len(evaluation) else _STRONG))
@@ -253,17 +246,3 @@ def _x_axis(groups: Sequence[Sequence[Run]], x: XAxis) -> tuple[float, str]:
     longest = max(curve.x.max(initial=0.0) for curve in curves)
     scale, unit = next((scale, unit) for least, scale, unit in _TIME_UNITS if longest >= least)
     return scale, f"wall-clock time ({unit})"
-
-
-def _save(figure: Figure, out: Path) -> None:
-    known = figure.canvas.get_supported_filetypes()
-    if out.suffix[1:].lower() not in known:
-        raise ConfigError(
-            f"an image cannot be written to {out}: its name must end in one of "
-            f"{', '.join('.' + suffix for suffix in sorted(known))}, such as {out.with_suffix('.png')}"
-        )
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
-    except OSError as error:
-        raise ConfigError(f"{out} cannot be written ({error.strerror}): pass another path with --out") from None

@@ -1,0 +1,70 @@
+"""The table [league]: self-play against earlier snapshots of the policies.
+
+`offbeat.league` has the functions that these settings belong to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import Bound, Count, Name, Natural, Positive, Share
+
+Opponents = Literal["uniform", "latest", "prioritized"]
+Weighting = Literal["squared", "variance", "linear"]
+
+
+@dataclass(frozen=True)
+class LeagueConfig:
+    """Self-play: which opponents are drawn, when snapshots are taken, who learns, and how ratings are computed."""
+
+    sides: tuple[Name, ...] = ()
+    """A pattern for each side of the game, which matches the names of its agents: red_*,blue_*. Empty: with one policy,
+    each agent is a side; with several, the agents of each policy are a side."""
+    opponents: Opponents = "uniform"
+    """How a snapshot is drawn. uniform: all snapshots of the window are equally likely. prioritized: by `weighting`.
+    latest: none is drawn, opponents are always the newest policies. The default is uniform because it needs no results:
+    in games without a clear winner, win rates contain little information."""
+    latest_ratio: Share = 0.5
+    """Probability that an opponent is the newest policy itself. Otherwise it is a snapshot. With 0.5, half of the data
+    is against the newest opponent, and half against earlier ones, so that a policy does not forget how to beat them."""
+    window: Count = 10
+    """Number of newest snapshots of each policy that opponents are drawn from. Memory must hold them all."""
+    snapshot_every: Count = 50
+    """Learning steps between snapshots. With the default topology, 50 learning steps are about 13,000 env steps per
+    actor: enough that successive snapshots play differently."""
+    keep_all: bool = False
+    """Keep all snapshots on disk, for `offbeat match`. Otherwise only those of the window are kept: a long run takes
+    hundreds."""
+    weighting: Weighting = "squared"
+    """Weight of a snapshot for `opponents=prioritized`, where x is the win rate against it. squared: (1 - x)^2, prefers
+    the strongest opponents. variance: x (1 - x), prefers equal ones. linear: 1 - x. If all weights are about 0, all
+    snapshots are equally likely. squared is the default, as in AlphaStar."""
+    team_change_every: Natural = 0
+    """Learning steps after which the next policy learns and the others stay as they are. 0: all policies learn in each
+    learning step. The default uses all data. Turns help if policies that change together do not converge."""
+    outcome: Name = ""
+    """Number in the env's infos at the end of an episode that is the result of a side: the higher one wins. Empty: the
+    episode return, undiscounted and as the env gives it. Name an outcome if rewards are shaped, or if returns of the
+    sides cannot be compared. For a side of several agents it is the mean."""
+    payoff_decay: Annotated[float, Bound(above=0, high=1)] = 0.99
+    """Factor of the earlier games of two players at each new game between them. With 0.99 a win rate is the average of
+    about the last 100 games, because the newest policy changes. 1: all games count equally."""
+    initial_elo: float = 1200.0
+    """Rating of the initial policies. Only differences of ratings have a meaning."""
+    k_factor: Positive = 4.0
+    """Change of the Elo rating at one game, at most. A rating with 4 follows a change within about 200 games and has a
+    standard error of about 20 points: a run plays thousands of games. 16 is faster, with an error of about 40."""
+
+    def __post_init__(self) -> None:
+        if self.opponents != "prioritized" and self.weighting != "squared":
+            raise ConfigError(
+                f"weighting is {self.weighting}, but opponents is {self.opponents}, which uses no weights: pass "
+                "--set opponents=prioritized, or leave weighting out"
+            )
+        if self.opponents == "latest" and self.latest_ratio not in (0.5, 1.0):
+            raise ConfigError(
+                f"latest_ratio is {self.latest_ratio:g}, but opponents is latest, which draws no snapshots: pass "
+                "--set opponents=uniform, or leave latest_ratio out"
+            )

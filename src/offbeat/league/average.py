@@ -1,0 +1,159 @@
+"""The average policy of several snapshots.
+
+In self-play the newest policy can go round in circles while the average of all snapshots comes close to an equilibrium.
+So a league should be judged by its average too. There are two forms, which play equally well against any opponent:
+
+* `average_policy` for small games of OpenSpiel: one policy that is computed exactly. OpenSpiel's own functions, such as
+  `exploitability.nash_conv`, accept it.
+* `draw_snapshot` for all other games: one snapshot is drawn per episode and plays all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import stream
+from offbeat.league.payoffs import Floats
+
+if TYPE_CHECKING:
+    from open_spiel.python.policy import TabularPolicy
+
+ActionProbabilities = Callable[[Any], Mapping[int, float]]
+"""Function of a state (`pyspiel.State`) of a decision: legal action -> its probability. Missing ones have 0."""
+MOST_HISTORIES = 1_000_000
+"""Number of histories of the largest game that is enumerated, which takes minutes. Tic-tac-toe has 549,946."""
+
+
+def draw_snapshot(weights: Sequence[float], *, seed: int, world: int, episode: int) -> int:
+    """Return the index of the snapshot that plays an episode.
+
+    Args:
+        weights: Weight of each snapshot, not negative.
+        seed: Seed of the match or evaluation.
+        world: Number of the world.
+        episode: Number of the episode in this world.
+    """
+    shares = _shares(weights, len(weights))
+    return int(stream(seed, "mixture", world, episode).choice(len(shares), p=shares))
+
+
+def average_policy(
+    game: Any, policies: Sequence[ActionProbabilities], weights: Sequence[float] | None = None
+) -> TabularPolicy:
+    """Return the average of policies of a game that can be enumerated.
+
+    At each information state, each policy has its weight times the probability that the player's own actions lead there
+    under this policy. So the average has the same expected return as a mixture that draws one policy per episode,
+    against any opponent (Kuhn 1953, "Extensive Games and the Problem of Information"). At states that no policy
+    reaches, it is the plain mean.
+
+    Args:
+        game: A turn-based game of OpenSpiel (`pyspiel.Game`), with information states.
+        policies: The policies, each for all players.
+        weights: Weight of each policy, not negative; None: all are equal.
+
+    Raises:
+        ConfigError: the game is not turn-based, has no information states or too many histories, a policy does not
+            return probabilities, or weights are negative or all 0.
+    """
+    from open_spiel.python.policy import TabularPolicy
+
+    _require_supported(game)
+    shares = _shares(weights if weights is not None else [1.0] * len(policies), len(policies))
+    walk = _Walk(policies, game.num_distinct_actions())
+    walk.visit(game.new_initial_state(), np.tile(shares, (game.num_players(), 1)))
+    average = TabularPolicy(game, states=walk.states)
+    for key, row in walk.averages.items():
+        average.policy_for_key(key)[:] = row
+    return average
+
+
+class _Walk:
+    """Visits all histories of a game once, and averages the policies at each information state."""
+
+    def __init__(self, policies: Sequence[ActionProbabilities], actions: int) -> None:
+        self.states: dict[str, Any] = {}
+        """History -> one state of each information state."""
+        self.averages: dict[str, Floats] = {}
+        """Information state -> average probabilities of all actions."""
+        self._policies, self._actions, self._histories = policies, actions, 0
+        self._probabilities: dict[str, Floats] = {}
+
+    def visit(self, state: Any, reach: Floats) -> None:
+        """Visit all histories below a state.
+
+        Args:
+            state: A state of the game.
+            reach: [players, K]: weight of each policy times the probability of the player's own actions before.
+        """
+        self._histories += 1
+        if self._histories > MOST_HISTORIES:
+            raise ConfigError(
+                f"the game has more than {MOST_HISTORIES:,} histories, so its average policy cannot be computed "
+                "exactly: draw one snapshot per episode with draw_snapshot"
+            )
+        if state.is_terminal():
+            return
+        if state.is_chance_node():
+            for action in state.legal_actions():
+                self.visit(state.child(action), reach)
+            return
+        player, probabilities = state.current_player(), self._at(state, reach)
+        for action in state.legal_actions():
+            below = reach.copy()
+            below[player] *= probabilities[:, action]
+            self.visit(state.child(action), below)
+
+    def _at(self, state: Any, reach: Floats) -> Floats:
+        """Return the probabilities, [K, actions], at a decision. At the first visit, compute their average."""
+        key = state.information_state_string()
+        if key not in self._probabilities:
+            rows = np.stack([_row(policy(state), state, self._actions) for policy in self._policies])
+            own = reach[state.current_player()]  # the same at all histories of the information state: perfect recall
+            self.averages[key] = own @ rows / own.sum() if own.sum() > 0 else rows.mean(axis=0)
+            self._probabilities[key] = rows
+            self.states[state.history_str()] = state
+        return self._probabilities[key]
+
+
+def _row(probabilities: Mapping[int, float], state: Any, actions: int) -> Floats:
+    """Return checked probabilities as an array [actions]."""
+    row: Floats = np.zeros(actions)
+    legal = {action: value for action, value in probabilities.items() if action in state.legal_actions()}
+    row[list(legal)] = list(legal.values())
+    if not (row >= 0).all() or abs(row.sum() - 1) > 1e-4:  # float32 rounds
+        raise ConfigError(
+            f"a policy returned {dict(probabilities)} at {state.information_state_string()!r}, but probabilities of "
+            f"the legal actions {state.legal_actions()} are expected, which add up to 1"
+        )
+    row /= row.sum()
+    return row
+
+
+def _shares(weights: Sequence[float], count: int) -> Floats:
+    """Return weights divided by their sum."""
+    shares = np.asarray(weights, np.float64)
+    if shares.shape != (count,) or not (shares >= 0).all() or not 0 < shares.sum() < np.inf:
+        raise ConfigError(
+            f"the weights of {count} policies are {list(weights)}, but one number per policy is expected, none "
+            "negative and not all 0"
+        )
+    normalized: Floats = shares / shares.sum()
+    return normalized
+
+
+def _require_supported(game: Any) -> None:
+    kind = game.get_type()
+    if kind.dynamics != type(kind.dynamics).SEQUENTIAL:
+        raise ConfigError(
+            f"{kind.short_name} is not turn-based: load it with pyspiel.load_game_as_turn_based({kind.short_name!r})"
+        )
+    if not kind.provides_information_state_string:
+        raise ConfigError(
+            f"{kind.short_name} has no information states, so its average policy cannot be computed: draw one snapshot "
+            "per episode with draw_snapshot"
+        )

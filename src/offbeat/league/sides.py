@@ -1,0 +1,107 @@
+"""The sides of a game: which agents play together, with which policy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from offbeat.config.league import LeagueConfig
+from offbeat.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a game. All its agents act with the same policy, and with the same player in an episode."""
+
+    policy: str
+    agents: tuple[str, ...]
+
+
+def require_sides(
+    config: LeagueConfig, env_id: str, policies: Mapping[str, str], trained: Collection[str]
+) -> tuple[Side, ...]:
+    """Return the sides of a game, in the order of their patterns, else of their first agents.
+
+    Args:
+        config: `sides` and `team_change_every`.
+        env_id: Id of the env, for messages.
+        policies: Agent -> name of its policy, in the order of the env's agents.
+        trained: Names of the policies that are trained.
+
+    Raises:
+        ConfigError: there is only one side, a side has no agents or several policies, an agent is on no side, or no
+            policy is trained, or only one and `team_change_every` is set.
+    """
+    if len(policies) < 2:
+        raise ConfigError(
+            f"a league needs a game of at least 2 sides, but {env_id} has {len(policies)} agent: leave the league out, "
+            "or pass an env with several agents"
+        )
+    groups = _by_patterns(config.sides, env_id, list(policies)) if config.sides else _implied(policies)
+    if len(groups) < 2:
+        raise ConfigError(
+            f"a league needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies)}) are on one: "
+            "pass a pattern for each side, such as --set sides=red_*,blue_*"
+        )
+    sides = tuple(_side(group, policies) for group in groups)
+    _require_learning(config, sides, trained)
+    return sides
+
+
+def _implied(policies: Mapping[str, str]) -> list[list[str]]:
+    """Return the agents of each side without patterns: those of each policy, or each agent if there is one policy."""
+    names = dict.fromkeys(policies.values())
+    if len(names) == 1:
+        return [[agent] for agent in policies]
+    return [[agent for agent, policy in policies.items() if policy == name] for name in names]
+
+
+def _by_patterns(patterns: Sequence[str], env_id: str, agents: Sequence[str]) -> list[list[str]]:
+    """Return the agents of each pattern. An agent belongs to the first pattern that matches."""
+    groups: dict[str, list[str]] = {pattern: [] for pattern in patterns}
+    for agent in agents:
+        pattern = next((each for each in groups if fnmatchcase(agent, each)), None)
+        if pattern is None:
+            raise ConfigError(
+                f"sides is {','.join(patterns)}, but the agent {agent} of {env_id} matches none of them: add a pattern"
+            )
+        groups[pattern].append(agent)
+    for pattern in patterns:
+        if not groups[pattern] or patterns.count(pattern) > 1:
+            raise ConfigError(
+                f"sides is {','.join(patterns)}, but {pattern} has no agents of its own. The agents of {env_id} are "
+                f"{_listed(agents)}: correct the pattern, or leave it out"
+            )
+    return list(groups.values())
+
+
+def _side(agents: Sequence[str], policies: Mapping[str, str]) -> Side:
+    names = dict.fromkeys(policies[agent] for agent in agents)
+    if len(names) > 1:
+        raise ConfigError(
+            f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one is expected: pass a pattern "
+            "for each policy with --set sides=..., or give these agents one policy"
+        )
+    return Side(next(iter(names)), tuple(agents))
+
+
+def _require_learning(config: LeagueConfig, sides: Sequence[Side], trained: Collection[str]) -> None:
+    playing = dict.fromkeys(side.policy for side in sides)
+    learning = [name for name in playing if name in trained]
+    if not learning:
+        raise ConfigError(
+            f"none of the policies {', '.join(playing)} is trained, so there is nothing to play for: set train = true "
+            "for one of them"
+        )
+    if config.team_change_every and len(learning) < 2:
+        raise ConfigError(
+            f"team_change_every is {config.team_change_every}, but only the policy {learning[0]} is trained, so there "
+            "are no turns: leave it out, or give each side a policy of its own"
+        )
+
+
+def _listed(agents: Collection[str], most: int = 10) -> str:
+    """Return names for a message, at most `most` of them."""
+    names = list(agents)
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])

@@ -1,0 +1,40 @@
+"""What all figures share: colors, and how a figure is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbeat.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
+"""Okabe and Ito's palette, which is suitable for color-blind readers."""
+TITLE: dict[str, Any] = {"fontsize": 13, "fontweight": "bold"}
+"""Style of a title."""
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Return the color and the dashes of the index-th curve."""
+    return {"color": COLORS[index % len(COLORS)], "linestyle": ("-", "--", "-.")[index // len(COLORS) % 3]}
+
+
+def save_figure(figure: Figure, out: Path) -> None:
+    """Write a figure to a file, in the format of its suffix.
+
+    Raises:
+        ConfigError: the suffix is unknown, or the file cannot be written.
+    """
+    known = figure.canvas.get_supported_filetypes()
+    if out.suffix[1:].lower() not in known:
+        raise ConfigError(
+            f"an image cannot be written to {out}: its name must end in one of "
+            f"{', '.join('.' + suffix for suffix in sorted(known))}, such as {out.with_suffix('.png')}"
+        )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out)
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror}): pass another path with --out") from None

@@ -1,0 +1,139 @@
+"""Pictures of a league or a match: win rates between players, and ratings over env steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offbeat.league.payoffs import Payoffs
+from offbeat.league.ratings import Ratings
+from offbeat.metrics.text import compact
+from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+MOST_LABELED = 40
+"""Number of players up to which each field has its numbers."""
+_CELL = 0.42
+"""Side of a field, in inches."""
+_NOT_PLAYED = "#E4E4E4"
+_NUMBER: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
+
+
+def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
+    """Plot how often each player (row) has won against each other one (column); return ``out``.
+
+    Each field has the win rate in percent and, below it, the number of games. Players that have not met have a grey
+    field.
+
+    Args:
+        payoffs: Results of the games.
+        out: Path of the image, in any format of matplotlib.
+
+    Raises:
+        ConfigError: ``out`` has an unknown suffix or cannot be written.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    count = len(payoffs.players)
+    name_width = 0.075 * max(map(len, payoffs.players))
+    side = max(2.0, _CELL * min(count, MOST_LABELED))
+    figure = Figure(
+        figsize=(side + name_width + 1.5 + 0.03 * count, side + name_width + 0.9), dpi=150, layout="constrained"
+    )
+    axes = figure.add_subplot()
+    axes.set_facecolor(_NOT_PLAYED)
+    rates = payoffs.win_rates
+    rates[payoffs.games == 0] = float("nan")
+    image = axes.imshow(rates, cmap=_color_map(), vmin=0, vmax=1)
+    _label_players(axes, payoffs.players)
+    if count <= MOST_LABELED:
+        _write_numbers(axes, payoffs)
+    bar = figure.colorbar(
+        image, ax=axes, fraction=0.2 / side, shrink=min(1.0, 3 / side), aspect=15, format=PercentFormatter(1),
+        ticks=[0, 0.25, 0.5, 0.75, 1],
+    )  # fmt: skip
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    figure.suptitle("Win rate of the row's player", **TITLE)
+    save_figure(figure, out)
+    return out
+
+
+def plot_ratings(ratings: Ratings, *, policies: Sequence[str], env_steps: Sequence[int], out: Path) -> Path:
+    """Plot ratings over env steps, with their 95 % intervals; return ``out``. Each policy has a line.
+
+    Args:
+        ratings: Ratings of P players.
+        policies: Policy of each player.
+        env_steps: Env steps that each player's weights had been trained with.
+        out: Path of the image, in any format of matplotlib.
+
+    Raises:
+        ConfigError: ``out`` has an unknown suffix or cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for number, policy in enumerate(dict.fromkeys(policies)):
+        own = sorted((i for i, name in enumerate(policies) if name == policy), key=lambda i: env_steps[i])
+        axes.errorbar(
+            [env_steps[i] for i in own], ratings.rating[own], yerr=1.96 * ratings.error[own], **line_style(number),
+            linewidth=1.8, elinewidth=1.0, capsize=2.5, marker="o", markersize=5, markeredgecolor="white",
+            markeredgewidth=0.7, label=policy,
+        )  # fmt: skip
+    _style_axes(axes)
+    if len(set(policies)) > 1:
+        axes.legend(frameon=False, fontsize=9)
+    figure.suptitle("Ratings with 95 % intervals", **TITLE)
+    save_figure(figure, out)
+    return out
+
+
+def _color_map() -> Colormap:
+    """Return vermilion for losses, white for equal players and blue for wins: different to color-blind readers too."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("win_rate", [COLORS[1], "#FFFFFF", COLORS[0]])
+
+
+def _label_players(axes: Axes, players: Sequence[str]) -> None:
+    """Write the names of the players at both axes, and thin lines between the fields."""
+    places = range(len(players))
+    size = 8 if len(players) <= 20 else 7
+    axes.set_xticks(places, players, rotation=90 if max(map(len, players)) > 3 else 0, fontsize=size)
+    axes.set_yticks(places, players, fontsize=size)
+    axes.set_xlabel("opponent", fontsize=9)
+    axes.set_ylabel("player", fontsize=9)
+    axes.set_xticks([place - 0.5 for place in places], minor=True)
+    axes.set_yticks([place - 0.5 for place in places], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.0)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _write_numbers(axes: Axes, payoffs: Payoffs) -> None:
+    """Write the win rate and the number of games into each field."""
+    rates = payoffs.win_rates
+    for i in range(len(payoffs.players)):
+        for j in range(len(payoffs.players)):
+            if payoffs.games[i, j]:
+                percent, games = f"{100 * rates[i, j]:.0f}", compact(round(payoffs.games[i, j]))
+                style = {**_NUMBER, "color": "white" if rates[i, j] > 0.88 else "black"}  # the higher contrast
+                axes.annotate(percent, (j, i), (0, 3), fontsize=8, **style)
+                axes.annotate(games, (j, i), (0, -8), fontsize=5, **style)
+
+
+def _style_axes(axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xlabel("env steps")
+    axes.set_ylabel("rating (Elo points)")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)

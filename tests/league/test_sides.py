@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from offbeat.config.league import LeagueConfig
+from offbeat.core.errors import ConfigError
+from offbeat.core.fields import build
+from offbeat.league.sides import Side, require_sides
+
+ONE = {"first_0": "me", "second_0": "me"}
+TEAMS = {"red_0": "red", "red_1": "red", "blue_0": "blue"}
+
+
+def sides(policies: dict[str, str], *, trained: tuple[str, ...] = ("me", "red", "blue"), **settings: object):
+    return require_sides(LeagueConfig(**settings), "Game-v0", policies, trained)
+
+
+def test_with_one_policy_each_agent_is_a_side():
+    assert sides(ONE) == (Side("me", ("first_0",)), Side("me", ("second_0",)))
+
+
+def test_with_several_policies_the_agents_of_each_are_a_side():
+    assert sides(TEAMS) == (Side("red", ("red_0", "red_1")), Side("blue", ("blue_0",)))
+
+
+def test_patterns_make_teams_of_one_policy():
+    shared = dict.fromkeys(TEAMS, "me")
+    assert sides(shared, sides=("blue_*", "*")) == (Side("me", ("blue_0",)), Side("me", ("red_0", "red_1")))
+
+
+@pytest.mark.parametrize(
+    ("policies", "settings", "message"),
+    [
+        ({"agent": "me"}, {}, r"at least 2 sides, but Game-v0 has 1 agent: leave the league out, or pass an env"),
+        ({}, {}, "has 0 agent"),
+        (TEAMS, {"sides": ("*",)}, r"all agents of Game-v0 \(red_0, red_1, blue_0\) are on one: .*--set sides="),
+        (TEAMS, {"sides": ("red_0", "blue_*")}, "the agent red_1 of Game-v0 matches none of them: add a pattern"),
+        (TEAMS, {"sides": ("red_*", "blue_*", "red_1")}, "red_1 has no agents of its own. The agents of Game-v0 are"),
+        (TEAMS, {"sides": ("red_*", "blue_*", "blue_*")}, r"blue_\* has no agents of its own"),
+        (TEAMS, {"sides": ("red_0", "*")}, "side of red_1, blue_0 has the policies red, blue, but one is expected"),
+        (ONE, {"trained": ()}, "none of the policies me is trained.*: set train = true"),
+        (ONE, {"team_change_every": 5}, "team_change_every is 5, but only the policy me is trained.*: leave it out"),
+        (TEAMS, {"team_change_every": 5, "trained": ("red",)}, "only the policy red is trained"),
+    ],
+)
+def test_games_without_two_sides_and_sides_without_one_policy_are_refused(policies, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        sides(policies, **settings)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("window", 0), ("snapshot_every", 0), ("latest_ratio", 1.5), ("latest_ratio", -0.1), ("k_factor", 0),
+        ("payoff_decay", 0), ("payoff_decay", 1.01), ("team_change_every", -1), ("opponents", "best"),
+        ("weighting", "cubed"), ("initial_elo", "inf"), ("keep_all", 2),
+    ],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused_with_the_key_and_what_to_pass(key, value):
+    with pytest.raises(ConfigError, match=f"{key} is .*expected: pass --set {key}=VALUE"):
+        build(LeagueConfig, {key: value}, "offbeat list options")
+
+
+@pytest.mark.parametrize("settings", [{"weighting": "linear"}, {"opponents": "latest", "latest_ratio": 0.7}])
+def test_settings_that_the_kind_of_opponents_does_not_use_are_refused(settings):
+    with pytest.raises(ConfigError, match=r"but opponents is .*pass --set opponents=\w+, or leave \w+ out"):
+        LeagueConfig(**settings)

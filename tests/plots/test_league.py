@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from offbeat.core.errors import ConfigError
+from offbeat.league.payoffs import Payoffs
+from offbeat.league.ratings import fit_ratings
+from offbeat.plots.league import plot_ratings, plot_win_rates
+
+BLUE, VERMILION, GREY = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xE4, 0xE4, 0xE4)
+
+
+def ink(picture: Any) -> set[Any]:
+    """The colours of a picture that fill more than a few pixels."""
+    colors = Image.open(picture).convert("RGB").getcolors(1 << 24) or []
+    return {color for count, color in colors if count > 50}
+
+
+def test_win_rates_are_shown_with_their_number_of_games(tmp_path):
+    payoffs = Payoffs.count(["old", "middle", "new"], [(2, 0, 1.0)] * 30 + [(2, 0, 0.0)] * 10 + [(1, 0, 1.0)] * 1234)
+    text = plot_win_rates(payoffs, out=tmp_path / "new" / "rates.svg").read_text()
+    for shown in ("old", "middle", "new", "75", "40", "1.23k", "player", "opponent"):
+        assert f"<!-- {shown} -->" in text
+    assert text.count("<!-- 1.23k -->") == 2
+
+
+def test_losses_wins_and_pairs_that_have_not_met_have_different_colours(tmp_path):
+    payoffs = Payoffs.count(["a", "b", "c"], [(0, 1, 1.0)] * 5)
+    assert {BLUE, VERMILION, GREY} <= ink(plot_win_rates(payoffs, out=tmp_path / "rates.png"))
+
+
+@pytest.mark.parametrize("count", [1, 30, 41])
+def test_one_player_or_many_can_be_plotted(tmp_path, count):
+    payoffs = Payoffs.count([f"p{i}" for i in range(count)], [(i, i - 1, 1.0) for i in range(1, count)])
+    text = plot_win_rates(payoffs, out=tmp_path / "rates.svg").read_text()
+    assert ("<!-- 100 -->" in text) == (count == 30)  # more players have colours alone
+
+
+def test_ratings_of_each_policy_are_a_line_over_env_steps(tmp_path):
+    payoffs = Payoffs.count("abcd", [(1, 0, 1.0), (3, 2, 1.0), (1, 2, 0.5)] * 9)
+    ratings, policies = fit_ratings(payoffs), ["red", "red", "blue", "blue"]
+    steps = [0, 20_000, 0, 20_000]
+    assert {BLUE, VERMILION} <= ink(plot_ratings(ratings, policies=policies, env_steps=steps, out=tmp_path / "r.png"))
+    text = plot_ratings(ratings, policies=policies, env_steps=steps, out=tmp_path / "r.svg").read_text()
+    assert all(f"<!-- {shown} -->" in text for shown in ("red", "blue", "20k", "env steps"))
+
+
+def test_a_single_policy_has_no_legend(tmp_path):
+    ratings = fit_ratings(Payoffs.count("ab", [(1, 0, 1.0)] * 3))
+    out = plot_ratings(ratings, policies=["default"] * 2, env_steps=[0, 5], out=tmp_path / "r.svg")
+    assert "default" not in out.read_text()
+
+
+def test_a_picture_with_an_unknown_suffix_is_refused(tmp_path):
+    payoffs = Payoffs(("a",), np.zeros((1, 1)), np.zeros((1, 1)))
+    with pytest.raises(ConfigError, match="must end in one of"):
+        plot_win_rates(payoffs, out=tmp_path / "rates.xyz")
+    with pytest.raises(ConfigError, match="must end in one of"):
+        plot_ratings(fit_ratings(payoffs), policies=["a"], env_steps=[0], out=tmp_path / "rates.xyz")
