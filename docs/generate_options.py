@@ -90,7 +90,7 @@ def _default(item: Field[Any]) -> str:
     if item.name in SUITED and item.default is not None:
         return SUITED[item.name]
     value = item.default
-    if value is None or value == () or value == EMPTY:
+    if value in (None, (), EMPTY):
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
