@@ -15,10 +15,12 @@ from tyro.conf import Positional, UseAppendAction
 
 from offbeat.cli.main import COMMANDS
 from offbeat.config.env import EnvConfig
+from offbeat.config.policies import PolicyConfig
 from offbeat.config.registry import ALGORITHMS
 from offbeat.config.run_config import RunConfig
 from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.fields import describe, field_docstrings, hints_of
+from offbeat.core.frozen_table import EMPTY
 
 PAGE = Path(__file__).parent / "reference/options.md"
 
@@ -29,7 +31,7 @@ HEAD = """\
 
 A run's settings are four tables: `[run]`, `[env]`, `[runtime]` and the algorithm's own. Values come
 from the defaults below, the preset, flags and `--set`; later ones replace earlier ones. The run's `config.toml` has the
-result.
+result. A run with several policies also has a table `[policies.NAME]` for each of them.
 
 ```bash
 offbeat train ppo CartPole-v1 --steps 100000 --set learning_rate=0.001 gamma=0.98 --set hidden_sizes=128,128
@@ -62,6 +64,7 @@ def page() -> str:
     """Return the whole page."""
     tables = {"run": RunConfig, "env": EnvConfig, "runtime": RuntimeConfig}
     tables |= {name: entry.config_class() for name, entry in ALGORITHMS.items()}
+    tables["policies.NAME"] = PolicyConfig
     keys = (line for name, config in tables.items() for line in ("", *_key_table(name, config)))
     flags = (line for name, command in COMMANDS.items() for line in ("", *_flag_table(name, command)))
     return HEAD + "\n".join([*keys, COMMANDS_HEAD, *flags]) + "\n"
@@ -87,7 +90,7 @@ def _default(item: Field[Any]) -> str:
     if item.name in SUITED and item.default is not None:
         return SUITED[item.name]
     value = item.default
-    if value is None or value == ():
+    if value in (None, (), EMPTY):
         return "none"
     if isinstance(value, bool):
         return str(value).lower()

@@ -307,6 +307,13 @@ ENVIRONMENTS = [
     train_on("zoo/TextObservations-v0", ZOO, 2, "zoo/TextObservations-v0", "Text"),
     train_on("zoo/CannotBeMade-v0", ZOO, 2, "zoo/CannotBeMade-v0", "level.json"),
     train_on("runs/RaisesInReset-v0", ENVS, 2, "runs/RaisesInReset-v0", "reset()", "wave.dat"),
+    train("--set env.kwargs.wings=2", 2, "CartPole-v1 cannot be made with the arguments {'wings': 2}", "'wings'"),
+    train("--set kwargs=wings", 2, "kwargs is 'wings'", "--set env.kwargs.NAME=VALUE"),
+    Row(
+        "train ppo ALE/Pong-v5 --set env.kwargs.frameskip=2",
+        2,
+        ["env.kwargs.frameskip is 2", "the other keys of [env] determine this argument (4)"],
+    ),
     train_on("zoo/Raises-v0", ZOO, 2, "zoo/Raises-v0", "step()", "the cart has no mass"),
     train_on("zoo/LateNaN-v0", ZOO, 2, "zoo/LateNaN-v0", "NaN"),
     train_on("zoo/NaNReward-v0", ZOO, 2, "zoo/NaNReward-v0", "reward", "NaN"),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from offbeat.config.env import ATARI_ONLY, CLASSIC, STICKY, EnvConfig, family_of
-from offbeat.config.resolve import load, resolve
+from offbeat.config.resolve import load, parse_assignments, resolve
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import thawed
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,51 @@ def test_every_hogwild_worker_uses_the_same_env_settings():
 )
 def test_a_preset_applies_to_all_envs_of_a_family(env_id, preset):
     assert resolve("ppo", env_id).run.preset == preset
+
+
+# --- arguments of the env's constructor ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("3", 3), ("-0.5", -0.5), ("1e3", 1000.0), ("true", True), ("'3'", "3"), ("three", "three"), ("", "")),
+        *(("[1, 2]", (1, 2)), ('["a", [0.5]]', ("a", (0.5,))), ("1,2", "1,2"), ("none", "none"), ("a=b", "a=b")),
+        *(("2026-01-01", "2026-01-01"), ("{a = 1}", "{a = 1}"), ("nan", "nan"), ("3\nsteps = 4", "3\nsteps = 4")),
+    ],
+)
+def test_arguments_of_an_env_on_the_command_line_are_toml_values_or_else_text(text, value):
+    config = resolve("ppo", "CartPole-v1", assignments=parse_assignments([f"env.kwargs.size={text}"]))
+    assert dict(config.env.kwargs) == {"size": value}
+    assert type(config.env.kwargs["size"]) is type(value)
+
+
+def test_arguments_of_an_env_round_trip_through_config_toml(tmp_path):
+    kwargs: dict[str, Any] = {"size": 3, "layout": "HWC", "pair": [0.5, True, ["a"]]}
+    config = resolve("ppo", "CartPole-v1", flags={"env.kwargs.extra": "3", "kwargs": kwargs})
+    config.save(tmp_path / "config.toml")
+    assert load(tmp_path / "config.toml") == config
+    assert thawed(config.env.kwargs) == {**kwargs, "extra": "3"}
+    assert hash(config.env) == hash(load(tmp_path / "config.toml").env)
+    assert "size" not in resolve("ppo", "CartPole-v1").env.kwargs
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"kwargs": "size=3"}, "--set env.kwargs.NAME=VALUE"),
+        ({"kwargs": {"size": None}}, "numbers, booleans, text and lists of these"),
+        ({"kwargs": {"size": {"a": 1}}}, "numbers, booleans, text and lists of these"),
+        ({"kwargs": {"size": object()}}, "numbers, booleans, text and lists of these"),
+        ({"kwargs": {"size": float("nan")}}, "numbers, booleans, text and lists of these"),
+        ({"kwargs": {"size": [[[[[[[[[1]]]]]]]]]}}, "numbers, booleans, text and lists of these"),
+        ({"kwargs": {3: 1}}, "numbers, booleans, text and lists of these"),
+        ({"env.kwargs.": 1}, "cannot be the name of an argument"),
+        ({"env.kwargs.a.b": 1}, "cannot be the name of an argument"),
+        ({"env.kwarg.a": 1}, "unknown key 'env.kwarg.a'"),
+    ],
+)
+def test_arguments_that_are_no_plain_data_are_refused(flags, says):
+    with pytest.raises(ConfigError) as refused:
+        resolve("ppo", "CartPole-v1", flags=flags)
+    assert says in str(refused.value)

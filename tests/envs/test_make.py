@@ -16,7 +16,9 @@ from tests.reference.env_zoo import (
     zoo_id,
 )
 
+from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import PlainTable
 from offbeat.envs.make import list_envs, make_envs
 
 
@@ -82,11 +84,11 @@ def test_unsupported_spaces_are_refused_with_a_reason(env_id: str, says: str) ->
 
 def test_unknown_arguments_of_an_env_are_reported() -> None:
     with pytest.raises(ConfigError, match=r"'wings': 2"):
-        make_envs("Pendulum-v1", 1, seed=0, kwargs={"wings": 2})
+        make_envs("Pendulum-v1", 1, seed=0, settings=EnvConfig(kwargs=PlainTable({"wings": 2})))
 
 
 def test_arguments_are_passed_to_the_env() -> None:
-    envs = make_envs("zoo/Limited-v0", 1, seed=0, kwargs={"max_episode_steps": 2})
+    envs = make_envs("zoo/Limited-v0", 1, seed=0, settings=EnvConfig(kwargs=PlainTable({"max_episode_steps": 2})))
     envs.reset()
     ends = []
     for _ in range(5):

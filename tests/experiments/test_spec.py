@@ -42,6 +42,7 @@ def test_comments_and_key_order_do_not_change_the_identity_of_a_spec():
         {"imports": ["os"]},
         {"settings": {"steps": 5}},
         {"search": grid(gamma=[0.9])},
+        {"policies": {"mine": {"agents": "*"}}},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -75,6 +76,10 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"settings": {"seed": 3}}, ["seed is under [settings]", "seeds = [1, 2, 3]"]),
     ({"settings": {"run_dir": "x"}}, ["run_dir is under [settings]", "--dir"]),
     ({"settings": {"preset": "x"}}, ["preset is under [settings]", "top of the file"]),
+    ({"policies": {"mine": {"agent": "*"}}}, ["unknown key 'agent'", "'agents'", "[policies.mine]"]),
+    ({"policies": 3}, ["policies is 3", "[policies]"]),
+    ({"policies": {"a": {"agents": "*"}}, "settings": {"policies": "separate"}}, ["policies is both a setting and"]),
+    ({"policies": {"a": {"agents": "*"}}, "search": grid(policies=["separate"])}, ["policies is both a setting and"]),
     ({"search": grid(seed=[1, 2])}, ["seed is under [search.over]", "seeds = [1, 2, 3]"]),
     ({"search": grid(steps=[1, 2])}, ["steps is both under [settings] and under [search.over]"]),
     ({"search": {}}, ["nothing to search over", "[search.over]"]),

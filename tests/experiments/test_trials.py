@@ -14,7 +14,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.threads import usable_cores
 from offbeat.experiments.sessions import Session, cores_of
 from offbeat.experiments.spec import Spec, spec_of
-from offbeat.experiments.trials import read_trial, require_same_trial, trials_of, write_trial
+from offbeat.experiments.trials import read_trial, require_same_trial, require_startable, trials_of, write_trial
+from offbeat.run_directory.directory import RunDirectory
 
 
 def spec(**changes: Any) -> Spec:
@@ -46,12 +47,18 @@ def test_without_a_search_there_is_one_trial():
         {"algorithm": "sac", "env": "Pendulum-v1", "settings": {"utd_ratio": 0.37, "warmup": 500}},
         {"preset": "ppo-cartpole-v1", "env": "Acrobot-v1", "imports": ["tests.reference.run_envs"]},
         {"settings": {"runtime": "processes", "clip_schedule": "linear", "learner_threads": "none", "gamma": 1e-3}},
+        {"settings": {"policies": "separate", "kwargs": {"size": 3, "text": "3", "pair": [0.5, "a,b"], "flag": True}}},
+        {
+            "settings": {"env": {"kwargs": {"size": 3}}},
+            "policies": {"b": {"agents": "b*", "settings": {"gamma": 0.5}}, "a": {"agents": "*", "train": False}},
+        },
         {"settings": {"runtime": "threads", "actors": 2, "max_lag": 2, "lag": "exact", "learner_cores": [0]}},
     ],
     ids=str,
 )
 def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
     for trial in trials_of(spec(**changes)):
+        write_trial(trial, tmp_path / "trial.toml")
         typed = main._parse(Session(trial, 7, tmp_path).arguments())
         assert isinstance(typed, Train)
         assert typed.run_dir == tmp_path / "seed-7"
@@ -153,3 +160,31 @@ def test_a_session_may_differ_from_its_trial_only_in_the_measured_topology(tmp_p
 def test_a_session_uses_a_core_per_actor_and_learner_up_to_the_available_cores(settings, cores):
     (trial,) = trials_of(spec(settings={**TINY, **settings}))
     assert cores_of(trial.config) == min(cores, usable_cores())
+
+
+def test_arguments_of_the_env_can_be_searched_over():
+    trials = trials_of(spec(search=grid(env={"kwargs": {"size": [3, "three"]}})))
+    assert [dict(trial.config.env.kwargs) for trial in trials] == [{"size": 3}, {"size": "three"}]
+    assert [trial.label for trial in trials] == ["env.kwargs.size 3", "env.kwargs.size three"]
+
+
+def test_each_trial_is_started_with_the_arguments_of_its_env():
+    with pytest.raises(ConfigError, match=r"cannot be made with the arguments \{'wings': 2\}"):
+        require_startable(trials_of(spec(search=grid(kwargs=[{"sutton_barto_reward": True}, {"wings": 2}]))))
+
+
+TABLES = {"mine": {"agents": "*"}}
+
+
+def test_a_session_of_another_policy_is_refused(tmp_path):
+    (other,) = trials_of(spec(policies={"mine": {"agents": "*", "settings": {"gamma": 0.5}}}))
+    (trial,) = trials_of(spec(policies=TABLES))
+    RunDirectory.create(tmp_path / "seed-7", other.config.with_run(seed=7))
+    with pytest.raises(ConfigError, match=r"mine was .*gamma.* now"):
+        Session(trial, 7, tmp_path).require_same()
+
+
+def test_the_tables_that_a_session_has_made_from_the_agents_of_its_world_are_no_other_settings(tmp_path):
+    (trial,) = trials_of(spec(settings={**TINY, "policies": "separate"}))
+    RunDirectory.create(tmp_path / "seed-7", trial.config.with_run(seed=7).with_agents(("a", "b")))
+    Session(trial, 7, tmp_path).require_same()

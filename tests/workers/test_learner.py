@@ -157,7 +157,7 @@ def test_reported_counts_episodes_and_lags_are_those_of_the_batch():
     places = [(t, b) for t in range(UNROLL_LENGTH) for b in range(2 * COLUMNS)]
     valid = [where for where in places if batch["valid"][where]]
     ended = [where for where in valid if batch["terminated"][where] or batch["truncated"][where]]
-    assert side.learner.feed.valid_rows(2) == len(valid)
+    assert side.learner.feed.env_steps(2) == len(valid)
     learned = side.learner.learn(2, 0.0)
     assert learned.env_steps == len(valid)
     assert sorted(learned.episode_returns.tolist()) == [float(batch["episode_return"][where]) for where in ended]

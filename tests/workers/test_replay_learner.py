@@ -124,7 +124,7 @@ def test_each_ticket_triggers_the_updates_that_its_transitions_make_due(ratio, w
         valid = random.random((LENGTH, COLUMNS)) < random.choice([0, 0.6, 1])
         learned = bench.learn(ticket, valid=valid)
         transitions += int(valid.sum())
-        assert learned.env_steps == int(valid.sum()) == bench.learner.feed.valid_rows(ticket)
+        assert learned.env_steps == int(valid.sum()) == bench.learner.feed.env_steps(ticket)
         assert learned.updates == updates_due(ratio, warmup, transitions) - made
         made += learned.updates
         assert len(bench.replay.samples) == made, "an update is a sample"

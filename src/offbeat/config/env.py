@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from offbeat.config.curriculum import parameters
 from offbeat.core.errors import ConfigError
-from offbeat.core.fields import Bound, Count, Natural, Positive, Share
+from offbeat.core.fields import Bound, Count, Natural, Positive, Share, in_short
+from offbeat.core.frozen_table import EMPTY, PlainTable
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,17 @@ class EnvConfig:
     curriculum: tuple[str, ...] = ()
     """Parameters of the env that change with the training progress: "NAME PROGRESS:VALUE PROGRESS:VALUE ..."."""
 
+    kwargs: PlainTable = EMPTY
+    """Arguments of the env's constructor. On the command line each is set as env.kwargs.NAME=VALUE, where the value is
+    read as in TOML, or else is text."""
+
     def __post_init__(self) -> None:
+        for name in self.kwargs:
+            if not name.isidentifier():
+                raise ConfigError(
+                    f"kwargs has {in_short(name)}, which cannot be the name of an argument of the env's constructor: "
+                    "pass --set env.kwargs.NAME=VALUE"
+                )
         if len(set(self.info_metrics)) < len(self.info_metrics) or not all(map(_is_key, self.info_metrics)):
             raise ConfigError(
                 f"info_metrics is {list(self.info_metrics)}, but keys of the env's infos are expected, each once: pass "
@@ -118,6 +129,8 @@ ATARI_ONLY = ("frame_skip", "repeat_action_probability", "noop_max", "fire_reset
 
 UNSET = EnvConfig()
 """The table in which no setting is given."""
+KWARGS = "env.kwargs."
+"""Prefix of a key that sets one of `kwargs`."""
 ANY = EnvConfig(frame_stack=1, clip_rewards=False)
 """The defaults of envs that belong to no family."""
 CLASSIC = EnvConfig(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.config import Config
-from offbeat.config.env import EnvConfig
+from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.policies import Assignment, read_policies
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
@@ -20,6 +20,7 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.trust import code_of, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import build, hints_of, read
+from offbeat.core.frozen_table import value_of
 from offbeat.core.threads import usable_cores
 
 OPTIONS = "docs/reference/options.md"
@@ -158,14 +159,23 @@ def _set_given(
     """
     given: set[str] = set()
     for source in sources:
-        for key, value in source.items():
-            if key not in table_of:
+        for key, value in sorted(source.items(), key=lambda item: item[0].startswith(KWARGS)):  # after `kwargs`
+            if key not in table_of and not key.startswith(KWARGS):
                 raise unknown("key", key, table_of, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
             if key in given:
                 raise ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")
             given.add(key)
-            tables.setdefault(table_of[key], {})[key] = value
+            if key.startswith(KWARGS):
+                _set_argument(tables.setdefault("env", {}), key.removeprefix(KWARGS), value)
+            else:
+                tables.setdefault(table_of[key], {})[key] = value
     return given
+
+
+def _set_argument(env: dict[str, Any], name: str, value: object) -> None:
+    """Write one argument of the env's constructor into the table [env]."""
+    kwargs = env.get("kwargs", {})
+    env["kwargs"] = {**read("kwargs", kwargs, hints_of(EnvConfig)["kwargs"]), name: value}
 
 
 def _check_run_flags(flags: Mapping[str, object]) -> None:
@@ -242,18 +252,18 @@ def _set_default_split(table: dict[str, Any], given: set[str]) -> None:
         table.setdefault("split", "measured")
 
 
-def parse_assignments(items: list[str]) -> dict[str, str]:
-    """Turn ['key=value', ...] into a dict.
+def parse_assignments(items: list[str]) -> dict[str, object]:
+    """Turn ['key=value', ...] into a dict of texts. Arguments of the env's constructor are TOML values or texts.
 
     Raises:
         ConfigError: an item has no '=', or a key is given twice.
     """
-    assignments: dict[str, str] = {}
+    assignments: dict[str, object] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise ConfigError(f"--set {item!r} is not key=value: pass, for example, --set learning_rate=0.001")
         if key in assignments:
             raise ConfigError(f"--set gives {key} twice ({assignments[key]!r} and {value!r}): pass only one of them")
-        assignments[key] = value
+        assignments[key] = value_of(value) if key.startswith(KWARGS) else value
     return assignments

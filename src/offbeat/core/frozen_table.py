@@ -74,6 +74,12 @@ def _frozen(value: object, depth: int = 0) -> object:
     return value
 
 
+def thawed(table: PlainTable) -> dict[str, Any]:
+    """Return a copy as a dict, with lists instead of tuples: what a file with this table gives."""
+    copy: dict[str, Any] = in_toml(table)
+    return copy
+
+
 def in_toml(value: object) -> Any:
     """Return a value of a config as a TOML file has it: with dicts and lists. TOML has neither null nor fractions."""
     if isinstance(value, Mapping):

@@ -15,6 +15,8 @@ import numpy as np
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.core.choices import allows_each
 from offbeat.core.errors import ConfigError, EnvFailed, with_notes_of
+from offbeat.core.fields import read
+from offbeat.core.frozen_table import PlainTable, thawed
 from offbeat.core.seeding import stream
 from offbeat.core.types import INFO_MASK, ActionSpec, Array, EnvSpec, Tree
 from offbeat.envs.actions import action_encoder, random_actions, split_columns
@@ -57,28 +59,26 @@ def check_env(
     Raises:
         ConfigError: the env cannot be made.
     """
-    findings = list(_check_single(env_id, steps, kwargs or {}))
+    settings = EnvConfig(kwargs=read("kwargs", kwargs or {}, PlainTable))
+    findings = list(_check_single(env_id, steps, settings))
     if not any(finding.severity == "error" for finding in findings):
-        findings += _check_columns(env_id, columns, steps, kwargs)
+        findings += _check_columns(env_id, columns, steps, settings)
     return list(dict.fromkeys(findings))
 
 
-def preflight(
-    env_id: str, settings: EnvConfig = UNSET, kwargs: Mapping[str, Any] | None = None, steps: int = 8
-) -> EnvSpec:
+def preflight(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) -> EnvSpec:
     """Take a few random steps in one column, before a run creates anything; return the env's spec.
 
     Args:
         env_id: Id of the env, as for `make_envs`.
         settings: The table [env].
-        kwargs: Arguments of the env's constructor.
         steps: Number of env steps.
 
     Raises:
         ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
     """
     try:
-        with _started(env_id, 1, "preflight", settings, kwargs) as (envs, first):
+        with _started(env_id, 1, "preflight", settings) as (envs, first):
             _rollout(envs, first, steps)
             return replace(envs.spec, no_decision=isinstance(envs, InfoSignals) and envs.no_decision)
     except EnvFailed as error:
@@ -86,11 +86,9 @@ def preflight(
 
 
 @contextmanager
-def _started(
-    env_id: str, columns: int, role: str, settings: EnvConfig, kwargs: Mapping[str, Any] | None
-) -> Iterator[tuple[Envs, Tree]]:
+def _started(env_id: str, columns: int, role: str, settings: EnvConfig) -> Iterator[tuple[Envs, Tree]]:
     """Make envs and reset them. If their infos have an action mask, make them again with a leaf for it."""
-    make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings, kwargs=kwargs)
+    make = partial(make_envs, env_id, columns, seed=SEED, role=role, settings=settings)
     with closing(make()) as envs:
         envs.set_progress(0.0)
         first = envs.reset()
@@ -105,10 +103,10 @@ def _started(
 # --- one env, as Gymnasium defines it -----------------------------------------------------------------------
 
 
-def _check_single(env_id: str, steps: int, kwargs: Mapping[str, Any]) -> Iterator[Finding]:
-    with closing(make_envs(env_id, 1, seed=SEED, kwargs=kwargs)) as envs:  # raises ConfigError if it is not supported
+def _check_single(env_id: str, steps: int, settings: EnvConfig) -> Iterator[Finding]:
+    with closing(make_envs(env_id, 1, seed=SEED, settings=settings)) as envs:  # refuses what is not supported
         spec = envs.spec
-    env = adapter_of(env_id).make_single(env_id, kwargs)
+    env = adapter_of(env_id).make_single(env_id, thawed(settings.kwargs))
     if env is None:
         return
     try:
@@ -303,11 +301,11 @@ def _kind(value: Any) -> str:
 # --- columns, as an actor steps them ------------------------------------------------------------------------
 
 
-def _check_columns(env_id: str, columns: int, steps: int, kwargs: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _check_columns(env_id: str, columns: int, steps: int, settings: EnvConfig) -> Iterator[Finding]:
     rollouts = []
     for _ in range(2):
         try:
-            with _started(env_id, columns, "check", UNSET, kwargs) as (envs, first):
+            with _started(env_id, columns, "check", settings) as (envs, first):
                 rollouts.append(_rollout(envs, first, steps))
         except EnvFailed as error:
             yield Finding("error", str(error), "fix the problem that the message names")

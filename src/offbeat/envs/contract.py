@@ -21,7 +21,7 @@ Each library of envs has an `Adapter`, which makes `Envs` from an `EnvRequest`. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from offbeat.config.env import EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
 
 State = dict[str, Any]
@@ -213,8 +214,6 @@ class EnvRequest:
     settings: EnvConfig
     """The table [env], completed with the defaults of the env."""
     limits: Limits = NO_LIMITS
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the env's constructor."""
     info_mask: bool = False
     """Whether to read a leaf 'action_mask' from the infos."""
 
@@ -222,6 +221,25 @@ class EnvRequest:
     def name(self) -> str:
         """The id without the adapter's prefix."""
         return self.env_id.removeprefix(adapter_prefix(self.env_id))
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Arguments of the env's constructor."""
+        return thawed(self.settings.kwargs)
+
+    def added_to(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that settings give a constructor, together with `kwargs`.
+
+        Raises:
+            ConfigError: `kwargs` has one of `arguments`.
+        """
+        for name, value in self.kwargs.items():
+            if name in arguments:
+                raise ConfigError(
+                    f"env.kwargs.{name} is {value!r}, but for {self.env_id} the other keys of [env] determine this "
+                    f"argument ({arguments[name]!r}): leave it out, and set these"
+                )
+        return {**arguments, **self.kwargs}
 
     def refuse_curriculum(self) -> None:
         """Raise ConfigError if a curriculum is given: for libraries whose envs have no parameters to set."""

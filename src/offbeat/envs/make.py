@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 from offbeat.config.env import ADAPTERS, UNSET, EnvConfig, adapter_prefix
 from offbeat.core.errors import ConfigError, OffbeatError, with_traceback_of
@@ -38,7 +37,6 @@ def make_envs(
     groups: int = 1,
     role: str = "env",
     settings: EnvConfig = UNSET,
-    kwargs: Mapping[str, Any] | None = None,
     info_mask: bool = False,
     cut_after: int | None = None,
 ) -> Envs:
@@ -56,7 +54,6 @@ def make_envs(
         groups: Number of groups of equal size that are stepped in turn.
         role: Purpose of the envs; evaluation has its own random streams.
         settings: The table [env]. Unset values have the defaults of the env.
-        kwargs: Arguments of the env's constructor.
         info_mask: Whether to read a leaf 'action_mask' from the infos; `preflight` finds out.
         cut_after: Env steps after which an evaluation cuts an episode. Ignored by vector envs without such a limit.
 
@@ -66,7 +63,7 @@ def make_envs(
     settings = settings.completed(env_id)
     seeds = tuple(derive_seed(seed, role, actor, origin, column) for column in range(columns))
     limits = Limits(settings.max_episode_steps, cut_after)
-    request = EnvRequest(env_id, groups_of(columns, groups), seeds, settings, limits, dict(kwargs or {}), info_mask)
+    request = EnvRequest(env_id, groups_of(columns, groups), seeds, settings, limits, info_mask)
     try:
         envs = adapter_of(env_id).make(request)
     except OffbeatError:
@@ -95,7 +92,7 @@ def groups_of(columns: int, groups: int) -> tuple[slice, ...]:
 def _cannot_make(request: EnvRequest, error: Exception) -> str:
     if missing := missing_package(request.env_id):
         return missing
-    given = f" with the arguments {dict(request.kwargs)}" if request.kwargs else ""
+    given = f" with the arguments {request.kwargs}" if request.kwargs else ""
     return (
         f"{request.env_id} cannot be made{given} ({type(error).__name__}: {error}): "
         f"run gymnasium.make({request.env_id!r}) in Python to see where it fails"

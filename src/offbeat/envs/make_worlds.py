@@ -101,7 +101,7 @@ def make_worlds(
     settings = settings.completed(spec.id)
     limits = Limits(settings.max_episode_steps, cut_after)
     limited = replace(spec, agents=tuple((name, limits.added_to(agent, None)) for name, agent in spec.agents))
-    worlds = [_existing(make_world(spec.id, getattr(settings, "kwargs", {})), spec.id) for _ in range(count)]
+    worlds = [_existing(make_world(spec.id, settings.kwargs), spec.id) for _ in range(count)]
     return Worlds(
         limited,
         worlds,
@@ -129,7 +129,7 @@ def preflight_world(env_id: str, settings: EnvConfig = UNSET, steps: int = 8) ->
         ConfigError: the env cannot be made, or in these steps it raises an exception or returns NaN or a wrong shape.
     """
     settings = settings.completed(env_id)
-    world = make_world(env_id, getattr(settings, "kwargs", {}))
+    world = make_world(env_id, settings.kwargs)
     if world is None:
         return None
     try:

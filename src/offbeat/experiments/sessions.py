@@ -14,7 +14,7 @@ from offbeat.config.trust import code_of, flag_for, module_of, policies_code
 from offbeat.core.errors import ConfigError
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
 from offbeat.core.threads import usable_cores
-from offbeat.experiments.trials import POLICIES, Trial, as_toml, value_text
+from offbeat.experiments.trials import POLICIES, Trial, as_toml, assignments_of, value_text
 from offbeat.run_directory.directory import RunDirectory
 
 SessionStatus = Literal["new", "lost", "unfinished", "finished"]
@@ -109,7 +109,7 @@ class Session:
         modules = (*run.imports, *self._encoder_modules())
         imports = [word for module in modules for word in ("--import", module)]
         policies = ["--policies", str(self.folder / POLICIES)] if self.trial.config.policies else []
-        pairs = [f"{key}={value_text(value)}" for key, value in self.trial.settings.items()]
+        pairs = assignments_of(self.trial.settings)
         return [
             *("train", run.algorithm, run.env, *preset, *imports, *policies, "--run-dir", str(self.run.path), *view),
             *("--set", f"seed={self.seed}", *pairs),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from offbeat.config.env import KWARGS
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
 from offbeat.config.trust import Code, modules_in, policies_code, require, texts
@@ -121,8 +122,11 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         raise ConfigError(f'{where} names no algorithm: write for example algorithm = "ppo" at its top')
     import_modules(top.get("imports", ()))
     algorithm_entry(top["algorithm"])
-    settings = _table(where, tables, "settings")
-    search = read_search(where, _table(where, tables, "search")) if "search" in tables else None
+    settings = _with_flat_kwargs(_table(where, tables, "settings"))
+    searched = _table(where, tables, "search")
+    if isinstance(searched.get("over"), dict):
+        searched = {**searched, "over": _with_flat_kwargs(searched["over"])}
+    search = read_search(where, searched) if "search" in tables else None
     policies = read_policies(_table(where, tables, "policies"), where)
     _refuse_misplaced_keys(where, settings, search)
     _refuse_policies_twice(where, policies, settings, search)
@@ -137,6 +141,14 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         search,
         policies,
     )
+
+
+def _with_flat_kwargs(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table in which `env.kwargs.NAME`, which TOML reads as a table of tables, is one key."""
+    match table:
+        case {"env": {"kwargs": dict(kwargs), **other}, **rest} if not other:
+            return {**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}}
+    return table
 
 
 def _refuse_policies_twice(where: str, policies: Policies, settings: Mapping[str, Any], search: Search | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +12,7 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 from offbeat.config.config import Config
-from offbeat.config.env import EnvConfig
+from offbeat.config.env import KWARGS, EnvConfig
 from offbeat.config.policies import tables_of
 from offbeat.config.registry import algorithm_entry
 from offbeat.config.resolve import resolve
@@ -63,6 +64,19 @@ def value_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(value_text, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def assignments_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as texts for --set. Arguments of the env's constructor are written as in TOML."""
+    texts = []
+    for key, value in settings.items():
+        if key == "kwargs":
+            texts += assignments_of({f"{KWARGS}{name}": each for name, each in value.items()})
+        elif key.startswith(KWARGS):
+            texts.append(f"{key}={json.dumps(value, ensure_ascii=False)}")
+        else:
+            texts.append(f"{key}={value_text(value)}")
+    return texts
 
 
 def trials_of(spec: Spec) -> list[Trial]:
@@ -137,10 +151,11 @@ def require_startable(trials: list[Trial]) -> None:
     """
     from offbeat.runtime.assembly import device_of
 
-    envs = {trial.env: preflight(trial.env) for trial in trials}
+    chosen = dict.fromkeys((trial.env, trial.config.env) for trial in trials)
+    envs = {(env, settings): preflight(env, settings) for env, settings in chosen}
     for trial in trials:
         config = trial.config
-        config.settings.policy_spec(replace(envs[trial.env], columns=config.runtime.envs_per_actor))
+        config.settings.policy_spec(replace(envs[trial.env, config.env], columns=config.runtime.envs_per_actor))
         device_of(config)
         if config.run.init_from is not None:
             RunDirectory.open(Path(config.run.init_from))

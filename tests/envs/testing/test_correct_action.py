@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from tests.reference.env_rows import actions_of, assert_same, collect, plain_rows
 
+from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.seeding import derive_seed
 from offbeat.core.types import Array
 from offbeat.envs.adapters.gymnasium.snapshots import load, save
@@ -248,4 +250,4 @@ def test_make_envs_uses_the_vector_env_and_it_supports_snapshots(env_id: str) ->
 )
 def test_arguments_without_a_correct_action_are_refused(env_id: str, arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        make_envs(env_id, 2, seed=0, kwargs=arguments)
+        make_envs(env_id, 2, seed=0, settings=EnvConfig(kwargs=PlainTable(arguments)))

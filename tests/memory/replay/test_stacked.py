@@ -16,6 +16,7 @@ from tests.reference.thorough import examples
 
 from offbeat.algorithms.rows import Encoded
 from offbeat.config.env import EnvConfig
+from offbeat.core.frozen_table import PlainTable
 from offbeat.core.pace import OnPolicyPace, ReplayPace
 from offbeat.core.types import FRAME_AGE, Acted, Array, Field, Tree, env_fields
 from offbeat.envs.contract import Envs
@@ -57,8 +58,8 @@ class Spy:
 
 def motion(columns: int, stack: int, actor: int = 0, length: int = 2) -> Envs:
     """Images of which no two are alike, in episodes of a few rows."""
-    settings, kwargs = EnvConfig(frame_stack=stack), {"length": length, "size": 16}
-    return make_envs("offbeat/PixelsMotion-v0", columns, seed=SEED, actor=actor, settings=settings, kwargs=kwargs)
+    settings = EnvConfig(frame_stack=stack, kwargs=PlainTable({"length": length, "size": 16}))
+    return make_envs("offbeat/PixelsMotion-v0", columns, seed=SEED, actor=actor, settings=settings)
 
 
 def slow_stacks(frames: list[Array], valid: list[Array], stack: int) -> list[Array]:

@@ -29,6 +29,9 @@ from offbeat.envs.spaces import action_spec, observation_leaves
 
 SCREEN = 84
 """Height and width in pixels."""
+_GRAY = {"img_height": SCREEN, "img_width": SCREEN, "grayscale": True, "maxpool": True}
+_COLOR = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
+"""Arguments of ale-py's vector env for the images that a policy gets, and for those that are rendered."""
 
 
 class Games:
@@ -157,16 +160,18 @@ def is_atari(entry: RegisteredEnv, env_id: str) -> bool:
     return family_of(env_id) is not None and str(entry.entry_point).startswith("ale_py.")
 
 
-def make_atari(request: EnvRequest, registered: RegisteredEnv) -> Envs:
+def make_atari(request: EnvRequest, registered: RegisteredEnv, screen: Mapping[str, Any] = _GRAY) -> Envs:
     """Make the envs of one actor.
 
     Args:
         request: Its `kwargs` are arguments of ale-py's vector env. `max_frames` is another limit, in frames.
         registered: The entry in Gymnasium's registry, which names the game.
+        screen: The arguments of the vector env for the images.
     """
     request.refuse_curriculum()
     settings, groups, limits = request.settings, request.groups, request.limits
-    arguments = {**_arguments(registered, settings), **request.kwargs}
+    arguments = request.added_to({**_arguments(registered, settings), **screen})
+    arguments.setdefault("full_action_space", registered.kwargs.get("full_action_space", False))
     frame_skip = arguments["frameskip"]
     own_limit = -(
         -arguments["max_num_frames_per_episode"] // frame_skip
@@ -205,17 +210,12 @@ def _arguments(registered: RegisteredEnv, settings: EnvConfig) -> dict[str, Any]
     assert settings.noop_max is not None
     return {
         "game": registered.kwargs["game"],
-        "full_action_space": registered.kwargs.get("full_action_space", False),
         "frameskip": settings.frame_skip,
         "repeat_action_probability": settings.repeat_action_probability,
         "noop_max": settings.noop_max + 1,  # ale-py samples a number below this
         "use_fire_reset": settings.fire_reset,
         "max_num_frames_per_episode": settings.max_frames,
-        "img_height": SCREEN,
-        "img_width": SCREEN,
-        "grayscale": True,
         "stack_num": 1,
-        "maxpool": True,
         "episodic_life": False,
         "life_loss_info": False,
         "reward_clipping": False,
@@ -239,7 +239,6 @@ def _fire_action(envs: Any) -> int:
 
 FRAMES_PER_SECOND = 60
 """Frame rate of the Atari console."""
-_COLOR_ARGUMENTS = {"img_height": 210, "img_width": 160, "grayscale": False, "maxpool": False}
 
 
 class RenderedGame:
@@ -258,14 +257,14 @@ class RenderedGame:
         self._emulators: list[Envs] = []
         self.metadata = {"render_fps": FRAMES_PER_SECOND // (self._settings.frame_skip or 1)}
 
-    def _make(self, seed: int, kwargs: Mapping[str, Any]) -> Envs:
+    def _make(self, seed: int, screen: Mapping[str, Any]) -> Envs:
         seeds, limits = (derive_seed(seed, "watch", 0, 0, 0),), Limits(self._settings.max_episode_steps)
-        request = EnvRequest(self._env_id, (slice(0, 1),), seeds, self._settings, limits, kwargs)
-        return make_atari(request, registered_entry(self._env_id))
+        request = EnvRequest(self._env_id, (slice(0, 1),), seeds, self._settings, limits)
+        return make_atari(request, registered_entry(self._env_id), screen)
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         self.close()
-        self._emulators = [self._make(seed, {}), self._make(seed, _COLOR_ARGUMENTS)]
+        self._emulators = [self._make(seed, _GRAY), self._make(seed, _COLOR)]
         observation, self._frame = (_only(envs.reset()) for envs in self._emulators)
         return observation, {}
 

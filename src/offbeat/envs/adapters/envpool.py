@@ -170,7 +170,7 @@ class EnvPoolAdapter:
         if env_id not in self.ids():
             raise unknown("env", env_id, self.ids(), "Run `offbeat list envs` for a list.")
         config = _envpool().make_spec(request.name).config
-        arguments = {**_arguments(env_id, config, settings), **request.kwargs}
+        arguments = request.added_to(_arguments(env_id, config, settings))
         own_limit, limits = _own_limit(
             env_id, arguments.get("max_episode_steps", config.max_episode_steps), request.limits
         )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from offbeat.config.curriculum import Parameter, parameters
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import ConfigError
+from offbeat.core.frozen_table import thawed
 from offbeat.core.types import Array, EnvSpec, Tree
 from offbeat.envs.actions import StepUnit, action_encoder, take_random_steps
 from offbeat.envs.adapters import ale
@@ -195,7 +196,8 @@ class GymnasiumAdapter:
         if ale.is_atari(entry, env_id):
             return ale.RenderedGame(env_id, settings, render_mode)
         with mujoco_warnings_once(entry):
-            env = make_single(entry, {"render_mode": render_mode}, Limits(settings.max_episode_steps))
+            kwargs = {**thawed(settings.kwargs), "render_mode": render_mode}
+            env = make_single(entry, kwargs, Limits(settings.max_episode_steps))
         for set_progress in progress_setters([env], parameters(settings.curriculum), env_id):
             set_progress(1.0)
         return env

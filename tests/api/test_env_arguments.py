@@ -1,0 +1,33 @@
+"""Arguments of an env's constructor reach every env that a run or its policy makes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.reference.runs import lines_of, offbeat, small_arguments
+
+from offbeat.api.load import load
+from offbeat.api.watch import watch
+from offbeat.core.errors import ConfigError
+from offbeat.envs.check import check_env
+
+
+@pytest.mark.parametrize("runtime", ["serial", "processes"])
+def test_arguments_of_the_env_reach_actors_evaluations_videos_and_resumed_runs(tmp_path, runtime):
+    """With the argument a whole episode of CartPole has the return -1; without it, its length."""
+    path = tmp_path / "run"
+    settings = {"steps": 1024, "eval_every": 512, "eval_episodes": 2, "actors": 1, "runtime": runtime}
+    said = offbeat(*small_arguments(path, **settings, **{"env.kwargs.sutton_barto_reward": "true"}))
+    assert said.code == 0, said
+    assert offbeat("resume", path, "--steps", "1536", "--progress", "none").code == 0
+    for metric in ("episode_return_mean", "eval_return_mean"):
+        assert {line[metric] for line in lines_of(path)} - {None} == {-1.0}, metric
+    assert json.loads(offbeat("eval", path, "--episodes", "2", "--json").out)["return_mean"] == -1
+    assert watch(load(path), seed=0, video=tmp_path / "episode.gif").episode_return == -1
+
+
+def test_check_makes_the_env_with_the_given_arguments():
+    assert check_env("CartPole-v1", steps=20, kwargs={"sutton_barto_reward": True}) == []
+    with pytest.raises(ConfigError, match=r"cannot be made with the arguments \{'wings': 2\}"):
+        check_env("CartPole-v1", steps=20, kwargs={"wings": 2})
