@@ -33,7 +33,7 @@ def test_patterns_make_teams_of_one_policy():
     [
         ({"agent": "me"}, {}, r"at least 2 sides, but Game-v0 has 1 agent: leave the league out, or pass an env"),
         ({}, {}, "has 0 agent"),
-        (TEAMS, {"sides": ("*",)}, r"all agents of Game-v0 \(red_0, red_1, blue_0\) are on one: .*--set sides="),
+        (TEAMS, {"sides": ("*",)}, r"all agents of Game-v0 \(red_0, red_1, blue_0\) are on one: .*--set league.sides="),
         (TEAMS, {"sides": ("red_0", "blue_*")}, "the agent red_1 of Game-v0 matches none of them: add a pattern"),
         (TEAMS, {"sides": ("red_*", "blue_*", "red_1")}, "red_1 has no agents of its own. The agents of Game-v0 are"),
         (TEAMS, {"sides": ("red_*", "blue_*", "blue_*")}, r"blue_\* has no agents of its own"),
@@ -63,5 +63,5 @@ def test_settings_out_of_range_are_refused_with_the_key_and_what_to_pass(key, va
 
 @pytest.mark.parametrize("settings", [{"weighting": "linear"}, {"opponents": "latest", "latest_ratio": 0.7}])
 def test_settings_that_the_kind_of_opponents_does_not_use_are_refused(settings):
-    with pytest.raises(ConfigError, match=r"but opponents is .*pass --set opponents=\w+, or leave \w+ out"):
+    with pytest.raises(ConfigError, match=r"but opponents is .*pass --set league.opponents=\w+, or leave \w+ out"):
         LeagueConfig(**settings)

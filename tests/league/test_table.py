@@ -127,7 +127,7 @@ def test_returns_that_differ_in_the_last_digits_are_a_draw():
 
 
 def test_an_outcome_that_is_not_finite_is_an_error_of_the_env():
-    with pytest.raises(EnvFailed, match=r"outcome of side 0 is nan, .*--set outcome=NAME"):
+    with pytest.raises(EnvFailed, match=r"outcome of side 0 is nan, .*--set league.outcome=NAME"):
         LeagueTable.start(("red", "blue"), 1200).advance([game(RED, BLUE, float("nan"))], CONFIG)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from offbeat.config.env import UNSET, EnvConfig
+from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import (
     NO_POLICIES,
     Assignment,
@@ -49,6 +50,8 @@ class Config:
     env: EnvConfig = UNSET
     policies: Policies = NO_POLICIES
     """The tables [policies.NAME], in their order; empty: one policy for all agents, `DEFAULT_POLICY`."""
+    league: LeagueConfig | None = None
+    """The table [league]; None: no league."""
     assignment: Assignment | None = field(default=None, compare=False)
     """The caller's function from an agent's name to its policy, until `with_agents` makes tables of it."""
 
@@ -64,6 +67,11 @@ class Config:
             )
         self.settings.check(runtime)
         self._check_policies()
+        if self.league is not None and runtime.entry.workers_learn:
+            raise ConfigError(
+                f"runtime is {runtime.runtime}, whose workers have no common version of the weights, but a league draws "
+                "opponents for each version: pass another --runtime, or leave the league out"
+            )
 
     def _check_policies(self) -> None:
         """Refuse policies that do not fit `policies` of [run] or the settings of the run."""
@@ -144,6 +152,7 @@ class Config:
             self.settings.of_worker(index, self.workers),
             self.env,
             self.policies,
+            self.league,
         )
 
     def with_agents(self, names: Sequence[str]) -> Config:
@@ -211,6 +220,8 @@ class Config:
             fixed = {"agents": policy.agents, "train": policy.train}
             fixed |= {key: value for key, value in policy.settings.items() if key in keys}
             topology |= {f"policies.{name}.{key}": in_toml(value) for key, value in fixed.items()}
+        if self.league is not None:
+            topology |= {f"{LEAGUE}{key}": value for key, value in tables["league"].items()}
         return topology
 
     def tables(self) -> dict[str, dict[str, object]]:
@@ -223,6 +234,8 @@ class Config:
         }
         if self.policies:
             tables["policies"] = tables_of(self.policies)
+        if self.league is not None:
+            tables["league"] = asdict(self.league)
         return {name: in_toml(table) for name, table in tables.items()}
 
     def save(self, path: Path) -> None:

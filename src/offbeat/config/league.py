@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import Bound, Count, Name, Natural, Positive, Share
 
+LEAGUE = "league."
+"""Prefix of the keys of this table on the command line and in the settings of a spec file."""
 Opponents = Literal["uniform", "latest", "prioritized"]
 Weighting = Literal["squared", "variance", "linear"]
 
@@ -61,10 +63,10 @@ class LeagueConfig:
         if self.opponents != "prioritized" and self.weighting != "squared":
             raise ConfigError(
                 f"weighting is {self.weighting}, but opponents is {self.opponents}, which uses no weights: pass "
-                "--set opponents=prioritized, or leave weighting out"
+                "--set league.opponents=prioritized, or leave weighting out"
             )
         if self.opponents == "latest" and self.latest_ratio not in (0.5, 1.0):
             raise ConfigError(
                 f"latest_ratio is {self.latest_ratio:g}, but opponents is latest, which draws no snapshots: pass "
-                "--set opponents=uniform, or leave latest_ratio out"
+                "--set league.opponents=uniform, or leave latest_ratio out"
             )

@@ -24,7 +24,7 @@ from offbeat.config.settings import AlgorithmSettings
 from offbeat.core.errors import ConfigError, suggestion, unknown, with_traceback_of
 from offbeat.core.threads import forbid_spinning
 
-TABLES = ("run", "env", "runtime", "policies")
+TABLES = ("run", "env", "runtime", "policies", "league")
 """The tables of a config.toml, except the one of the algorithm, which has the algorithm's name."""
 
 

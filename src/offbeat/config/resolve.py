@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from offbeat.config.config import Config
 from offbeat.config.env import KWARGS, EnvConfig
+from offbeat.config.league import LEAGUE, LeagueConfig
 from offbeat.config.policies import Assignment, read_policies
 from offbeat.config.policy_choice import PolicyChoice, choice_of
 from offbeat.config.preset_files import preset_tables
@@ -19,10 +21,12 @@ from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.config.settings import AlgorithmSettings
 from offbeat.config.trust import code_of, require
 from offbeat.core.errors import ConfigError, unknown
-from offbeat.core.fields import build, hints_of, read
+from offbeat.core.fields import build, hints_of, in_short, read
 from offbeat.core.frozen_table import value_of
 from offbeat.core.threads import usable_cores
 
+PREFIXES = (KWARGS, LEAGUE)
+"""Prefixes of keys of tables inside a table, and of the table [league]."""
 OPTIONS = "docs/reference/options.md"
 """The page that lists all keys."""
 
@@ -81,7 +85,17 @@ def _from_tables(tables: Mapping[str, Any], where: str, assignment: Assignment |
     runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
     settings = build(settings_class, tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
     policies = read_policies(tables.get("policies", {}), where)
-    return Config(run, runtime, settings, env.completed(run.env), policies, assignment)
+    league = _league_of(tables, where)
+    if league is not None and league.outcome and league.outcome not in env.info_metrics:
+        env = replace(env, info_metrics=(*env.info_metrics, league.outcome))
+    return Config(run, runtime, settings, env.completed(run.env), policies, league, assignment)
+
+
+def _league_of(tables: Mapping[str, Any], where: str) -> LeagueConfig | None:
+    """Return the table [league]; None if there is none."""
+    if "league" not in tables:
+        return None
+    return build(LeagueConfig, tables["league"], f"{where}, table [league]", f"pass --set {LEAGUE}KEY=VALUE")
 
 
 # --- from the command line ----------------------------------------------------------------------------------
@@ -143,6 +157,7 @@ def _table_of_keys(algorithm: str, settings: type[AlgorithmSettings]) -> dict[st
         **dict.fromkeys(hints_of(RuntimeConfig), "runtime"),
         **dict.fromkeys(hints_of(EnvConfig), "env"),
         **dict.fromkeys(hints_of(RunConfig), "run"),
+        "league": "league",
     }
     for name in ("algorithm", "env", "preset"):
         del table_of[name]
@@ -159,17 +174,33 @@ def _set_given(
     """
     given: set[str] = set()
     for source in sources:
-        for key, value in sorted(source.items(), key=lambda item: item[0].startswith(KWARGS)):  # after `kwargs`
-            if key not in table_of and not key.startswith(KWARGS):
+        for key, value in sorted(source.items(), key=lambda item: item[0].startswith(PREFIXES)):  # after whole tables
+            if key not in table_of and not key.startswith(PREFIXES):
                 raise unknown("key", key, table_of, f"`offbeat train --help` lists flags; {OPTIONS} lists keys.")
             if key in given:
                 raise ConfigError(f"{key} is given twice, by a flag and by --set: pass only one of them")
             given.add(key)
             if key.startswith(KWARGS):
                 _set_argument(tables.setdefault("env", {}), key.removeprefix(KWARGS), value)
+            elif key.startswith(LEAGUE):
+                tables.setdefault("league", {})[key.removeprefix(LEAGUE)] = value
+            elif key == "league":
+                tables["league"] = _league_table(value)
             else:
                 tables.setdefault(table_of[key], {})[key] = value
     return given
+
+
+def _league_table(value: object) -> dict[str, Any]:
+    """Return the table [league] for the value of the key `league`: a table, or true for its defaults."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if value in (True, "true"):
+        return {}
+    raise ConfigError(
+        f"league is {in_short(value)}, but true or a table is expected: pass --set league=true, or keys of the table "
+        "with --set league.KEY=VALUE"
+    )
 
 
 def _set_argument(env: dict[str, Any], name: str, value: object) -> None:
@@ -191,7 +222,7 @@ def _check_run_flags(flags: Mapping[str, object]) -> None:
 def setting_names() -> set[str]:
     """Return all keys that `--set` accepts, over all algorithms."""
     tables = [RunConfig, EnvConfig, RuntimeConfig, *map(_settings_class, ALGORITHMS)]
-    return {name for table in tables for name in hints_of(table)}
+    return {"league", *hints_of(LeagueConfig), *(name for table in tables for name in hints_of(table))}
 
 
 def _settings_class(algorithm: str) -> type[AlgorithmSettings]:

@@ -27,6 +27,10 @@ class Pace(Protocol):
         """The tickets of learning step `step`: those of its batch, or the one that it adds to the replay."""
         ...
 
+    def step_of(self, ticket: int) -> int:
+        """The learning step that `ticket` is first used in."""
+        ...
+
     def learned_before_act(self, ticket: int) -> int:
         """Learning steps that must be finished before `ticket` may start: the version that an exact run acts with."""
         ...
@@ -93,8 +97,11 @@ class OnPolicyPace:
         first = self.batch_of(step) * self.unrolls_per_batch
         return range(first, first + self.unrolls_per_batch)
 
+    def step_of(self, ticket: int) -> int:
+        return self.first_use(ticket // self.unrolls_per_batch)
+
     def learned_before_act(self, ticket: int) -> int:
-        return max(0, self.first_use(ticket // self.unrolls_per_batch) - self.max_lag)
+        return max(0, self.step_of(ticket) - self.max_lag)
 
     def acted_before_learn(self, step: int) -> int:
         return self.tickets_of(step).stop
@@ -162,6 +169,9 @@ class ReplayPace:
 
     def tickets_of(self, step: int) -> range:
         return range(step, step + 1)
+
+    def step_of(self, ticket: int) -> int:
+        return ticket
 
     def learned_before_act(self, ticket: int) -> int:
         return max(0, ticket - self.max_ahead)

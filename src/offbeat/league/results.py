@@ -40,7 +40,7 @@ class GameResult(NamedTuple):
             if not math.isfinite(outcome):
                 raise EnvFailed(
                     f"the outcome of side {side} is {outcome}, but a finite number is expected: correct the rewards of "
-                    "the env, or name another number of its infos with --set outcome=NAME"
+                    "the env, or name another number of its infos with --set league.outcome=NAME"
                 )
         for i, first in enumerate(self.players):
             for j in range(i + 1, len(self.players)):

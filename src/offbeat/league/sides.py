@@ -42,7 +42,7 @@ def require_sides(
     if len(groups) < 2:
         raise ConfigError(
             f"a league needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies)}) are on one: "
-            "pass a pattern for each side, such as --set sides=red_*,blue_*"
+            "pass a pattern for each side, such as --set league.sides=red_*,blue_*"
         )
     sides = tuple(_side(group, policies) for group in groups)
     _require_learning(config, sides, trained)
@@ -81,7 +81,7 @@ def _side(agents: Sequence[str], policies: Mapping[str, str]) -> Side:
     if len(names) > 1:
         raise ConfigError(
             f"the side of {_listed(agents)} has the policies {', '.join(names)}, but one is expected: pass a pattern "
-            "for each policy with --set sides=..., or give these agents one policy"
+            "for each policy with --set league.sides=..., or give these agents one policy"
         )
     return Side(next(iter(names)), tuple(agents))
 

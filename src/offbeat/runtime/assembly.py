@@ -24,17 +24,20 @@ from offbeat.envs.check import preflight
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
 from offbeat.envs.world_rows import spec_of_policy
+from offbeat.league.sides import require_sides
 from offbeat.memory.arena import SharedArena, private_arena, require_memory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.speed_model import Topology
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
 from offbeat.models.storage import Storage
+from offbeat.runtime.league import League
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, PolicyParts
 from offbeat.runtime.plan import Plan, PolicyPlan
 from offbeat.workers.feed import Feed, ReplayFeed, Staging, UnrollFeed
 from offbeat.workers.learner import Learner, UnrollLearner, UntrainedLearner
 from offbeat.workers.replay_learner import ReplayLearner
+from offbeat.workers.seats import LeaguePlan
 from offbeat.workers.updates import UpdateCounter
 
 
@@ -64,6 +67,12 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         _learned(tested.config, policy, index, plan.policies[index], *memory.policies[index], timings)
         for index, policy in enumerate(policies)
     ]
+    weights = {policy.name: policy.weights for policy in learned}
+    league = (
+        None
+        if tested.league is None or memory.league is None
+        else League(tested.league, plan.pace, memory.league, weights)
+    )
     return PacedParts(
         config=tested.config,
         env=plan.policies[0].env,
@@ -73,6 +82,7 @@ def build_paced(config: Config, notify: Callable[[str], None], *, shared: bool) 
         arrays=arrays,
         arena=arena,
         memory=memory,
+        league=league,
     )
 
 
@@ -89,6 +99,8 @@ class TestedEnvs:
     """Agents and spaces of a world with several agents; None: each env has one agent."""
     policies: Mapping[str, EnvSpec]
     """Spec of the columns that one actor has for each policy, in the order of the policies."""
+    league: LeaguePlan | None = None
+    """The league of the run, if it has one."""
 
 
 def tested_envs(config: Config) -> TestedEnvs:
@@ -100,14 +112,26 @@ def tested_envs(config: Config) -> TestedEnvs:
     world = preflight_world(config.run.env, config.env)
     if world is None:
         _refuse_policies(config)
+        if config.league is not None:
+            require_sides(config.league, config.run.env, {"agent": DEFAULT_POLICY}, (DEFAULT_POLICY,))
         return TestedEnvs(config, None, {DEFAULT_POLICY: env_of(config)})
     config = config.with_agents(world.names)
-    count = config.runtime.envs_per_actor
-    policies = {
-        name: spec_of_policy(world, name, agents, count)
-        for name, agents in owners(config.policies, world.names).items()
-    }
-    return TestedEnvs(config, world, policies)
+    owned, count = owners(config.policies, world.names), config.runtime.envs_per_actor
+    policies = {name: spec_of_policy(world, name, agents, count) for name, agents in owned.items()}
+    return TestedEnvs(config, world, policies, league_of(config, owned))
+
+
+def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan | None:
+    """Return the league of a run; None if it has none. `owned`: the agents of each policy.
+
+    Raises:
+        ConfigError: the game does not have two sides, or none of them is trained.
+    """
+    if config.league is None:
+        return None
+    trained = tuple(name for name in owned if name not in config.policies or config.policies[name].train)
+    policy_of_agent = {agent: name for name, agents in owned.items() for agent in agents}
+    return LeaguePlan(config.league, require_sides(config.league, config.run.env, policy_of_agent, trained), trained)
 
 
 def env_of(config: Config) -> EnvSpec:
@@ -206,7 +230,7 @@ def plan_of(tested: TestedEnvs, policies: Sequence[PolicyParts], actor_threads: 
         )
         for policy in policies
     )
-    return Plan(config.run, config.env, config.runtime, tuple(plans), actor_threads, tested.world)
+    return Plan(config.run, config.env, config.runtime, tuple(plans), actor_threads, tested.world, tested.league)
 
 
 def learner_of(

@@ -37,6 +37,8 @@ class PacedWorkforce(Workforce):
         """The first policy that learns. All policies of a world have the same env steps."""
         self.learned = 0
         """Number of finished learning steps: steps 0 .. learned-1."""
+        self.env_steps = 0
+        """Env steps that have been learned from."""
         self._pause: int | None = None
         """The ticket at which acting pauses; None: no pause."""
         self.acting_failed = False
@@ -63,9 +65,16 @@ class PacedWorkforce(Workforce):
             The result of the step for each policy, by name.
         """
         learned = {policy.name: policy.learner.learn(self.learned, progress) for policy in self._parts.policies}
+        self.env_steps += max(result.env_steps for result in learned.values())
+        if self._parts.league is not None:
+            self._parts.league.advance(self.learned, self.env_steps)
         self.learned += 1
         self._acting.finish(self.learned)
         return learned
+
+    def league_metrics(self) -> dict[str, float]:
+        """Return the metrics of the league; none without a league."""
+        return {} if self._parts.league is None else self._parts.league.metrics()
 
     def pause(self) -> None:
         """Pause acting at the first ticket that the pace cannot have allowed yet."""
@@ -108,6 +117,8 @@ class PacedWorkforce(Workforce):
             if policy.name in statistics:
                 policy.algorithm.restore_statistics(statistics[policy.name])
             policy.learner.publish(0)
+        if self._parts.league is not None:
+            self._parts.league.start()
 
     def begin_episodes(self) -> None:
         self._acting.start([None] * self._parts.config.runtime.actors)
@@ -115,7 +126,9 @@ class PacedWorkforce(Workforce):
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; with states of envs only if every acted ticket has been learned from."""
         complete = self.is_quiescent and not self.acting_failed
+        league = {} if self._parts.league is None else {"league": self._parts.league.state()}
         return {
+            **league,
             **joined({policy.name: policy.state() for policy in self._parts.policies}),
             "actors": self._acting.snapshots() if complete else [None] * self._parts.config.runtime.actors,
         }
@@ -126,7 +139,9 @@ class PacedWorkforce(Workforce):
         return named or None
 
     def restore(self, state: Mapping[str, Any], arrays: Tree | None) -> tuple[bool, str]:
-        self.learned = state["counters"]["learning_step"]
+        self.learned, self.env_steps = (state["counters"][name] for name in ("learning_step", "env_steps"))
+        if self._parts.league is not None:
+            self._parts.league.restore(state["league"])
         messages = [self._restore_policy(policy, state, arrays) for policy in self._parts.policies]
         continued = None not in state["actors"]
         self._acting.start(state["actors"] if continued else [None] * len(state["actors"]))
@@ -185,6 +200,7 @@ class PacedLoop(TrainingLoop):
                 recorder.add_infos(result.info)
             recorder.add_agent_steps(result.agent_steps, policy)
             recorder.add_learning_step(result.metrics, policy)
+        recorder.add_learning_step(self._work.league_metrics())
         recorder.add_learning_step(
             dict.fromkeys(("slots_filled", "slots_filled_min", "slots_filled_max"), slots_filled)
         )

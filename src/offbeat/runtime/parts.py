@@ -18,6 +18,7 @@ from offbeat.memory.arena import SharedArena
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 from offbeat.models.spec import PolicySpec
+from offbeat.runtime.league import League
 from offbeat.runtime.plan import Plan
 from offbeat.runtime.saved_state import require_like
 from offbeat.workers.learner import Learner
@@ -132,6 +133,8 @@ class PacedParts(Parts):
     """The shared memory of these arrays; None if all actors are in this process."""
     memory: Memory
     """Slots and weights of all policies, on these arrays."""
+    league: League | None = None
+    """The league of the run, if it has one."""
 
     @property
     def policy(self) -> LearnedPolicy:

@@ -17,6 +17,7 @@ from offbeat.envs.make import make_envs
 from offbeat.envs.make_worlds import make_worlds
 from offbeat.envs.world import WorldSpec
 from offbeat.memory.arena import private_arena
+from offbeat.memory.league import LeagueMemory, LeagueShape
 from offbeat.memory.unrolls import UnrollShape
 from offbeat.memory.weights import Weights, weight_slabs
 from offbeat.models.acting import LivePolicy, Renew, make_policy
@@ -26,6 +27,8 @@ from offbeat.runtime.gate import board_slabs, first_ticket
 from offbeat.workers.actor import Actor
 from offbeat.workers.columns import PolicyColumns, Watch
 from offbeat.workers.link import Memory
+from offbeat.workers.seated_columns import SeatedColumns
+from offbeat.workers.seats import LeaguePlan, Seats
 
 Snapshot = dict[str, Any] | None
 """State of an actor's envs and episodes; None: it starts new episodes."""
@@ -82,6 +85,8 @@ class Plan:
     """Number of BLAS threads in an actor process."""
     world: WorldSpec | None = None
     """Agents and spaces of a world with several agents; None: each env has one agent."""
+    league: LeaguePlan | None = None
+    """The league of the run, if it has one."""
 
     @property
     def pace(self) -> Pace:
@@ -96,11 +101,30 @@ class Plan:
 
     def slabs(self) -> list[Slab]:
         """Return the arrays that actors and learner share: slots, weights and the board."""
-        return [*(slab for policy in self.policies for slab in policy.slabs()), *board_slabs(self.runtime.actors)]
+        policies = [slab for policy in self.policies for slab in policy.slabs()]
+        league = [] if self.league is None else self._league_shape.slabs()
+        return [*policies, *league, *board_slabs(self.runtime.actors)]
+
+    @property
+    def _league_shape(self) -> LeagueShape:
+        """The memory of the run's league."""
+        assert self.league is not None
+        names = dict.fromkeys(self.league.policies)
+        longest = max(policy.memory.length for policy in self.policies)
+        return LeagueShape(
+            sides=len(self.league.sides),
+            weights={plan.name: published_layout(plan.policy).size for plan in self.policies if plan.name in names},
+            window=self.league.config.window,
+            snapshot_every=self.league.config.snapshot_every,
+            versions=self.pace.versions,
+            tickets=self.pace.in_flight,
+            games=longest * self.runtime.envs_per_actor,
+        )
 
     def memory(self, arrays: Tree) -> Memory:
         """Return the slots and weights of all policies; `arrays`: those of the run's arena."""
-        return Memory([(policy.slots(arrays), policy.weights(arrays)) for policy in self.policies])
+        league = None if self.league is None else LeagueMemory(self._league_shape, arrays)
+        return Memory([(policy.slots(arrays), policy.weights(arrays)) for policy in self.policies], league)
 
     def actor(
         self, index: int, origin: int, watch: Watch | None = None, attempt: int = 0, renew: Renew | None = None
@@ -118,13 +142,23 @@ class Plan:
         Raises:
             ConfigError: the env cannot be made.
         """
-        envs = self._envs(index, origin, attempt)
+        envs, seats = self._envs(index, origin, attempt), self._seats(index)
         columns = []
         for plan in self.policies:
-            policy = make_policy(plan.policy)
+            policy, learned = make_policy(plan.policy), self.env_config.learned
             acting = LivePolicy(policy, renew) if renew else policy
-            columns.append(PolicyColumns(envs[plan.name], acting, self.env_config.learned))
-        return Actor(index, self.run.seed, columns, watch)
+            if seats is None:
+                columns.append(PolicyColumns(envs[plan.name], acting, learned))
+            else:
+                columns.append(SeatedColumns(envs[plan.name], acting, learned, seats, finishes=not columns))
+        return Actor(index, self.run.seed, columns, watch, seats)
+
+    def _seats(self, index: int) -> Seats | None:
+        """Make the seats of an actor; None without a league."""
+        if self.league is None:
+            return None
+        specs = {plan.name: plan.policy for plan in self.policies}
+        return Seats(self.league, self.pace, specs, seed=self.run.seed, actor=index, worlds=self.runtime.envs_per_actor)
 
     def _envs(self, index: int, origin: int, attempt: int) -> Mapping[str, Envs]:
         """Make the envs of an actor: those of each policy, by its name."""

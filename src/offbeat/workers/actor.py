@@ -14,12 +14,20 @@ from offbeat.core.seeding import key_of, stream
 from offbeat.metrics.timings import Timings
 from offbeat.workers.columns import EnvCalls, PolicyColumns, Watch
 from offbeat.workers.link import Link, Work
+from offbeat.workers.seats import Seats
 
 
 class Actor:
     """Steps envs with one or several policies, one ticket at a time."""
 
-    def __init__(self, index: int, seed: int, policies: Sequence[PolicyColumns], watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        index: int,
+        seed: int,
+        policies: Sequence[PolicyColumns],
+        watch: Watch | None = None,
+        seats: Seats | None = None,
+    ) -> None:
         """Make an actor.
 
         Args:
@@ -28,10 +36,11 @@ class Actor:
             policies: the columns of each policy, in the order of the run's policies. All have the same number of env
                 groups.
             watch: is notified of each env call; None: nothing is.
+            seats: who plays each side, in a league; the columns have the same seats.
         """
         self.index = index
         self._seed, self._policies, self._calls = seed, tuple(policies), EnvCalls(watch)
-        self._groups = range(policies[0].groups)
+        self._groups, self._seats = range(policies[0].groups), seats
         self._cut = False
         """Whether the episodes of the rows before the next ticket were cut: the next row is then a reset row."""
         for columns in self._policies:
@@ -81,6 +90,8 @@ class Actor:
         """Act one ticket: fill the slot of each policy, all rows with the same version of the weights."""
         first, self._cut = int(self._cut), False
         length = 0
+        if self._seats is not None and work.league is not None:
+            self._seats.start_ticket(work.ticket, work.version, work.league)
         for columns, policy_work in zip(self._policies, work.policies, strict=True):
             length = columns.start_ticket(policy_work, work.version, work.progress, first)
         columns_and_streams = [
@@ -106,13 +117,18 @@ class Actor:
     def snapshot(self) -> dict[str, Any] | None:
         """Return the state of the envs and of the unfinished episodes; None if an env does not support snapshots."""
         states = [columns.snapshot() for columns in self._policies]
-        return None if None in states else {"policies": states, "cut": self._cut}
+        if None in states:
+            return None
+        seats = {} if self._seats is None else {"seats": self._seats.snapshot()}
+        return {"policies": states, "cut": self._cut, **seats}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a snapshot, bit for bit."""
         for columns, policy_state in zip(self._policies, state["policies"], strict=True):
             columns.restore(policy_state)
         self._cut = bool(state["cut"])
+        if self._seats is not None:
+            self._seats.restore(state["seats"])
 
     def close(self) -> None:
         for columns in self._policies:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, NO_DECISION, Array, Leaf, Policy, Tree
+from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, NO_DECISION, Acted, Array, Leaf, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
@@ -166,7 +166,7 @@ class PolicyColumns:
         started = clock()
         slot, columns, calls = self._slot, self._envs.groups[group], self._calls
         observation = {name: slot[name][row, columns] for name in self._leaves}
-        acted = self._policy.act(self._stacks.with_stacks(observation, columns), random, self._state[columns])
+        acted = self._choose(self._stacks.with_stacks(observation, columns), columns, random)
         slot["action"][row, columns] = acted.action
         for name, values in acted.recorded.items():
             slot[name][row, columns] = values
@@ -177,6 +177,10 @@ class PolicyColumns:
         calls.watch.leave()
         calls.timings.add("act", chosen - started)
         calls.add(chosen, clock())
+
+    def _choose(self, observation: Tree, columns: slice, random: np.random.Generator) -> Acted:
+        """Choose the actions of some columns, and advance their recurrent state."""
+        return self._policy.act(observation, random, self._state[columns])
 
     def receive(self, row: int, group: int) -> None:
         """Write the outcome of a row's actions into the row, and the observation into the next row."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from offbeat.core.memory_shape import Slots
 from offbeat.core.types import Tree
+from offbeat.memory.league import LeagueMemory
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
 
@@ -40,6 +41,8 @@ class Work(NamedTuple):
     """Training progress at that version, from 0 to 1."""
     policies: tuple[PolicyWork, ...]
     """One for each policy, in the order of the run's policies."""
+    league: LeagueMemory | None = None
+    """The memory of the league, if the run has one."""
 
     @classmethod
     def of_one(cls, ticket: int, version: int, policy_work: PolicyWork, progress: float = 0.0) -> Work:
@@ -70,10 +73,10 @@ class Link(Protocol):
 
 
 class Memory:
-    """The slots and weights of all policies, on an arena. `work` joins them for one ticket."""
+    """The slots and weights of all policies, and the memory of a league. `work` joins them for one ticket."""
 
-    def __init__(self, policies: Sequence[tuple[Slots, Weights]]) -> None:
-        self.policies = tuple(policies)
+    def __init__(self, policies: Sequence[tuple[Slots, Weights]], league: LeagueMemory | None = None) -> None:
+        self.policies, self.league = tuple(policies), league
 
     @property
     def progress(self) -> float:
@@ -85,4 +88,4 @@ class Memory:
         """Return the work of a ticket that is acted with this version of the weights."""
         progress = self.policies[0][1].progress(version)
         policies = tuple(PolicyWork(weights.read(version), slots.open(ticket)) for slots, weights in self.policies)
-        return Work(ticket, version, progress, policies)
+        return Work(ticket, version, progress, policies, self.league)

@@ -1,0 +1,103 @@
+"""The league of a run, in the process of its training loop: results become a table, and weights become snapshots.
+
+It is advanced once in each learning step, after the weights are published and before actors may use them. So the table
+that belongs to a version of the weights is the same in every runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from offbeat.core.pace import Pace
+from offbeat.core.types import policy_key
+from offbeat.league.opponents import OpponentOdds
+from offbeat.league.players import Player
+from offbeat.league.results import GameResult
+from offbeat.league.table import LeagueTable
+from offbeat.league.turns import snapshots_due
+from offbeat.memory.league import LeagueMemory
+from offbeat.memory.weights import Weights
+from offbeat.workers.seats import LeaguePlan
+
+
+class League:
+    """The table of a league, and its snapshots in memory."""
+
+    def __init__(self, plan: LeaguePlan, pace: Pace, memory: LeagueMemory, weights: Mapping[str, Weights]) -> None:
+        """Start a league.
+
+        Args:
+            plan: the league.
+            pace: the pace of the run.
+            memory: what learners and actors share.
+            weights: the published weights of each policy.
+        """
+        self._plan, self._pace, self._memory, self._weights = plan, pace, memory, weights
+        self._policies = tuple(dict.fromkeys(plan.policies))
+        self._trained = tuple(name for name in self._policies if name in plan.trained)
+        self.table = LeagueTable.start(self._policies, plan.config.initial_elo)
+        self._games = 0
+
+    def start(self) -> None:
+        """Take the first snapshots, of version 0, and publish the odds of that version."""
+        self._take_snapshots(0)
+
+    def advance(self, step: int, env_steps: int) -> None:
+        """Finish learning step `step`, whose version of the weights has just been published.
+
+        Args:
+            step: the learning step.
+            env_steps: env steps that have been learned from, those of this step included.
+        """
+        results = [result for ticket in self._pace.tickets_of(step) for result in self._results_of(ticket)]
+        self._games += len(results)
+        self.table = self.table.advance(results, self._plan.config)
+        self._take_snapshots(env_steps)
+
+    def _results_of(self, ticket: int) -> Iterator[GameResult]:
+        games, players, outcomes = self._memory.results(ticket)
+        for numbers, values in zip(players[: games[0]].tolist(), outcomes[: games[0]].tolist(), strict=True):
+            yield GameResult(tuple(map(Player, self._plan.policies, numbers)), tuple(values))
+
+    def _take_snapshots(self, env_steps: int) -> None:
+        """Take the snapshots that are due, then publish the odds of the newest version."""
+        version = self.table.version
+        due = snapshots_due(self._plan.config, self._trained, version)
+        if version == 0:
+            due = self._policies  # a policy that does not learn has only this one
+        for policy in due:
+            number = len(self.table.snapshots[policy])
+            self._memory.snapshot(policy, number)[:] = self._weights[policy].read(version)
+            self.table = self.table.with_snapshot(policy, env_steps)
+        odds = OpponentOdds.of(self._plan.config, self.table, self._plan.policies)
+        counts, cumulative = self._memory.odds(version)
+        counts[:], cumulative[:] = odds.snapshots, odds.cumulative
+
+    def snapshot(self, policy: str, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return the published weights of a snapshot of the window, a copy."""
+        return self._memory.snapshot(policy, number).copy()
+
+    def metrics(self) -> dict[str, float]:
+        """Return metrics: the rating of each policy, its win rate against its window, and the number of games."""
+        metrics = {"league_games": float(self._games)}
+        for policy in self._policies:
+            taken = len(self.table.snapshots[policy])
+            metrics[policy_key(policy, "elo")] = self.table.elo[Player(policy)]
+            metrics[policy_key(policy, "snapshots")] = float(taken)
+        return metrics
+
+    # --- checkpoints ----------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        arrays = {name: array.copy() for name, array in self._memory.arrays().items()}
+        return {"table": self.table.state(), "games": self._games, "arrays": arrays}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self.table, self._games = LeagueTable.restore(state["table"]), int(state["games"])
+        for name, array in self._memory.arrays().items():
+            array[...] = state["arrays"][name]

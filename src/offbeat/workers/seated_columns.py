@@ -1,0 +1,159 @@
+"""The columns of one policy in a league: they act with the players of their seats (seats.py).
+
+A column is recorded if its player is the newest version of a policy that learns from the ticket. In the slot of the
+ticket the rows of all other columns are blank: nothing of a frozen player can be learned from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, Acted, Policy, Tree
+from offbeat.envs.contract import Envs, Outcome
+from offbeat.league.players import LATEST, Player
+from offbeat.workers.columns import PolicyColumns
+from offbeat.workers.link import PolicyWork
+from offbeat.workers.seats import Seats
+
+
+class SeatedColumns(PolicyColumns):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        envs: Envs,
+        policy: Policy,
+        transform_rewards: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+        seats: Seats,
+        *,
+        finishes: bool,
+    ) -> None:
+        """Act in `envs`, columns of worlds, with the players of `seats`.
+
+        Args:
+            envs: as for `PolicyColumns`.
+            policy: the newest version of the policy.
+            transform_rewards: as for `PolicyColumns`.
+            seats: those of the actor.
+            finishes: whether these columns tell the seats that a world was reset: those of the actor's first policy.
+        """
+        super().__init__(envs, policy, transform_rewards)
+        self._seats, self._finishes = seats, finishes
+        agents, columns = len(envs.spec.agents), envs.spec.columns
+        self._world = np.arange(columns) // agents
+        self._side = np.tile([seats.plan.side_of(agent) for agent in envs.spec.agents], columns // agents)
+        outcome = seats.plan.config.outcome
+        self._outcome = envs.spec.info.index(outcome) if outcome else None
+        self._changes = -1
+        """`Seats.changes` at the last call of `_take_seats`."""
+        self._players: dict[Player, NDArray[np.int64]] = {}
+        """Player -> its columns."""
+        self._is_recorded = np.zeros(columns, np.bool_)
+        self._recorded = np.zeros((1, columns), np.bool_)
+        """[T + 1, N]: which columns are recorded in each row of the ticket."""
+        self._ends_ticket_before = np.zeros(columns, np.bool_)
+        """[N]: where the observation of row 0 is also the last one of the ticket before, which recorded it."""
+
+    def _take_seats(self) -> None:
+        """Note who plays each column, if that has changed."""
+        seats = self._seats
+        if self._changes == seats.changes:
+            return
+        self._changes = seats.changes
+        columns: dict[Player, list[int]] = {}
+        for column, (world, side) in enumerate(zip(self._world, self._side, strict=True)):
+            columns.setdefault(seats.players[world][side], []).append(column)
+        self._players = {player: np.array(columns[player]) for player in sorted(columns)}
+        self._is_recorded[:] = False
+        for player, own in self._players.items():
+            self._is_recorded[own] = seats.is_recorded(player)
+
+    # --- a ticket -------------------------------------------------------------------------------------------
+
+    def reset(self, progress: float, spread: int, random: np.random.Generator) -> None:
+        if self._finishes:
+            self._seats.drop_games()
+        super().reset(progress, spread, random)
+
+    def start_ticket(self, work: PolicyWork, version: int, progress: float, first: int) -> int:
+        length = super().start_ticket(work, version, progress, first)
+        self._take_seats()
+        self._ends_ticket_before = self._recorded[-1]
+        self._recorded = np.empty((length + 1, len(self._world)), np.bool_)
+        self._recorded[:first] = True  # the reset row after episodes that were cut
+        return length
+
+    def decide(self, row: int, group: int, random: np.random.Generator) -> None:
+        self._take_seats()
+        columns = self._envs.groups[group]
+        self._recorded[row, columns] = self._is_recorded[columns]
+        super().decide(row, group, random)
+
+    def _choose(self, observation: Tree, columns: slice, random: np.random.Generator) -> Acted:
+        """Choose the actions of each player's columns, one player after the other."""
+        if len(self._players) == 1 and next(iter(self._players)).snapshot == LATEST:
+            return super()._choose(observation, columns, random)
+        count = columns.stop - columns.start
+        action = np.zeros((count, *self._envs.spec.action.shape), self._envs.spec.action.dtype)
+        recorded: Tree = {}
+        for player, owned in self._players.items():
+            own = owned[(owned >= columns.start) & (owned < columns.stop)]
+            if not len(own):
+                continue
+            policy = self._policy if player.snapshot == LATEST else self._seats.frozen(player)
+            state, rows = self._state[own], own - columns.start
+            acted = policy.act({name: leaf[rows] for name, leaf in observation.items()}, random, state)
+            self._state[own], action[rows] = state, acted.action
+            for name, values in acted.recorded.items():
+                part = recorded.setdefault(name, np.zeros((count, *values.shape[1:]), values.dtype))
+                part[rows] = values
+        return Acted(action, recorded)
+
+    def _count_episodes(self, row: int, columns: slice, outcome: Outcome) -> bool:
+        """Count as `PolicyColumns`; also tell the seats what each side has got, and which worlds were reset."""
+        assert outcome.env_step is not None
+        agents = len(self._envs.spec.agents)
+        rewarded = np.flatnonzero(outcome.reward)
+        for index in rewarded.tolist():
+            column = columns.start + index
+            self._seats.add(int(self._world[column]), int(self._side[column]), float(outcome.reward[index]), np.nan)
+        if self._outcome is not None:
+            values = outcome.info[:, self._outcome]
+            for index in np.flatnonzero(np.isfinite(values) & (outcome.terminated | outcome.truncated)).tolist():
+                column = columns.start + index
+                self._seats.add(int(self._world[column]), int(self._side[column]), 0.0, float(values[index]))
+        any_ended = super()._count_episodes(row, columns, outcome)
+        if self._finishes and not (stepped := outcome.env_step[::agents]).all():
+            for world in np.flatnonzero(~stepped).tolist():
+                self._seats.finish(columns.start // agents + world)
+        return any_ended
+
+    def end_ticket(self, length: int) -> None:
+        super().end_ticket(length)
+        self._take_seats()
+        self._recorded[length] = self._is_recorded
+        frozen = ~self._recorded
+        if frozen.any():
+            self._blank(frozen)
+
+    def _blank(self, frozen: NDArray[np.bool_]) -> None:
+        """Write zeros over everything of columns that are not recorded; `frozen`: [T + 1, N]."""
+        unseen = frozen.copy()
+        unseen[0] &= ~self._ends_ticket_before
+        for name, array in self._slot.items():
+            if name in self._leaves or name == FRAME_AGE:
+                array[unseen] = 0
+            elif name.startswith(HISTORY) or name == "initial_state":
+                array[..., frozen[0], :] = 0
+            elif name not in (ENV_STEP, "behavior_version"):
+                array[frozen] = np.nan if name == "info" else 0
+
+    # --- snapshots ------------------------------------------------------------------------------------------
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self._changes = -1
