@@ -69,8 +69,8 @@ class Config:
         self._check_policies()
         if self.league is not None and runtime.entry.workers_learn:
             raise ConfigError(
-                f"runtime is {runtime.runtime}, whose workers have no common version of the weights, but a league draws "
-                "opponents for each version: pass another --runtime, or leave the league out"
+                f"runtime is {runtime.runtime}, whose workers have no common version of the weights, but a league "
+                "draws opponents for each version: pass another --runtime, or leave the league out"
             )
 
     def _check_policies(self) -> None:
