@@ -142,7 +142,6 @@ class Writers:
         content["initial_state"] = self.random.normal(size=(self.columns, 2)).astype(np.float32)
         return content
 
-
     def _let_agents_wait(self, actor: int, content: Tree) -> None:
         """Make some rows ones without a decision, and let several reset rows follow an end."""
         for row in range(self.length):

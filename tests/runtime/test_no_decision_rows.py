@@ -15,6 +15,7 @@ from tests.reference.thorough import thorough
 from offbeat.api.train import resume
 from offbeat.config.registry import import_modules
 from offbeat.config.resolve import load as load_config
+from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Tree
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
@@ -48,6 +49,11 @@ def test_rows_mark_no_decision_steps_and_episode_starts():
         assert outcome.resets.tolist() == [at == LENGTH] * 2
         assert outcome.valid.tolist() == [at < LENGTH and at % EVERY == 0] * 2
         assert outcome.reward.tolist() == [float(at < LENGTH)] * 2
+
+
+def test_a_run_ends_if_no_decision_is_reported_only_after_the_first_steps(tmp_path):
+    with pytest.raises(EnvFailed, match="give it in the info of reset and of each step, true or false"):
+        small_run(tmp_path / "run", "curious/LateWaiting-v0", **CURIOUS)
 
 
 def test_only_decisions_are_counted_and_returns_include_all_rewards(tmp_path):
