@@ -151,6 +151,16 @@ class Waiting(Line):
         self.place, self.age = state["place"], state["age"]
 
 
+class LateWaiting(Waiting):
+    """Says only after its first episodes that there is nothing to decide."""
+
+    steps = 0
+
+    def info(self) -> dict[str, Any]:
+        self.steps += 1
+        return super().info() if self.steps > 20 else {"age": self.age}
+
+
 class WaitingCue(Waiting):
     """What is to be done in the last decision, after 6 steps, is shown after 4, when there is nothing to decide.
 
@@ -234,7 +244,7 @@ class TooLargeReward(TooLarge):
 
 
 def register() -> None:
-    kinds: list[Any] = [Line, Reporting, Learning, Waiting, WaitingCue, Rude, TooLarge, TooLargeReward]
+    kinds: list[Any] = [Line, Reporting, Learning, Waiting, LateWaiting, WaitingCue, Rude, TooLarge, TooLargeReward]
     for kind in kinds:
         if f"curious/{kind.__name__}-v0" not in gym.registry:
             gym.register(f"curious/{kind.__name__}-v0", kind)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from offbeat.core.types import Array, Field, Tree
+from offbeat.core.types import NO_DECISION, Array, Field, Tree
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.rings import Rings
 
@@ -28,6 +28,8 @@ FIELDS = [
     Field("behavior_version", (), "int64", per="unroll"),
     Field("initial_state", (2,), "float32", per="unroll"),
 ]
+WAITING_FIELDS = [*FIELDS, Field(NO_DECISION, (), "bool")]
+"""Fields of envs with rows without a decision."""
 PER_TICKET = ["behavior_version", "initial_state"]
 LEAVES = ["observation/number", "observation/image"]
 
@@ -53,6 +55,10 @@ class Chances(NamedTuple):
     """Beside those that follow an episode's end."""
     cut: float = 0.1
     """That a ticket is taken again, after an actor's death."""
+    waits: float = 0.0
+    """That a row of an episode has no decision, in envs with such rows."""
+    absent: float = 0.0
+    """That another reset row follows a reset row, in the same envs."""
 
 
 class Writers:
@@ -64,7 +70,7 @@ class Writers:
         self.committed: dict[int, Tree] = {}
         self.next = [origin + (actor - origin) % self.actors for actor in range(self.actors)]
         self.following: dict[int, Tree] = {}
-        self.ended = np.zeros((self.actors, self.columns), bool)
+        self.ended, self.absent = np.zeros((2, self.actors, self.columns), bool)
         self.numbers = 0
 
     def go_ahead(self, must: int, may: int) -> None:
@@ -104,8 +110,9 @@ class Writers:
             for name in LEAVES:
                 content[name][0] = self.following[actor][name]
             if self.random.random() < self.chances.cut:
-                for name in ("reward", "terminated", "truncated", "valid"):
-                    content[name][0] = 0
+                for name in ("reward", "terminated", "truncated", "valid", NO_DECISION):
+                    if name in content:
+                        content[name][0] = 0
         for name, part in content.items():
             rows = len(part) if name in LEAVES or name in PER_TICKET else self.length
             slot[name][:rows] = part[:rows]
@@ -116,7 +123,7 @@ class Writers:
         lead = (self.length + 1, self.columns)
         content: Tree = {
             field.name: self.random.integers(0, 255, (*lead, *field.shape)).astype(field.dtype)
-            for field in FIELDS
+            for field in self.rings.fields
             if field.per == "step"
         }
         count = lead[0] * lead[1]
@@ -129,9 +136,78 @@ class Writers:
         for row in range(self.length):
             content["valid"][row] &= ~self.ended[actor]
             self.ended[actor] = (content["terminated"] | content["truncated"])[row]
+        if NO_DECISION in content:
+            self._let_agents_wait(actor, content)
         content["behavior_version"] = np.full(self.columns, 7)
         content["initial_state"] = self.random.normal(size=(self.columns, 2)).astype(np.float32)
         return content
+
+    def _let_agents_wait(self, actor: int, content: Tree) -> None:
+        """Make some rows ones without a decision, and let several reset rows follow an end."""
+        for row in range(self.length):
+            waits, stays = self.random.random((2, self.columns)) < [[self.chances.waits], [self.chances.absent]]
+            absent = self.absent[actor]
+            for name in ("reward", "terminated", "truncated"):
+                content[name][row, absent] = 0
+            ends = content["terminated"][row] | content["truncated"][row]
+            content["valid"][row] = ~absent & ~waits
+            content[NO_DECISION][row] = ~absent & waits
+            self.absent[actor] = np.where(absent, stays, ends)
+
+
+class Step(NamedTuple):
+    """From a decision to the next one, or to the end of the episode."""
+
+    next: Key
+    reward: float
+    terminated: bool
+    decision: Key | None
+    """The next decision of the episode."""
+
+
+def decisions(
+    committed: dict[int, Tree], window: range, actors: int, n: int, gamma: float, within: range | None = None
+) -> dict[Key, Transition]:
+    """Return what `transitions` does in envs with rows without a decision: the complete decisions of `within`.
+
+    Args:
+        committed: the rows of each ticket.
+        window: tickets whose flags are known.
+        actors: number of actors.
+        n: number of decisions whose rewards are summed.
+        gamma: discount per decision.
+        within: tickets whose decisions are summed; None: the window.
+    """
+    within, found = within or window, {}
+    for ticket in within:
+        for row, column in np.argwhere(committed[ticket]["valid"][:-1]).tolist():
+            key: Key | None = (ticket, row, column)
+            steps: list[Step] = []
+            while key and len(steps) < n and (step := _step_of(committed, window, actors, key)):
+                steps.append(step)
+                key = step.decision if step.decision and step.decision[0] in within else None
+            if steps:
+                total = sum(gamma**i * step.reward for i, step in enumerate(steps))
+                discount = 0.0 if steps[-1].terminated else gamma ** len(steps)
+                found[ticket, row, column] = Transition(steps[-1].next, total, discount)
+    return found
+
+
+def _step_of(committed: dict[int, Tree], window: range, actors: int, key: Key) -> Step | None:
+    """Walk from a decision on; None if it is not known yet how far its step goes."""
+    (ticket, row, column), reward = key, 0.0
+    while True:
+        rows, after = committed[ticket], (ticket, row + 1, column)
+        reward += float(rows["reward"][row, column])
+        terminated, truncated = bool(rows["terminated"][row, column]), rows["truncated"][row, column]
+        if terminated or truncated:
+            return Step(after, reward, terminated, None)
+        ticket, row = (ticket, row + 1) if row + 2 < len(rows["valid"]) else (ticket + actors, 0)
+        if ticket not in window:
+            return None
+        if not committed[ticket][NO_DECISION][row, column]:
+            following = (ticket, row, column) if committed[ticket]["valid"][row, column] else None
+            return Step(after, reward, False, following)
 
 
 def transitions(committed: dict[int, Tree], window: range, actors: int, n: int, gamma: float) -> dict[Key, Transition]:

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.reference.runs import begun, lines_of, offbeat, small_arguments, small_run, unrolls_of
+from tests.reference.replay_runs import small_sac
+from tests.reference.runs import begun, lines_of, small_run, unrolls_of, weights_of
 from tests.reference.thorough import thorough
 
+from offbeat.api.train import resume
 from offbeat.config.registry import import_modules
 from offbeat.config.resolve import load as load_config
+from offbeat.core.errors import EnvFailed
 from offbeat.core.types import Tree
 from offbeat.envs.contract import Snapshots
 from offbeat.envs.make import make_envs
@@ -46,6 +49,11 @@ def test_rows_mark_no_decision_steps_and_episode_starts():
         assert outcome.resets.tolist() == [at == LENGTH] * 2
         assert outcome.valid.tolist() == [at < LENGTH and at % EVERY == 0] * 2
         assert outcome.reward.tolist() == [float(at < LENGTH)] * 2
+
+
+def test_a_run_ends_if_no_decision_is_reported_only_after_the_first_steps(tmp_path):
+    with pytest.raises(EnvFailed, match="give it in the info of reset and of each step, true or false"):
+        small_run(tmp_path / "run", "curious/LateWaiting-v0", **CURIOUS)
 
 
 def test_only_decisions_are_counted_and_returns_include_all_rewards(tmp_path):
@@ -123,9 +131,61 @@ def test_recomputed_probabilities_equal_those_of_acting():
     acting.close()
 
 
-def test_a_replay_refuses_an_env_with_no_decision_rows_before_any_file_is_created(tmp_path):
-    arguments = small_arguments(tmp_path / "run", WAITING, **CURIOUS)
-    arguments[1] = "dqn"
-    said = offbeat(*arguments[: arguments.index("--set")])
-    assert (said.code, (tmp_path / "run").exists()) == (2, False)
-    assert "which are not supported with a replay" in said.err
+# --- with a replay ------------------------------------------------------------------------------------------
+
+CORE: dict[str, Any] = {"core": "gru", "core_size": 8, "chunk_length": 4, "utd_ratio": "1/8"}
+"""Sequences of 4 rows in episodes of 8 with a reset row: waits go over their ends at every phase."""
+
+
+def action_values(run: Path, ages: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the values of a DQN's actions, [ages, actions]."""
+    parts = build(load_config(run / "config.toml"))
+    algorithm = parts.policy.algorithm
+    algorithm.load_weights(load(run / "checkpoints" / "latest").weights)
+    observation = np.stack((ages, np.full(len(ages), 0.5)), axis=1).astype(np.float32)
+    with torch.no_grad():
+        return np.asarray(algorithm.network(torch.from_numpy(observation), {}))
+
+
+@pytest.mark.parametrize("n_step", [1, *thorough(3)])
+def test_action_values_with_a_replay_converge_to_the_sums_of_whole_steps(tmp_path, n_step):
+    settings: dict[str, Any] = {"algorithm": "dqn", "steps": 1000, "capacity": 2000, "gamma": 0.9, "n_step": n_step}
+    more: dict[str, Any] = {"hidden_sizes": (32,), "learning_rate": 5e-3, "ema_rate": 0.05, "chunk_length": 1}
+    run = small_sac(tmp_path / "run", WAITING, **CURIOUS, **{**settings, **more})
+    expected = [3 + 0.9 * (3 + 0.9 * 2), 3 + 0.9 * 2, 2]
+    values = action_values(run.path, np.array([0, 3, 6]))
+    np.testing.assert_allclose(values, np.array(expected)[:, None].repeat(2, axis=1), atol=0.4)
+
+
+@pytest.mark.parametrize("settings", [{"algorithm": "dqn", "prioritized": True, "n_step": 2}, CORE], ids=["dqn", "gru"])
+@pytest.mark.parametrize("runtime", ["threads", *thorough("processes")])
+def test_waits_change_no_bit_between_runtimes(tmp_path, settings, runtime):
+    layout: dict[str, Any] = {**CURIOUS, "lag": "exact", "max_ahead": 3, "actors": 2, "batch_size": 24, **settings}
+    serial = small_sac(tmp_path / "serial", WAITING, **layout)
+    other = small_sac(tmp_path / "run", WAITING, **layout, runtime=runtime)
+    assert weights_of(other.path) == weights_of(serial.path)
+
+
+@pytest.mark.parametrize("settings", [{"algorithm": "dqn", "prioritized": True, "chunk_length": 1}, CORE])
+def test_a_resumed_replay_continues_bit_for_bit_in_the_middle_of_waits(tmp_path, settings):
+    layout: dict[str, Any] = {**CURIOUS, "batch_size": 24, **settings}
+    whole = small_sac(tmp_path / "whole", WAITING, **layout)
+    part = small_sac(tmp_path / "part", WAITING, **layout, stop_at=151)
+    again = resume(part.path)
+    assert again.metrics["updates"] == whole.metrics["updates"] > 0
+    assert weights_of(again.path) == weights_of(whole.path)
+
+
+def test_updates_are_due_for_complete_decisions(tmp_path):
+    run = small_sac(tmp_path / "run", WAITING, **CURIOUS, algorithm="dqn", chunk_length=1)
+    for line in lines_of(run.path):
+        open_decisions = line["env_steps"] - 64 - line["updates"]
+        assert 0 <= open_decisions <= 2 or line["env_steps"] <= 66, "at most one for each env"
+
+
+@pytest.mark.thorough
+def test_a_core_with_a_replay_reads_observations_of_no_decision_rows(tmp_path):
+    settings: dict[str, Any] = {"algorithm": "dqn", "core": "gru", "core_size": 16, "chunk_length": 9, "burn_in": 9}
+    more: dict[str, Any] = {"steps": 6000, "batch_size": 18 * 9, "warmup": 400, "capacity": 20_000, "utd_ratio": "1/2"}
+    run = small_sac(tmp_path / "run", CUE, **CURIOUS, **{**settings, **more, "ema_rate": 0.02, "gamma": 0.9})
+    assert run.metrics["episode_return_mean"] > 0.85, "without memory of such moments it is 0.5"

@@ -133,7 +133,7 @@ class ReplayPace:
     """An exact ratio of updates to valid transitions, and a maximum number of tickets that actors are ahead.
 
     Learning step j adds ticket j to the replay and then makes all updates that are due: due(V) minus those already
-    made, where V is the number of valid transitions in tickets 0 .. j. Ticket k may start once learning steps
+    made, where V is the number of transitions that tickets 0 .. j complete. Ticket k may start once learning steps
     0 .. k - G - 1 are finished. So after V transitions exactly floor(r (V - W)) updates have been made, and actors are
     at most G tickets ahead.
     """
@@ -203,6 +203,6 @@ class RatioCounts(NamedTuple):
     origin: int = 0
     """First ticket whose transitions are counted."""
     valid: int = 0
-    """Valid transitions in the tickets from `origin`."""
+    """Transitions that the tickets from `origin` have completed."""
     unheld: int = 0
     """Updates that are not counted, because they were made before `origin`."""

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offbeat.core.errors import EnvFailed
 from offbeat.core.types import ENV_STEP, FRAME_AGE, HISTORY, NO_DECISION, Acted, Array, Leaf, Policy, Tree
-from offbeat.envs.contract import Envs, Outcome, Snapshots
+from offbeat.envs.contract import Envs, InfoSignals, Outcome, Snapshots
 from offbeat.metrics.timings import Timings
 from offbeat.models.stacks import Stacks
 from offbeat.workers.link import PolicyWork
@@ -74,6 +75,7 @@ class PolicyColumns:
         """
         self._envs, self._policy, self._transform_rewards = envs, policy, transform_rewards
         self._calls = EnvCalls()
+        self._signals = envs if isinstance(envs, InfoSignals) else None
         self._leaves = [leaf.name for leaf in envs.spec.observation]
         self._following: Tree = {}
         """The observation after the last row of the last ticket: it is the first row of the next ticket."""
@@ -230,7 +232,16 @@ class PolicyColumns:
         return any_ended
 
     def end_ticket(self, length: int) -> None:
-        """End a ticket of `length` rows: copy the observation after its last row."""
+        """End a ticket of `length` rows: copy the observation after its last row.
+
+        Raises:
+            EnvFailed: the env has rows without a decision, which are not recorded.
+        """
+        if self._signals and self._signals.no_decision and NO_DECISION not in self._slot:
+            raise EnvFailed(
+                f"{self._envs.spec.id} has {NO_DECISION!r} in an info, but not in those of its first steps, so rows "
+                "without a decision are not recorded: give it in the info of reset and of each step, true or false"
+            )
         self._following = {name: self._slot[name][length].copy() for name in self._leaves}
 
     # --- snapshots ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,12 +14,14 @@ from tests.reference.replay import (
     FIELDS,
     LEAVES,
     PER_TICKET,
+    WAITING_FIELDS,
     Chances,
     Key,
     SlowPriorities,
     Writers,
     assert_equal,
     copied,
+    decisions,
     transitions,
 )
 from tests.reference.thorough import examples
@@ -41,8 +44,8 @@ def shape_of(actors: int, columns: int, length: int, capacity: int, max_ahead: i
     return RingShape(ReplayPace(Fraction(1), warmup, max_ahead), actors, columns, length, capacity)
 
 
-def rings_of(shape: RingShape) -> Rings:
-    return shape.slots(FIELDS, private_arena(shape.slabs(FIELDS)))
+def rings_of(shape: RingShape, fields: Sequence[Field] = FIELDS) -> Rings:
+    return shape.slots(fields, private_arena(shape.slabs(fields)))
 
 
 class Run:
@@ -58,9 +61,11 @@ class Run:
         exponents: Exponents | None = None,
         chances: Chances | None = None,
         origin: int = 0,
+        fields: Sequence[Field] = FIELDS,
     ) -> None:
+        self.fields = fields
         self.shape, self.n_step, self.random = shape, n_step, np.random.default_rng(seed)
-        self.writers = Writers(rings_of(shape), self.random, chances or Chances(), origin)
+        self.writers = Writers(rings_of(shape, fields), self.random, chances or Chances(), origin)
         self.replay = self.new_replay(self.writers.rings, batch_size, exponents)
         self.replay.reset(origin)
         self.arguments: dict[str, Any] = {"batch_size": batch_size, "exponents": exponents}
@@ -81,7 +86,8 @@ class Run:
 
     def expected(self) -> dict[Key, Any]:
         committed, window = self.writers.committed, self.replay.window
-        return transitions(committed, window, self.shape.actors, self.n_step, GAMMA)
+        twin = decisions if self.fields is WAITING_FIELDS else transitions
+        return twin(committed, window, self.shape.actors, self.n_step, GAMMA)
 
     def keys(self, samples: Samples) -> list[Key]:
         """Which rows were sampled, by the numbers that their observations have."""
@@ -117,9 +123,11 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
     shape = shape_of(actors, columns, length, draw(st.integers(least, least + 40)), max_ahead)
     n_step = draw(st.integers(1, min(5, shape.tickets // actors * length)))
     often = st.sampled_from([0.0, 0.1, 0.4])
-    chances = Chances(draw(often), draw(often), draw(often), draw(often))
+    fields = draw(st.sampled_from([FIELDS, WAITING_FIELDS]))
+    waits = (draw(st.sampled_from([0.0, 0.4, 0.8])), draw(often)) if fields is WAITING_FIELDS else ()
+    chances = Chances(draw(often), draw(often), draw(often), draw(often), *waits)
     sizes = {"n_step": n_step, "batch_size": min(24, shape.capacity), "origin": draw(st.sampled_from([0, 0, 1, 17]))}
-    return Run(shape, draw(seeds), exponents=exponents, chances=chances, **sizes)
+    return Run(shape, draw(seeds), exponents=exponents, chances=chances, fields=fields, **sizes)
 
 
 # --- what is sampled, while actors write --------------------------------------------------------------------
@@ -158,8 +166,11 @@ def test_all_transitions_of_the_window_are_sampled_uniformly():
     assert stats.chisquare(list(counts.values())).pvalue > 0.01
 
 
-def test_samples_are_uniform_when_nearly_all_rows_are_invalid():
-    run = Run(shape_of(1, 2, 5, 200, 0), 1, batch_size=200, chances=Chances(invalid=0.95)).steps(30)
+@pytest.mark.parametrize(
+    ("fields", "chances"), [(FIELDS, Chances(invalid=0.95)), (WAITING_FIELDS, Chances(waits=0.9, absent=0.5))]
+)
+def test_samples_are_uniform_when_nearly_all_rows_are_invalid(fields, chances):
+    run = Run(shape_of(1, 2, 5, 200, 0), 1, batch_size=200, chances=chances, fields=fields).steps(30)
     random, counts = np.random.default_rng(0), dict.fromkeys(run.expected(), 0)
     assert 2 < len(counts) < 20
     for _ in range(50):
@@ -376,10 +387,10 @@ def test_a_restored_replay_samples_and_continues_bit_for_bit(exponents, data):
 
 def restored(run: Run, state: Any, arrays: Tree) -> Replay:
     """A replay on other memory, full of something else."""
-    memory = private_arena(run.shape.slabs(FIELDS))
+    memory = private_arena(run.shape.slabs(run.fields))
     for array in memory.values():
         array[...] = 1
-    replay = run.new_replay(run.shape.slots(FIELDS, memory), **run.arguments)
+    replay = run.new_replay(run.shape.slots(run.fields, memory), **run.arguments)
     replay.restore(state)
     replay.load(arrays)
     return replay

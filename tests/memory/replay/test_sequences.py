@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence as Several
 from fractions import Fraction
 from typing import Any
 
@@ -9,11 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
-from tests.reference.replay import FIELDS, LEAVES, Chances, Writers, assert_equal, copied, transitions
+from tests.reference.replay import (
+    FIELDS,
+    LEAVES,
+    WAITING_FIELDS,
+    Chances,
+    Key,
+    Transition,
+    Writers,
+    assert_equal,
+    copied,
+    decisions,
+    transitions,
+)
 from tests.reference.thorough import examples
 
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.pace import ReplayPace
+from offbeat.core.types import NO_DECISION, Array, Field
 from offbeat.memory.arena import private_arena
 from offbeat.memory.replay.base import Samples
 from offbeat.memory.replay.priorities import Exponents
@@ -41,8 +55,10 @@ class Run:
         origin: int = 0,
         seed: int = 0,
         chances: Chances | None = None,
+        fields: Several[Field] = FIELDS,
         **settings: Any,
     ) -> None:
+        self.fields = fields
         self.shape = RingShape(ReplayPace(Fraction(1), 1, max_ahead), actors, columns, length, capacity)
         self.before, self.origin = before, origin
         self.settings: dict[str, Any] = {"batch_size": 8 * length, "n_step": 1, "gamma": GAMMA, **settings}
@@ -51,7 +67,7 @@ class Run:
         self.replay.reset(origin)
 
     def rings(self) -> Rings:
-        return self.shape.slots(FIELDS, private_arena(self.shape.slabs(FIELDS)))
+        return self.shape.slots(self.fields, private_arena(self.shape.slabs(self.fields)))
 
     def new_replay(self, rings: Rings) -> SequenceReplay:
         return SequenceReplay(rings, burn_in=self.before * self.shape.length, **self.settings)
@@ -65,15 +81,38 @@ class Run:
 
     def expected(self) -> list[Sequence]:
         """Return all that can be drawn: those that the window has from the beginning of the burn-in on."""
-        window, committed = self.replay.window, self.writers.committed
+        window, columns = self.replay.window, range(self.shape.columns)
         reach = self.before * self.shape.actors
         return [
             (ticket, column)
             for ticket in window
             if ticket - reach >= window.start
-            for column in range(self.shape.columns)
-            if committed[ticket]["valid"][:-1, column].any()
+            for column in columns
+            if self.complete(ticket)[:, column].any()
         ]
+
+    def transitions(self, ticket: int) -> dict[Key, Transition]:
+        """Return the transitions of a ticket; no later step starts in another ticket."""
+        committed, actors, n = self.writers.committed, self.shape.actors, self.settings["n_step"]
+        alone = range(ticket, ticket + 1)
+        if self.fields is WAITING_FIELDS:
+            return decisions(committed, self.replay.window, actors, n, GAMMA, alone)
+        return transitions(committed, alone, actors, n, GAMMA)
+
+    def complete(self, ticket: int) -> Array:
+        """Return which rows of a ticket are transitions, [T, N]."""
+        flags = np.zeros((self.shape.length, self.shape.columns), bool)
+        for _, row, column in self.transitions(ticket):
+            flags[row, column] = True
+        return flags
+
+    def leaf(self, name: str, ticket: int, row: int, column: int) -> Array:
+        """Return an observation at a row that counts from the start of a ticket, over its end."""
+        later, row_of_later = divmod(row, self.shape.length)
+        if row > 0 and not row_of_later:
+            later, row_of_later = later - 1, self.shape.length
+        found: Array = self.writers.committed[ticket + later * self.shape.actors][name][row_of_later, column]
+        return found
 
     def sequences(self, samples: Samples) -> list[Sequence]:
         return [
@@ -88,17 +127,27 @@ class Run:
             own = committed[ticket]
             tickets = [committed[ticket - back * actors] for back in range(self.before, -1, -1)]
             np.testing.assert_array_equal(arrays["initial_state"][:, ...][i], tickets[0]["initial_state"][column])
+            alone, complete = self.transitions(ticket), self.complete(ticket)[:, column]
+            following = {
+                row: (transition.next[0] - ticket) // actors * length + transition.next[1]
+                for (_, row, of_column), transition in alone.items()
+                if of_column == column
+            }
+            last, first = max(length, *following.values()), -self.before * length
+            rows = [min(row, last) for row in range(first, len(arrays["resets"]) + first)]
             for name in LEAVES:
-                rows = [*(row for part in tickets for row in part[name][:-1, column]), own[name][-1, column]]
-                np.testing.assert_array_equal(arrays[name][:, i], rows, err_msg=name)
-            resets = [*(~flag for part in tickets for flag in part["valid"][:-1, column]), False]
+                expected = [self.leaf(name, ticket, row, column) for row in rows]
+                np.testing.assert_array_equal(arrays[name][:, i], expected, err_msg=name)
+            in_episode = [part["valid"] | part.get(NO_DECISION, False) for part in tickets]
+            resets = [~flag for part in in_episode for flag in part[:-1, column]]
+            resets += [False] * (len(rows) - len(resets))
             np.testing.assert_array_equal(arrays["resets"][:, i], resets)
-            for name in ("action", "recorded", "valid"):
+            for name in ("action", "recorded"):
                 np.testing.assert_array_equal(arrays[name][:, i], own[name][:-1, column], err_msg=name)
-            alone = transitions(committed, range(ticket, ticket + 1), actors, self.settings["n_step"], GAMMA)
-            for row in np.flatnonzero(own["valid"][:-1, column]).tolist():
+            np.testing.assert_array_equal(arrays["valid"][:, i], complete)
+            for row in np.flatnonzero(complete).tolist():
                 transition = alone[ticket, row, column]
-                assert arrays["next"][row, i] == transition.next[1]
+                assert arrays["next"][row, i] == following[row]
                 assert arrays["reward"][row, i] == pytest.approx(transition.reward, rel=1e-6)
                 assert arrays["discount"][row, i] == np.float32(transition.discount)
             assert samples.behavior_updates[i] == 10 * (ticket + 1)
@@ -112,8 +161,10 @@ def runs(draw: st.DrawFn, exponents: Exponents | None = None) -> Run:
     least = max(max_ahead + actors, (before + 1) * actors) * columns * length
     often = st.sampled_from([0.0, 0.1, 0.4])
     sizes = (actors, columns, length, draw(st.integers(max(least, 8 * length), least + 60 + 8 * length)), max_ahead)
-    chances = Chances(draw(often), draw(often), draw(often), draw(often))
-    more: dict[str, Any] = {"n_step": draw(st.integers(1, length)), "priorities": exponents}
+    fields = draw(st.sampled_from([FIELDS, WAITING_FIELDS]))
+    waits = (draw(st.sampled_from([0.0, 0.4, 0.8])), draw(often)) if fields is WAITING_FIELDS else ()
+    chances = Chances(draw(often), draw(often), draw(often), draw(often), *waits)
+    more: dict[str, Any] = {"n_step": draw(st.integers(1, length)), "priorities": exponents, "fields": fields}
     origin = draw(st.sampled_from([0, 0, 1, 17]))
     return Run(*sizes, before=before, origin=origin, seed=draw(seeds), chances=chances, **more)
 
@@ -127,7 +178,7 @@ def test_each_sample_is_a_committed_column_of_a_ticket_with_the_rows_before_and_
     for step in range(2 * run.shape.slots_per_ring * run.shape.actors):
         run.steps(1)
         expected = run.expected()
-        of = [int(run.writers.committed[ticket]["valid"][:-1, column].sum()) for ticket, column in expected]
+        of = [int(run.complete(ticket)[:, column].sum()) for ticket, column in expected]
         assert run.replay.valid == sum(of)
         if expected and step % 3 == 0:
             samples = run.replay.sample(np.random.default_rng(seed))
@@ -220,10 +271,14 @@ def test_a_sequence_that_can_no_longer_be_sampled_gets_no_priority():
 # --- what a checkpoint keeps ----------------------------------------------------------------------------------
 
 
+WAITING = {"fields": WAITING_FIELDS, "chances": Chances(waits=0.7, absent=0.3)}
+
+
 @pytest.mark.parametrize("exponents", [None, Exponents(0.6, 0.4)])
 @pytest.mark.parametrize("steps", [3, 9, 47])
-def test_a_restored_replay_gives_the_samples_of_an_uninterrupted_one(steps, exponents):
-    run = Run(priorities=exponents).steps(steps)
+@pytest.mark.parametrize("rows", [{}, WAITING], ids=["all decisions", "some without"])
+def test_a_restored_replay_gives_the_samples_of_an_uninterrupted_one(steps, exponents, rows):
+    run = Run(priorities=exponents, **rows).steps(steps)
     if exponents and run.replay.valid:
         samples = run.replay.sample(np.random.default_rng(1))
         run.replay.update_priorities(samples, np.arange(8) / 4)
@@ -236,8 +291,9 @@ def test_a_restored_replay_gives_the_samples_of_an_uninterrupted_one(steps, expo
         assert_equal(other.sample(np.random.default_rng(seed)), run.replay.sample(np.random.default_rng(seed)))
 
 
-def test_recover_uses_the_rows_and_states_written_for_a_dead_learner():
-    run = Run().steps(31)
+@pytest.mark.parametrize("rows", [{}, WAITING], ids=["all decisions", "some without"])
+def test_recover_uses_the_rows_and_states_written_for_a_dead_learner(rows):
+    run = Run(**rows).steps(31)
     other = run.new_replay(run.writers.rings)
     other.recover(0, 31, behavior_updates=5)
     assert (other.valid, other.window) == (run.replay.valid, run.replay.window)

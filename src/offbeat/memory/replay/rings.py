@@ -257,7 +257,7 @@ class Rings:
         """Return which rows of all tickets are transitions, by cell: a copy."""
         actors, slots = self.shape.actors, self.shape.slots_per_ring
         flags = self._steps["valid"][:, :-1].reshape(actors, slots, -1)
-        return np.ascontiguousarray(flags.transpose(1, 0, 2)).reshape(-1)
+        return flags.transpose(1, 0, 2).flatten()
 
     def contiguous_views(self, window: range, names: Sequence[str]) -> Tree:
         """Return contiguous views of the rows of a window and of the row after it, named '<actor>/<number>/<field>'.
