@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from tests.reference.faulty_worlds import FourValues, Scripted, Unlisted
+from tests.reference.faulty_worlds import WRONG_ROWS, FourValues, Scripted, Unlisted
 from tests.reference.world_steps import play, random_choices, returns, same_steps
 
 from offbeat.core.errors import ConfigError
@@ -16,6 +16,7 @@ from offbeat.envs.adapters.pettingzoo.adapter import ADAPTER
 from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.pettingzoo.parallel import ParallelWorld
 from offbeat.envs.adapters.pettingzoo.turns import TurnWorld
+from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.testing.games import Nim, RockPaperScissors
 from offbeat.envs.testing.worlds import CartPoles, LateArrivals, MixedSpaces
 from offbeat.envs.world import World, WorldAdapter, WorldSnapshots, WorldStep
@@ -242,6 +243,14 @@ def test_spaces_may_be_dicts_by_agent():
     assert world.action_space("second") == gym.spaces.Discrete(4)
 
 
+@pytest.mark.parametrize("fault", [*WRONG_ROWS, Unlisted, FourValues])
+def test_a_run_on_a_faulty_env_is_refused_before_it_starts_with_the_step(fault):
+    path = "tests.reference.faulty_worlds:"
+    assert preflight_world(f"{path}Scripted") is not None
+    with pytest.raises(ConfigError, match=r"(?s)step 3.*(first|second|third|values)|reward is NaN"):
+        preflight_world(f"{path}{fault.__name__}")
+
+
 # --- what is not an env with several agents -----------------------------------------------------------------
 
 
@@ -401,7 +410,7 @@ def test_a_snapshot_reaches_through_wrappers_without_a_state_only():
     ordered = world_of(wrappers.OrderEnforcingWrapper(WrappableNim()))
     assert isinstance(ordered, WorldSnapshots)
     ordered.restore(world_of_nim_after_one_move())
-    assert ordered.env.observe("player_0")["observation"].argmax() == 6  # type: ignore[attr-defined]
+    assert ordered.env.observe("player_0")["observation"].argmax() == 6
     assert not isinstance(world_of(wrappers.MultiEpisodeEnv(WrappableNim(), 2)), WorldSnapshots)
 
 
