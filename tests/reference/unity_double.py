@@ -2,7 +2,7 @@
 
 `UnityParallelEnv` has what the class of this name in ML-Agents shows: agents with a new name in each episode, which the
 game starts by itself, steps in which only some agents request a decision, and masks in which a set flag forbids.
-`EarlyUnityParallelEnv` has the API of the releases up to 1.1.0.
+`EarlyUnityParallelEnv` has the API of the releases up to 1.1.0. `as_package` returns either under ML-Agents' names.
 
 The game has two strikers, with two choices, of which the second is forbidden in every third step, and a goalie with a
 box action, who requests a decision in every second step. All get 1 a step. The strikers' episodes last 4 and 6 steps,
@@ -15,6 +15,7 @@ import subprocess
 import sys
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -25,35 +26,27 @@ STRIKER, GOALIE = "Striker?team=0", "Goalie?team=1"
 LIVES = ((STRIKER, 4), (STRIKER, 6), (GOALIE, 6))
 
 
-class WorkerInUseError(Exception):
+class UnityWorkerInUseException(Exception):
     """Another process has the port of this worker id."""
 
 
-class UnityParallelEnv:
-    """The env on this side of the port."""
+class UnityEnvironment:
+    """Starts the game, and talks to it at the port of the worker id."""
 
-    def __init__(self, worker_id: int) -> None:
+    def __init__(self, file_name: str, worker_id: int = 0, *, no_graphics: bool = False) -> None:  # noqa: ARG002
         port = BASE_PORT + worker_id
         try:
-            listener = Listener(("localhost", port))
+            self._listener = Listener(("localhost", port))
         except OSError as error:
-            raise WorkerInUseError(f"worker {worker_id}") from error
+            raise UnityWorkerInUseException(f"worker {worker_id}") from error
         self.worker_id = worker_id
-        self._listener = listener
         self.game = subprocess.Popen([sys.executable, str(Path(__file__)), str(port)])
-        self._connection = listener.accept()
+        self._connection = self._listener.accept()
 
-    def observation_space(self, agent: str) -> gym.Space[Any]:  # noqa: ARG002
-        return gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-
-    def action_space(self, agent: str) -> gym.Space[Any]:
-        return gym.spaces.Discrete(2) if agent.startswith(STRIKER) else gym.spaces.Box(-1, 1, (1,), np.float64)
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
-        return self._ask(None)[0], {}
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        return self._ask(actions)
+    def ask(self, actions: dict[str, Any] | None) -> Any:
+        """Return what the game answers to actions, or to a reset."""
+        self._connection.send(actions)
+        return self._connection.recv()
 
     def close(self) -> None:
         if self.game.poll() is None:
@@ -62,24 +55,58 @@ class UnityParallelEnv:
         self._connection.close()
         self._listener.close()
 
-    def _ask(self, actions: dict[str, Any] | None) -> Any:
-        self._connection.send(actions)
-        return self._connection.recv()
+
+class UnityParallelEnv:
+    """The game in PettingZoo's API."""
+
+    def __init__(self, env: UnityEnvironment) -> None:
+        self.env = env
+
+    def observation_space(self, agent: str) -> gym.Space[Any]:  # noqa: ARG002
+        return gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        return gym.spaces.Discrete(2) if agent.startswith(STRIKER) else gym.spaces.Box(-1, 1, (1,), np.float64)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
+        return self.env.ask(None)[0], {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        return self.env.ask(actions)
+
+    def close(self) -> None:
+        self.env.close()
 
 
 class EarlyUnityParallelEnv(UnityParallelEnv):
     """`reset` takes no arguments and returns no infos; `step` returns four values."""
 
     def reset(self) -> Any:  # type: ignore[override]
-        return self._ask(None)[0]
+        return self.env.ask(None)[0]
 
     def step(self, actions: dict[str, Any]) -> Any:
-        observations, rewards, terminations, truncations, infos = self._ask(actions)
+        observations, rewards, terminations, truncations, infos = self.env.ask(actions)
         ends = {name: terminations[name] or truncations[name] for name in terminations}
         for name, ended in ends.items():
             if ended:
                 infos[name]["interrupted"] = truncations[name]
         return observations, rewards, ends, infos
+
+
+def as_package(env: type[UnityParallelEnv]) -> dict[str, ModuleType]:
+    """Return modules with the names of ML-Agents' that have this stand-in."""
+    members: dict[str, dict[str, Any]] = {
+        "": {},
+        ".environment": {"UnityEnvironment": UnityEnvironment},
+        ".envs": {},
+        ".envs.unity_parallel_env": {"UnityParallelEnv": env},
+        ".exception": {"UnityWorkerInUseException": UnityWorkerInUseException},
+    }
+    modules = {}
+    for name, content in members.items():
+        modules[f"mlagents_envs{name}"] = module = ModuleType(f"mlagents_envs{name}")
+        vars(module).update(content)
+    return modules
 
 
 # --- the game -----------------------------------------------------------------------------------------------

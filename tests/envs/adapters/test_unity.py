@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.reference.unity_env import early_soccer, soccer
+from tests.reference.unity_double import EarlyUnityParallelEnv, UnityParallelEnv, as_package
 from tests.reference.world_steps import play, random_choices, returns
 
 from offbeat.core.errors import ConfigError
-from offbeat.envs.adapters.pettingzoo.kinds import world_of
 from offbeat.envs.adapters.unity import FixedAgents
 from offbeat.envs.make_worlds import make_world, preflight_world
 from offbeat.envs.world import World, WorldStep
@@ -20,10 +21,23 @@ PLACES = ("Goalie_team1_0", "Striker_team0_0", "Striker_team0_1")
 GOALIE, SHORT, LONG = PLACES
 
 
-@pytest.fixture(params=[soccer, early_soccer])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A world of the game, in both APIs."""
-    with closing(world_of(request.param())) as made:
+EXAMPLE = "unity_env:soccer"
+
+
+@pytest.fixture(params=[UnityParallelEnv, EarlyUnityParallelEnv])
+def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of the page can be imported, with a stand-in for ML-Agents' package in both of its APIs."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "examples")
+    monkeypatch.delitem(sys.modules, "unity_env", raising=False)
+    for name, module in as_package(request.param).items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.fixture
+def world(_installed: None) -> Iterator[World]:
+    made = make_world(EXAMPLE, {})
+    assert made is not None
+    with closing(made):
         yield made
 
 
@@ -65,9 +79,10 @@ def test_the_last_observation_of_an_episode_has_a_mask_that_allows_all(world):
     assert steps[4].observations[SHORT]["action_mask"].tolist() == [1, 1]
 
 
+@pytest.mark.usefixtures("_installed")
 def test_copies_of_a_function_have_worker_ids_of_their_own_and_close_their_games():
-    made = [make_world("tests.reference.unity_env:soccer", {}) for _ in range(2)]
-    envs = [world.env._env for world in made if world is not None]
+    made = [make_world(EXAMPLE, {}) for _ in range(2)]
+    envs = [world.env._env.env for world in made if world is not None]
     assert envs[0].worker_id != envs[1].worker_id
     for world in made:
         assert world is not None
@@ -75,8 +90,9 @@ def test_copies_of_a_function_have_worker_ids_of_their_own_and_close_their_games
     assert [env.game.returncode for env in envs] == [0, 0]
 
 
+@pytest.mark.usefixtures("_installed")
 def test_a_run_finds_the_places_and_their_spaces_before_it_starts():
-    spec = preflight_world("tests.reference.unity_env:soccer")
+    spec = preflight_world(EXAMPLE)
     assert spec is not None
     assert spec.names == PLACES
     assert spec.spec_of(LONG).mask == "observation/action_mask"
