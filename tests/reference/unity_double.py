@@ -6,7 +6,7 @@ game starts by itself, steps in which only some agents request a decision, and m
 
 The game has two strikers, with two choices, of which the second is forbidden in every third step, and a goalie with a
 box action, who requests a decision in every second step. All get 1 a step. The strikers' episodes last 4 and 6 steps,
-the goalie's is interrupted after 6.
+the goalie's is interrupted after 6. A reset reports the agents that it interrupts, too.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ class Game:
         self.agents: list[tuple[str, int, int]] = []
 
     def reset(self) -> Any:
+        observations = {self._name(agent): self._array(agent) for agent in self.agents}
         self.agents = [self._started(place) for place in range(len(LIVES))]
-        observations = {self._name(agent): self._seen(agent) for agent in self.agents}
+        observations.update((self._name(agent), self._seen(agent)) for agent in self.agents)
         return observations, {}, {}, {}, {}
 
     def step(self, actions: dict[str, Any]) -> Any:

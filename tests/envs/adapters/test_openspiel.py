@@ -57,6 +57,12 @@ def test_the_loser_gets_its_reward_in_the_step_of_the_winning_move():
     assert step.terminations == {"player_0": True, "player_1": True}
 
 
+def test_a_reward_of_each_step_is_given_once():
+    world = ADAPTER.make_world("openspiel:cliff_walking", {})
+    steps = list(play(world, random_choices(world)))
+    assert {step.rewards["player_0"] for step in steps[1:-1]} == {-1.0}
+
+
 def test_an_illegal_move_raises_an_exception():
     world = ADAPTER.make_world("openspiel:tic_tac_toe", {})
     world.reset(0)

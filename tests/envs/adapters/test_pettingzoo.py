@@ -126,7 +126,7 @@ def test_the_observation_of_a_waiting_player_has_the_move_of_the_other():
 
 
 class EarnsByTurns(Nim):
-    """Each move gives the other player 10, as an env does that keeps cumulative rewards until the next turn."""
+    """Each move gives its player 1 and the other one 10; both are kept until the player is selected again."""
 
     def step(self, action: Any) -> None:
         player = self.agent_selection
@@ -135,6 +135,7 @@ class EarnsByTurns(Nim):
             self.rewards[player] = 0.0
         super().step(action)
         if alive and not self.terminations[player]:
+            self.rewards[player] += 1.0
             self.rewards[self.agent_selection] += 10.0
 
 
@@ -142,7 +143,7 @@ def test_rewards_between_two_turns_are_given_when_the_player_is_on_turn_again():
     steps = list(play(world_of(EarnsByTurns(stones=4, most=1)), lambda *_: 0))
     assert [step.rewards for step in steps[1:3]] == [
         {"player_0": 0.0, "player_1": 10.0},
-        {"player_0": 10.0, "player_1": 0.0},
+        {"player_0": 11.0, "player_1": 0.0},
     ]
 
 
