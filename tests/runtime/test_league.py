@@ -1,0 +1,170 @@
+"""A league in a run: the same bits in every runtime, and nothing of a frozen player is learned from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.runs import SMALL, lines_of, small_run, untimed, weights_of
+
+from offbeat.api.train import resume
+from offbeat.config.resolve import resolve
+from offbeat.core.errors import ConfigError
+from offbeat.league.players import LATEST, Player
+from offbeat.memory.unrolls import Unrolls
+from offbeat.models.acting import ActingPolicy
+from offbeat.run_directory.checkpoint import load
+from offbeat.runtime.parts import PacedParts
+from offbeat.runtime.runtimes import acting_of, build
+from offbeat.runtime.serial import SerialActing
+from offbeat.runtime.supervisor import Reporting
+from offbeat.workers.seats import Seats
+
+GAME, TEAMS = "offbeat.envs.testing.games:RockPaperScissors", "offbeat.envs.testing.worlds:CartPoles"
+LEAGUE: dict[str, Any] = {"league": {"window": 3, "snapshot_every": 4, "opponents": "prioritized"}}
+SETTINGS: dict[str, Any] = {
+    "steps": 2048, "actors": 2, "max_lag": 1, "lag": "exact", "envs_per_actor": 4, "env": GAME, **LEAGUE
+}  # fmt: skip
+RED_AND_BLUE = {"red": {"agents": "cart_0"}, "blue": {"agents": "cart_*", "settings": {"learning_rate": 1e-4}}}
+TEAM_SETTINGS: dict[str, Any] = {
+    **SETTINGS, "env": TEAMS, "policies": RED_AND_BLUE, "league": {**LEAGUE["league"], "team_change_every": 3}
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    return small_run(tmp_path_factory.mktemp("runs") / "serial", runtime="serial", **SETTINGS)
+
+
+def league_state(run: Any) -> dict[str, Any]:
+    state = load(run.path / "checkpoints" / "latest").state
+    assert state is not None
+    league: dict[str, Any] = state["league"]
+    return league
+
+
+@pytest.mark.parametrize("runtime", ["threads", "processes"])
+def test_a_league_has_the_bits_of_serial_in_every_runtime(runtime, serial, tmp_path):
+    run = small_run(tmp_path / "run", runtime=runtime, **SETTINGS)
+    assert weights_of(run.path) == weights_of(serial.path)
+    assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
+    assert league_state(run)["table"] == league_state(serial)["table"]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, TEAM_SETTINGS], ids=["one policy", "two policies by turns"])
+def test_a_resumed_league_has_the_same_ratings_snapshots_and_opponents(settings, tmp_path):
+    whole = small_run(tmp_path / "whole", runtime="serial", **settings)
+    stopped = small_run(tmp_path / "stopped", runtime="serial", stop_at=1024, **settings)
+    resumed = resume(stopped.path)
+    expected, found = league_state(whole), league_state(resumed)
+    assert found["table"] == expected["table"]
+    assert found["games"] == expected["games"] > 20
+    for name, array in expected["arrays"].items():
+        assert np.array_equal(found["arrays"][name], array), name
+    latest = [run.path / "checkpoints" / "latest" for run in (whole, resumed)]
+    files = [sorted(path.rglob("weights.safetensors")) for path in latest]
+    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+def begun(settings: dict[str, Any]) -> tuple[PacedParts, SerialActing]:
+    """Make a run in the serial runtime whose actors have started."""
+    flags = {key: value for key, value in settings.items() if key != "env"}
+    parts = build(resolve("ppo", settings["env"], flags={**SMALL, **flags, "runtime": "serial"}))
+    acting = acting_of(parts, 0, Reporting(notify=print, show=print))
+    assert isinstance(acting, SerialActing)
+    for policy in parts.policies:
+        policy.learner.publish(0)
+    parts.league.start()
+    acting.start([None] * parts.config.runtime.actors)
+    return parts, acting
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, TEAM_SETTINGS], ids=["one policy", "two policies by turns"])
+def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
+    seen, marked = set(), np.float32(77)
+
+    class Watched(ActingPolicy):
+        """A frozen player, which notes what it sees and marks what it does."""
+
+        def act(self, observation, random, state=None):
+            seen.update(observation["observation"].astype(np.float32).ravel().tolist())
+            acted = super().act(observation, random, state)
+            return acted._replace(recorded={name: np.full_like(a, marked) for name, a in acted.recorded.items()})
+
+    def load_watched(seats: Seats, player: Player, vector: Any) -> None:
+        original(seats, player, vector)
+        seats.frozen(player).__class__ = Watched
+
+    original = Seats._load
+    monkeypatch.setattr(Seats, "_load", load_watched)
+    parts, acting = begun({**settings, "league": {**settings["league"], "latest_ratio": 0.0}})
+    learned, recorded = 0, set()
+    for step in range(12):
+        acting.wait(parts.pace.acted_before_learn(step))
+        for policy in parts.policies:
+            assert isinstance(policy.slots, Unrolls)
+            batch = policy.slots.batch(step)
+            recorded.update(batch["observation"].ravel().tolist())
+            learned += int(batch["valid"][:-1].sum())
+            assert not (batch["behavior_log_prob"] == marked).any()
+        for policy in parts.policies:
+            policy.learner.learn(step, 0.0)
+        parts.league.advance(step, 0)
+        acting.finish(step + 1)
+    assert learned > 100
+    assert seen
+    if settings is TEAM_SETTINGS:  # all observations of carts are different
+        assert len(seen) > 100
+        assert not seen & (recorded - {0.0})
+
+
+def test_worlds_take_turns_in_which_side_learns_and_draws_meet_snapshots_and_the_newest_version():
+    parts, acting = begun({**SETTINGS, "league": {**LEAGUE["league"], "opponents": "uniform"}})
+    met: set[Player] = set()
+    for step in range(16):
+        acting.wait(parts.pace.acted_before_learn(step))
+        for actor in acting._actors:
+            assert actor._seats is not None
+            for world, players in enumerate(actor._seats.players):
+                assert players[world % 2].snapshot == LATEST
+                met.update(players)
+        for policy in parts.policies:
+            policy.learner.learn(step, 0.0)
+        parts.league.advance(step, 0)
+        acting.finish(step + 1)
+    numbers = {player.snapshot for player in met}
+    assert LATEST in numbers
+    assert numbers - {LATEST} <= set(range(4))
+    assert len(numbers) > 2
+
+
+def test_by_turns_only_one_policy_learns_in_a_learning_step(tmp_path):
+    run = small_run(tmp_path / "run", runtime="serial", log_every=1, **TEAM_SETTINGS)
+    lines = lines_of(run.path)
+    learned = {name: [line[f"policies/{name}/agent_steps"] for line in lines] for name in ("red", "blue")}
+    changes = {name: np.diff([0, *steps]) > 0 for name, steps in learned.items()}
+    assert not (changes["red"] & changes["blue"]).any()
+    assert changes["red"].any()
+    assert changes["blue"].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"env": "CartPole-v1"}, "a league needs a game of at least 2 sides, but CartPole-v1 has 1 agent"),
+        ({"league": {"window": 0}}, "window is 0, but a whole number at least 1 is expected"),
+        ({"league": {"widow": 1}}, "unknown key 'widow'"),
+        ({"league": {"team_change_every": 5}}, "only the policy default is trained, so there are no turns"),
+        ({"algorithm": "a2c", "runtime": "hogwild", "max_lag": None}, "whose workers have no common version"),
+    ],
+)
+def test_a_league_that_cannot_be_played_is_refused(settings, message, tmp_path):
+    given = {**{key: value for key, value in SETTINGS.items() if key not in ("lag", "actors")}, **settings}
+    given = {key: value for key, value in given.items() if value is not None}
+    given["runtime"] = given.get("runtime", "serial")
+    if given["runtime"] == "hogwild":
+        given.pop("max_lag", None)
+    with pytest.raises(ConfigError, match=message):
+        small_run(tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
