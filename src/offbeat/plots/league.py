@@ -58,7 +58,7 @@ def plot_win_rates(payoffs: Payoffs, *, out: Path) -> Path:
         ticks=[0, 0.25, 0.5, 0.75, 1],
     )  # fmt: skip
     bar.ax.tick_params(labelsize=8)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     figure.suptitle("Win rate of the row's player", **TITLE)
     save_figure(figure, out)
     return out
