@@ -38,7 +38,7 @@ def test_the_average_has_the_return_of_a_mixture_against_any_opponent(name, play
     game = pyspiel.load_game(name)
     snapshots, (opponent,) = random_policies(game, 4), random_policies(game, 1, seed=9)
     weights = np.array([0.1, 0.4, 0.0, 0.5])
-    average = average_policy(game, snapshots, weights * 7)
+    average = average_policy(game, snapshots, (weights * 7).tolist())
 
     def value(policy) -> float:
         joint = [policy if side == player else opponent for side in range(game.num_players())]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
-from scipy.optimize import minimize
+from scipy.optimize import minimize  # type: ignore[import-untyped]
 from tests.reference.thorough import examples
 
 from offbeat.league.payoffs import Payoffs

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from offbeat.config.league import LeagueConfig
@@ -11,7 +13,7 @@ ONE = {"first_0": "me", "second_0": "me"}
 TEAMS = {"red_0": "red", "red_1": "red", "blue_0": "blue"}
 
 
-def sides(policies: dict[str, str], *, trained: tuple[str, ...] = ("me", "red", "blue"), **settings: object):
+def sides(policies: dict[str, str], *, trained: tuple[str, ...] = ("me", "red", "blue"), **settings: Any):
     return require_sides(LeagueConfig(**settings), "Game-v0", policies, trained)
 
 

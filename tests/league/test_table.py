@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -118,7 +119,14 @@ def test_a_game_of_three_sides_counts_for_each_pair_of_different_players():
     payoffs = table.payoffs([RED, old])
     assert payoffs.games[0, 1] == pytest.approx(1.99)  # two pairs; the game of the snapshot against itself is left out
     assert table.win_rate(RED, old) == pytest.approx((0.5 * 0.99 + 1) / 1.99)
-    assert table.elo[RED] - 1200 <= CONFIG.k_factor
+
+
+def test_a_game_of_three_sides_changes_an_elo_rating_by_at_most_the_k_factor():
+    table = LeagueTable.start(("red", "blue", "green"), 1200)
+    table = table.advance([GameResult((RED, BLUE, Player("green")), (3.0, 2.0, 1.0))], CONFIG)
+    # of equal players: half of K in each of two games, of which each counts half; the second after a first change
+    assert table.elo[RED] - 1200 == pytest.approx(CONFIG.k_factor / 2, rel=0.01)
+    assert sum(table.elo.values()) == pytest.approx(3600)
 
 
 def test_returns_that_differ_in_the_last_digits_are_a_draw():
@@ -145,7 +153,7 @@ def test_the_payoff_matrix_of_chosen_players_has_their_order():
     assert table.payoffs().players == ("red:0", "red:latest", "blue:latest")
 
 
-def saved() -> dict:
+def saved() -> dict[str, Any]:
     table = LeagueTable.start(("red", "blue"), 1200).with_snapshot("red", 0)
     return json.loads(json.dumps(table.advance([game(RED, BLUE, 1), game(Player("red", 0), BLUE, 0)], CONFIG).state()))
 

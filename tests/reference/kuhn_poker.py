@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 Floats = NDArray[np.float64]
+
+
+def softmax(logits: Floats) -> Floats:
+    """Probabilities of the actions, [states, 2]."""
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    normalized: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return normalized
 
 
 class KuhnPoker:
@@ -69,9 +75,9 @@ def self_play(kuhn: KuhnPoker, *, steps: int, entropy: float, rate: float, every
     logits = np.random.default_rng(0).normal(0, 0.5, (len(kuhn.index), 2))
     snapshots = []
     for step in range(1, steps + 1):
-        policy = softmax(logits, axis=1)
+        policy = softmax(logits)
         advantage = kuhn.gradient(policy) - entropy * np.log(policy) / len(kuhn.index)
         logits += rate * policy * (advantage - (policy * advantage).sum(axis=1, keepdims=True))
         if step % every == 0:
-            snapshots.append(softmax(logits, axis=1))
+            snapshots.append(softmax(logits))
     return snapshots

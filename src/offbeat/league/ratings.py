@@ -21,8 +21,10 @@ POINTS = 400 / math.log(10)
 PRIOR_SD = 1000.0
 """Standard deviation of the prior of each rating, in points. It is weak: with 5 wins in 100 games it changes a rating
 by less than a point. Without it, a player who has won all games would have an infinite rating."""
-TOLERANCE, MOST_STEPS = 1e-10, 200
+TOLERANCE, MOST_STEPS = 1e-8, 200
 """Newton's method ends after a smaller step, or after this many."""
+ROUNDING = 1e-12
+"""Relative decrease of the log posterior that can be an error of rounding."""
 
 
 def expected_score(rating: float, other: float) -> float:
@@ -85,11 +87,12 @@ def _maximum(payoffs: Payoffs, precision: float) -> Floats:
     best = _log_posterior(payoffs, strength, precision)
     for _ in range(MOST_STEPS):
         step = np.linalg.solve(_curvature(payoffs, strength, precision), _gradient(payoffs, strength, precision))
-        while (value := _log_posterior(payoffs, strength + step, precision)) < best and abs(step).max() > TOLERANCE:
+        allowed = best - ROUNDING * (1 + abs(best))
+        while (value := _log_posterior(payoffs, strength + step, precision)) < allowed:
             step /= 2  # a full step can be too long far from the maximum
-        if not abs(step).max(initial=0.0) > TOLERANCE:
-            break
         strength, best = strength + step, value
+        if abs(step).max(initial=0.0) < TOLERANCE:
+            break
     return strength
 
 
