@@ -42,6 +42,26 @@ def test_two_policies_have_the_bits_of_serial_in_every_runtime(runtime, serial, 
     assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
 
 
+def test_learners_that_run_side_by_side_have_the_bits_of_serial(serial, tmp_path):
+    run = small_run(tmp_path / "run", runtime="processes", learner_workers=2, **CARTS_RUN)
+    assert weights_of_each(run) == weights_of_each(serial)
+    assert [untimed(line) for line in lines_of(run.path)] == [untimed(line) for line in lines_of(serial.path)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learner_workers": 3, "policies": CARTS_POLICIES}, "learner_workers is 3, but a run with 2 policies has"),
+        ({"learner_workers": 2}, "learner_workers is 2, but a run with 1 policy has"),
+        ({"learner_workers": 2, "runtime": "serial"}, "learner_workers is 2, which is not supported by the serial"),
+    ],
+)
+def test_more_learner_workers_than_policies_are_refused(settings, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        small_run(tmp_path / "run", **{"runtime": "processes", "env": CARTS, **settings})
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("policies", ["shared", "separate"])
 def test_agents_that_appear_late_have_the_bits_of_serial_in_processes(policies, tmp_path):
     late = {**SETTINGS, "env": "offbeat.envs.testing.worlds:LateArrivals", "policies": policies}

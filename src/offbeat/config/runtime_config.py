@@ -55,6 +55,9 @@ class RuntimeConfig:
     learner_threads: Count | None = None
     """Threads of the learner; none: 1, or the number that auto layout chooses; with a replay 2, with the same bits
     as 1. In hogwild: threads of each worker; none: 1."""
+    learner_workers: Count | None = None
+    """Learners that run side by side in a run with several policies, each in a thread of its own, with the same bits as
+    1. None: 1. Only for processes."""
     learner_cores: tuple[Natural, ...] | None = None
     """Cores that the learner may run on; none: any. Not for serial."""
     learner_nice: Nice | None = None

@@ -12,7 +12,7 @@ from offbeat.core.errors import unknown
 
 OPTIONAL_KEYS = (
     *("learner_cores", "learner_nice", "actor_cores", "actor_nice", "start_together", "actor_threads"),
-    *("workers", "hogwild", "hogwild_moments"),
+    *("learner_workers", "workers", "hogwild", "hogwild_moments"),
 )
 """Keys of [runtime] that are `none` by default and that only some runtimes support."""
 
@@ -80,7 +80,7 @@ RUNTIMES: dict[str, RuntimeEntry] = {
             default_max_lag=1,
             supports=(
                 *("learner_cores", "learner_nice", "actor_cores", "actor_nice"),
-                *("start_together", "actor_threads"),
+                *("start_together", "actor_threads", "learner_workers"),
             ),
         ),
         "hogwild": RuntimeEntry(

@@ -114,11 +114,24 @@ def tested_envs(config: Config) -> TestedEnvs:
         _refuse_policies(config)
         if config.league is not None:
             require_sides(config.league, config.run.env, {"agent": DEFAULT_POLICY}, (DEFAULT_POLICY,))
+        _require_learners(config, 1)
         return TestedEnvs(config, None, {DEFAULT_POLICY: env_of(config)})
     config = config.with_agents(world.names)
     owned, count = owners(config.policies, world.names), config.runtime.envs_per_actor
     policies = {name: spec_of_policy(world, name, agents, count) for name, agents in owned.items()}
+    _require_learners(config, len(policies))
     return TestedEnvs(config, world, policies, league_of(config, owned))
+
+
+def _require_learners(config: Config, policies: int) -> None:
+    """Refuse more workers for learning than there are policies."""
+    workers = config.runtime.learner_workers or 1
+    if workers > policies:
+        noun = "policy" if policies == 1 else "policies"
+        raise ConfigError(
+            f"learner_workers is {workers}, but a run with {policies} {noun} has as many learners: pass --set "
+            f"learner_workers={policies}, or leave it out"
+        )
 
 
 def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan | None:

@@ -25,6 +25,7 @@ from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
 from offbeat.runtime.workforce import Workforce
 from offbeat.workers.learner import Learned
+from offbeat.workers.learner_pool import LearnerPool
 
 
 class PacedWorkforce(Workforce):
@@ -32,6 +33,11 @@ class PacedWorkforce(Workforce):
 
     def __init__(self, parts: PacedParts, acting: Acting) -> None:
         self._parts, self._acting, self._pace = parts, acting, parts.pace
+        self._learners = LearnerPool(
+            [policy.learner for policy in parts.policies],
+            parts.timings,
+            parts.config.runtime.learner_workers or 1,
+        )
         self._feeds = {policy.name: policy.learner.feed for policy in parts.policies}
         self._first = next(policy for policy in parts.policies if policy.trained)
         """The first policy that learns. All policies of a world have the same env steps."""
@@ -64,7 +70,8 @@ class PacedWorkforce(Workforce):
         Returns:
             The result of the step for each policy, by name.
         """
-        learned = {policy.name: policy.learner.learn(self.learned, progress) for policy in self._parts.policies}
+        results = self._learners.learn(self.learned, progress)
+        learned = {policy.name: result for policy, result in zip(self._parts.policies, results, strict=True)}
         self.env_steps += max(result.env_steps for result in learned.values())
         if self._parts.league is not None:
             self._parts.league.advance(self.learned, self.env_steps)
@@ -75,6 +82,10 @@ class PacedWorkforce(Workforce):
     def league_metrics(self) -> dict[str, float]:
         """Return the metrics of the league; none without a league."""
         return {} if self._parts.league is None else self._parts.league.metrics()
+
+    def close(self) -> None:
+        """End the threads of the learners."""
+        self._learners.close()
 
     def pause(self) -> None:
         """Pause acting at the first ticket that the pace cannot have allowed yet."""
@@ -272,4 +283,6 @@ class PacedRuntime:
         """
         acting = self.acting(parts, learned, reporting)
         closing.callback(acting.close)
-        return PacedLoop(parts, PacedWorkforce(parts, acting), watchers)
+        workforce = PacedWorkforce(parts, acting)
+        closing.callback(workforce.close)
+        return PacedLoop(parts, workforce, watchers)

@@ -71,7 +71,7 @@ class Learner(ABC):
             policy_index: index of the policy in the run's policies.
         """
         self.feed = feed
-        self._algorithm, self._weights, self._timings = algorithm, weights, timings
+        self._algorithm, self._weights, self.timings = algorithm, weights, timings
         self._seed, self._key = seed, key_of(policy_index)
         self._updates = Updates(algorithm, counter)
         self.progress = 0.0
@@ -133,11 +133,11 @@ class UnrollLearner(Learner):
         updated = clock()
         metrics = self._algorithm.finish(batch)
         self.publish(step + 1, progress)
-        self._timings.add("learn/load", loaded - started)
-        self._timings.add("learn/prepare", prepared - loaded)
-        self._timings.add("learn/update", updated - prepared)
-        self._timings.add("learn/publish", clock() - updated)
-        self._timings.add("learn", clock() - started)
+        self.timings.add("learn/load", loaded - started)
+        self.timings.add("learn/prepare", prepared - loaded)
+        self.timings.add("learn/update", updated - prepared)
+        self.timings.add("learn/publish", clock() - updated)
+        self.timings.add("learn", clock() - started)
         metrics = {**update_metrics.summary(), **metrics, "learning_rate": max(rates.values())}
         return summary(taken, step, updates, update_metrics.refused, metrics)
 

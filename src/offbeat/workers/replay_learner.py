@@ -31,9 +31,9 @@ class ReplayLearner(Learner):
         updated = clock()
         metrics = self._algorithm.finish(taken.batch)
         self.publish(step + 1, progress)
-        self._timings.add("learn/load", taken_in - started)
-        self._timings.add("learn/publish", clock() - updated)
-        self._timings.add("learn", clock() - started)
+        self.timings.add("learn/load", taken_in - started)
+        self.timings.add("learn/publish", clock() - updated)
+        self.timings.add("learn", clock() - started)
         replay_metrics = {**self.feed.ratio_metrics(), **self.feed.sizes(), "learning_rate": max(rates.values())}
         metrics = {**update_metrics.summary(), **metrics, **replay_metrics}
         return summary(taken, step, taken.due, update_metrics.refused, metrics)
@@ -50,9 +50,9 @@ class ReplayLearner(Learner):
             self.feed.update_priorities(samples, self._algorithm.priorities(minibatch))
         update_metrics.add_spread("sample_age", number - samples.behavior_updates)
         self.feed.made = number + 1
-        self._timings.add("learn/load", loaded - started)
-        self._timings.add("learn/prepare", prepared - loaded)
-        self._timings.add("learn/update", clock() - prepared)
+        self.timings.add("learn/load", loaded - started)
+        self.timings.add("learn/prepare", prepared - loaded)
+        self.timings.add("learn/update", clock() - prepared)
 
     def rehearse(self, step: int) -> float:
         random, rates = self._random(step), self._algorithm.start(0.0)
