@@ -113,11 +113,11 @@ def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
         "learning_step": trained.learning_step,
         "updates": trained.updates,
     }
-    cuts = {"cut": result.cut, "not_begun": result.not_begun}
     several_agents = bool(trained.agents)
     scores: dict[str, Any] = {
         "episodes": result.episodes,
-        **cuts,
+        "cut": result.cut,
+        "not_begun": result.not_begun,
         **_returns(result, several_agents=several_agents),
         **progress,
     }
