@@ -259,6 +259,25 @@ def compare(env: str, make: Any, owners: Mapping[str, tuple[str, ...]], worlds: 
     envs.close()
 
 
+class Counts(Rule):
+    """Takes action 1 in the first three decisions of an episode, which its memory counts."""
+
+    state_size = 1
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def greedy(self, observation: Tree, state: Any = None) -> Array:  # noqa: ARG002 - the policy's interface
+        state += 1
+        return (state[:, 0] <= 3).astype(np.int64)
+
+
+@pytest.mark.parametrize("policies", [{DEFAULT_POLICY: Counts()}, {f"agent_{index}": Counts() for index in range(3)}])
+def test_the_memory_of_a_policy_is_new_in_each_episode_of_an_agent(policies):
+    """Agents act five times. They appear late, and the rows before do not count."""
+    assert evaluated(LATE, policies, episodes=70).returns.tolist() == [3] * 210
+
+
 def test_sampled_actions_of_several_policies_are_determined_by_the_seed():
     def returns(seed: int) -> list[float]:
         owners = OWNERS["two"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Eval:
-    """Play whole episodes with a trained policy: offbeat eval runs/NAME."""
+    """Play whole episodes with the policies of a run: offbeat eval runs/NAME."""
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.envs.contract import Outcome
+
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -136,16 +138,23 @@ class EpisodeCounter:
         """Rows since the start of each world's episode or game, including the reset rows after a lost life."""
         self._episode = np.arange(worlds)
         """Number of the current episode, by world."""
+        self._set_counted()
+
+    def _set_counted(self) -> None:
+        """Set which worlds play an episode that counts."""
+        self._counted = self._episode < len(self._started)
+        self._current = self._episode[self._counted]
+        for sums in self._sums.values():
+            sums.set_counted(self._current, self._counted)
 
     def add(self, row: Row) -> None:
         """Add a row of all worlds."""
-        counted = self._episode < len(self._started)
-        episode, over = self._episode[counted], row.over
+        counted, over = self._counted, row.over
         self._elapsed += 1
         self.env_steps += int(np.count_nonzero(row.stepped))
         for policy, sums in self._sums.items():
-            sums.add(row.outcomes[policy], episode, counted)
-        self._started[episode] |= row.stepped[counted]
+            sums.add(row.outcomes[policy])
+        self._started[self._current] |= row.stepped[counted]
         if not over.any():
             return
         self.ended += int((over & counted).sum())
@@ -154,6 +163,7 @@ class EpisodeCounter:
             self._truncated += int((at_limit & over & self._truncates(row) & counted).sum())
         self._episode[over] += len(self._episode)
         self._elapsed[over] = -1  # the next row is the reset row
+        self._set_counted()
 
     def _truncates(self, row: Row) -> NDArray[np.bool_]:
         """Return the worlds in which the row truncates an agent, [W]."""
@@ -182,22 +192,31 @@ class _Sums:
 
     def __init__(self, episodes: int, agents: int) -> None:
         self._agents = agents
-        shape = (episodes, agents)
-        self._returns, self._lengths = np.zeros(shape), np.zeros(shape, np.int64)
-        self._took_part = np.zeros(shape, np.bool_)
-        """[episodes, agents]: whether the agent was there in at least one row."""
+        size = episodes * agents
+        self._returns, self._lengths = np.zeros(size), np.zeros(size, np.int64)
+        self._took_part = np.zeros(size, np.bool_)
+        """[episodes * agents], as the two above: whether the agent was there in at least one row."""
+        self._numbers = np.arange(agents)
+        self._columns, self._cells = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+        """[W * agents]: the columns that count; and the element of the arrays above that each of them adds to."""
 
-    def by_world(self, columns: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a part of a row, [W * agents], as [W, agents]."""
+    def by_world(self, columns: NDArray[Number]) -> NDArray[Number]:
+        """Return the part of a row, [W * agents], as [W, agents]; likewise of episodes."""
         return columns.reshape(-1, self._agents)
 
-    def add(self, outcome: Outcome, episode: NDArray[np.int64], counted: NDArray[np.bool_]) -> None:
-        """Add a row; `episode`: the number of the episode of each counted world; `counted`: these worlds, [W]."""
-        self._returns[episode] += outcome.reward.reshape(-1, self._agents)[counted]
-        self._lengths[episode] += self.by_world(outcome.valid)[counted]
-        self._took_part[episode] |= ~self.by_world(outcome.resets)[counted]
+    def set_counted(self, episode: NDArray[np.int64], counted: NDArray[np.bool_]) -> None:
+        """Set which worlds count, [W], and the number of the current episode of each of these."""
+        self._columns = counted.repeat(self._agents)
+        self._cells = (self._agents * episode[:, None] + self._numbers).ravel()
+
+    def add(self, outcome: Outcome) -> None:
+        """Add a row of all columns."""
+        columns, cells = self._columns, self._cells
+        self._returns[cells] += outcome.reward[columns]
+        self._lengths[cells] += outcome.valid[columns]
+        self._took_part[cells] |= ~outcome.resets[columns]
 
     def episodes(self, started: NDArray[np.bool_]) -> Episodes:
         """Return the episodes that were started."""
-        took_part = self._took_part
-        return Episodes(self._returns[took_part], self._lengths[took_part], self._returns[started].sum(axis=1))
+        took_part, returns = self._took_part, self._returns
+        return Episodes(returns[took_part], self._lengths[took_part], self.by_world(returns)[started].sum(axis=1))
