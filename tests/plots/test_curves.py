@@ -74,7 +74,7 @@ def test_a_run_without_evaluations_is_plotted_with_runs_that_have_them(tmp_path)
 
 
 def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):
-    run = read_run(make_run(tmp_path / "run"), "steps")
+    (run,) = read_run(make_run(tmp_path / "run"), "steps")
     assert run.evaluation.x.tolist() == [10_000, 20_000]
     assert run.evaluation.y.tolist() == [10, 20]
 
@@ -88,7 +88,8 @@ def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch,
 
 
 def test_lines_before_the_first_episode_are_not_plotted(tmp_path):
-    assert read_run(make_run(tmp_path / "run"), "steps").training.x[0] == 1000
+    (run,) = read_run(make_run(tmp_path / "run"), "steps")
+    assert run.training.x[0] == 1000
 
 
 def test_curves_are_aggregated_over_the_range_that_all_have():
