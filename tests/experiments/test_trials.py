@@ -50,7 +50,10 @@ def test_without_a_search_there_is_one_trial():
         {"settings": {"policies": "separate", "kwargs": {"size": 3, "text": "3", "pair": [0.5, "a,b"], "flag": True}}},
         {
             "settings": {"env": {"kwargs": {"size": 3}}},
-            "policies": {"b": {"agents": "b*", "settings": {"gamma": 0.5}}, "a": {"agents": "*", "train": False}},
+            "policies": {
+                "b": {"agents": "b*", "settings": {"gamma": 0.5}},
+                "a": {"agents": "*", "settings": {"clip": 0.1}},
+            },
         },
         {"settings": {"runtime": "threads", "actors": 2, "max_lag": 2, "lag": "exact", "learner_cores": [0]}},
     ],
@@ -74,7 +77,7 @@ def test_the_command_of_a_session_resolves_to_its_config(changes, tmp_path):
     [
         ({"learning_rat": [0.1]}, ["unknown key 'learning_rat'", "'learning_rate'"]),
         ({"gamma": [0.9, 2]}, ["gamma is 2", "at most 1", "CartPole-v1 with gamma 2"]),
-        ({"minibatch_size": [32, 1000]}, ["minibatch_size is 1000", "with minibatch_size 1000"]),
+        ({"env_groups": [1, 3]}, ["env_groups is 3", "with env_groups 3"]),
     ],
 )
 def test_an_invalid_setting_is_reported_with_its_trial(over, says):

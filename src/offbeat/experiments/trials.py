@@ -105,8 +105,7 @@ def trial_of(spec: Spec, number: int, env: str, values: Values) -> Trial:
     try:
         config = resolve(spec.algorithm, env, preset=spec.preset, flags=flags)
     except ConfigError as error:
-        tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
-        raise ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}") from error
+        raise _in_trial(env, values, error) from error
     return Trial(number, env, values, settings, config)
 
 
@@ -142,6 +141,12 @@ def _kind(hint: Any) -> Any:
     return _kind(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
 
 
+def _in_trial(env: str, values: Values, error: ConfigError) -> ConfigError:
+    """Return an error with the env and the searched values of its trial."""
+    tried = ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
+    return ConfigError(f"a trial on {env}{' with ' * bool(tried)}{tried}: {error}")
+
+
 def require_startable(trials: list[Trial]) -> None:
     """Take a few steps in each env, and raise ConfigError if a trial could not start.
 
@@ -154,8 +159,12 @@ def require_startable(trials: list[Trial]) -> None:
     specs = {(env, settings): tested_env(env, settings) for env, settings in chosen}
     for trial in trials:
         config = trial.config
-        for name, env in columns_of(config, specs[trial.env, config.env]).policies.items():
-            config.of_policy(name).settings.policy_spec(env)
+        try:
+            tested = columns_of(config, specs[trial.env, config.env])
+            for name, env in tested.policies.items():
+                tested.config.of_policy(name).settings.policy_spec(env)
+        except ConfigError as error:
+            raise _in_trial(trial.env, trial.values, error) from error
         device_of(config)
         for run in config.initial_runs.values():
             RunDirectory.open(Path(run))
