@@ -53,8 +53,23 @@ class ParallelWorld(AgentsOfEnv):
         self._require_known(agents)
         if not infos:
             return agents
-        waiting = [agent for agent in agents if agent in infos and infos[agent].get(NO_DECISION)]
+        waiting = _waiting(agents, infos)
         return tuple(agent for agent in agents if agent not in waiting) if waiting else agents
+
+
+def _waiting(agents: Collection[str], infos: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the agents whose infos have a true 'no_decision'.
+
+    Raises:
+        ValueError: an info is not a dict.
+    """
+    try:
+        return [agent for agent in agents if (info := infos.get(agent)) and info.get(NO_DECISION)]
+    except AttributeError:
+        if not isinstance(infos, Mapping):
+            raise ValueError(f"infos is {_kind(infos)}, not a dict by agent") from None
+        agent = next(agent for agent in agents if infos.get(agent) and not isinstance(infos[agent], Mapping))
+        raise ValueError(f"the info of agent {agent} is {_kind(infos[agent])}, not a dict") from None
 
 
 def _kind(returned: Any) -> str:
