@@ -163,9 +163,9 @@ class IgnoresItsSeed(Sound):
 
 
 class DrawsWithoutASeed(Sound):
-    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Observations, Infos]:  # noqa: ARG002
         self.np_random = np.random.default_rng()
-        return super().reset(None if seed else None, options)
+        return super().reset(None, options)
 
 
 class NobodyCalledC(Sound):

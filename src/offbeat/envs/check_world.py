@@ -190,7 +190,7 @@ class _CheckedWorld:
             if agent not in self._alive | self._ended:
                 problem = "is to act, but it has no observation"
                 yield agent, Finding("error", problem, "return an observation for each agent in the env's agents")
-            elif agent in step.observations:
+            elif agent in self._alive and agent in step.observations:
                 parts = {"observation": step.observations[agent], "info": self._info(agent, step)}
                 finding = self._masks[agent].read(parts)
                 if finding is not None:

@@ -139,7 +139,7 @@ def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) ->
         ConfigError: the env is unknown, or it cannot be rendered in this mode.
     """
     settings = settings.completed(env_id)
-    world = _existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
+    world = existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
     for set_progress in progress_setters([world.env], parameters(settings.curriculum), env_id):
         set_progress(1.0)
     return world

@@ -66,10 +66,15 @@ def _waiting(agents: Collection[str], infos: Mapping[str, Mapping[str, Any]]) ->
     try:
         return [agent for agent in agents if (info := infos.get(agent)) and info.get(NO_DECISION)]
     except AttributeError:
-        if not isinstance(infos, Mapping):
-            raise ValueError(f"infos is {_kind(infos)}, not a dict by agent") from None
-        agent = next(agent for agent in agents if infos.get(agent) and not isinstance(infos[agent], Mapping))
-        raise ValueError(f"the info of agent {agent} is {_kind(infos[agent])}, not a dict") from None
+        raise ValueError(_wrong_infos(infos)) from None
+
+
+def _wrong_infos(infos: Any) -> str:
+    """Return the fault of infos that are not dicts."""
+    for agent, info in infos.items() if isinstance(infos, Mapping) else ():
+        if not isinstance(info, Mapping):
+            return f"the info of agent {agent} is {_kind(info)}, not a dict"
+    return f"infos is {_kind(infos)}, not a dict with an info for each agent"
 
 
 def _kind(returned: Any) -> str:
