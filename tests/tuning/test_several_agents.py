@@ -19,7 +19,7 @@ from offbeat.tuning.auto_layout import with_measured_topology
 from offbeat.tuning.costs import ActingPolicy, RecordedEnvs, act_cost, learn_cost, random_slot
 
 CARTS, MIXED, NIM = (f"offbeat.envs.testing.{path}" for path in ("worlds:CartPoles", "worlds:MixedSpaces", "games:Nim"))
-ONE_FROZEN = {"first": {"agents": ["cart_0"]}, "frozen": {"agents": ["*"], "train": False}}
+ONE_FROZEN = {"first": {"agents": ["cart_0"]}, "frozen": {"agents": ["*"], "train": False, "init_from": "earlier"}}
 KEYS = ("c_env_us", "c_act_us", "c_learn_us", "achieved_sps", "achieved_agent_sps")
 
 
@@ -42,6 +42,7 @@ def acted(env: str, **flags: Any) -> tuple[PacedParts, Acting]:
         (MIXED, {"runtime": "threads", "policies": "separate"}),
         (CARTS, {"runtime": "processes", "policies": ONE_FROZEN}),
         (NIM, {"runtime": "serial"}),
+        (NIM, {"runtime": "serial", "league.snapshot_every": 2}),
     ],
 )
 def test_bench_measures_worlds_with_all_policies(monkeypatch, env, flags):

@@ -7,7 +7,7 @@ c_env, c_act and c_learn are the CPU times of all threads in microseconds per en
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
@@ -34,6 +34,7 @@ from offbeat.runtime.parts import PacedParts
 from offbeat.runtime.runtimes import acting_of, build
 from offbeat.runtime.supervisor import Notify, Reporting
 from offbeat.tuning.costs import ActingPolicy, Cost, EnvStepper, act_cost, learn_cost, random_slot
+from offbeat.workers.learner_pool import LearnerPool
 
 SECONDS = 2.0
 """Each cost is measured for at least this long."""
@@ -143,6 +144,8 @@ def _speed(parts: PacedParts, seconds: float, notify: Notify, *, learns: bool) -
     acting = acting_of(parts, 0, Reporting(notify, _ignore))
     try:
         _publish(parts, 0, learns=learns)
+        if parts.league is not None:
+            parts.league.start()
         acting.start([None] * parts.config.runtime.actors)
         steps = (_learned if learns else _sampled)(parts, acting)
         warm = [
@@ -215,20 +218,23 @@ def _learned(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
 
     A batch is released only when the next step is requested, so the last one can be measured.
     """
-    for step in count():
-        acting.wait(parts.pace.acted_before_learn(step))
-        learned = {policy.name: policy.learner.learn(step, 0.0) for policy in parts.policies}
-        first = learned[parts.trained[0].name]
-        yield _Step(
-            step,
-            env_steps=first.env_steps,
-            agent_steps=sum(of_policy.agent_steps for of_policy in learned.values()),
-            updates=sum(of_policy.updates for of_policy in learned.values()),
-            lag_mean=first.metrics["policy_lag_mean"],
-            lag_max=first.metrics["policy_lag_max"],
-            ended=perf_counter(),
-        )
-        acting.finish(step + 1)
+    learners = [policy.learner for policy in parts.policies]
+    with closing(LearnerPool(learners, parts.timings, parts.config.runtime.learner_workers or 1)) as pool:
+        for step in count():
+            acting.wait(parts.pace.acted_before_learn(step))
+            learned = pool.learn(step, 0.0)
+            if parts.league is not None:
+                parts.league.advance(step, env_steps=0)
+            yield _Step(
+                step,
+                env_steps=max(of_policy.env_steps for of_policy in learned),
+                agent_steps=sum(of_policy.agent_steps for of_policy in learned),
+                updates=sum(of_policy.updates for of_policy in learned),
+                lag_mean=max(of_policy.metrics.get("policy_lag_mean", 0.0) for of_policy in learned),
+                lag_max=max(of_policy.metrics.get("policy_lag_max", 0.0) for of_policy in learned),
+                ended=perf_counter(),
+            )
+            acting.finish(step + 1)
 
 
 def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
@@ -237,6 +243,8 @@ def _sampled(parts: PacedParts, acting: Acting) -> Iterator[_Step]:
         acting.wait(parts.pace.acted_before_learn(step))
         env_steps = parts.trained[0].learner.feed.env_steps(step)
         _publish(parts, step + 1, learns=False)
+        if parts.league is not None:
+            parts.league.advance(step, env_steps=0)
         yield _Step(step, env_steps, agent_steps=0, updates=0, lag_mean=0.0, lag_max=0.0, ended=perf_counter())
         acting.finish(step + 1)
 
@@ -249,9 +257,9 @@ def _costs(parts: PacedParts, step: int) -> Costs:
     run, runtime = parts.config.run, parts.config.runtime
     acting = _acting_policies(parts, step)
     envs = parts.plan.envs(runtime.envs_per_actor, runtime.env_groups, role="measure")
-    with ExitStack() as closing:
+    with ExitStack() as stack:
         for columns in envs.values():
-            closing.callback(columns.close)
+            stack.callback(columns.close)
         stepper = EnvStepper(list(zip(envs.values(), map(_loaded, acting), strict=True)), run.seed)
         measures = (
             partial(_with_actor_threads, parts.config, stepper.cost),
