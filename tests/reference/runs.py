@@ -81,7 +81,8 @@ def begun(env: str, **settings: Any) -> tuple[PacedParts, SerialActing]:
     parts = build(resolve("ppo", env, flags={**SMALL, **settings}))
     acting = acting_of(parts, 0, Reporting(notify=print, show=print))
     assert isinstance(acting, SerialActing)
-    parts.policy.learner.publish(0)
+    for policy in parts.policies:
+        policy.learner.publish(0)
     acting.start([None] * parts.config.runtime.actors)
     return parts, acting
 

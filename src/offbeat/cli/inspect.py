@@ -50,7 +50,7 @@ class Check:
     """Step an env and report its problems with a remedy for each: offbeat check ENV."""
 
     env: Annotated[Positional[str], arg(metavar="ENV")]
-    """Gymnasium id, envpool:ID, or my_module:MyEnv."""
+    """Gymnasium id, envpool:ID, pettingzoo:ID, openspiel:NAME, or my_module:MyEnv."""
     imports: Imports = ()
     """Python module to import first; it may register envs."""
 
