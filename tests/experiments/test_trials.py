@@ -56,6 +56,8 @@ def test_without_a_search_there_is_one_trial():
             },
         },
         {"settings": {"runtime": "threads", "actors": 2, "max_lag": 2, "lag": "exact", "learner_cores": [0]}},
+        {"settings": {"league": {"window": 3, "sides": ["red_*", "blue_*"]}}},
+        {"settings": {"league": True}},
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offbeat.config.env import KWARGS
+from offbeat.config.league import LEAGUE
 from offbeat.config.policies import NO_POLICIES, Policies, read_policies, tables_of
 from offbeat.config.registry import algorithm_entry, import_modules
 from offbeat.config.trust import Code, modules_in, policies_code, require, texts
@@ -122,10 +123,10 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         raise ConfigError(f'{where} names no algorithm: write for example algorithm = "ppo" at its top')
     import_modules(top.get("imports", ()))
     algorithm_entry(top["algorithm"])
-    settings = _with_flat_kwargs(_table(where, tables, "settings"))
+    settings = _with_flat_keys(_table(where, tables, "settings"))
     searched = _table(where, tables, "search")
     if isinstance(searched.get("over"), dict):
-        searched = {**searched, "over": _with_flat_kwargs(searched["over"])}
+        searched = {**searched, "over": _with_flat_keys(searched["over"])}
     search = read_search(where, searched) if "search" in tables else None
     policies = read_policies(_table(where, tables, "policies"), where)
     _refuse_misplaced_keys(where, settings, search)
@@ -143,11 +144,13 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
     )
 
 
-def _with_flat_kwargs(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table in which `env.kwargs.NAME`, which TOML reads as a table of tables, is one key."""
+def _with_flat_keys(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table in which `env.kwargs.NAME` and `league.NAME`, which TOML reads as tables of tables, are keys."""
     match table:
         case {"env": {"kwargs": dict(kwargs), **other}, **rest} if not other:
-            return {**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}}
+            return _with_flat_keys({**rest, **{f"{KWARGS}{name}": value for name, value in kwargs.items()}})
+        case {"league": dict(league), **rest} if league:
+            return _with_flat_keys({**rest, **{f"{LEAGUE}{name}": value for name, value in league.items()}})
     return table
 
 
