@@ -251,7 +251,7 @@ def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sou
     config_changed(run, "env", f"{module.stem}:Env")
     policy = load(run)  # which makes no env
     with pytest.raises(ConfigError, match="as its env"):
-        score(policy, episodes=1, seed=0)
+        score({"default": policy}, episodes=1, seed=0)
     assert executed_code(module) == set()
 
 

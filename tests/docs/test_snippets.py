@@ -24,9 +24,7 @@ from tests.reference.thorough import thorough
 import offbeat
 from offbeat.cli import main
 from offbeat.cli.train import RunArguments
-from offbeat.config.config import Config
 from offbeat.metrics.bottleneck import LABELS
-from offbeat.models.spec import PolicySpec
 from offbeat.runtime import training_loop
 from offbeat.runtime.evaluation.evaluators import Evaluator, InlineEvaluator
 from offbeat.runtime.evaluation.plan import EvaluationPlan
@@ -70,9 +68,9 @@ def test_the_code_on_a_page_runs(page, trained, tmp_path, monkeypatch):
                 run_commands(block, tmp_path)
 
 
-def evaluator_here(config: Config, policy: PolicySpec, *_: object, **__: object) -> Evaluator:
+def evaluator_here(plan: EvaluationPlan, *_: object, **__: object) -> Evaluator:
     """Evaluate as with the setting evaluator=inline: each evaluator process takes half a second to start."""
-    return InlineEvaluator(EvaluationPlan(config.run, config.env, policy))
+    return InlineEvaluator(plan)
 
 
 def run_commands(block: Block, folder: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import gymnasium as gym
 from tests.reference.run_envs import Wave
 
+from offbeat.envs.testing.worlds import CartPoles
+
 EVALUATES = any("evaluator_process" in word for word in sys.orig_argv)
 """Whether this is the process of an evaluator."""
 
@@ -50,6 +52,16 @@ class SlowInEvaluations(Wave):
         if EVALUATES:
             time.sleep(0.02)
         return super().step(action)
+
+
+class CartsToKill(CartPoles):
+    """A world: waits in the fifth step of an evaluation for the end of its process, unless one was killed before."""
+
+    def step(self, actions: Any) -> Any:
+        if EVALUATES and self._steps == 4 and not Path("KILLED").exists():
+            Path("READY").touch()
+            time.sleep(600)
+        return super().step(actions)
 
 
 class WaitsInEvaluations(Wave):

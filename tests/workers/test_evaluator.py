@@ -14,11 +14,13 @@ from tests.reference.models import random_vector
 from offbeat.config.env import EnvConfig
 from offbeat.core.errors import EnvFailed
 from offbeat.core.seeding import derive_seed
-from offbeat.core.types import EnvSpec
+from offbeat.core.types import DEFAULT_POLICY, EnvSpec
 from offbeat.envs.make import make_envs
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
-from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
+from offbeat.workers.episodes import Evaluation
+from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
+from offbeat.workers.evaluator import evaluate
 
 ENV = "tests/RandomLength-v0"
 MEAN_LENGTH = 5
@@ -60,9 +62,19 @@ def policy_for(spec: EnvSpec, weights_seed: int | None = None) -> ActingPolicy:
     return policy
 
 
+def evaluated_alone(policy: Any, envs: Any, **arguments: Any) -> Evaluation:
+    """Evaluate a single policy in envs with one agent; they may be those of `evaluation_envs`."""
+    all_envs = envs if isinstance(envs, EvaluationEnvs) else EvaluationEnvs.of_one(envs)
+    return evaluate({DEFAULT_POLICY: policy}, all_envs, **arguments)
+
+
+def spec_in(envs: EvaluationEnvs) -> EnvSpec:
+    return envs.columns[DEFAULT_POLICY].spec
+
+
 def evaluated(columns: int, episodes: int, seed: int = 0, **arguments: Any) -> Evaluation:
     envs = make_envs(ENV, columns, seed=seed, role="evaluation")
-    return evaluate(policy_for(envs.spec), envs, episodes=episodes, seed=seed, **arguments)
+    return evaluated_alone(policy_for(envs.spec), envs, episodes=episodes, seed=seed, **arguments)
 
 
 def lengths_of_column(seed: int, column: int, episodes: int) -> list[int]:
@@ -112,7 +124,7 @@ def test_the_policy_receives_the_current_observation_for_each_action():
     policy = policy_for(envs.spec, weights_seed=OBSERVING_SEED)
     even, odd = (int(policy.greedy({"observation": np.array([[1, sign]], np.float32)})[0]) for sign in (1.0, -1.0))
     assert {even, odd} == {0, 1}, "this policy does not look"
-    result = evaluate(policy, envs, episodes=12, seed=0)
+    result = evaluated_alone(policy, envs, episodes=12, seed=0)
     expected = [sum(1 + (odd if left % 2 else even) for left in range(length, 0, -1)) for length in result.lengths]
     assert result.returns.tolist() == expected
 
@@ -177,7 +189,7 @@ for _id, _maker in _OTHERS.items():
 def test_an_env_error_fails_the_evaluation_with_the_step_and_the_traceback():
     envs = make_envs("tests/FailsAtStep-v0", 2, seed=0, role="evaluation")
     with pytest.raises(EnvFailed, match=r"an evaluation failed after 4 env steps, when \d of 5 episodes had") as caught:
-        evaluate(policy_for(envs.spec), envs, episodes=5, seed=0)
+        evaluated_alone(policy_for(envs.spec), envs, episodes=5, seed=0)
     assert "ZeroDivisionError: the env has no length" in str(caught.value)
     shown = "".join(traceback.format_exception(caught.value))
     assert 'raise ZeroDivisionError("the env has no length")' in shown, "their line of code is shown"
@@ -217,7 +229,7 @@ def test_every_env_call_is_watched_and_possible_resets_are_marked():
 
     watch = Recorded()
     envs: Any = Calls(make_envs("offbeat/FailsOnLastStep-v0", 1, seed=0, role="evaluation"))
-    evaluate(policy_for(envs.spec), envs, episodes=2, seed=0, watch=watch)
+    evaluated_alone(policy_for(envs.spec), envs, episodes=2, seed=0, watch=watch)
     assert envs.calls == ["set_progress", "reset", *("send", "recv") * 9], "two episodes of 4 steps, and a reset row"
     assert watch.inside == 0
     resets = [first and second for first, second in zip(watch.entered[2::2], watch.entered[3::2], strict=True)]
@@ -228,7 +240,7 @@ def test_every_env_call_is_watched_and_possible_resets_are_marked():
 def test_env_steps_count_all_columns_without_reset_rows():
     """Episodes of 4 steps: in 9 rows the first column plays two, the second one and 4 steps that nobody counts."""
     envs = make_envs("offbeat/FailsOnLastStep-v0", 2, seed=0, role="evaluation")
-    result = evaluate(policy_for(envs.spec), envs, episodes=3, seed=0)
+    result = evaluated_alone(policy_for(envs.spec), envs, episodes=3, seed=0)
     assert result.lengths.tolist() == [4, 4, 4]
     assert result.env_steps == 16
     assert (result.cut, result.not_begun) == (0, 0)
@@ -237,7 +249,7 @@ def test_env_steps_count_all_columns_without_reset_rows():
 def endless(episodes: int, max_steps: int | None) -> Evaluation:
     Endless.made = 0
     envs = make_envs("tests/Endless-v0", 2, seed=0, role="evaluation")
-    return evaluate(policy_for(envs.spec), envs, episodes=episodes, seed=0, max_steps=max_steps)
+    return evaluated_alone(policy_for(envs.spec), envs, episodes=episodes, seed=0, max_steps=max_steps)
 
 
 def test_max_steps_cuts_endless_episodes_and_counts_their_returns():
@@ -268,7 +280,7 @@ def test_a_cut_episode_counts_with_its_return_and_its_column_continues():
     """Episodes of the first column end after 3 steps, those of the second never."""
     Endless.made = 0
     envs = evaluation_envs("tests/Endless-v0", 2, seed=0, role="evaluation", settings=EnvConfig(), max_episode_steps=10)
-    result = evaluate(policy_for(envs.spec), envs, episodes=6, seed=0, max_steps=1000)
+    result = evaluated_alone(policy_for(spec_in(envs)), envs, episodes=6, seed=0, max_steps=1000)
     assert result.lengths.tolist() == result.returns.tolist() == [3, 10, 3, 10, 3, 10]
     assert (result.cut, result.not_begun) == (3, 0)
     assert result.cuts == "of 6 episodes 3 ended, 3 were cut"
@@ -277,7 +289,7 @@ def test_a_cut_episode_counts_with_its_return_and_its_column_continues():
 def test_an_end_at_the_time_limit_of_the_task_is_not_a_cut():
     def played(env_id, bound, settings=EnvConfig()):  # noqa: B008 - it is frozen
         envs = evaluation_envs(env_id, 2, seed=0, role="evaluation", settings=settings, max_episode_steps=bound)
-        result = evaluate(policy_for(envs.spec), envs, episodes=4, seed=0)
+        result = evaluated_alone(policy_for(spec_in(envs)), envs, episodes=4, seed=0)
         assert (result.lengths == 5).all()
         return result
 
@@ -294,7 +306,7 @@ def test_a_game_cut_after_lost_lives_counts_as_cut():
         "BreakoutNoFrameskip-v4", 2, seed=0, role="evaluation", settings=settings, max_episode_steps=100
     )
     still: Any = _Still()
-    result = evaluate(still, envs, episodes=2, seed=0)
+    result = evaluated_alone(still, envs, episodes=2, seed=0)
     assert (result.lengths < 100).all(), "no life was lost"
     assert result.cut == 2
 

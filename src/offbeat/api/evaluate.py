@@ -1,24 +1,51 @@
-"""Evaluates a trained policy on whole episodes: the scores of `offbeat eval` and of the model card."""
+"""Evaluates trained policies on whole episodes: the scores of `offbeat eval` and of the model card."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from offbeat.api.load import LoadedPolicy
+from offbeat.api.load import LoadedPolicy, Trained, loaded_from
 from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.registry import import_modules
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError
+from offbeat.core.fields import in_short
 from offbeat.core.threads import limit_blas
 from offbeat.core.types import EnvSpec
-from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
+from offbeat.envs.make_worlds import preflight_world
+from offbeat.envs.world import WorldSpec
+from offbeat.run_directory.checkpoint import Checkpoint
+from offbeat.run_directory.directory import RunDirectory
+from offbeat.workers.episodes import Episodes, Evaluation
+from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
+from offbeat.workers.evaluator import evaluate
 
 SCORE_STEPS = 10_000_000
 """Default limit of the env steps of an evaluation, over all envs."""
 
 
+def load_policies(run: Path, name: str, *, trust_code: bool = False) -> dict[str, LoadedPolicy]:
+    """Load all policies of a run by name, and import the modules that register its env, to run episodes.
+
+    Raises:
+        ConfigError: as `load`; or the env is code that was refused.
+    """
+    directory = RunDirectory.open(run, trust_code=trust_code)
+    saved, config = directory.read_checkpoint(name), directory.read_run()
+    code = Code(imports=config.imports, env=config.env)
+    if not trust_code:
+        require(code, str(run))
+        import_modules(config.imports)
+    return {
+        policy: loaded_from(Checkpoint.of_one(own.weights, own.about, None), str(run), code, trust_code=trust_code)
+        for policy, own in saved.policies.items()
+    }
+
+
 def score(
-    loaded: LoadedPolicy,
+    policies: Mapping[str, LoadedPolicy],
     *,
     episodes: int,
     seed: int,
@@ -30,7 +57,7 @@ def score(
     """Play whole episodes in new envs, and return the scores by name.
 
     Args:
-        loaded: the policy.
+        policies: all policies of a checkpoint, by name.
         episodes: number of episodes.
         seed: seed of the envs and of the action sampling.
         sampled: sample the actions instead of taking the most likely ones.
@@ -40,15 +67,18 @@ def score(
 
     Returns:
         The scores by name. `episodes` is the number of episodes in the scores, `cut` the number of those that were cut,
-        `not_begun` the number of requested episodes that were not started.
+        `not_begun` the number of requested episodes that were not started. In an env with several agents, returns and
+        lengths are per agent, and `team_return_mean` is the mean sum over all agents. Several policies have the same
+        scores, of their own agents, under `policies` by name. A score is None if no agent took part in an episode.
 
     Raises:
-        ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policy.
+        ConfigError: the env cannot be created, is code that was not accepted, or does not fit the policies.
         EnvFailed: the env failed during a step.
     """
-    require(Code(env=loaded.trained.env), "the policy")
+    trained = _trained(policies)
+    require(Code(env=trained.env), "the policy")
     limit_blas(1)
-    trained = loaded.trained
+    owners = {name: loaded.trained.agents for name, loaded in policies.items()}
     envs = evaluation_envs(
         trained.env,
         episodes,
@@ -56,47 +86,98 @@ def score(
         role="eval",
         settings=trained.env_config,
         max_episode_steps=max_episode_steps,
-        info_mask=loaded.policy.spec.info_mask,
+        info_mask=next(iter(policies.values())).policy.spec.info_mask,
+        world=_world_of(trained, owners) if any(owners.values()) else None,
+        owners=owners,
     )
+    acting = {name: loaded.policy for name, loaded in policies.items()}
     try:
-        _require_fit(loaded, envs.spec)
+        _require_fit(policies, envs)
         result = evaluate(
-            loaded.policy, envs, episodes=episodes, seed=seed, sampled=sampled, max_steps=max_steps, on_step=on_step
+            acting, envs, episodes=episodes, seed=seed, sampled=sampled, max_steps=max_steps, on_step=on_step
         )
     finally:
         envs.close()
-    return _scores(result, loaded)
+    return _scores(result, trained)
 
 
-def _scores(result: Evaluation, loaded: LoadedPolicy) -> dict[str, Any]:
+def _trained(policies: Mapping[str, LoadedPolicy]) -> Trained:
+    """Return the env and the progress of a training run; all its policies have the same."""
+    return next(iter(policies.values())).trained
+
+
+def _scores(result: Evaluation, trained: Trained) -> dict[str, Any]:
     """Return the scores of an evaluation and the progress of the training run, by name."""
-    trained = loaded.trained
-    return {
-        "episodes": len(result.returns),
-        "cut": result.cut,
-        "not_begun": result.not_begun,
-        "return_mean": result.return_mean,
-        "return_std": result.return_std,
-        "return_min": result.return_min,
-        "return_max": result.return_max,
-        "length_mean": result.length_mean,
+    progress = {
         "env_steps": trained.env_steps,
         "learning_step": trained.learning_step,
         "updates": trained.updates,
     }
+    several_agents = bool(trained.agents)
+    scores: dict[str, Any] = {
+        "episodes": result.episodes,
+        "cut": result.cut,
+        "not_begun": result.not_begun,
+        **_returns(result, several_agents=several_agents),
+        **progress,
+    }
+    if len(result.policies) > 1:
+        scores["policies"] = {
+            name: {"episodes": result.episodes, **_returns(own, several_agents=several_agents), **progress}
+            for name, own in result.policies.items()
+        }
+    return scores
 
 
-def _require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
-    """Refuse an env whose observation or action spec differs from that of the policy.
+def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, float | None]:
+    """Return the returns and the length of some agents, by name."""
+    return {
+        "return_mean": episodes.return_mean,
+        "return_std": episodes.return_std,
+        "return_min": episodes.return_min,
+        "return_max": episodes.return_max,
+        **({"team_return_mean": episodes.team_return_mean} if several_agents else {}),
+        "length_mean": episodes.length_mean,
+    }
+
+
+# --- the env as it is now -----------------------------------------------------------------------------------
+
+
+def _world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec:
+    """Return the agents and spaces of an env, after a few test steps.
+
+    Raises:
+        ConfigError: its agents are not those that the policies act for.
+    """
+    world = preflight_world(trained.env, trained.env_config)
+    owned = sorted(agent for agents in owners.values() for agent in agents)
+    if world is None or sorted(world.names) != owned or not all(owners.values()):
+        now = ", ".join(map(in_short, world.names)) if world else "a single one"
+        raise ConfigError(
+            f"the agents of {trained.env} are {now}, but the policies were trained with "
+            f"{', '.join(map(in_short, owned))}: install the version of the env that they were trained with"
+        )
+    return world
+
+
+def _require_fit(policies: Mapping[str, LoadedPolicy], envs: EvaluationEnvs) -> None:
+    """Refuse an env whose observation or action spec differs from that of a policy.
 
     Raises:
         ConfigError: with the difference.
     """
+    for name, columns in envs.columns.items():
+        _require_same(policies[name], columns.spec)
+
+
+def _require_same(loaded: LoadedPolicy, env: EnvSpec) -> None:
     spec, action = loaded.policy.spec, env.action
     known = (spec.action.kind, spec.action.shape, spec.action.nvec)
     different = "observations" if spec.observation != env.observation else "actions"
     if spec.observation != env.observation or known != (action.kind, action.shape, action.nvec):
+        of = f" of {', '.join(env.agents)}" if env.agents else ""
         raise ConfigError(
-            f"the {different} of {env.id} differ from those that the policy was trained with: install the version of "
-            "the env that it was trained with"
+            f"the {different}{of} of {env.id} differ from those that the policy was trained with: install the version "
+            "of the env that it was trained with"
         )

@@ -44,6 +44,8 @@ class Trained:
     """Settings of the env."""
     eval_return_mean: float | None = None
     """Mean return of the evaluation for which the policy was saved as the best."""
+    agents: tuple[Name, ...] = ()
+    """In a world with several agents: the names of those that the policy acts for."""
 
 
 class LoadedPolicy:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Eval:
-    """Play whole episodes with a trained policy: offbeat eval runs/NAME."""
+    """Play whole episodes with the policies of a run: offbeat eval runs/NAME."""
 
     run_directory: Annotated[Positional[Path], arg(metavar="RUN")]
     """Run directory."""
@@ -40,16 +40,18 @@ class Eval:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.evaluate import score
+        from offbeat.api.evaluate import load_policies, score
+        from offbeat.config.registry import import_modules
 
         require_at_least("episodes", self.episodes, 1)
         require_at_least("seed", self.seed, 0)
         require_at_least("max-episode-steps", self.max_episode_steps, 1)
         require_at_least("max-steps", self.max_steps, 1)
         with stdout_to_stderr(), _bar(self.episodes, shown=not self.json) as on_step:
-            loaded = _load(self)
+            import_modules(self.imports)
+            policies = load_policies(self.run_directory, self.checkpoint, trust_code=self.trust_code)
             scores = score(
-                loaded,
+                policies,
                 episodes=self.episodes,
                 seed=self.seed,
                 sampled=self.sampled,
@@ -57,17 +59,19 @@ class Eval:
                 max_steps=self.max_steps,
                 on_step=on_step,
             )
-        print(json.dumps(scores) if self.json else self._summary(loaded.trained.env, scores))
+        env = next(iter(policies.values())).trained.env
+        print(json.dumps(scores) if self.json else self._summary(env, scores))
         return 0
 
     def _summary(self, env: str, scores: dict[str, Any]) -> str:
+        """Return a line about all agents, then one for each of several policies."""
         how = "sampled" if self.sampled else "greedy"
-        return (
-            f"{env}, {how}, {scores['episodes']} episodes: return {scores['return_mean']:.1f} "
-            f"+- {scores['return_std']:.1f} (from {scores['return_min']:.1f} to {scores['return_max']:.1f}), "
-            f"length {scores['length_mean']:.1f}; {self.checkpoint} checkpoint, after "
+        all_agents = (
+            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {self.checkpoint} checkpoint, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
+        policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())
+        return "\n".join([all_agents, *policies])
 
     def _cuts(self, scores: dict[str, Any]) -> str:
         """Return a note on the episodes that were cut or not started; '' if there are none."""
@@ -82,7 +86,19 @@ class Eval:
         )
 
 
-def _load(command: Eval | Watch) -> LoadedPolicy:
+def _returns(scores: dict[str, Any]) -> str:
+    """Return the returns and lengths of some agents in words."""
+    if scores["return_mean"] is None:
+        return "no agent took part in an episode"
+    team = scores.get("team_return_mean")
+    return (
+        f"return {'' if team is None else 'per agent '}{scores['return_mean']:.1f} +- {scores['return_std']:.1f} "
+        f"(from {scores['return_min']:.1f} to {scores['return_max']:.1f})"
+        f"{'' if team is None else f', sum over agents {team:.1f}'}, length {scores['length_mean']:.1f}"
+    )
+
+
+def _load(command: Watch) -> LoadedPolicy:
     """Import the modules of --import, and load the policy of a run."""
     from offbeat.api.load import load_for_env
     from offbeat.config.registry import import_modules

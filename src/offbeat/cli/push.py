@@ -38,6 +38,7 @@ class Push:
         from offbeat.api.hub import push, require_name, require_token, write_folder
         from offbeat.api.load import load_for_env
         from offbeat.config.registry import import_modules
+        from offbeat.core.types import DEFAULT_POLICY
         from offbeat.run_directory.directory import RunDirectory
 
         require_at_least("episodes", self.episodes, 1)
@@ -48,7 +49,7 @@ class Push:
         import_modules(self.imports)
         saved, loaded = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
         with spinner("playing episodes"):
-            scores = score(loaded, episodes=self.episodes, seed=self.seed)
+            scores = score({DEFAULT_POLICY: loaded}, episodes=self.episodes, seed=self.seed)
         folder = write_folder(RunDirectory(self.run_directory), saved, loaded, scores, self.repo)
         print(f"{folder}: return {scores['return_mean']:.1f} +- {scores['return_std']:.1f}")
         for file in sorted(folder.iterdir()):

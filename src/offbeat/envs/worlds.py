@@ -155,6 +155,11 @@ class Worlds:
         """Whether an agent has had a row without a decision so far."""
         return any(state.agents_wait for state in self._states)
 
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        """[worlds]: where the last step left no agent, so that the next row is the world's reset row."""
+        return np.array([state.over for state in self._states])
+
     def snapshot(self) -> State:
         """Return the state of all worlds between two steps. All of them must be savable."""
         return {

@@ -215,10 +215,11 @@ class Recorder:
                 raise RunFailed(f"a callback returned {name!r}, which is the name of another metric: use another name")
         self._given |= numbers
 
-    def add_evaluation(self, results: Mapping[str, float]) -> None:
+    def add_evaluation(self, results: Mapping[str, float | None]) -> None:
         """Add the results of an evaluation, by metric: eval_return_mean and the other eval_ metrics."""
-        mean, best = results["eval_return_mean"], self._evaluation.get("best_eval_return_mean")
-        self._evaluation = {**results, "best_eval_return_mean": mean if best is None else max(best, mean)}
+        means = (self._evaluation.get("best_eval_return_mean"), results["eval_return_mean"])
+        best = max((mean for mean in means if mean is not None), default=None)
+        self._evaluation = {**results, "best_eval_return_mean": best}
         self._totals["evaluations"] += 1
 
     def evaluation_failed(self) -> None:

@@ -14,6 +14,7 @@ from offbeat.config.config import Config
 from offbeat.core.memory_shape import Slots
 from offbeat.core.pace import Pace
 from offbeat.core.types import DEFAULT_POLICY, EnvSpec, Tree, policy_key
+from offbeat.envs.world import WorldSpec
 from offbeat.memory.arena import SharedArena
 from offbeat.memory.weights import Weights
 from offbeat.metrics.timings import Timings
@@ -33,6 +34,8 @@ class PolicyParts:
     """One policy of a run."""
 
     name: str
+    trained: bool = True
+    """Whether it learns; else it acts with its initial weights."""
     env: EnvSpec
     """Spec of the columns that one actor has for this policy."""
     spec: PolicySpec
@@ -50,8 +53,6 @@ class LearnedPolicy(PolicyParts):
     """The published versions of the weights."""
     learner: Learner
     """The learner, which has the optimizers."""
-    trained: bool = True
-    """Whether it learns; else it acts with its initial weights."""
 
     def state(self) -> dict[str, Any]:
         """Return the state of this policy for a checkpoint, without the learned parameters."""
@@ -92,6 +93,11 @@ class Parts:
         """The policy of a run with one policy."""
         (only,) = self.policies
         return only
+
+    @property
+    def world(self) -> WorldSpec | None:
+        """Agents and spaces of a world with several agents; None: each env has one agent."""
+        raise NotImplementedError
 
     @property
     def threads(self) -> int:
@@ -141,6 +147,10 @@ class PacedParts(Parts):
         """The policy of a run with one policy."""
         (only,) = self.policies
         return only
+
+    @property
+    def world(self) -> WorldSpec | None:
+        return self.plan.world
 
     @property
     def pace(self) -> Pace:

@@ -172,5 +172,6 @@ class Saving:
             "learning_step": counters.learning_step,
             "updates": counters.updates,
             **({SCORE: self._new_best.return_mean} if self._new_best else {}),
+            **({"agents": list(policy.env.agents)} if policy.env.agents else {}),
             "policy": policy.spec.to_json(),
         }

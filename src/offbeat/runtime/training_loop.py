@@ -20,6 +20,7 @@ from offbeat.core.types import Tree
 from offbeat.metrics.progress import Phase
 from offbeat.metrics.recorder import Counters
 from offbeat.runtime.evaluation.evaluators import make_evaluator
+from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.evaluation.schedule import Evaluations
 from offbeat.runtime.parts import Parts
 from offbeat.runtime.run_metrics import RunMetrics, crosses
@@ -49,15 +50,17 @@ class TrainingLoop(ABC):
         self._restarts_before = self._evaluator_restarts_before = 0
 
     def _make_evaluations(self, watchers: Watchers) -> Evaluations:
-        config, policy = self._parts.config, self._parts.policies[0]
+        config, policies = self._parts.config, self._parts.policies
         exact = config.runtime.lag == "exact"
         concurrent = not exact and not config.runtime.entry.runs_in_order and usable_cores() > 1
         concurrent &= config.run.evaluator == "process"
         reporting = Reporting(watchers.notify, watchers.show_evaluator)
+        evaluated = tuple(EvaluatedPolicy(policy.name, policy.spec, policy.env.agents) for policy in policies)
+        plan = EvaluationPlan(config.run, config.env, evaluated, self._parts.world)
         return Evaluations(
             config.run,
-            policy,
-            partial(make_evaluator, config, policy.spec, reporting, concurrent=concurrent),
+            policies,
+            partial(make_evaluator, plan, config, reporting, concurrent=concurrent),
             watchers.recorder,
             self.saving,
             watchers.notify,

@@ -29,10 +29,12 @@ from tests.reference.thorough import thorough
 
 from offbeat.api.load import policy_of
 from offbeat.api.train import Run, resume
+from offbeat.core.types import DEFAULT_POLICY
 from offbeat.envs.make import make_envs
 from offbeat.models.spec import PolicySpec
 from offbeat.run_directory.checkpoint import load
-from offbeat.workers.evaluator import EVALUATION_ENVS, evaluate
+from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
+from offbeat.workers.evaluator import evaluate
 
 ON_A_REPLAY = ("sac", "dqn")
 
@@ -190,7 +192,7 @@ def test_evaluations_use_a_snapshot_and_best_has_the_evaluated_weights(several):
     best = load(run.path / "checkpoints" / "best")
     policy = policy_of(PolicySpec.from_json(best.policy["policy"]), best.weights)
     envs = make_envs("CartPole-v1", min(3, EVALUATION_ENVS), seed=0, role="evaluation")
-    result = evaluate(policy, envs, episodes=3, seed=0)
+    result = evaluate({DEFAULT_POLICY: policy}, EvaluationEnvs.of_one(envs), episodes=3, seed=0)
     envs.close()
     assert result.return_mean == run.metrics["best_eval_return_mean"]
     assert offbeat("eval", run.path, "--episodes", 2).code == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from time import monotonic
@@ -15,18 +15,16 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import Closed
 from offbeat.core.memory_shape import Slab
 from offbeat.core.threads import limit
-from offbeat.core.types import Tree
+from offbeat.core.types import Tree, policy_key
 from offbeat.memory.arena import attach
-from offbeat.models.acting import make_policy
 from offbeat.models.published import published_layout
-from offbeat.models.spec import PolicySpec
 from offbeat.runtime import board
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Report
 from offbeat.runtime.deadline import WorkerDeadline
-from offbeat.runtime.evaluation.plan import EvaluationPlan
+from offbeat.runtime.evaluation.plan import EvaluatedPolicy, EvaluationPlan
 from offbeat.runtime.launch import LaunchSpec, prepare_process
-from offbeat.workers.evaluator import Evaluation
+from offbeat.workers.episodes import Evaluation
 
 
 class Evaluated(NamedTuple):
@@ -52,23 +50,31 @@ class EvaluatorLaunch(LaunchSpec):
     """File descriptor of the evaluator's arena; inherited, with the same number."""
 
 
-def board_slabs(policy: PolicySpec) -> list[Slab]:
-    """Return the arrays in the arena of an evaluator."""
+def board_slabs(policies: Sequence[EvaluatedPolicy]) -> list[Slab]:
+    """Return the arrays in the arena of an evaluator of these policies."""
     return [
-        ("vector", (published_layout(policy).size,), "float32"),
+        *((_vector_of(policy), (published_layout(policy.spec).size,), "float32") for policy in policies),
         *board.board_slabs(1),
         *((f"board/{name}", (board.LINE,), "int64") for name in ("requested", "next")),
     ]
 
 
+def _vector_of(policy: EvaluatedPolicy) -> str:
+    """Return the name of the array with the weights of a policy."""
+    return policy_key(policy.name, "vector")
+
+
 class EvaluatorBoard(board.Board):
     """The board of an evaluator and its parent."""
 
-    def __init__(self, arrays: Tree) -> None:
-        """Make a board on the arrays of an arena with `board_slabs`."""
+    def __init__(self, arrays: Tree, policies: Sequence[EvaluatedPolicy]) -> None:
+        """Make a board on the arrays of an arena with `board_slabs` of these policies."""
         super().__init__(arrays, 1)
-        self.vector = arrays["vector"]
-        """The weights to evaluate, in the layout of `published_layout`. They do not change during an evaluation."""
+        self.vectors: Mapping[str, NDArray[np.float32]] = {
+            policy.name: arrays[_vector_of(policy)] for policy in policies
+        }
+        """The weights of each policy to evaluate, in the layout of `published_layout`. They do not change during an
+        evaluation."""
         self.requested = arrays["board/requested"]
         """Number of requested evaluations so far. Written by the parent, like `closed`."""
         self._next = [arrays["board/next"]]
@@ -82,19 +88,20 @@ class EvaluatorBoard(board.Board):
 def main(launch: EvaluatorLaunch, connection: Connection[Report, Any]) -> None:
     """Run an evaluator until the board is closed."""
     prepare_process(launch, nice=launch.nice)
-    spec = launch.plan.policy
-    shared = EvaluatorBoard(attach(launch.arena, board_slabs(spec)))
+    plan = launch.plan
+    shared = EvaluatorBoard(attach(launch.arena, board_slabs(plan.policies)), plan.policies)
     deadline, bell = WorkerDeadline(shared.closed, shared.deadlines[0], launch.runtime), Bell(launch.own_bell, -1)
-    policy = make_policy(spec)
-    if not spec.plain:
+    policies = plan.make_policies()
+    if not all(policy.spec.plain for policy in plan.policies):
         limit(launch.threads)
     connection.send(Report("ready", None))
     while True:
         number = _wait(shared, deadline, bell)
         started = monotonic()
-        policy.load(shared.vector.copy())
+        for name, policy in policies.items():
+            policy.load(shared.vectors[name].copy())
         attempt = launch.attempt if number == launch.number else 0
-        evaluation = launch.plan.evaluate(policy, attempt=attempt, watch=deadline)
+        evaluation = plan.evaluate(policies, attempt=attempt, watch=deadline)
         connection.send(Report("evaluated", Evaluated(number, evaluation, monotonic() - started)))
         shared.next[0][0] = number + 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple, Protocol
 
@@ -16,8 +16,6 @@ from offbeat.core.errors import ConfigError, EnvFailed, RunFailed, message_with_
 from offbeat.core.threads import niceness, usable_core_numbers
 from offbeat.envs import sending
 from offbeat.memory.arena import SharedArena
-from offbeat.models.acting import make_policy
-from offbeat.models.spec import PolicySpec
 from offbeat.runtime.actor_process import NICENESS_INCREASE
 from offbeat.runtime.board import POLL_INTERVAL_S, Bell
 from offbeat.runtime.child import Child, Report, start_child
@@ -25,7 +23,10 @@ from offbeat.runtime.evaluation.evaluator_process import Evaluated, EvaluatorBoa
 from offbeat.runtime.evaluation.plan import EvaluationPlan
 from offbeat.runtime.plan import Snapshot
 from offbeat.runtime.supervisor import Reporting, Supervisor
-from offbeat.workers.evaluator import Evaluation
+from offbeat.workers.episodes import Evaluation
+
+Vectors = Mapping[str, NDArray[np.float32]]
+"""The weights of each policy, by its name, in the layout of `published_layout`."""
 
 
 class Result(NamedTuple):
@@ -41,10 +42,10 @@ class Result(NamedTuple):
 
 
 class Evaluator(Protocol):
-    """Evaluates one version of the weights at a time."""
+    """Evaluates one version of the weights of all policies at a time."""
 
-    def start(self, vector: NDArray[np.float32]) -> None:
-        """Start to evaluate weights, [published_layout(policy).size]. No evaluation may be running."""
+    def start(self, vectors: Vectors) -> None:
+        """Start to evaluate weights. No evaluation may be running."""
         ...
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result | None:
@@ -68,15 +69,16 @@ class InlineEvaluator:
     restarts = 0
 
     def __init__(self, plan: EvaluationPlan) -> None:
-        self._plan, self._policy = plan, make_policy(plan.policy)
+        self._plan, self._policies = plan, plan.make_policies()
 
-    def start(self, vector: NDArray[np.float32]) -> None:
-        self._policy.load(vector.copy())
+    def start(self, vectors: Vectors) -> None:
+        for name, policy in self._policies.items():
+            policy.load(vectors[name].copy())
 
     def poll(self, seconds: float, on_step: Callable[[], None]) -> Result:  # noqa: ARG002 - it evaluates to the end
         started = monotonic()
         try:
-            evaluation = self._plan.evaluate(self._policy, on_step=lambda _ended: on_step())
+            evaluation = self._plan.evaluate(self._policies, on_step=lambda _ended: on_step())
         except EnvFailed as error:
             return Result(
                 None, monotonic() - started, message_with_notes(error), "".join(traceback.format_exception(error))
@@ -113,8 +115,8 @@ class ProcessEvaluator:
         self._plan, self._config = plan, config
         self._nice = min(19, niceness() + NICENESS_INCREASE) if concurrent else None
         self._cores = usable_core_numbers()
-        self._arena = SharedArena(board_slabs(plan.policy))
-        self._board = EvaluatorBoard(self._arena.arrays)
+        self._arena = SharedArena(board_slabs(plan.policies))
+        self._board = EvaluatorBoard(self._arena.arrays, plan.policies)
         self._bell, self._own_bell = Bell.make(), Bell.make()
         self._supervisor = Supervisor(
             self._start, self._board, config.runtime, reporting, role="evaluator", work="evaluation", exact=False
@@ -126,9 +128,10 @@ class ProcessEvaluator:
     def restarts(self) -> int:
         return self._supervisor.restarts
 
-    def start(self, vector: NDArray[np.float32]) -> None:
+    def start(self, vectors: Vectors) -> None:
         self._started = monotonic()
-        self._board.vector[:] = vector
+        for name, vector in self._board.vectors.items():
+            vector[:] = vectors[name]
         self._supervisor.ensure_started()
         self._board.requested[0] += 1
         self._bell.ring()
@@ -190,15 +193,8 @@ class ProcessEvaluator:
         self._arena.close()
 
 
-def make_evaluator(
-    config: Config,
-    policy: PolicySpec,
-    reporting: Reporting,
-    *,
-    concurrent: bool,
-) -> Evaluator:
+def make_evaluator(plan: EvaluationPlan, config: Config, reporting: Reporting, *, concurrent: bool) -> Evaluator:
     """Make the evaluator of a run. If the env cannot be sent to another process, it evaluates in this process."""
-    plan = EvaluationPlan(config.run, config.env, policy)
     if config.run.evaluator == "inline":
         return InlineEvaluator(plan)
     try:

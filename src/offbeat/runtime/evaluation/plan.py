@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from offbeat.config.env import EnvConfig
 from offbeat.config.run_config import RunConfig
 from offbeat.core.types import Policy
+from offbeat.envs.world import WorldSpec
+from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.spec import PolicySpec
 from offbeat.workers.columns import Unwatched, Watch
-from offbeat.workers.evaluator import Evaluation, evaluate, evaluation_envs
+from offbeat.workers.episodes import Evaluation
+from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
+from offbeat.workers.evaluator import evaluate
+
+
+@dataclass(frozen=True)
+class EvaluatedPolicy:
+    """One policy of an evaluation."""
+
+    name: str
+    spec: PolicySpec
+    agents: tuple[str, ...] = ()
+    """Its agents in a world with several agents."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +33,18 @@ class EvaluationPlan:
 
     run: RunConfig
     env: EnvConfig
-    policy: PolicySpec
+    policies: tuple[EvaluatedPolicy, ...]
+    """All policies of the run, which are evaluated together."""
+    world: WorldSpec | None = None
+    """Agents and spaces of a world with several agents; None: each env has one agent."""
+
+    def make_policies(self) -> dict[str, ActingPolicy]:
+        """Make the policies, by name. Their weights are to be loaded."""
+        return {policy.name: make_policy(policy.spec) for policy in self.policies}
 
     def evaluate(
         self,
-        policy: Policy,
+        policies: Mapping[str, Policy],
         *,
         attempt: int = 0,
         watch: Watch | None = None,
@@ -32,7 +53,7 @@ class EvaluationPlan:
         """Make the envs and play the episodes of an evaluation.
 
         Args:
-            policy: the policy, with its weights loaded.
+            policies: the policies by name, with their weights loaded.
             attempt: number of recent failures of this evaluation. It changes the random streams, so that a failure
                 that follows from the seed does not occur again.
             watch: is notified of each env call.
@@ -43,19 +64,11 @@ class EvaluationPlan:
         """
         watch = watch or Unwatched()
         watch.enter(resets=True)
-        envs = evaluation_envs(
-            self.run.env,
-            self.run.eval_episodes,
-            seed=self.run.seed,
-            role=f"evaluation, attempt {attempt}" if attempt else "evaluation",
-            settings=self.env,
-            max_episode_steps=self.env.evaluation_limit(self.run.eval_max_episode_steps),
-            info_mask=self.policy.info_mask,
-        )
+        envs = self._envs(attempt)
         watch.leave()
         try:
             return evaluate(
-                policy,
+                policies,
                 envs,
                 episodes=self.run.eval_episodes,
                 seed=self.run.seed,
@@ -65,3 +78,16 @@ class EvaluationPlan:
             )
         finally:
             envs.close()
+
+    def _envs(self, attempt: int) -> EvaluationEnvs:
+        return evaluation_envs(
+            self.run.env,
+            self.run.eval_episodes,
+            seed=self.run.seed,
+            role=f"evaluation, attempt {attempt}" if attempt else "evaluation",
+            settings=self.env,
+            max_episode_steps=self.env.evaluation_limit(self.run.eval_max_episode_steps),
+            info_mask=self.policies[0].spec.info_mask,
+            world=self.world,
+            owners={policy.name: policy.agents for policy in self.policies},
+        )

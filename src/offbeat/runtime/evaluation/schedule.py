@@ -8,12 +8,12 @@ never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from offbeat.config.run_config import RunConfig
-from offbeat.core.types import Tree
+from offbeat.core.types import Tree, policy_key
 from offbeat.metrics.recorder import Counters, Recorder
 from offbeat.models.published import published_vector
 from offbeat.runtime.board import POLL_INTERVAL_S
@@ -21,6 +21,7 @@ from offbeat.runtime.evaluation.evaluators import Evaluator, Result
 from offbeat.runtime.parts import PolicyParts
 from offbeat.runtime.saving import Saving
 from offbeat.runtime.supervisor import Notify
+from offbeat.workers.episodes import Episodes, Evaluation
 
 ALWAYS_ALLOWED_S = 5.0
 """Seconds that all evaluations of a run may take together in any case, so that short runs skip none."""
@@ -34,7 +35,7 @@ class Evaluations:
     def __init__(
         self,
         run: RunConfig,
-        policy: PolicyParts,
+        policies: Sequence[PolicyParts],
         make_evaluator: Callable[[], Evaluator],
         recorder: Recorder,
         saving: Saving,
@@ -49,7 +50,7 @@ class Evaluations:
 
         Args:
             run: has the number of episodes and the intervals.
-            policy: the policy to evaluate.
+            policies: all policies of the run, which are evaluated together.
             make_evaluator: makes the evaluator; is called when the first evaluation is due.
             recorder: gets the results.
             saving: gets the evaluated weights, to save the best ones.
@@ -59,7 +60,7 @@ class Evaluations:
             concurrent: whether the learner continues during an evaluation.
             bounded: whether evaluations are skipped to bound their share of the time.
         """
-        self._run, self._policy, self._make_evaluator = run, policy, make_evaluator
+        self._run, self._policies, self._make_evaluator = run, policies, make_evaluator
         self._evaluator: Evaluator | None = None
         self._recorder, self._saving, self._notify, self._expected_s = recorder, saving, notify, expected_s
         self._write_line, self.concurrent, self._bounded = write_line, concurrent, bounded
@@ -132,7 +133,9 @@ class Evaluations:
         if self._evaluator is None:
             self._evaluator = self._make_evaluator()
         self._running = weights, counters
-        self._evaluator.start(published_vector(self._policy.spec, weights[self._policy.name]))
+        self._evaluator.start(
+            {policy.name: published_vector(policy.spec, weights[policy.name]) for policy in self._policies}
+        )
 
     def _collect(self, seconds: float, on_wait: Callable[[], None], *, until_done: bool) -> bool:
         """Record the result of the running evaluation, if it has ended; return whether it has."""
@@ -153,20 +156,32 @@ class Evaluations:
             self._recorder.evaluation_failed()
             self._notify(f"evaluation failed, and training continues: {result.failure}", result.details)
             return
-        evaluation = result.evaluation
-        self._recorder.add_evaluation(
-            {
-                "eval_env_steps": counters.env_steps,
-                "eval_return_mean": evaluation.return_mean,
-                "eval_return_std": evaluation.return_std,
-                "eval_return_min": evaluation.return_min,
-                "eval_return_max": evaluation.return_max,
-                "eval_length_mean": evaluation.length_mean,
-                "eval_episodes_cut": evaluation.cut,
-            }
-        )
-        self._saving.evaluated(evaluation.return_mean, weights, counters)
-        self._notify_of_cuts(evaluation.cuts)
+        metrics = self._metrics_of(result.evaluation)
+        self._recorder.add_evaluation({"eval_env_steps": counters.env_steps, **metrics})
+        if (return_mean := metrics["eval_return_mean"]) is not None:
+            self._saving.evaluated(return_mean, weights, counters)
+        self._notify_of_cuts(result.evaluation.cuts)
+
+    def _metrics_of(self, evaluation: Evaluation) -> dict[str, float | None]:
+        """Return the metrics of the agents that learn, and, in a run with several policies, those of each policy."""
+        policies = self._policies
+        learning = [policy.name for policy in policies if policy.trained] or [policy.name for policy in policies]
+        metrics = {**self._of_agents(evaluation.of(learning)), "eval_episodes_cut": evaluation.cut}
+        if len(policies) > 1:
+            for name, episodes in evaluation.policies.items():
+                metrics |= {policy_key(name, key): value for key, value in self._of_agents(episodes).items()}
+        return metrics
+
+    def _of_agents(self, episodes: Episodes) -> dict[str, float | None]:
+        """Return the metrics of some agents. The sum over agents is one of them in a world with several."""
+        return {
+            "eval_return_mean": episodes.return_mean,
+            "eval_return_std": episodes.return_std,
+            "eval_return_min": episodes.return_min,
+            "eval_return_max": episodes.return_max,
+            "eval_length_mean": episodes.length_mean,
+            **({"eval_team_return_mean": episodes.team_return_mean} if self._policies[0].env.agents else {}),
+        }
 
     def _notify_of_cuts(self, cuts: str) -> None:
         """Notify the user, once in a run, that episodes of an evaluation were cut."""

@@ -10,6 +10,7 @@ from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import EnvSpec, Tree
+from offbeat.envs.world import WorldSpec
 from offbeat.memory.arena import SharedArena, arena_bytes, require_bytes
 from offbeat.memory.replay.base import checkpoint_fields
 from offbeat.memory.replay.rings import Rings
@@ -40,6 +41,10 @@ class LockFreeParts(Parts):
     """The arena of the shared state, then one with the slots and weights of each worker."""
     buffer: DeviceBuffer | None
     """The learned tensors, if they are on a GPU."""
+
+    @property
+    def world(self) -> WorldSpec | None:
+        return self.plans[0].world
 
     def snapshot(self) -> dict[str, Tree]:
         """Return the learned parameters, with the running statistics of all workers merged: views where possible."""

@@ -1,0 +1,222 @@
+"""The episodes of an evaluation: returns and lengths by agent, and the counter that adds them up.
+
+An episode is one of a world: it starts with the world's reset and ends when no agent is left. An env with one agent is
+a world with one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.envs.contract import Outcome
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Returns and lengths of some agents: those of one policy, or all. Returns are undiscounted and unclipped."""
+
+    returns: NDArray[np.float64]
+    """[n]: of each agent in each episode that it took part in, episode by episode. With one agent, n = episodes."""
+    lengths: NDArray[np.int64]
+    """[n]: decisions of these agents in these episodes. With one agent, env steps."""
+    team_returns: NDArray[np.float64]
+    """[episodes]: sum over the agents."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Episodes]) -> Episodes:
+        """Join different agents in the same episodes."""
+        return cls(
+            np.concatenate([part.returns for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            np.sum([part.team_returns for part in parts], axis=0),
+        )
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of an agent in an episode; None if no agent took part in any, as the next four."""
+        return float(self.returns.mean()) if self.returns.size else None
+
+    @property
+    def return_std(self) -> float | None:
+        """Standard deviation of the returns."""
+        return float(self.returns.std()) if self.returns.size else None
+
+    @property
+    def return_min(self) -> float | None:
+        return float(self.returns.min()) if self.returns.size else None
+
+    @property
+    def return_max(self) -> float | None:
+        return float(self.returns.max()) if self.returns.size else None
+
+    @property
+    def length_mean(self) -> float | None:
+        return float(self.lengths.mean()) if self.lengths.size else None
+
+    @property
+    def team_return_mean(self) -> float:
+        """Mean over the episodes of the sum over the agents."""
+        return float(self.team_returns.mean())
+
+
+@dataclass(frozen=True)
+class Evaluation(Episodes):
+    """The episodes of all agents: those that ended, and those that a limit cut, with their return so far.
+
+    There is always at least one episode.
+    """
+
+    policies: Mapping[str, Episodes]
+    """The same episodes by policy: those of its agents."""
+    cut: int
+    """Number of these episodes that were cut."""
+    not_begun: int
+    """Requested episodes that were not started, because the limit on env steps in total was reached before."""
+    env_steps: int
+    """Env steps taken in all worlds, also in worlds that had already played all their episodes."""
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes."""
+        return len(self.team_returns)
+
+    @property
+    def cuts(self) -> str:
+        """A message about episodes that did not end; empty if all ended."""
+        if not self.cut and not self.not_begun:
+            return ""
+        played = self.episodes
+        not_started = f" and {self.not_begun} were not begun" if self.not_begun else ""
+        return f"of {played + self.not_begun} episodes {played - self.cut} ended, {self.cut} were cut{not_started}"
+
+    def of(self, policies: Sequence[str]) -> Episodes:
+        """Return the episodes of the agents of some policies."""
+        return Episodes.joined([self.policies[policy] for policy in policies])
+
+
+class Row(NamedTuple):
+    """What the last step of W worlds returned."""
+
+    outcomes: Mapping[str, Outcome]
+    """The columns of each policy, those of one world next to each other."""
+    stepped: NDArray[np.bool_]
+    """[W]: whether the world was stepped, and not reset."""
+    over: NDArray[np.bool_]
+    """[W]: whether the episode of the world ended in this row."""
+
+
+class EpisodeCounter:
+    """Adds up returns and lengths by episode. Worlds that have played all their episodes are not counted."""
+
+    def __init__(self, episodes: int, worlds: int, agents: Mapping[str, int], cut_at: int | None) -> None:
+        """Make a counter.
+
+        Args:
+            episodes: number of episodes; world w of W plays the episodes w, w + W, w + 2 W, ...
+            worlds: number of worlds.
+            agents: number of columns that each policy has in a world.
+            cut_at: step of an episode at which a limit of the evaluation truncates it; None: there is none.
+        """
+        self.ended = 0
+        """Number of episodes that have ended."""
+        self.env_steps = 0
+        """Number of env steps of all worlds."""
+        self._sums = {policy: _Sums(episodes, count) for policy, count in agents.items()}
+        self._started = np.zeros(episodes, np.bool_)
+        """[episodes]: whether an env step has been taken in the episode."""
+        self._truncated = 0
+        """Number of ended episodes that the step limit `cut_at` truncated."""
+        self._cut_at = cut_at
+        self._elapsed = np.zeros(worlds, np.int64)
+        """Rows since the start of each world's episode or game, including the reset rows after a lost life."""
+        self._episode = np.arange(worlds)
+        """Number of the current episode, by world."""
+        self._set_counted()
+
+    def _set_counted(self) -> None:
+        """Set which worlds play an episode that counts."""
+        self._counted = self._episode < len(self._started)
+        self._current = self._episode[self._counted]
+        for sums in self._sums.values():
+            sums.set_counted(self._current, self._counted)
+
+    def add(self, row: Row) -> None:
+        """Add a row of all worlds."""
+        counted, over = self._counted, row.over
+        self._elapsed += 1
+        self.env_steps += int(np.count_nonzero(row.stepped))
+        for policy, sums in self._sums.items():
+            sums.add(row.outcomes[policy])
+        self._started[self._current] |= row.stepped[counted]
+        if not over.any():
+            return
+        self.ended += int((over & counted).sum())
+        if self._cut_at is not None:
+            at_limit = self._elapsed >= self._cut_at
+            self._truncated += int((at_limit & over & self._truncates(row) & counted).sum())
+        self._episode[over] += len(self._episode)
+        self._elapsed[over] = -1  # the next row is the reset row
+        self._set_counted()
+
+    def _truncates(self, row: Row) -> NDArray[np.bool_]:
+        """Return the worlds in which the row truncates an agent, [W]."""
+        by_policy = [sums.by_world(row.outcomes[policy].truncated) for policy, sums in self._sums.items()]
+        truncates: NDArray[np.bool_] = np.logical_or.reduce(np.concatenate(by_policy, axis=1), axis=1)
+        return truncates
+
+    def evaluation(self) -> Evaluation:
+        """Return the evaluation: the episodes that have ended and the unfinished ones, which count as cut."""
+        started = self._started
+        policies = {policy: sums.episodes(started) for policy, sums in self._sums.items()}
+        total = Episodes.joined(list(policies.values()))
+        return Evaluation(
+            total.returns,
+            total.lengths,
+            total.team_returns,
+            policies,
+            cut=self._truncated + int(started.sum()) - self.ended,
+            not_begun=int((~started).sum()),
+            env_steps=self.env_steps,
+        )
+
+
+class _Sums:
+    """Returns and lengths of the agents of one policy, by episode."""
+
+    def __init__(self, episodes: int, agents: int) -> None:
+        self._agents = agents
+        size = episodes * agents
+        self._returns, self._lengths = np.zeros(size), np.zeros(size, np.int64)
+        self._took_part = np.zeros(size, np.bool_)
+        """[episodes * agents], as the two above: whether the agent was there in at least one row."""
+        self._numbers = np.arange(agents)
+        self._columns, self._cells = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+        """[W * agents]: the columns that count; and the element of the arrays above that each of them adds to."""
+
+    def by_world(self, columns: NDArray[Number]) -> NDArray[Number]:
+        """Return the part of a row, [W * agents], as [W, agents]; likewise of episodes."""
+        return columns.reshape(-1, self._agents)
+
+    def set_counted(self, episode: NDArray[np.int64], counted: NDArray[np.bool_]) -> None:
+        """Set which worlds count, [W], and the number of the current episode of each of these."""
+        self._columns = counted.repeat(self._agents)
+        self._cells = (self._agents * episode[:, None] + self._numbers).ravel()
+
+    def add(self, outcome: Outcome) -> None:
+        """Add a row of all columns."""
+        columns, cells = self._columns, self._cells
+        self._returns[cells] += outcome.reward[columns]
+        self._lengths[cells] += outcome.valid[columns]
+        self._took_part[cells] |= ~outcome.resets[columns]
+
+    def episodes(self, started: NDArray[np.bool_]) -> Episodes:
+        """Return the episodes that were started."""
+        took_part, returns = self._took_part, self._returns
+        return Episodes(returns[took_part], self._lengths[took_part], self.by_world(returns)[started].sum(axis=1))

@@ -1,0 +1,82 @@
+"""The envs of an evaluation: the columns of each policy, in envs with one agent or in worlds with several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from offbeat.config.env import EVALUATION_STEPS, EnvConfig
+from offbeat.core.types import DEFAULT_POLICY
+from offbeat.envs.contract import Envs, Outcome
+from offbeat.envs.make import make_envs
+from offbeat.envs.make_worlds import make_worlds
+from offbeat.envs.world import WorldSpec
+from offbeat.envs.worlds import Worlds
+from offbeat.workers.episodes import EpisodeCounter, Row
+
+EVALUATION_ENVS = 32
+"""Maximum number of envs, or of worlds, that an evaluation steps at once."""
+
+
+@dataclass(frozen=True)
+class EvaluationEnvs:
+    """The envs of an evaluation, in one group. An env with one agent is a world with one column."""
+
+    columns: Mapping[str, Envs]
+    """The columns of each policy, by its name. All have the same worlds."""
+    worlds: Worlds | None = None
+    """The worlds of these columns; None: each env has one agent."""
+
+    @classmethod
+    def of_one(cls, envs: Envs) -> EvaluationEnvs:
+        """Return the columns of a single policy in envs with one agent."""
+        return cls({DEFAULT_POLICY: envs})
+
+    def counter(self, episodes: int) -> EpisodeCounter:
+        """Return a counter of this number of episodes."""
+        specs = {policy: envs.spec for policy, envs in self.columns.items()}
+        agents = {policy: len(spec.agents) or 1 for policy, spec in specs.items()}
+        policy, spec = next(iter(specs.items()))
+        return EpisodeCounter(episodes, spec.columns // agents[policy], agents, spec.cut_at)
+
+    def row(self, outcomes: Mapping[str, Outcome]) -> Row:
+        """Return the last row of all worlds from the outcomes of all policies."""
+        policy, outcome = next(iter(outcomes.items()))
+        if self.worlds is None or outcome.env_step is None:
+            return Row(outcomes, ~outcome.resets, outcome.ended)
+        return Row(outcomes, outcome.env_step[:: len(self.columns[policy].spec.agents)], self.worlds.over)
+
+    def close(self) -> None:
+        """Close all envs."""
+        for envs in self.columns.values():
+            envs.close()
+
+
+def evaluation_envs(
+    env_id: str,
+    episodes: int,
+    *,
+    seed: int,
+    role: str,
+    settings: EnvConfig,
+    max_episode_steps: int = EVALUATION_STEPS,
+    info_mask: bool = False,
+    world: WorldSpec | None = None,
+    owners: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> EvaluationEnvs:
+    """Make the envs for an evaluation of this number of episodes; they cut an episode after `max_episode_steps`.
+
+    Some vector envs cannot limit episodes; for these only `max_steps` of `evaluate` is a limit. `world` and `owners`,
+    the agents of each policy, are given for an env with several agents, as for `make_worlds`. The other arguments and
+    errors are those of `make_envs`.
+    """
+    count = min(episodes, EVALUATION_ENVS)
+    if world is None:
+        return EvaluationEnvs.of_one(
+            make_envs(
+                env_id, count, seed=seed, role=role, settings=settings, info_mask=info_mask, cut_after=max_episode_steps
+            )
+        )
+    worlds = make_worlds(world, count, owners, seed=seed, role=role, settings=settings, cut_after=max_episode_steps)
+    return EvaluationEnvs(worlds.envs, worlds)
