@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offbeat.api.load import LoadedPolicy, load
+    from offbeat.api.load import LoadedPolicy, load, load_all
     from offbeat.api.train import Run, resume, train
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
@@ -30,6 +30,7 @@ __all__ = [
     "RuntimeEntry",
     "export",
     "load",
+    "load_all",
     "register_algorithm",
     "register_encoder",
     "register_env",
@@ -45,6 +46,7 @@ _HOMES = {
     "export": "offbeat.exporting.export",
     "LoadedPolicy": "offbeat.api.load",
     "load": "offbeat.api.load",
+    "load_all": "offbeat.api.load",
     "register_algorithm": "offbeat.config.registry",
     "register_encoder": "offbeat.config.registry",
     "register_env": "offbeat.envs.registration",

@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.reference.runs import lines_of, offbeat, small_arguments
 
-from offbeat.api.load import load
+from offbeat.api.load import load_all
 from offbeat.api.watch import watch
 from offbeat.core.errors import ConfigError
 from offbeat.envs.check import check_env
@@ -24,7 +24,7 @@ def test_arguments_of_the_env_reach_actors_evaluations_videos_and_resumed_runs(t
     for metric in ("episode_return_mean", "eval_return_mean"):
         assert {line[metric] for line in lines_of(path)} - {None} == {-1.0}, metric
     assert json.loads(offbeat("eval", path, "--episodes", "2", "--json").out)["return_mean"] == -1
-    assert watch(load(path), seed=0, video=tmp_path / "episode.gif").episode_return == -1
+    assert watch(load_all(path), seed=0, video=tmp_path / "episode.gif").returns == {"default": -1}
 
 
 def test_check_makes_the_env_with_the_given_arguments():

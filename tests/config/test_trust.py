@@ -244,6 +244,12 @@ def test_an_env_that_is_a_function_of_something_installed_is_not_called(sound, t
     assert "--trust-code" in said.err
 
 
+def test_a_class_of_an_installed_package_is_an_env_with_several_agents_only_with_the_methods_of_one():
+    require(Code(env="offbeat.envs.testing.worlds:CartPoles"), "the run")
+    with pytest.raises(ConfigError, match=r"which is not a class of envs\. It was not called"):
+        require(Code(env="offbeat.envs.worlds:Worlds"), "the run")
+
+
 def test_the_python_api_does_not_import_an_env_module_named_in_a_policy_file(sound, module, tmp_path):
     from offbeat.api.evaluate import score
 

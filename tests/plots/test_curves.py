@@ -15,13 +15,21 @@ from offbeat.plots.runs import Curve, aligned, moving_average, read_run, runs_of
 
 
 def make_run(
-    path: Path, *, seed: int = 0, lines: int = 30, ended: bool = True, env: str = "CartPole-v1", **settings: object
+    path: Path,
+    *,
+    seed: int = 0,
+    lines: int = 30,
+    ended: bool = True,
+    env: str = "CartPole-v1",
+    policies: dict[str, Any] | None = None,
+    **settings: object,
 ) -> Path:
     """A run directory with an evaluation at every tenth line."""
     path.mkdir(parents=True)
     tables = {
         "run": {"algorithm": "ppo", "env": env, "seed": seed},
         "ppo": {"clip": 0.2, **settings},
+        **({"policies": policies} if policies else {}),
     }
     (path / "config.toml").write_text(tomli_w.dumps(tables))
     records = [
@@ -74,7 +82,7 @@ def test_a_run_without_evaluations_is_plotted_with_runs_that_have_them(tmp_path)
 
 
 def test_an_evaluation_is_one_point_although_later_lines_repeat_it(tmp_path):
-    run = read_run(make_run(tmp_path / "run"), "steps")
+    (run,) = read_run(make_run(tmp_path / "run"), "steps")
     assert run.evaluation.x.tolist() == [10_000, 20_000]
     assert run.evaluation.y.tolist() == [10, 20]
 
@@ -88,7 +96,8 @@ def test_an_output_folder_that_is_not_writable_is_refused(tmp_path, monkeypatch,
 
 
 def test_lines_before_the_first_episode_are_not_plotted(tmp_path):
-    assert read_run(make_run(tmp_path / "run"), "steps").training.x[0] == 1000
+    (run,) = read_run(make_run(tmp_path / "run"), "steps")
+    assert run.training.x[0] == 1000
 
 
 def test_curves_are_aggregated_over_the_range_that_all_have():
@@ -254,3 +263,45 @@ def test_an_unknown_picture_format_is_refused(tmp_path):
 def test_a_plot_of_no_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no run to plot"):
         plot_runs([], out=tmp_path / "curve.png")
+
+
+# --- several policies ---------------------------------------------------------------------------------------
+
+
+def with_policies(run: Path, **returns: float | None) -> Path:
+    """Add returns of policies to each metrics line of a run."""
+    file = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    own = {f"policies/{name}/episode_return_mean": value for name, value in returns.items()}
+    file.write_text("".join(json.dumps({**line, **own}) + "\n" for line in lines))
+    return run
+
+
+def test_a_run_with_several_policies_has_a_curve_for_each_with_returns(tmp_path):
+    runs = read_run(with_policies(make_run(tmp_path / "run"), dog=2.0, cat=1.0, frozen=None), "steps")
+    assert [(run.settings["policy"], set(run.training.y)) for run in runs] == [("cat", {1.0}), ("dog", {2.0})]
+
+
+def test_the_legend_names_policies_and_their_settings_that_differ(tmp_path):
+    tables = [{"cat": {"settings": {"gamma": gamma}}, "dog": {"agents": ["*"]}} for gamma in (0.9, 0.99)]
+    runs = [
+        run
+        for index, policies in enumerate(tables)
+        for run in read_run(
+            with_policies(make_run(tmp_path / str(index), policies=policies), cat=1.0, dog=2.0), "steps"
+        )
+    ]
+    assert labels_of([run.settings for run in runs]) == [
+        "cat, gamma of cat 0.9",
+        "dog, gamma of cat 0.9",
+        "cat, gamma of cat 0.99",
+        "dog, gamma of cat 0.99",
+    ]
+
+
+def test_seeds_of_one_policy_share_a_colour_and_policies_do_not(tmp_path):
+    seeds = [with_policies(make_run(tmp_path / f"seed{seed}", seed=seed), cat=1.0, dog=2.0) for seed in range(2)]
+    picture = ink(plot_runs(seeds, out=tmp_path / "seeds.png"))
+    first, second, third = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0x00, 0x9E, 0x73)
+    assert {first, second} <= picture
+    assert third not in picture

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from offbeat.api.load import LoadedPolicy, Trained, loaded_from
+from offbeat.api.load import LoadedPolicy, Trained
 from offbeat.config.env import EVALUATION_STEPS
-from offbeat.config.registry import import_modules
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import in_short
@@ -16,32 +14,12 @@ from offbeat.core.threads import limit_blas
 from offbeat.core.types import EnvSpec
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
-from offbeat.run_directory.checkpoint import Checkpoint
-from offbeat.run_directory.directory import RunDirectory
 from offbeat.workers.episodes import Episodes, Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
 from offbeat.workers.evaluator import evaluate
 
 SCORE_STEPS = 10_000_000
 """Default limit of the env steps of an evaluation, over all envs."""
-
-
-def load_policies(run: Path, name: str, *, trust_code: bool = False) -> dict[str, LoadedPolicy]:
-    """Load all policies of a run by name, and import the modules that register its env, to run episodes.
-
-    Raises:
-        ConfigError: as `load`; or the env is code that was refused.
-    """
-    directory = RunDirectory.open(run, trust_code=trust_code)
-    saved, config = directory.read_checkpoint(name), directory.read_run()
-    code = Code(imports=config.imports, env=config.env)
-    if not trust_code:
-        require(code, str(run))
-        import_modules(config.imports)
-    return {
-        policy: loaded_from(Checkpoint.of_one(own.weights, own.about, None), str(run), code, trust_code=trust_code)
-        for policy, own in saved.policies.items()
-    }
 
 
 def score(

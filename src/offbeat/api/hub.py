@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from offbeat import __version__
-from offbeat.api.load import LoadedPolicy, require_hub
+from offbeat.api.download import require_hub
+from offbeat.api.load import LoadedPolicy
 from offbeat.config.env import family_of
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.models.published import published_layout
 from offbeat.plots.curves import plot_runs
 from offbeat.run_directory import checkpoint
-from offbeat.run_directory.checkpoint import Checkpoint
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.directory import RunDirectory
 
 EVALUATION, CURVE, CARD = "evaluation.json", "return.png", "README.md"
@@ -64,25 +65,30 @@ def require_token() -> None:
 
 
 def write_folder(
-    directory: RunDirectory, saved: Checkpoint, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
+    directory: RunDirectory, saved: SavedPolicy, loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str
 ) -> Path:
     """Write the folder to upload into the run directory, replacing an older one, and return its path.
 
     Args:
         directory: the run directory.
-        saved: the checkpoint to upload.
-        loaded: the policy of the checkpoint.
-        scores: the scores that `score` has returned.
+        saved: the policy to upload, as in its checkpoint.
+        loaded: the same policy.
+        scores: its scores, as `score` has returned them.
         repo: the repository, USER/NAME.
 
     Raises:
-        ConfigError: the run has no metrics to plot yet.
+        ConfigError: the run has no metrics to plot yet, or no agent of the policy took part in the evaluation.
     """
+    if scores["return_mean"] is None:
+        raise ConfigError(
+            f"the agents {', '.join(loaded.trained.agents)} took part in no episode of the evaluation, so there is no "
+            "score for the model card: push with more --episodes"
+        )
     folder = directory.path / "hub"
     shutil.rmtree(folder, ignore_errors=True)
     names = [entry.name for entry in published_layout(loaded.policy.spec).entries]
     weights = {name: saved.weights[name] for name in names}
-    checkpoint.write(folder, Checkpoint.of_one(weights, saved.policy, None))
+    checkpoint.write(folder, Checkpoint.of_one(weights, saved.about, None))
     shutil.copyfile(directory.config, folder / directory.config.name)
     (folder / EVALUATION).write_text(json.dumps(scores, indent=1) + "\n")
     plot_runs([directory.path], out=folder / CURVE)
@@ -151,6 +157,8 @@ def card(loaded: LoadedPolicy, scores: Mapping[str, Any], repo: str) -> str:
 def _notes(loaded: LoadedPolicy) -> str:
     """Return notes on how to call the policy."""
     notes = []
+    if loaded.trained.agents:
+        notes.append("In the evaluation, other agents of the env acted with the other policies of the same run.")
     if loaded.remembers:
         notes.append("The policy has a memory: call `policy.reset()` at the start of each episode.")
     if family_of(loaded.trained.env):
@@ -162,11 +170,30 @@ def _notes(loaded: LoadedPolicy) -> str:
     return "".join(f"\n{note}\n" for note in notes)
 
 
+def _example(trained: Mapping[str, Any], repo: str) -> str:
+    """Return Python code that loads and calls the policy."""
+    load = f"""policy = offbeat.load("hf://{repo}")  # pip install "offbeat[hub]\""""
+    if trained["agents"]:
+        agents = ", ".join(trained["agents"])
+        return f"""import offbeat
+
+{load}
+action = policy(observations["{trained["agents"][0]}"])  # acts for {agents}"""
+    return f"""import gymnasium as gym
+import offbeat
+
+{load}
+env = gym.make("{trained["env"]}")
+observation, _ = env.reset(seed=7)
+action = policy(observation)"""
+
+
 def _page(trained: Mapping[str, Any], scores: Mapping[str, Any], score: str, repo: str, notes: str) -> str:
     algorithm, env = str(trained["algorithm"]).upper(), trained["env"]
+    agents = f", for {', '.join(trained['agents'])}" if trained["agents"] else ""
     lowest, highest = f"{scores['return_min']:.2f}", f"{scores['return_max']:.2f}"
     return f"""
-# {algorithm} on {env}
+# {algorithm} on {env}{agents}
 
 Trained with offbeat {__version__} over {trained["env_steps"]:,} env steps ({trained["updates"]:,} updates).
 
@@ -182,13 +209,7 @@ episodes. The evaluation was run for this card, with envs and seeds that were no
 ## Use it
 
 ```python
-import gymnasium as gym
-import offbeat
-
-policy = offbeat.load("hf://{repo}")  # pip install "offbeat[hub]"
-env = gym.make("{env}")
-observation, _ = env.reset(seed=7)
-action = policy(observation)
+{_example(trained, repo)}
 ```
 {notes}
 ## Files

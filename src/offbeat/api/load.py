@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from offbeat.api.download import HUB, downloaded
+from offbeat.api.inputs import as_stored, flattened, missing_leaf, single_action
 from offbeat.config.env import UNSET, EnvConfig
 from offbeat.config.registry import ENCODERS, EncoderFactory, import_modules, name_encoder
 from offbeat.config.trust import Code, require
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Counter, Name, build, in_short
-from offbeat.core.types import INFO_MASK, Array, Leaf, Tree
+from offbeat.core.types import INFO_MASK, Array, Tree, policy_key
 from offbeat.envs.actions import action_encoder, split_columns
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
 from offbeat.models.spec import ENCODERS as OUR_ENCODERS
 from offbeat.models.spec import PolicySpec
 from offbeat.models.stacks import Stacks
-from offbeat.run_directory.checkpoint import MANIFEST, POLICY, WEIGHTS, Checkpoint
+from offbeat.run_directory.checkpoint import POLICY, WEIGHTS, Checkpoint
 from offbeat.run_directory.checkpoint import load as read_checkpoint
 from offbeat.run_directory.directory import RunDirectory
-
-HUB = "hf://"
-"""Prefix of the name of a policy on the Hugging Face hub."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ class LoadedPolicy:
         action = policy.greedy(stacked, state) if random is None else policy.act(stacked, random, state).action
         spec = self.policy.spec.action
         chosen = self.encode(action)
-        return _single(next(iter(split_columns(spec, chosen)))) if single else chosen
+        return single_action(next(iter(split_columns(spec, chosen)))) if single else chosen
 
     def leaves(self, observation: Any, action_mask: Any = None) -> tuple[Tree, bool]:
         """Return the inputs of the policy, [N, *shape] by leaf, and whether the observation was that of one env.
@@ -129,14 +126,14 @@ class LoadedPolicy:
         leaves, single = {}, False
         for leaf in self.policy.spec.observation:
             if given.get(leaf.name) is None:
-                raise ValueError(_missing(leaf, given))
+                raise ValueError(missing_leaf(leaf, given))
             array = np.asarray(given[leaf.name])
             single = array.shape == leaf.shape
             if not single and array.shape[1:] != leaf.shape:
                 raise ValueError(
                     f"{leaf.name} has shape {array.shape}, but {leaf.shape} or (N, *{leaf.shape}) is expected"
                 )
-            leaves[leaf.name] = _as_stored(leaf, array[None] if single else array)
+            leaves[leaf.name] = as_stored(leaf, array[None] if single else array)
         return leaves, single
 
 
@@ -159,88 +156,65 @@ class _Memory:
         return self._stacks.with_stacks(leaves)
 
 
-def flattened(name: str, tree: Any, leaves: AbstractSet[str] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """Yield (name, part) of all parts of nested dicts and tuples. A part with the name of a leaf is not divided."""
-    if name in leaves or not isinstance(tree, Mapping | tuple | list):
-        yield name, tree
-        return
-    for key, part in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-        yield from flattened(f"{name}/{key}", part, leaves)
-
-
-def _missing(leaf: Leaf, given: Mapping[str, Any]) -> str:
-    """Return the message for a leaf that is missing."""
-    if leaf.name == INFO_MASK:
-        return "this policy was trained with action masks: pass action_mask=info['action_mask']"
-    key = leaf.name.partition("/")[2]
-    present = (name.partition("/")[2] for name, part in given.items() if part is not None)
-    return f"the observation has no {key!r}: it has {', '.join(map(repr, present))}"
-
-
-def _as_stored(leaf: Leaf, values: Array) -> Array:
-    """Return values [N, *shape] as training stores them: choices counted from 0, in the dtype of the leaf."""
-    if leaf.is_mask:
-        allowed: Array = values != 0
-        return allowed
-    if not leaf.choices:
-        _require_whole(leaf, values)
-        return values.astype(leaf.dtype, copy=False)
-    numbers: Array = values - np.array(leaf.start).reshape(leaf.shape) if leaf.start else values
-    if ((numbers < 0) | (numbers >= np.array(leaf.choices).reshape(leaf.shape))).any():
-        raise ValueError(f"{leaf.name} is {values.tolist()}, which is not one of the choices of the env's space")
-    return numbers.astype(leaf.dtype, copy=False)
-
-
-def _require_whole(leaf: Leaf, values: Array) -> None:
-    """Refuse values that a conversion to integers would change, such as pixels from 0 to 1."""
-    if values.dtype == leaf.dtype or np.dtype(leaf.dtype).kind not in "iu":
-        return
-    limits = np.iinfo(leaf.dtype)
-    if values.dtype.kind not in "iub" or (values < limits.min).any() or (values > limits.max).any():
-        raise ValueError(
-            f"{leaf.name} has {values.dtype} values from {values.min()} to {values.max()}, but integers from "
-            f"{limits.min} to {limits.max} are expected, as the env returns them: pass them as {leaf.dtype}"
-        )
-
-
-def _single(action: Any) -> Any:
-    """Return the action of one env, with Python numbers for choices."""
-    if isinstance(action, dict):
-        return {key: _single(part) for key, part in action.items()}
-    if isinstance(action, tuple):
-        return tuple(_single(part) for part in action)
-    return action.copy() if isinstance(action, np.ndarray) else action.item()
-
-
 def load(
-    run: Path | str, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
+    run: Path | str,
+    name: str = "latest",
+    *,
+    policy: str | None = None,
+    encoder: EncoderFactory | None = None,
+    trust_code: bool = False,
 ) -> LoadedPolicy:
-    """Load the policy of a run, or one that `offbeat push` has uploaded to the Hugging Face hub.
+    """Load a policy of a run, or one that `offbeat push` has uploaded to the Hugging Face hub.
 
     The only code that runs is offbeat's own, and that of encoders that are registered or passed: see SECURITY.md.
 
     Args:
         run: a run directory, or the string "hf://USER/NAME".
         name: latest, best or step-<12 digits>. On the hub there is only one checkpoint.
+        policy: name of the policy; None: the only one of the run.
         encoder: the class or function that creates the policy's encoder, if the encoder is your own.
         trust_code: import and call all code that the run names. Use it only for your own runs. The code is listed on
             stderr first.
 
     Raises:
-        ConfigError: the run or checkpoint does not exist, is damaged, or names code that was refused.
+        ConfigError: the run, checkpoint or policy does not exist, is damaged, or names code that was refused; or the
+            run has several policies, and none is chosen.
     """
+    saved, code = _read(run, name, trust_code=trust_code)
+    return loaded_from(saved, str(run), code, encoder, trust_code, policy=policy)
+
+
+def load_all(
+    run: Path | str, name: str = "latest", *, encoder: EncoderFactory | None = None, trust_code: bool = False
+) -> dict[str, LoadedPolicy]:
+    """Load all policies of a run, by name. The single policy of a run has the name 'default'.
+
+    Args:
+        run: as for `load`.
+        name: as for `load`.
+        encoder: creates the encoder of every policy, if the encoder is your own.
+        trust_code: as for `load`.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    saved, code = _read(run, name, trust_code=trust_code)
+    return _all_loaded_from(saved, str(run), code, encoder, trust_code)
+
+
+def _read(run: Path | str, name: str, *, trust_code: bool) -> tuple[Checkpoint, Code]:
+    """Return a checkpoint of a run or of the hub, and the modules that the run names."""
     if isinstance(run, str) and run.startswith(HUB):
-        return loaded_from(read_checkpoint(_downloaded(run.removeprefix(HUB))), run, Code(), encoder, trust_code)
+        return read_checkpoint(downloaded(run)), Code()
     directory = RunDirectory.open(Path(run), trust_code=trust_code)
-    code = Code(imports=directory.read_run().imports)
-    return loaded_from(directory.read_checkpoint(name), str(run), code, encoder, trust_code)
+    return directory.read_checkpoint(name), Code(imports=directory.read_run().imports)
 
 
-def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, LoadedPolicy]:
-    """Load the policy of a run, and import the modules that register its env, to run episodes.
+def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, dict[str, LoadedPolicy]]:
+    """Load all policies of a run, and import the modules that register its env, to run episodes.
 
     Returns:
-        The checkpoint and its policy.
+        The checkpoint and its policies, by name.
 
     Raises:
         ConfigError: as `load`; or the env is code that was refused.
@@ -251,7 +225,14 @@ def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Che
     if not trust_code:
         require(code, str(run))
         import_modules(config.imports)
-    return saved, loaded_from(saved, str(run), code, None, trust_code)
+    return saved, _all_loaded_from(saved, str(run), code, None, trust_code)
+
+
+def _all_loaded_from(
+    saved: Checkpoint, where: str, code: Code, encoder: EncoderFactory | None = None, trust_code: bool = False
+) -> dict[str, LoadedPolicy]:
+    """Return all policies of a checkpoint, by name. The arguments are those of `loaded_from`."""
+    return {name: loaded_from(saved, where, code, encoder, trust_code, policy=name) for name in saved.policies}
 
 
 def loaded_from(
@@ -260,8 +241,10 @@ def loaded_from(
     code: Code,
     encoder: EncoderFactory | None = None,
     trust_code: bool = False,
+    *,
+    policy: str | None = None,
 ) -> LoadedPolicy:
-    """Return the policy of a checkpoint.
+    """Return a policy of a checkpoint.
 
     Args:
         saved: the checkpoint.
@@ -269,17 +252,47 @@ def loaded_from(
         code: other code that the run names.
         encoder: as for `load`.
         trust_code: as for `load`.
+        policy: as for `load`.
+
+    Raises:
+        ConfigError: as `load`.
     """
-    data = dict(saved.policy)
+    name = chosen_policy(saved.policies, policy, where)
+    data = dict(saved.policies[name].about)
     spec = PolicySpec.from_json(data.pop("policy", None))
     trained = build(
-        Trained, data, f"{where}, {POLICY}", "the file was changed, or was written by another version of offbeat"
+        Trained,
+        data,
+        f"{where}, {policy_key(name, POLICY)}",
+        "the file was changed, or was written by another version of offbeat",
     )
     if trust_code:
         require(replace(code, env=trained.env, encoders=(spec.encoder,)), where, trust_code=True)
         import_modules(code.imports)
     spec = _with_encoder(spec, where, code, encoder)
-    return LoadedPolicy(policy_of(spec, saved.weights, f"{where}, {WEIGHTS}"), trained)
+    weights = saved.policies[name].weights
+    return LoadedPolicy(policy_of(spec, weights, f"{where}, {policy_key(name, WEIGHTS)}"), trained)
+
+
+def chosen_policy(names: Iterable[str], chosen: str | None, where: str) -> str:
+    """Return the name of the chosen policy; None chooses the only one.
+
+    Args:
+        names: the policies of the run.
+        chosen: the name that the user has given.
+        where: the run, for messages.
+
+    Raises:
+        ConfigError: there is no such policy, or there are several and none is chosen.
+    """
+    names = list(names)
+    if chosen is None and len(names) > 1:
+        raise ConfigError(
+            f"{where} has the policies {', '.join(names)}: choose one with --policy NAME, in Python policy=NAME"
+        )
+    if chosen is not None and chosen not in names:
+        raise unknown("policy", chosen, names, f"{where} has {', '.join(names)}.")
+    return names[0] if chosen is None else chosen
 
 
 def _with_encoder(spec: PolicySpec, where: str, code: Code, encoder: EncoderFactory | None) -> PolicySpec:
@@ -299,34 +312,6 @@ def _with_encoder(spec: PolicySpec, where: str, code: Code, encoder: EncoderFact
         require(Code(imports=code.imports), where)  # one of the modules may register the encoder
         import_modules(code.imports)
     return spec
-
-
-def require_hub() -> None:
-    """Raise ConfigError if huggingface_hub is not installed."""
-    if find_spec("huggingface_hub") is None:
-        raise ConfigError('the hub needs huggingface_hub, which is not installed: run pip install "offbeat[hub]"')
-
-
-def _downloaded(repo: str) -> Path:
-    """Download a policy from the hub and return its folder, in huggingface_hub's cache.
-
-    Raises:
-        ConfigError: the policy does not exist, or the hub cannot be reached.
-    """
-    require_hub()
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(repo, allow_patterns=[MANIFEST, WEIGHTS, POLICY]))
-    except Exception as error:
-        message = " ".join(str(error).split())
-        raise ConfigError(
-            f"{HUB}{repo} cannot be loaded ({type(error).__name__}: {message}): pass the USER/NAME of `offbeat push`; "
-            "for a private repository run hf auth login first"
-        ) from error
-    if not (folder / MANIFEST).is_file():
-        raise ConfigError(f"{HUB}{repo} has no {MANIFEST}: pass a repository that `offbeat push` has created")
-    return folder
 
 
 def policy_of(spec: PolicySpec, weights: Tree, where: str = "weights") -> ActingPolicy:

@@ -12,7 +12,7 @@ from offbeat.config.runtimes import OPTIONAL_KEYS, runtime_entry
 from offbeat.core.errors import ConfigError
 from offbeat.core.files import stage, sync
 from offbeat.core.threads import blas_kernels
-from offbeat.core.types import ActionSpec, Leaf
+from offbeat.core.types import DEFAULT_POLICY, ActionSpec, Leaf
 from offbeat.run_directory.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -71,13 +71,28 @@ def require_fit(saved: Checkpoint, parts: Parts, run: Path) -> None:
             f"{', '.join(names)}: use the policies that it was trained with"
         )
     for policy in parts.policies:
-        about = saved.policies[policy.name].about
-        if differences := _differences(saved.policies[policy.name], policy):
-            raise ConfigError(
-                f"the checkpoint of {run}, trained on {about['env']}, does not fit {parts.config.run.env} with these "
-                f"settings: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
-                "trained with"
-            )
+        require_policy_fit(saved.policies[policy.name], policy, parts.config, run)
+
+
+def require_policy_fit(saved: SavedPolicy, policy: PolicyParts, config: Config, run: Path) -> None:
+    """Refuse a saved policy whose spec or arrays differ from those of a policy with the current settings.
+
+    Args:
+        saved: from a checkpoint.
+        policy: the policy of the new run.
+        config: settings of the new run.
+        run: run directory of the checkpoint, for messages.
+
+    Raises:
+        ConfigError: with the differences.
+    """
+    if differences := _differences(saved, policy):
+        name = "" if policy.name == DEFAULT_POLICY else f" as the policy {policy.name}"
+        raise ConfigError(
+            f"the checkpoint of {run}, trained on {saved.about['env']}, does not fit {config.run.env} with these "
+            f"settings{name}: {'; '.join(differences)}. Use the env, the network and the normalisation that it was "
+            "trained with"
+        )
 
 
 def _differences(saved: SavedPolicy, policy: PolicyParts) -> list[str]:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from offbeat.api.initial import InitialPolicy, initial_policies, load_initial, origin_of
 from offbeat.api.resume import (
     Changes,
     Continuation,
@@ -34,7 +35,6 @@ from offbeat.runtime.signals import StopSignals
 from offbeat.tracking.tracker import require_package
 
 if TYPE_CHECKING:
-    from offbeat.run_directory.checkpoint import Checkpoint
     from offbeat.runtime.callbacks import Callback
     from offbeat.runtime.parts import Parts
     from offbeat.runtime.training_loop import TrainingLoop
@@ -112,7 +112,7 @@ def start(
         parts = _prepare(config, view, caller)
         config = parts.config
         try:
-            start_parts = partial(_start, initial=_initial(config, parts), reason=reason)
+            start_parts = partial(_start, initial=initial_policies(parts), reason=reason)
             with StopSignals() as signals:  # from here on the directory exists, and a signal must not leave it behind
                 directory = RunDirectory.create(path, config)
                 roll_back = partial(_discard_empty, directory)
@@ -221,33 +221,18 @@ def _prepare(config: Config, view: Progress, caller: CallerState) -> Parts:
         return parts
 
 
-def _initial(config: Config, parts: Parts) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """Return the checkpoint of `--init-from` and its state; None without the flag."""
-    if config.run.init_from is None:
-        return None
-    run = Path(config.run.init_from)
-    saved, state = read_resumable(RunDirectory.open(run))
-    require_fit(saved, parts, run)
-    return saved, state
-
-
-def _start(parts: Parts, loop: TrainingLoop, initial: tuple[Checkpoint, dict[str, Any]] | None, reason: str) -> str:
+def _start(parts: Parts, loop: TrainingLoop, initial: Mapping[str, InitialPolicy], reason: str) -> str:
     """Start a new run: version 0 is the initial weights, and every actor starts new episodes."""
     from offbeat.algorithms import fast_paths
-    from offbeat.runtime.parts import state_of
     from offbeat.runtime.saved_state import refuse_mismatches
 
-    statistics = {}
-    if initial is not None:
-        saved, state = initial
-        parts.load_weights(saved.weights_by_policy)
-        statistics = {policy: state_of(policy, state)["learner"]["algorithm"] for policy in saved.policies}
-    with refuse_mismatches(Path(parts.config.run.init_from or "")) if initial else nullcontext():
-        loop.start(statistics)
-    origin = "" if initial is None else f"initial weights and normalisation are those of {parts.config.run.init_from}"
+    load_initial(parts, initial)
+    runs = ", ".join(dict.fromkeys(str(each.run) for each in initial.values()))
+    with refuse_mismatches(runs) if initial else nullcontext():
+        loop.start({policy: each.statistics for policy, each in initial.items()})
     warnings = parts.config.settings.warnings(parts.config.run.steps)
     notices = dict.fromkeys(fast_paths.autograd_notice(policy.algorithm) for policy in parts.policies)
-    return "; ".join(filter(None, (origin, reason, warnings, *notices)))
+    return "; ".join(filter(None, (origin_of(parts, initial), reason, warnings, *notices)))
 
 
 def _discard_empty(directory: RunDirectory) -> bool:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import RunImports, TrustCode, require_at_least
 from offbeat.cli.output import spinner, stdout_to_stderr
-
-if TYPE_CHECKING:
-    from offbeat.api.load import LoadedPolicy
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,8 @@ class Eval:
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.evaluate import load_policies, score
+        from offbeat.api.evaluate import score
+        from offbeat.api.load import load_for_env
         from offbeat.config.registry import import_modules
 
         require_at_least("episodes", self.episodes, 1)
@@ -49,7 +48,7 @@ class Eval:
         require_at_least("max-steps", self.max_steps, 1)
         with stdout_to_stderr(), _bar(self.episodes, shown=not self.json) as on_step:
             import_modules(self.imports)
-            policies = load_policies(self.run_directory, self.checkpoint, trust_code=self.trust_code)
+            _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
             scores = score(
                 policies,
                 episodes=self.episodes,
@@ -98,15 +97,6 @@ def _returns(scores: dict[str, Any]) -> str:
     )
 
 
-def _load(command: Watch) -> LoadedPolicy:
-    """Import the modules of --import, and load the policy of a run."""
-    from offbeat.api.load import load_for_env
-    from offbeat.config.registry import import_modules
-
-    import_modules(command.imports)
-    return load_for_env(command.run_directory, command.checkpoint, trust_code=command.trust_code)[1]
-
-
 def _bar(episodes: int, *, shown: bool) -> Any:
     """Return a context manager that shows a progress bar and yields `on_step`, which updates it."""
     from contextlib import contextmanager
@@ -141,13 +131,21 @@ class Watch:
     trust_code: TrustCode = False
 
     def run(self) -> int:
+        from offbeat.api.load import load_for_env
         from offbeat.api.watch import watch
+        from offbeat.config.registry import import_modules
 
         require_at_least("max-steps", self.max_steps, 1)
-        loaded = _load(self)
+        import_modules(self.imports)
+        _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
         with spinner("playing an episode", shown=self.video is not None):
-            played = watch(loaded, seed=self.seed, video=self.video, max_steps=self.max_steps)
+            played = watch(policies, seed=self.seed, video=self.video, max_steps=self.max_steps)
         cut = f", cut by --max-steps {self.max_steps}" if played.cut else ""
         written = f", written to {self.video}" if self.video else ""
-        print(f"return {played.episode_return:.1f} in {played.length} env steps{cut}{written}")
+        print(f"return {_by_agent(played.returns)} in {played.length} env steps{cut}{written}")
         return 0
+
+
+def _by_agent(returns: Mapping[str, float]) -> str:
+    """Return the returns of all agents as text; a single agent is not named."""
+    return ", ".join(f"{agent} {each:.1f}" if len(returns) > 1 else f"{each:.1f}" for agent, each in returns.items())

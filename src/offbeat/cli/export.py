@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import RunImports, TrustCode
+from offbeat.cli.flags import ChosenPolicy, RunImports, TrustCode
 from offbeat.cli.output import spinner
 
 if TYPE_CHECKING:
@@ -29,18 +29,21 @@ class Export:
     """onnx: for ONNX Runtime, in any language. torchscript: for torch, in Python and C++."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
+    policy: ChosenPolicy = None
     out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """File to write. Default: policy.onnx or policy.pt, in the run directory or, for the hub, in the current folder."""
+    """File to write. Default: policy.onnx or policy.pt, with --policy policy-NAME.onnx or policy-NAME.pt, in the run
+    directory or, for the hub, in the current folder."""
     imports: RunImports = ()
     trust_code: TrustCode = False
 
     def run(self) -> int:
-        from offbeat.api.load import HUB
+        from offbeat.api.download import HUB
         from offbeat.config.registry import import_modules
 
         import_modules(self.imports)
         folder = Path() if self.run_directory.startswith(HUB) else Path(self.run_directory)
-        file = self.out or folder / f"policy{SUFFIXES[self.format]}"
+        name = "policy" if self.policy is None else f"policy-{self.policy}"
+        file = self.out or folder / f"{name}{SUFFIXES[self.format]}"
         with spinner("exporting the policy and comparing the file with it"):
             from offbeat.exporting.export import export
 
@@ -49,6 +52,7 @@ class Export:
                 file,
                 format=self.format,
                 checkpoint=self.checkpoint,
+                policy=self.policy,
                 trust_code=self.trust_code,
             )
         print("\n".join(_lines(exported)))
@@ -58,7 +62,9 @@ class Export:
 def _lines(exported: Exported) -> Iterator[str]:
     trained, agreement = exported.trained, exported.agreement
     size = exported.file.stat().st_size
-    yield f"{exported.file}: {trained.algorithm} on {trained.env} after {trained.env_steps} env steps, {size:,} bytes"
+    agents = f" (agents {', '.join(trained.agents)})" if trained.agents else ""
+    progress = f"after {trained.env_steps} env steps"
+    yield f"{exported.file}: {trained.algorithm} on {trained.env}{agents} {progress}, {size:,} bytes"
     for direction, ports in (("in ", exported.inputs), ("out", exported.outputs)):
         yield from (f"  {direction}  {_port(port)}" for port in ports)
     yield f"compared with the policy on {agreement.decisions} observations: {_comparison(exported)}"

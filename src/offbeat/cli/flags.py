@@ -30,6 +30,10 @@ TrustCode = Annotated[
         "code."
     ),
 ]
+ChosenPolicy = Annotated[
+    str | None,
+    arg(metavar="NAME", help="Policy of a run that has several. Default: the only one.", help_behavior_hint=""),
+]
 
 
 def require_at_least(name: str, value: int, minimum: int) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from offbeat.cli.flags import RunImports, TrustCode, require_at_least
+from offbeat.cli.flags import ChosenPolicy, RunImports, TrustCode, require_at_least
 from offbeat.cli.output import spinner
 
 
@@ -22,6 +22,7 @@ class Push:
     """Repository on the hub. It is created if it does not exist."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
+    policy: ChosenPolicy = None
     episodes: int = 20
     """Number of whole episodes of the evaluation on the model card."""
     seed: int = 0
@@ -36,9 +37,8 @@ class Push:
     def run(self) -> int:
         from offbeat.api.evaluate import score
         from offbeat.api.hub import push, require_name, require_token, write_folder
-        from offbeat.api.load import load_for_env
+        from offbeat.api.load import chosen_policy, load_for_env
         from offbeat.config.registry import import_modules
-        from offbeat.core.types import DEFAULT_POLICY
         from offbeat.run_directory.directory import RunDirectory
 
         require_at_least("episodes", self.episodes, 1)
@@ -47,10 +47,13 @@ class Push:
         if not self.dry_run:
             require_token()
         import_modules(self.imports)
-        saved, loaded = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
+        saved, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
+        name = chosen_policy(policies, self.policy, str(self.run_directory))
         with spinner("playing episodes"):
-            scores = score({DEFAULT_POLICY: loaded}, episodes=self.episodes, seed=self.seed)
-        folder = write_folder(RunDirectory(self.run_directory), saved, loaded, scores, self.repo)
+            scores = score(policies, episodes=self.episodes, seed=self.seed)
+        scores = scores.get("policies", {name: scores})[name]
+        directory = RunDirectory(self.run_directory)
+        folder = write_folder(directory, saved.policies[name], policies[name], scores, self.repo)
         print(f"{folder}: return {scores['return_mean']:.1f} +- {scores['return_std']:.1f}")
         for file in sorted(folder.iterdir()):
             print(f"  {file.name}, {file.stat().st_size:,} bytes")

@@ -21,6 +21,7 @@ from offbeat.config.policies import (
     names_of,
     owners,
     require_names,
+    require_weights,
     separate,
     settings_of,
     tables_of,
@@ -86,6 +87,7 @@ class Config:
                 f"policies is shared, but there are tables of the policies {', '.join(self.policies)}: remove the "
                 'tables, or write policies = "tables" in [run]'
             )
+        require_weights(self.policies, self.run.init_from)
         for name, policy in self.policies.items():
             settings_of(name, policy.settings, self.settings, self.runtime)
 
@@ -189,6 +191,13 @@ class Config:
             settings=settings_of(name, policy.settings, self.settings, self.runtime),
             policies=NO_POLICIES,
         )
+
+    @property
+    def initial_runs(self) -> dict[str, str]:
+        """The run directory that a policy's initial weights are taken from, by policy; only of those that have one."""
+        own = {name: policy.init_from for name, policy in self.policies.items()} or dict.fromkeys(names_of(()))
+        runs = {name: run or self.run.init_from for name, run in own.items()}
+        return {name: run for name, run in runs.items() if run is not None}
 
     @property
     def threads(self) -> int:

@@ -37,7 +37,10 @@ class PolicyConfig:
     train: bool = True
     """Whether it learns; a policy that does not learn acts with its initial weights."""
     init_from: str | None = None
-    """Run directory whose weights are its initial weights; none: those of the run's `init_from`, if it is given."""
+    """Run directory whose weights are its initial weights; none: that of the run's `init_from`, if it is given. A
+    policy that does not learn needs one of the two."""
+    init_policy: str | None = None
+    """Name of the policy of that run whose weights are taken; none: the one with the same name, or the only one."""
     settings: PlainTable = EMPTY
     """Values that differ from the algorithm's own table, by key. Keys that change when or how much is learned, or the
     layout of the memory, can only be set for the whole run."""
@@ -82,6 +85,32 @@ def _read_policy(name: str, table: object, where: str) -> PolicyConfig:
     if not policy.agents:
         raise ConfigError(f'{where}: the policy {name} has no agents: write agents = "PATTERN" in [policies.{name}]')
     return policy
+
+
+def require_weights(policies: Mapping[str, PolicyConfig], init_from: str | None) -> None:
+    """Refuse policies that would act with random weights for the whole run, or that name a policy of no run.
+
+    Args:
+        policies: the tables.
+        init_from: that of the whole run.
+
+    Raises:
+        ConfigError: with the policy and the remedy.
+    """
+    for name, policy in policies.items():
+        where = f'write init_from = "RUN" in [policies.{name}], or pass --init-from RUN'
+        source = policy.init_from or init_from
+        if not policy.train and source is None:
+            raise ConfigError(f"the policy {name} does not learn (train = false), but it has no weights: {where}")
+        if policy.init_policy is not None and source is None:
+            raise ConfigError(
+                f"the policy {name} has init_policy {in_short(policy.init_policy)}, but no run to take it from: {where}"
+            )
+    if policies and not any(policy.train for policy in policies.values()):
+        raise ConfigError(
+            f"none of the policies {', '.join(policies)} learns: remove train = false from one of their tables, or run "
+            "offbeat eval"
+        )
 
 
 def is_name(text: str) -> bool:

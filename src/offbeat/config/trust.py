@@ -196,7 +196,15 @@ def _is_class(kind: str, path: str) -> bool:
         found: Any = reduce(getattr, name.split("."), sys.modules[module])
     except AttributeError:
         return True  # nothing can be called; the error is raised when it is looked up
-    return isinstance(found, type) and issubclass(found, getattr(sys.modules[library], base))
+    if not isinstance(found, type):
+        return False
+    return issubclass(found, getattr(sys.modules[library], base)) or (kind == "env" and _is_world(found))
+
+
+def _is_world(found: type) -> bool:
+    """Whether a class has the methods of an env with several agents, in one of PettingZoo's APIs."""
+    methods = ("reset", "step", "observation_space", "action_space")
+    return all(callable(getattr(found, name, None)) for name in methods)
 
 
 # --- installed packages -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from offbeat.core.errors import ConfigError, EnvFailed, OffbeatError, with_notes
 from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import INFO_MASK, EnvSpec
 from offbeat.envs.actions import random_actions
+from offbeat.envs.adapters.gymnasium.progress import progress_setters
 from offbeat.envs.contract import Limits
 from offbeat.envs.make import adapter_of, groups_of
 from offbeat.envs.registration import own_maker
@@ -116,6 +117,26 @@ def make_worlds(
 def _existing(world: World | None, env_id: str) -> World:
     if world is None:
         raise ConfigError(f"{env_id} had several agents when it was tested, and has one now: make it always alike")
+    return world
+
+
+def make_renderable_world(env_id: str, settings: EnvConfig, render_mode: str) -> World:
+    """Make one world that can be rendered, with the final parameters of the curriculum.
+
+    Exceptions of the env's constructor are not caught.
+
+    Args:
+        env_id: as for `make_world`.
+        settings: the table [env].
+        render_mode: 'human' or 'rgb_array'.
+
+    Raises:
+        ConfigError: the env is unknown, or it cannot be rendered in this mode.
+    """
+    settings = settings.completed(env_id)
+    world = _existing(_make_world(env_id, settings.kwargs, render_mode), env_id)
+    for set_progress in progress_setters([world.env], parameters(settings.curriculum), env_id):
+        set_progress(1.0)
     return world
 
 

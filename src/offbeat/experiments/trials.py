@@ -157,8 +157,8 @@ def require_startable(trials: list[Trial]) -> None:
         config = trial.config
         config.settings.policy_spec(replace(envs[trial.env, config.env], columns=config.runtime.envs_per_actor))
         device_of(config)
-        if config.run.init_from is not None:
-            RunDirectory.open(Path(config.run.init_from))
+        for run in config.initial_runs.values():
+            RunDirectory.open(Path(run))
 
 
 # --- on disk ------------------------------------------------------------------------------------------------

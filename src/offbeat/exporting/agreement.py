@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offbeat.api.load import LoadedPolicy, flattened
+from offbeat.api.inputs import flattened
+from offbeat.api.load import LoadedPolicy
 from offbeat.core.choices import firsts
 from offbeat.core.errors import RunFailed
 from offbeat.core.seeding import stream

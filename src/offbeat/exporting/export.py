@@ -41,10 +41,11 @@ def export(
     *,
     format: FormatName = "onnx",  # noqa: A002 - as the flag is called
     checkpoint: str = "latest",
+    policy: str | None = None,
     encoder: EncoderFactory | None = None,
     trust_code: bool = False,
 ) -> Exported:
-    """Export the policy of a run to one file, which selects the most likely actions, as `offbeat.load(run)` does.
+    """Export a policy of a run to one file, which selects the most likely actions, as `offbeat.load(run)` does.
 
     The file is tested on random observations, and is written only if it acts like the policy: equal choices, values
     within 1e-5. A network that computes in bf16 is exported and compared in fp32.
@@ -54,15 +55,17 @@ def export(
         file: the file to write; it must not exist yet.
         format: onnx, which needs `pip install "offbeat[export]"`, or torchscript.
         checkpoint: latest, best or step-<12 digits>.
+        policy: as for `offbeat.load`.
         encoder: as for `offbeat.load`.
         trust_code: as for `offbeat.load`.
 
     Raises:
-        ConfigError: the run, checkpoint or format does not exist, the file exists or cannot be written, or a package is
-            missing.
+        ConfigError: the run, checkpoint, policy or format does not exist, the file exists or cannot be written, or a
+            package is missing; or the run has several policies, and none is chosen.
         RunFailed: the network cannot be exported, or the file does not act like the policy.
     """
-    return export_policy(load(run, checkpoint, encoder=encoder, trust_code=trust_code), Path(file), format)
+    loaded = load(run, checkpoint, policy=policy, encoder=encoder, trust_code=trust_code)
+    return export_policy(loaded, Path(file), format)
 
 
 def export_policy(loaded: LoadedPolicy, file: Path, format_name: FormatName) -> Exported:

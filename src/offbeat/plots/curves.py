@@ -2,8 +2,8 @@
 
 A curve shows the returns of evaluations, with the returns of training episodes as a faint line behind it. Runs that
 differ only in the seed are one curve: their interquartile mean, with its 95 % bootstrap band (statistics.py). Other
-runs are separate curves, and the legend shows their differences. Each env has its own panel, because returns of
-different envs cannot be compared.
+runs are separate curves, and the legend shows their differences. A run with several policies has a curve for each.
+Each env has its own panel, because returns of different envs cannot be compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from offbeat.core.errors import ConfigError
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import TITLE, line_style, save_figure
-from offbeat.plots.runs import MOVING_AVERAGE_POINTS, Run, XAxis, aligned, moving_average, read_run
+from offbeat.plots.runs import MOVING_AVERAGE_POINTS, POLICY, Run, XAxis, aligned, moving_average, read_run
 from offbeat.plots.statistics import iqm, stratified_bootstrap_band
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, averag
     """Plot the returns of runs against env steps, frames or wall-clock time; return ``out``.
 
     A line with markers shows evaluations, a faint line training episodes. Runs that differ only in the seed are one
-    group, plotted over their common range.
+    group, plotted over their common range. With several policies, each of them has its lines.
 
     Args:
         run_dirs: Paths of run directories.
@@ -65,11 +65,11 @@ def plot_runs(run_dirs: Sequence[Path], x: XAxis = "steps", *, out: Path, averag
 # --- groups and panels ---------------------------------------------------------------------------------------
 
 
-def _distinguished(runs: Mapping[Path, Run]) -> list[Run]:
+def _distinguished(runs: Mapping[Path, Sequence[Run]]) -> list[Run]:
     """Add the directory's name to the settings of runs that have the config and seed of another run."""
     earlier: set[str] = set()
     distinguished = []
-    for directory, run in runs.items():
+    for directory, run in ((directory, run) for directory, policies in runs.items() for run in policies):
         settings = json.dumps(run.settings, sort_keys=True, default=str)
         name = directory.parent.name if (directory.parent / "trial.toml").is_file() else directory.name
         distinguished.append(replace(run, settings={**run.settings, "directory": name}) if settings in earlier else run)
@@ -111,9 +111,11 @@ def _label(settings: Mapping[str, Any], differing: Sequence[str], max_keys: int 
 
 
 def _named(key: str, value: Any) -> str:
-    if key in ("run.algorithm", "run.env", "runtime.runtime"):
-        return str(value)
-    name = key.rpartition(".")[2]
+    if key in ("run.algorithm", "run.env", "runtime.runtime", POLICY):
+        return "all policies" if value is None else str(value)
+    table, _, name = key.rpartition(".")
+    if table.startswith("policies."):
+        name = f"{name} of {table.split('.')[1]}"
     return f"{name} -" if value is None else f"{name} {value}"
 
 

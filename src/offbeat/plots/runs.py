@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offbeat.core.errors import ConfigError
+from offbeat.core.types import DEFAULT_POLICY, policy_key
 from offbeat.metrics.sinks import read_metrics
 
 EXPERIMENT, TRIAL = "experiment.json", "trial.toml"
@@ -23,6 +25,11 @@ _GRID_POINTS = 200
 """Maximum number of points at which curves of several runs are interpolated."""
 MOVING_AVERAGE_POINTS = 100
 """Window of the moving average, in points of a curve."""
+TRAINING, EVALUATION = "episode_return_mean", "eval_return_mean"
+"""Metrics of the two kinds of curves."""
+_OF_POLICY = re.compile(rf"policies/(?P<name>[^/]+)/(?:{TRAINING}|{EVALUATION})")
+POLICY = "policy"
+"""Key in the settings with the name of the policy."""
 _KEYS = {"steps": "env_steps", "frames": "frames", "time": "wall_time_s"}
 
 
@@ -36,16 +43,17 @@ class Curve:
 
 @dataclass(frozen=True)
 class Run:
-    """The plotted data of a run directory."""
+    """The plotted data of a run directory, or of one of its policies."""
 
     settings: dict[str, Any]
-    """'table.key' -> value from config.toml; for a session of an experiment, from its trial."""
+    """'table.key' -> value from config.toml; for a session of an experiment, from its trial. With several policies,
+    'policy' is the name of this one."""
     training: Curve
     evaluation: Curve
 
 
-def read_run(run_dir: Path, x: XAxis) -> Run:
-    """Read the settings and the curves of a run directory.
+def read_run(run_dir: Path, x: XAxis) -> list[Run]:
+    """Read the settings and the curves of a run directory: of each policy with returns, if it has several.
 
     Raises:
         ConfigError: the directory is not a run, has no returns yet, or has an invalid file.
@@ -58,20 +66,34 @@ def read_run(run_dir: Path, x: XAxis) -> Run:
         )
     lines = read_metrics(metrics) if metrics.is_file() else []
     try:
-        training = _curve(lines, _KEYS[x], "episode_return_mean")
-        evaluation = _curve(evaluated(lines), _KEYS[x], "eval_return_mean")
-        settings = _settings(run_dir)
+        settings, names = _settings(run_dir), _policies_in(lines)
+        runs = [_curves_of(name, lines, x, settings) for name in names] or [
+            _curves_of(DEFAULT_POLICY, lines, x, settings)
+        ]
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{run_dir} cannot be plotted: its {config.name} or {metrics.name} was changed by another program "
             f"({type(error).__name__}: {error})"
         ) from error
-    if not len(training.x) and not len(evaluation.x):
+    if not any(len(run.training.x) or len(run.evaluation.x) for run in runs):
         raise ConfigError(
             f"{metrics} has no returns yet: no episode has ended. "
             f"Train longer first: run offbeat resume {run_dir}, or offbeat train with more --steps"
         )
-    return Run(settings, training, evaluation)
+    return runs
+
+
+def _policies_in(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the policies with returns of their own, in alphabetical order."""
+    keys = {key for line in lines for key, value in line.items() if value is not None}
+    return sorted({found["name"] for found in map(_OF_POLICY.fullmatch, keys) if found})
+
+
+def _curves_of(policy: str, lines: Sequence[Mapping[str, Any]], x: XAxis, settings: Mapping[str, Any]) -> Run:
+    named = {} if policy == DEFAULT_POLICY else {POLICY: policy}
+    training = _curve(lines, _KEYS[x], policy_key(policy, TRAINING))
+    evaluation = _curve(evaluated(lines), _KEYS[x], policy_key(policy, EVALUATION))
+    return Run({**named, **settings}, training, evaluation)
 
 
 def evaluated(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -118,7 +140,12 @@ def _curve(lines: Sequence[Mapping[str, Any]], x: str, y: str) -> Curve:
 
 
 def _flat(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
+    """Return the values of all tables by 'table.key'; those of policies by 'policies.NAME.key'."""
+    flat: dict[str, Any] = {}
+    for name, table in tables.items():
+        for key, value in table.items():
+            flat |= _flat({f"{name}.{key}": value}) if isinstance(value, Mapping) else {f"{name}.{key}": value}
+    return flat
 
 
 # --- curves of several runs ---------------------------------------------------------------------------------
@@ -185,7 +212,7 @@ def _number(trial: Path) -> int:
 def _has_returns(run: Path) -> bool:
     metrics = run / "metrics.jsonl"
     lines = read_metrics(metrics) if metrics.is_file() else []
-    return any(line.get(key) is not None for line in lines for key in ("episode_return_mean", "eval_return_mean"))
+    return any(line.get(key) is not None for line in lines for key in (TRAINING, EVALUATION))
 
 
 def _no_returns(path: Path) -> ConfigError:

@@ -169,7 +169,7 @@ def require_like(state: Any, expected: Any, where: str) -> None:
 
 
 @contextmanager
-def refuse_mismatches(run: Path) -> Iterator[None]:
+def refuse_mismatches(run: Path | str) -> Iterator[None]:
     """Inside this context, turn errors of restoring a state into a ConfigError with a clear message.
 
     Raises:

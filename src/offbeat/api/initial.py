@@ -1,0 +1,97 @@
+"""Initial weights from other runs: `init_from` of the run, or of the table [policies.NAME] of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from offbeat.api.resume import read_resumable, require_policy_fit
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import DEFAULT_POLICY
+from offbeat.run_directory.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from offbeat.config.config import Config
+    from offbeat.core.types import Tree
+    from offbeat.run_directory.checkpoint import Checkpoint
+    from offbeat.runtime.parts import Parts
+
+
+class InitialPolicy(NamedTuple):
+    """What a policy takes from the latest checkpoint of another run."""
+
+    run: Path
+    source: str
+    """Name of the policy in that run."""
+    weights: Tree
+    statistics: Mapping[str, Any]
+    """State of the algorithm, which has the normalisation."""
+
+
+def initial_policies(parts: Parts) -> dict[str, InitialPolicy]:
+    """Read what the policies of a new run take from other runs, by policy. Those without `init_from` are left out.
+
+    Raises:
+        ConfigError: a run has no such policy, its checkpoint is damaged, or its network is another one.
+    """
+    from offbeat.runtime.parts import state_of
+    from offbeat.runtime.saved_state import refuse_mismatches
+
+    runs = parts.config.initial_runs
+    read = {run: read_resumable(RunDirectory.open(Path(run))) for run in dict.fromkeys(runs.values())}
+    initial = {}
+    for policy in parts.policies:
+        if policy.name not in runs:
+            continue
+        run = Path(runs[policy.name])
+        saved, state = read[runs[policy.name]]
+        source = _source_of(policy.name, parts.config, saved, run)
+        require_policy_fit(saved.policies[source], policy, parts.config, run)
+        with refuse_mismatches(run):
+            statistics = state_of(source, state)["learner"]["algorithm"]
+        initial[policy.name] = InitialPolicy(run, source, saved.policies[source].weights, statistics)
+    return initial
+
+
+def _source_of(policy: str, config: Config, saved: Checkpoint, run: Path) -> str:
+    """Return the name of the policy of another run whose weights a policy takes."""
+    names = list(saved.policies)
+    chosen = config.policies[policy].init_policy if policy in config.policies else None
+    if chosen is None and policy in names:
+        return policy
+    if chosen is None and len(names) == 1:
+        return names[0]
+    if chosen in names:
+        return chosen
+    missing = "none with this name" if chosen is None else f"no policy {chosen!r}"
+    remedy = f'write init_policy = "{names[0]}" in [policies.{policy}], or another of these names'
+    if policy == DEFAULT_POLICY:
+        remedy = "write a table [policies.NAME] with init_policy, and pass it with --policies FILE.toml"
+    raise ConfigError(
+        f"the policy {policy} is to start with weights of {run}, which has the policies {', '.join(names)}, but "
+        f"{missing}: {remedy}"
+    )
+
+
+def load_initial(parts: Parts, initial: Mapping[str, InitialPolicy]) -> None:
+    """Load the initial weights into the policies of a new run."""
+    for policy in parts.policies:
+        if policy.name in initial:
+            policy.algorithm.load_weights(initial[policy.name].weights)
+
+
+def origin_of(parts: Parts, initial: Mapping[str, InitialPolicy]) -> str:
+    """Return a message about the initial weights; '' if there are none."""
+    if not initial:
+        return ""
+    runs = {policy: _described(policy, each) for policy, each in initial.items()}
+    if len(runs) == len(parts.policies) and len(set(runs.values())) == 1:
+        return f"initial weights and normalisation are those of {next(iter(runs.values()))}"
+    each = ", ".join(f"those of {run} for {policy}" for policy, run in runs.items())
+    return f"initial weights and normalisation are {each}"
+
+
+def _described(policy: str, initial: InitialPolicy) -> str:
+    same = initial.source in (policy, DEFAULT_POLICY)
+    return str(initial.run) if same else f"{initial.run} (policy {initial.source})"

@@ -1,0 +1,135 @@
+"""Episodes that are rendered after each env step: of a policy in an env, or of several policies in a world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from offbeat.api.load import LoadedPolicy
+from offbeat.core.errors import ConfigError
+from offbeat.core.types import INFO_MASK
+from offbeat.envs.contract import EPISODE_START
+from offbeat.envs.world import World, WorldStep
+
+
+class EnvEpisode:
+    """One episode of a policy in an env with one agent."""
+
+    def __init__(self, env: Any, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+        ((self._name, self._policy),) = policies.items()
+        self._env, self._seed, self._max_steps = env, seed, max_steps
+        self.returns, self.length, self.ended = {self._name: 0.0}, 0, False
+
+    def frames(self) -> Iterator[Any]:
+        """Play the episode and yield the rendered frame of each env step."""
+        self._policy.reset()
+        observation, info = self._call(self._env.reset, seed=self._seed)
+        yield self._call(self._env.render)
+        while not self.ended and self.length < self._max_steps:
+            action = act(self._policy, observation, info.get(INFO_MASK))
+            observation, reward, terminated, truncated, info = self._call(self._env.step, action)
+            self.returns[self._name] += float(reward)
+            self.length += 1
+            self.ended = bool(terminated or truncated)
+            if info.get(EPISODE_START):
+                self._policy.reset()
+            yield self._call(self._env.render)
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return rendering(self._policy.trained.env, method, *arguments, **named)
+
+
+class WorldEpisode:
+    """One episode of all policies of a run in a world with several agents."""
+
+    def __init__(self, world: World, policies: Mapping[str, LoadedPolicy], seed: int, max_steps: int) -> None:
+        """Prepare the episode.
+
+        Raises:
+            ConfigError: an agent of the world has no policy.
+        """
+        self._world, self._seed, self._max_steps = world, seed, max_steps
+        trained = next(iter(policies.values())).trained
+        self._id, self._limit = trained.env, trained.env_config.max_episode_steps
+        self._policies = {  # agents of one policy have a memory each
+            agent: LoadedPolicy(policy.policy, policy.trained)
+            for policy in policies.values()
+            for agent in policy.trained.agents
+        }
+        for agent in world.agents:
+            if agent not in self._policies:
+                raise ConfigError(
+                    f"{self._id} has the agent {agent}, for which no policy was trained: install the version of the "
+                    "env that the run was trained with"
+                )
+        self._over: set[str] = set()
+        """Agents whose episodes have ended."""
+        self.returns, self.length, self.ended = dict.fromkeys(world.agents, 0.0), 0, False
+
+    def frames(self) -> Iterator[Any]:
+        """Play the episode and yield the rendered frame of each step of the world."""
+        world = self._world
+        step = rendering(self._id, world.reset, self._seed)
+        yield rendering(self._id, world.render)
+        while not self.ended and self.length < self._max_steps:
+            step = rendering(self._id, world.step, self._actions(step))
+            for agent, reward in step.rewards.items():
+                self.returns[agent] += float(reward)
+            ends = {**step.terminations, **{agent: True for agent, cut in step.truncations.items() if cut}}
+            self._over |= {agent for agent, ended in ends.items() if ended}
+            self.length += 1
+            self.ended = step.over or self.length == self._limit
+            yield rendering(self._id, world.render)
+
+    def _actions(self, step: WorldStep) -> dict[str, Any]:
+        """Return the actions of the agents that choose one.
+
+        The memory of a policy also gets the observations of an agent while it waits for its turn, as in training.
+        """
+        actions = {}
+        for agent, observation in step.observations.items():
+            policy, decides = self._policies[agent], agent in step.deciding
+            if agent in self._over or not (decides or policy.remembers):
+                continue
+            mask = step.infos.get(agent, {}).get(INFO_MASK)
+            if mask is None and not decides:
+                mask = np.ones(sum(policy.policy.spec.action.nvec), np.bool_)
+            action = act(policy, observation, mask)
+            if decides:
+                actions[agent] = action
+        return actions
+
+
+def act(policy: LoadedPolicy, observation: Any, mask: Any) -> Any:
+    """Return the most likely action.
+
+    Raises:
+        ConfigError: the observation does not have the shape of the training.
+    """
+    try:
+        return policy(observation, action_mask=mask)
+    except ValueError as error:
+        raise ConfigError(f"the policy does not fit the installed version of {policy.trained.env}: {error}") from error
+
+
+def rendering(env_id: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call a method of an env. If a window is open, each method may render, so each may fail.
+
+    Raises:
+        ConfigError: the method raised an exception.
+    """
+    try:
+        return method(*arguments, **named)
+    except Exception as error:
+        raise cannot_render(env_id, error) from error
+
+
+def cannot_render(env_id: str, error: Exception) -> ConfigError:
+    """Return the error for an env that cannot be rendered."""
+    return ConfigError(
+        f"{env_id} cannot be rendered here ({type(error).__name__}: {error}). An env of your own needs a render_mode "
+        'argument and render(). Missing packages may be in pip install "offbeat[video]". MuJoCo without a screen needs '
+        "MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+    )

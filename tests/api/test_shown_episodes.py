@@ -1,0 +1,74 @@
+"""Episodes of `offbeat watch` in worlds: what the policies are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reference.models import policy_spec, random_vector
+
+from offbeat.api.load import LoadedPolicy, Trained
+from offbeat.api.shown_episodes import WorldEpisode
+from offbeat.core.errors import ConfigError
+from offbeat.envs.world import WorldStep
+from offbeat.models.acting import make_policy
+
+
+class TakingTurns:
+    """Two agents act by turns, and both see each step. The first one to act ends after its third action."""
+
+    env, turns, frame_skip = None, True, 1
+
+    def __init__(self, agents: tuple[str, ...] = ("even", "odd")) -> None:
+        self.agents = agents
+        self.actions: dict[str, list[Any]] = {agent: [] for agent in agents}
+        self.seen = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+        self.time = 0
+
+    def reset(self, seed: int | None) -> WorldStep:  # noqa: ARG002
+        return self._step({})
+
+    def step(self, actions: Mapping[str, Any]) -> WorldStep:
+        for agent, action in actions.items():
+            self.actions[agent].append(action)
+        self.time += 1
+        return self._step(dict.fromkeys(self.agents, 1.0))
+
+    def _step(self, rewards: dict[str, float]) -> WorldStep:
+        left = [agent for agent in self.agents if self.time <= 5 or agent != "even"]
+        observations = dict.fromkeys(left, self.seen[self.time])
+        ends = {"even": self.time == 5, "odd": False}
+        turn = "odd" if self.time >= 5 else self.agents[self.time % 2]
+        return WorldStep(
+            observations, {agent: rewards[agent] for agent in left if rewards}, ends, {}, {}, [turn], self.time == 8
+        )
+
+    def render(self) -> int:
+        return self.time
+
+
+def remembering_policy() -> LoadedPolicy:
+    spec = replace(policy_spec("box"), core="gru", core_size=4)
+    policy = make_policy(spec)
+    policy.load(random_vector(spec, np.random.default_rng(0)))
+    return LoadedPolicy(policy, Trained("test", "ppo", 0, 0, 0, agents=("even", "odd")))
+
+
+def test_a_policy_remembers_what_each_agent_sees_also_when_it_is_not_its_turn():
+    policy, world = remembering_policy(), TakingTurns()
+    episode = WorldEpisode(world, {"default": policy}, seed=0, max_steps=100)  # type: ignore[arg-type]
+    assert list(episode.frames()) == list(range(9))
+    assert episode.ended
+    assert episode.returns == {"even": 5.0, "odd": 8.0}
+    alone = LoadedPolicy(policy.policy, policy.trained)
+    expected = [alone(seen) for seen in world.seen[:8]]
+    assert np.array_equal(world.actions["even"], [expected[time] for time in (0, 2, 4)])
+    assert np.array_equal(world.actions["odd"], [expected[time] for time in (1, 3, 5, 6, 7)])
+
+
+def test_an_agent_without_a_policy_is_refused():
+    with pytest.raises(ConfigError, match="test has the agent third, for which no policy was trained"):
+        WorldEpisode(TakingTurns(("even", "third")), {"default": remembering_policy()}, 0, 1)  # type: ignore[arg-type]
