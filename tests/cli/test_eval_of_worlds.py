@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.reference.runs import lines_of, offbeat, small_run
 
-from offbeat.api.evaluate import load_policies, score
-from offbeat.api.load import LoadedPolicy
+from offbeat.api.evaluate import score
+from offbeat.api.load import LoadedPolicy, load_all
 from offbeat.core.errors import ConfigError
 
 CARTS, MIXED = "offbeat.envs.testing.worlds:CartPoles", "offbeat.envs.testing.worlds:MixedSpaces"
@@ -76,7 +76,7 @@ def test_eval_reports_the_episodes_of_worlds_that_were_cut(separate):
 
 @pytest.mark.parametrize("agents", [("scout", "pilot"), ("scout", "gunner"), ()])
 def test_a_world_with_other_agents_than_those_of_the_policies_is_refused(separate, agents):
-    policies = load_policies(separate, "latest")
+    policies = load_all(separate)
     scout = policies["scout"]
     changed = LoadedPolicy(scout.policy, replace(scout.trained, agents=agents))
     with pytest.raises(ConfigError, match=r"the agents of .*MixedSpaces are .*scout.*, but the policies were trained"):
@@ -84,7 +84,7 @@ def test_a_world_with_other_agents_than_those_of_the_policies_is_refused(separat
 
 
 def test_a_world_with_other_observations_than_those_of_the_policy_is_refused(separate):
-    policies = load_policies(separate, "latest")
+    policies = load_all(separate)
     driver, scout = policies["driver"], policies["scout"]
     swapped = LoadedPolicy(driver.policy, scout.trained), LoadedPolicy(scout.policy, driver.trained)
     with pytest.raises(ConfigError, match=r"the observations of driver of .* differ from those that the policy"):

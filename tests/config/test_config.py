@@ -57,7 +57,6 @@ def test_a_preset_can_be_used_for_another_env():
         ({"preset": "ppo-cartpole-v2"}, ["unknown preset", "'ppo-cartpole-v1'", "offbeat list presets"]),
         ({"flags": {"steps": 10}, "assignments": {"steps": "20"}}, ["steps is given twice", "pass only one"]),
         ({"flags": {"steps": 0}}, ["steps is 0", "at least 1"]),
-        ({"assignments": {"minibatch_size": "257"}}, ["1 x 32 x 8 = 256 rows", "--set minibatch_size=256"]),
         ({"assignments": {"learning_rate_schedule": "kl"}}, ["--set kl_target=0.01"]),
         ({"assignments": {"env_groups": "3"}}, ["env_groups is 3", "envs_per_actor=8"]),
         ({"assignments": {"actors": "4", "unrolls_per_batch": "1", "max_lag": "1"}}, ["(1 + 1) x 1 = 2", "--actors 2"]),

@@ -229,7 +229,6 @@ def test_settings_of_a_policy_that_its_replay_depends_on_are_part_of_the_topolog
         (only(settings=3), ["settings is 3", "[policies.mine]"]),
         (only(settings={"learning_rat": 1}), ["'learning_rat'", "'learning_rate'", "[policies.mine.settings]"]),
         (only(settings={"learning_rate": "fast"}), ["learning_rate is 'fast'", "[policies.mine.settings]"]),
-        (only(settings={"minibatch_size": 1000}), ["the policy mine", "minibatch_size is 1000", "256 rows"]),
         (only(settings={"unroll_length": 8}), ["has unroll_length", "set it for the whole run"]),
         (only(settings={"steps": 8}), ["has steps", "set it for the whole run"]),
         (only(settings={"frame_stack": 8}), ["has frame_stack", "set it for the whole run"]),

@@ -84,6 +84,14 @@ def test_agents_with_different_spaces_cannot_share_a_policy(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_minibatch_may_have_the_rows_of_all_agents_and_no_more(tmp_path):
+    config = {**SETTINGS, "env": CARTS, "actors": 1, "max_lag": 0, "steps": 100}
+    small_run(tmp_path / "run", minibatch_size=96, **config)
+    with pytest.raises(ConfigError, match="envs_per_actor x agents = 1 x 16 x 2 x 3 agents = 96 rows"):
+        small_run(tmp_path / "other", minibatch_size=97, **config)
+    assert not (tmp_path / "other").exists()
+
+
 def test_an_env_with_one_agent_cannot_have_several_policies(tmp_path):
     with pytest.raises(ConfigError, match="CartPole-v1 has one agent, so it cannot have several policies"):
         small_run(tmp_path / "run", runtime="serial", policies="separate", **SETTINGS)

@@ -71,14 +71,19 @@ class PPOConfig(OnPolicyConfig):
             ConfigError: they do; the message has the arithmetic and the remedy.
         """
         super().check(runtime)
-        if runtime.batch_rows < self.minibatch_size:
-            raise ConfigError(
-                f"minibatch_size is {self.minibatch_size}, but a batch has only unrolls_per_batch x unroll_length "
-                f"x envs_per_actor = {runtime.batch_unrolls} x {runtime.unroll_length} x {runtime.envs_per_actor} "
-                f"= {runtime.batch_rows} rows: pass --set minibatch_size={runtime.batch_rows}, or a larger batch"
-            )
         if self.learning_rate_schedule == "kl" and self.kl_target is None:
             raise ConfigError("learning_rate_schedule is kl, but kl_target is not set: pass --set kl_target=0.01")
+
+    def check_columns(self, runtime: RuntimeConfig, columns: int) -> None:
+        unrolls, length, agents = runtime.batch_unrolls, runtime.unroll_length, columns // runtime.envs_per_actor
+        rows = unrolls * length * columns
+        if rows < self.minibatch_size:
+            per_world = f" x {agents} agents" if agents > 1 else ""
+            raise ConfigError(
+                f"minibatch_size is {self.minibatch_size}, but a batch has only unrolls_per_batch x unroll_length "
+                f"x envs_per_actor{' x agents' if per_world else ''} = {unrolls} x {length} x {runtime.envs_per_actor}"
+                f"{per_world} = {rows} rows: pass --set minibatch_size={rows}, or a larger batch"
+            )
 
 
 class PPO(OnPolicy[PPOConfig]):

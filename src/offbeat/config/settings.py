@@ -73,6 +73,15 @@ class AlgorithmSettings:
             ConfigError: with the numbers and the remedy.
         """
 
+    def check_columns(self, runtime: RuntimeConfig, columns: int) -> None:
+        """Refuse settings that do not suit the number of columns that an actor has for the policy.
+
+        It is called once the env is known, because each agent of an env is a column.
+
+        Raises:
+            ConfigError: with the numbers and the remedy.
+        """
+
     def of_worker(self, index: int, workers: int) -> Self:  # noqa: ARG002
         """Return the settings of one worker of a lock-free run: by default, the same as those of the run."""
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import NoneType
@@ -21,7 +21,6 @@ from offbeat.config.runtime_config import RuntimeConfig
 from offbeat.core.errors import ConfigError
 from offbeat.core.fields import hints_of
 from offbeat.core.files import replace_file
-from offbeat.envs.check import preflight
 from offbeat.experiments.search import Range, Values
 from offbeat.experiments.spec import Spec
 from offbeat.run_directory.directory import RunDirectory
@@ -149,13 +148,14 @@ def require_startable(trials: list[Trial]) -> None:
     Raises:
         ConfigError: an env fails or is not supported by the settings; or the run of `init_from`, or a GPU, is missing.
     """
-    from offbeat.runtime.assembly import device_of
+    from offbeat.runtime.assembly import columns_of, device_of, tested_env
 
     chosen = dict.fromkeys((trial.env, trial.config.env) for trial in trials)
-    envs = {(env, settings): preflight(env, settings) for env, settings in chosen}
+    specs = {(env, settings): tested_env(env, settings) for env, settings in chosen}
     for trial in trials:
         config = trial.config
-        config.settings.policy_spec(replace(envs[trial.env, config.env], columns=config.runtime.envs_per_actor))
+        for name, env in columns_of(config, specs[trial.env, config.env]).policies.items():
+            config.of_policy(name).settings.policy_spec(env)
         device_of(config)
         for run in config.initial_runs.values():
             RunDirectory.open(Path(run))

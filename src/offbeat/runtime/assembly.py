@@ -14,6 +14,7 @@ from typing import Any
 from offbeat.algorithms.base import Algorithm, policy_of
 from offbeat.algorithms.replay_config import ReplayConfig
 from offbeat.config.config import Config
+from offbeat.config.env import EnvConfig
 from offbeat.config.policies import owners
 from offbeat.config.registry import algorithm_entry
 from offbeat.core.errors import ConfigError
@@ -107,15 +108,39 @@ def tested_envs(config: Config) -> TestedEnvs:
     """Take a few test steps in one env, and return which columns each policy has.
 
     Raises:
-        ConfigError: the env cannot be made or stepped, an agent has no policy, or a policy no agent.
+        ConfigError: the env cannot be made or stepped, or `columns_of` refuses it.
     """
-    world = preflight_world(config.run.env, config.env)
-    if world is None:
+    return columns_of(config, tested_env(config.run.env, config.env))
+
+
+def tested_env(env_id: str, settings: EnvConfig) -> WorldSpec | EnvSpec:
+    """Take a few test steps in one env, and return its spec: that of a world if it has several agents.
+
+    Raises:
+        ConfigError: the env cannot be made or stepped.
+    """
+    return preflight_world(env_id, settings) or preflight(env_id, settings)
+
+
+def columns_of(config: Config, spec: WorldSpec | EnvSpec) -> TestedEnvs:
+    """Return which columns each policy of a run has in an env with this spec, from `tested_env`.
+
+    Raises:
+        ConfigError: an agent has no policy, a policy no agent, or settings do not suit the number of columns.
+    """
+    tested = _columns_of(config, spec)
+    for name, env in tested.policies.items():
+        tested.config.of_policy(name).settings.check_columns(config.runtime, env.columns)
+    return tested
+
+
+def _columns_of(config: Config, world: WorldSpec | EnvSpec) -> TestedEnvs:
+    if isinstance(world, EnvSpec):
         _refuse_policies(config)
         if config.league is not None:
             require_sides(config.league, config.run.env, {"agent": DEFAULT_POLICY}, (DEFAULT_POLICY,))
         _require_learners(config, 1)
-        return TestedEnvs(config, None, {DEFAULT_POLICY: env_of(config)})
+        return TestedEnvs(config, None, {DEFAULT_POLICY: replace(world, columns=config.runtime.envs_per_actor)})
     config = config.with_agents(world.names)
     owned, count = owners(config.policies, world.names), config.runtime.envs_per_actor
     policies = {name: spec_of_policy(world, name, agents, count) for name, agents in owned.items()}
@@ -145,15 +170,6 @@ def league_of(config: Config, owned: Mapping[str, Sequence[str]]) -> LeaguePlan 
     trained = tuple(name for name in owned if name not in config.policies or config.policies[name].train)
     policy_of_agent = {agent: name for name, agents in owned.items() for agent in agents}
     return LeaguePlan(config.league, require_sides(config.league, config.run.env, policy_of_agent, trained), trained)
-
-
-def env_of(config: Config) -> EnvSpec:
-    """Return the spec of an actor's envs with one agent each, after a few test steps in one env.
-
-    Raises:
-        ConfigError: the env cannot be made or stepped.
-    """
-    return replace(preflight(config.run.env, config.env), columns=config.runtime.envs_per_actor)
 
 
 def _refuse_policies(config: Config) -> None:

@@ -64,7 +64,8 @@ def test_the_best_checkpoint_has_the_highest_mean_return_of_the_agents_that_lear
     best = load(serial / "checkpoints" / "best").policies
     assert [policy.about["eval_return_mean"] for policy in best.values()] == [max(scores)] * 2
 
-    policies = {"cat": {**POLICIES["cat"], "train": False}, "dog": POLICIES["dog"]}
+    frozen = {**POLICIES["cat"], "train": False, "init_from": str(serial)}
+    policies = {"cat": frozen, "dog": POLICIES["dog"]}
     one_learns = {**EVALUATED, "policies": policies, "runtime": "serial", "evaluator": "inline"}
     run = small_run(tmp_path / "run", **one_learns).path
     line = lines_of(run)[-1]
