@@ -100,7 +100,7 @@ def test_a_resume_replaces_snapshots_of_a_crash_and_writes_those_of_the_window_t
     assert not list((stopped / "league/default").glob(".writing-*"))
 
 
-def test_a_full_disk_does_not_end_the_run_and_the_snapshot_is_written_later(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_does_not_end_the_run_and_the_snapshot_is_written_later(tmp_path, monkeypatch):
     calls: list[int] = []
 
     def fails_once(store: SnapshotStore, policy: str, number: int, saved: Any) -> None:
@@ -156,5 +156,5 @@ def test_a_snapshot_that_is_not_there_is_refused_with_those_that_are(trained, tm
     with pytest.raises(ConfigError, match="hub has no snapshots"):
         offbeat.load("hf://me/mine", snapshot=last)
     run = small_run(tmp_path / "run", "CartPole-v1", runtime="serial", steps=256)
-    with pytest.raises(ConfigError, match="it has none. Only a run with a league has snapshots"):
+    with pytest.raises(ConfigError, match=r"it has none\. Only a run with a league has snapshots"):
         offbeat.load(run.path, snapshot=0)

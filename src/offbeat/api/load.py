@@ -223,7 +223,8 @@ def _read_snapshot(
     """Return a snapshot of a run's league as a checkpoint, and the modules that the run names."""
     if name != "latest" or (isinstance(run, str) and run.startswith(HUB)):
         raise ConfigError(
-            f"both the checkpoint {name} of {run} and the snapshot {number} are given: choose one. The hub has no snapshots"
+            f"both the checkpoint {name} of {run} and the snapshot {number} are given: choose one. The hub has no "
+            "snapshots"
         )
     directory = RunDirectory.open(Path(run), trust_code=trust_code)
     names = directory.snapshots().policies or [DEFAULT_POLICY]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import RunImports, TrustCode, require_at_least
-from offbeat.cli.output import spinner, stdout_to_stderr
+from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Eval:
         require_at_least("seed", self.seed, 0)
         require_at_least("max-episode-steps", self.max_episode_steps, 1)
         require_at_least("max-steps", self.max_steps, 1)
-        with stdout_to_stderr(), _bar(self.episodes, shown=not self.json) as on_step:
+        with stdout_to_stderr(), progress_bar("episodes", shown=not self.json) as on_step:
             import_modules(self.imports)
             _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
             scores = score(
@@ -56,7 +56,7 @@ class Eval:
                 sampled=self.sampled,
                 max_episode_steps=self.max_episode_steps,
                 max_steps=self.max_steps,
-                on_step=on_step,
+                on_step=lambda ended: on_step(ended, self.episodes),
             )
         env = next(iter(policies.values())).trained.env
         print(json.dumps(scores) if self.json else self._summary(env, scores))
@@ -95,22 +95,6 @@ def _returns(scores: dict[str, Any]) -> str:
         f"(from {scores['return_min']:.1f} to {scores['return_max']:.1f})"
         f"{'' if team is None else f', sum over agents {team:.1f}'}, length {scores['length_mean']:.1f}"
     )
-
-
-def _bar(episodes: int, *, shown: bool) -> Any:
-    """Return a context manager that shows a progress bar and yields `on_step`, which updates it."""
-    from contextlib import contextmanager
-
-    from rich.console import Console
-    from rich.progress import Progress
-
-    @contextmanager
-    def bar() -> Any:
-        with Progress(console=Console(stderr=True), disable=not shown, transient=True) as progress:
-            task = progress.add_task("episodes", total=episodes)
-            yield lambda ended: progress.update(task, completed=ended)
-
-    return bar()
 
 
 @dataclass(frozen=True)

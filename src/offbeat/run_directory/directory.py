@@ -17,8 +17,9 @@ from time import monotonic
 from typing import Any, Literal, TextIO
 
 from offbeat.config.config import Config
+from offbeat.config.league import LeagueConfig
 from offbeat.config.registry import accept, is_accepted
-from offbeat.config.resolve import load, load_run, read_tables
+from offbeat.config.resolve import league_of, load, load_run, read_tables
 from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import HOW, Code, code_of, require
 from offbeat.core.errors import ConfigError, RunFailed
@@ -137,6 +138,10 @@ class RunDirectory:
     def read_run(self) -> RunConfig:
         """Return the [run] part of the config, which needs no torch."""
         return load_run(self.config)
+
+    def read_league(self) -> LeagueConfig | None:
+        """Return the table [league] of the config, which needs no torch; None if the run has no league."""
+        return league_of(read_tables(self.config), str(self.config))
 
     def read_checkpoint(self, name: str, *, with_replay: bool = False) -> Checkpoint:
         """Read and verify a checkpoint.
