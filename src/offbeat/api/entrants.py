@@ -74,30 +74,31 @@ def _names(runs: Sequence[Path]) -> list[str]:
 def _of_run(
     run: Path, name: str, which: Snapshots, *, average: bool, alone: bool, trust_code: bool
 ) -> Iterator[Entrant]:
-    """Yield the players of a run: its latest checkpoint, its snapshots and their average."""
+    """Yield the players of a run: its snapshots, their average and its latest checkpoint.
+
+    Args:
+        run: run directory.
+        name: name of the run.
+        which: the snapshots that play.
+        average: whether their average plays.
+        alone: whether it is the only run: then each of its policies is a player, else all of them are one.
+        trust_code: as for `load`.
+    """
     _, latest = load_for_env(run, "latest", trust_code=trust_code)
     agents = {policy: loaded.trained.agents for policy, loaded in latest.items()}
-    prefix = "" if alone else f"{name}/"
-
-    def each_policy(versions: Mapping[str, Versions], version: str) -> Iterator[Entrant]:
-        """Yield a player for each policy if the run plays alone, else one for all policies."""
-        if not alone:
-            yield Entrant(f"{name}{version and '/'}{version}", agents, versions)
-            return
-        for policy, own in versions.items():
-            label = str(Player(policy)).removesuffix("latest") + (version or "latest")
-            yield Entrant(label, agents, {policy: own})
-
-    wanted = which != "none" or average
-    taken = load_snapshots(run, "all" if which == "all" else "window", trust_code=trust_code) if wanted else {}
-    if wanted and not taken and not (alone and which == "window" and not average):
+    kept = load_snapshots(run, "all" if which == "all" else "window", trust_code=trust_code)
+    if not kept and (average or (which != "none" and not alone)):
         raise ConfigError(f"{run} has no league, so it has no snapshots: leave out --snapshots and --average")
-    for policy, snapshots in taken.items() if which != "none" else ():
-        for number, loaded in snapshots.items():
-            yield Entrant(f"{prefix}{Player(policy, number)}", agents, {policy: (loaded,)})
-    if average:
-        yield from each_policy({policy: tuple(snapshots.values()) for policy, snapshots in taken.items()}, "average")
-    yield from each_policy({policy: (loaded,) for policy, loaded in latest.items()}, "")
+    for group in [[policy] for policy in latest] if alone else [list(latest)]:
+        for policy in group if which != "none" else ():
+            for number, loaded in kept.get(policy, {}).items():
+                player = Player(policy, number)
+                yield Entrant(str(player) if alone else f"{name}/{player}", agents, {policy: (loaded,)})
+        whole = str(Player(group[0])) if alone else name
+        if average:
+            label = f"{whole.removesuffix('latest')}average" if alone else f"{name}/average"
+            yield Entrant(label, agents, {policy: tuple(kept[policy].values()) for policy in group})
+        yield Entrant(whole, agents, {policy: (latest[policy],) for policy in group})
 
 
 def _require_same_world(first: Entrant, other: Entrant) -> None:

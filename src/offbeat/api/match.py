@@ -19,9 +19,9 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import limit_blas
 from offbeat.league.payoffs import Payoffs
+from offbeat.league.players import Player
 from offbeat.league.ratings import fit_ratings
 from offbeat.league.results import GameResult
-from offbeat.league.players import Player
 from offbeat.league.seatings import Seating, seatings
 from offbeat.league.sides import Side, sides_of
 from offbeat.league.standings import Standing, standings_of
@@ -99,7 +99,7 @@ def match(
     limit_blas(1)
     agents = entrants[0].run_agents
     playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
-    world = world_of(trained, {name: own for name, own in agents.items()})
+    world = world_of(trained, agents)
     pairs = _pairings(entrants, playing)
     each = {pairing: -(-games // count) for pairing, count in pairs.items()}
     envs = game_envs(
@@ -138,8 +138,8 @@ def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairi
         pairs |= {_Pairing((i, j), seating): len(own) for seating in own}
     if not pairs:
         raise ConfigError(
-            f"a match needs 2 players that can meet, but there is only {', '.join(each.name for each in entrants)}: pass "
-            "several runs, or a run with a league"
+            f"a match needs 2 players that can meet, but there is only {', '.join(each.name for each in entrants)}: "
+            "pass several runs, or a run with a league"
         )
     return pairs
 
@@ -163,8 +163,8 @@ def _play(
         for index, (loaded, _) in enumerate(policies):
             require_fit(loaded, envs.columns[str(index)].spec)
         played = play_games(
-            envs, [policy for _, policy in policies], games=games, seed=derive_seed(seed, "match", number), greedy=greedy,
-            on_step=(lambda ended, before=before: on_step(before + ended, total)) if on_step else None,
+            envs, [policy for _, policy in policies], games=games, seed=derive_seed(seed, "match", number),
+            greedy=greedy, on_step=(lambda ended, before=before: on_step(before + ended, total)) if on_step else None,
         )  # fmt: skip
         scores += ((*pairing.players, _score(outcomes, pairing.seating)) for outcomes in played.outcomes.tolist())
         cut, before = cut + played.cut, before + games

@@ -28,6 +28,8 @@ class Eval:
     """Sample the actions instead of taking the most likely ones."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
+    average: bool = False
+    """Evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn."""
     max_episode_steps: int = 27_000
     """Env steps after which an episode is cut. Its return up to there counts."""
     max_steps: int = 10_000_000
@@ -40,6 +42,7 @@ class Eval:
     def run(self) -> int:
         from offbeat.api.evaluate import score
         from offbeat.api.load import load_for_env
+        from offbeat.api.snapshots import mixtures_of
         from offbeat.config.registry import import_modules
 
         require_at_least("episodes", self.episodes, 1)
@@ -56,6 +59,7 @@ class Eval:
                 sampled=self.sampled,
                 max_episode_steps=self.max_episode_steps,
                 max_steps=self.max_steps,
+                mixtures=mixtures_of(self.run_directory, trust_code=self.trust_code) if self.average else {},
                 on_step=lambda ended: on_step(ended, self.episodes),
             )
         env = next(iter(policies.values())).trained.env
@@ -66,7 +70,7 @@ class Eval:
         """Return a line about all agents, then one for each of several policies."""
         how = "sampled" if self.sampled else "greedy"
         all_agents = (
-            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {self.checkpoint} checkpoint, after "
+            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {'average of the snapshots' if self.average else f'{self.checkpoint} checkpoint'}, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
         policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())

@@ -22,7 +22,7 @@ class Match:
     """Let trained policies play against each other: offbeat match runs/A runs/B, or offbeat match runs/LEAGUE."""
 
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
-    """Run directories. The latest checkpoint of each is a player. With one run, the snapshots of its league play too."""
+    """Run directories. The latest checkpoint of each is a player. The snapshots of a single run play too."""
     episodes: int = 100
     """Games of each pair of players, rounded up so that both have each side equally often."""
     seed: int = 0

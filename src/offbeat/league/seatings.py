@@ -15,8 +15,8 @@ def seatings(sides: int, can_play: Callable[[int, int], bool] = lambda player, s
 
     Args:
         sides: Number of sides, at least 2.
-        can_play: Whether player 0 or 1 can play a side. In a game whose sides have different policies, a snapshot of one
-            of them can only play its own sides.
+        can_play: Whether player 0 or 1 can play a side. In a game whose sides have different policies, a snapshot of
+            one of them can only play its own sides.
     """
     alone = [
         tuple(player if side == own else 1 - player for side in range(sides))
