@@ -23,6 +23,8 @@ class Entrant:
     """One player of a match."""
 
     name: str
+    line: str
+    """What it is a version of: a policy if there is one run, else a run; an average is alone."""
     run_agents: Mapping[str, Sequence[str]]
     """Policy of its run -> names of its agents."""
     policies: Mapping[str, Versions]
@@ -31,7 +33,7 @@ class Entrant:
     @property
     def trained(self) -> Trained:
         """The env and the progress of the training."""
-        return next(iter(self.policies.values()))[0].trained
+        return next(iter(self.policies.values()))[-1].trained
 
     def plays(self, agents: Sequence[str]) -> bool:
         """Whether one of its policies acts for these agents, a side of the game."""
@@ -90,15 +92,21 @@ def _of_run(
     if not kept and (average or (which != "none" and not alone)):
         raise ConfigError(f"{run} has no league, so it has no snapshots: leave out --snapshots and --average")
     for group in [[policy] for policy in latest] if alone else [list(latest)]:
+        line = group[0] if alone else name
         for policy in group if which != "none" else ():
             for number, loaded in kept.get(policy, {}).items():
                 player = Player(policy, number)
-                yield Entrant(str(player) if alone else f"{name}/{player}", agents, {policy: (loaded,)})
+                yield Entrant(
+                    str(player) if alone else f"{name}/{player}",
+                    group[0] if alone else name,
+                    agents,
+                    {policy: (loaded,)},
+                )
         whole = str(Player(group[0])) if alone else name
         if average:
             label = f"{whole.removesuffix('latest')}average" if alone else f"{name}/average"
-            yield Entrant(label, agents, {policy: tuple(kept[policy].values()) for policy in group})
-        yield Entrant(whole, agents, {policy: (latest[policy],) for policy in group})
+            yield Entrant(label, label, agents, {policy: tuple(kept[policy].values()) for policy in group})
+        yield Entrant(whole, line, agents, {policy: (latest[policy],) for policy in group})
 
 
 def _require_same_world(first: Entrant, other: Entrant) -> None:

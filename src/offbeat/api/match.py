@@ -20,7 +20,7 @@ from offbeat.core.seeding import derive_seed
 from offbeat.core.threads import limit_blas
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.players import Player
-from offbeat.league.ratings import fit_ratings
+from offbeat.league.ratings import Ratings, fit_ratings
 from offbeat.league.results import GameResult
 from offbeat.league.seatings import Seating, seatings
 from offbeat.league.sides import Side, sides_of
@@ -36,10 +36,19 @@ class Match:
     """The results of a match."""
 
     payoffs: Payoffs
-    standings: list[Standing]
-    """The best player first. Ratings are the maximum-likelihood fit, with the mean of all players at 1200."""
+    ratings: Ratings
+    """The maximum-likelihood fit, with the mean of all players at 1200."""
+    lines: tuple[str, ...]
+    """[P]: the policy or run that each player is a version of."""
+    env_steps: tuple[int, ...]
+    """[P]: env steps that each player was trained with; for an average, those of the newest snapshot."""
     cut: int
     """Number of games that were cut by `max_episode_steps`."""
+
+    @property
+    def standings(self) -> list[Standing]:
+        """The best player first."""
+        return standings_of(self.payoffs, self.ratings)
 
     def as_json(self) -> dict[str, Any]:
         """Return the match as an object for JSON."""
@@ -60,7 +69,7 @@ class _Pairing:
 
 
 def match(
-    runs: Sequence[Path],
+    runs: Sequence[Path | str],
     *,
     games: int = GAMES,
     seed: int = 0,
@@ -93,7 +102,7 @@ def match(
         ConfigError: there is only one player, the runs have different worlds, or the game has only one side.
         EnvFailed: a world failed, or did not report the outcome of a game.
     """
-    entrants, config = entrants_of(runs, snapshots, average=average, trust_code=trust_code)
+    entrants, config = entrants_of([Path(run) for run in runs], snapshots, average=average, trust_code=trust_code)
     trained = entrants[0].trained
     require(Code(env=trained.env), "the policy")
     limit_blas(1)
@@ -133,8 +142,8 @@ def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairi
     """Return the pairings, each with the number of seatings of its pair."""
     pairs: dict[_Pairing, int] = {}
     for i, j in combinations(range(len(entrants)), 2):
-        pair = entrants[i], entrants[j]
-        own = seatings(len(sides), lambda player, side, pair=pair: pair[player].plays(sides[side].agents))
+        can_play = [[entrants[player].plays(side.agents) for side in sides] for player in (i, j)]
+        own = seatings(can_play)
         pairs |= {_Pairing((i, j), seating): len(own) for seating in own}
     if not pairs:
         raise ConfigError(
@@ -164,12 +173,18 @@ def _play(
             require_fit(loaded, envs.columns[str(index)].spec)
         played = play_games(
             envs, [policy for _, policy in policies], games=games, seed=derive_seed(seed, "match", number),
-            greedy=greedy, on_step=(lambda ended, before=before: on_step(before + ended, total)) if on_step else None,
+            greedy=greedy, on_step=_added(on_step, before, total),
         )  # fmt: skip
         scores += ((*pairing.players, _score(outcomes, pairing.seating)) for outcomes in played.outcomes.tolist())
         cut, before = cut + played.cut, before + games
     payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
-    return Match(payoffs, standings_of(payoffs, fit_ratings(payoffs)), cut)
+    lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
+    return Match(payoffs, fit_ratings(payoffs), lines, env_steps, cut)
+
+
+def _added(on_step: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None] | None:
+    """Return a function that adds the games `before` to those that have ended, and reports them."""
+    return None if on_step is None else lambda ended: on_step(before + ended, total)
 
 
 def _score(outcomes: Sequence[float], seating: Seating) -> float:

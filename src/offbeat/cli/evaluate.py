@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import RunImports, TrustCode, require_at_least
 from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
+from offbeat.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Eval:
         require_at_least("seed", self.seed, 0)
         require_at_least("max-episode-steps", self.max_episode_steps, 1)
         require_at_least("max-steps", self.max_steps, 1)
+        if self.average and self.checkpoint != "latest":
+            raise ConfigError(f"both --average and --checkpoint {self.checkpoint} are given: choose one")
         with stdout_to_stderr(), progress_bar("episodes", shown=not self.json) as on_step:
             import_modules(self.imports)
             _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
@@ -69,8 +72,9 @@ class Eval:
     def _summary(self, env: str, scores: dict[str, Any]) -> str:
         """Return a line about all agents, then one for each of several policies."""
         how = "sampled" if self.sampled else "greedy"
+        which = "average of the snapshots" if self.average else f"{self.checkpoint} checkpoint"
         all_agents = (
-            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {'average of the snapshots' if self.average else f'{self.checkpoint} checkpoint'}, after "
+            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {which}, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
         policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())

@@ -43,6 +43,8 @@ class Match:
     """Print one JSON object and nothing else: players, payoffs, standings, cut."""
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
     """Draw the win rates of all pairs into this file."""
+    ratings: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
+    """Draw the ratings over env steps into this file."""
     imports: RunImports = ()
     trust_code: TrustCode = False
 
@@ -69,15 +71,21 @@ class Match:
                 trust_code=self.trust_code,
                 on_step=on_step,
             )
-        if self.out is not None:
-            from offbeat.plots.league import plot_win_rates
-
-            plot_win_rates(played.payoffs, out=self.out)
+        self._draw(played)
         if self.json:
             print(json.dumps(played.as_json()))
         else:
             self._show(played)
         return 0
+
+    def _draw(self, played: Played) -> None:
+        """Draw the pictures that were asked for."""
+        from offbeat.plots.league import plot_ratings, plot_win_rates
+
+        if self.out is not None:
+            plot_win_rates(played.payoffs, out=self.out)
+        if self.ratings is not None:
+            plot_ratings(played.ratings, policies=played.lines, env_steps=played.env_steps, out=self.ratings)
 
     def _show(self, played: Played) -> None:
         """Print the standings."""
@@ -88,5 +96,5 @@ class Match:
         Console().print(standings_table(played.standings))
         if played.cut:
             print(f"{played.cut} games were cut by --max-episode-steps {self.max_episode_steps}: their returns count")
-        if self.out is not None:
-            print(self.out)
+        for path in filter(None, (self.out, self.ratings)):
+            print(path)

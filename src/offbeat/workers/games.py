@@ -20,6 +20,7 @@ from offbeat.envs.world import WorldSpec
 from offbeat.workers.episodes import EpisodeCounter, Evaluation, Row
 from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
 from offbeat.workers.evaluator import evaluate
+from offbeat.workers.mixture import Mixture
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def game_envs(
 
 def play_games(
     envs: GameEnvs,
-    policies: Sequence[Policy],
+    policies: Sequence[Policy | Mixture],
     *,
     games: int,
     seed: int,
