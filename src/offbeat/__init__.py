@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from offbeat.api.load import LoadedPolicy, load, load_all
+    from offbeat.api.match import Match, match
+    from offbeat.api.snapshots import AveragePolicy, load_average, load_snapshots
     from offbeat.api.train import Run, resume, train
     from offbeat.config.registry import register_algorithm, register_encoder, register_runtime
     from offbeat.config.runtimes import RuntimeEntry
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AveragePolicy",
     "ConfigError",
     "LoadedPolicy",
+    "Match",
     "OffbeatError",
     "Run",
     "RunFailed",
@@ -31,6 +35,9 @@ __all__ = [
     "export",
     "load",
     "load_all",
+    "load_average",
+    "load_snapshots",
+    "match",
     "register_algorithm",
     "register_encoder",
     "register_env",
@@ -47,6 +54,11 @@ _HOMES = {
     "LoadedPolicy": "offbeat.api.load",
     "load": "offbeat.api.load",
     "load_all": "offbeat.api.load",
+    "AveragePolicy": "offbeat.api.snapshots",
+    "load_average": "offbeat.api.snapshots",
+    "load_snapshots": "offbeat.api.snapshots",
+    "Match": "offbeat.api.match",
+    "match": "offbeat.api.match",
     "register_algorithm": "offbeat.config.registry",
     "register_encoder": "offbeat.config.registry",
     "register_env": "offbeat.envs.registration",

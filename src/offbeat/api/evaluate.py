@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from offbeat.api.load import LoadedPolicy, Trained
@@ -15,8 +16,9 @@ from offbeat.core.types import EnvSpec
 from offbeat.envs.make_worlds import preflight_world
 from offbeat.envs.world import WorldSpec
 from offbeat.workers.episodes import Episodes, Evaluation
-from offbeat.workers.evaluation_envs import EvaluationEnvs, evaluation_envs
+from offbeat.workers.evaluation_envs import evaluation_envs
 from offbeat.workers.evaluator import evaluate
+from offbeat.workers.mixture import Mixture
 
 SCORE_STEPS = 10_000_000
 """Default limit of the env steps of an evaluation, over all envs."""
@@ -30,6 +32,7 @@ def score(
     sampled: bool = False,
     max_episode_steps: int = EVALUATION_STEPS,
     max_steps: int = SCORE_STEPS,
+    mixtures: Mapping[str, Mixture] = MappingProxyType({}),
     on_step: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Play whole episodes in new envs, and return the scores by name.
@@ -41,6 +44,7 @@ def score(
         sampled: sample the actions instead of taking the most likely ones.
         max_episode_steps: env steps after which an episode is cut. Its return up to there counts.
         max_steps: env steps, over all envs, after which the evaluation ends.
+        mixtures: by name of a policy, what plays instead of it: its versions, one of which is drawn for each episode.
         on_step: called after each step of the envs with the number of ended episodes.
 
     Returns:
@@ -65,12 +69,13 @@ def score(
         settings=trained.env_config,
         max_episode_steps=max_episode_steps,
         info_mask=next(iter(policies.values())).policy.spec.info_mask,
-        world=_world_of(trained, owners) if any(owners.values()) else None,
+        world=world_of(trained, owners) if any(owners.values()) else None,
         owners=owners,
     )
-    acting = {name: loaded.policy for name, loaded in policies.items()}
+    acting = {name: mixtures.get(name, loaded.policy) for name, loaded in policies.items()}
     try:
-        _require_fit(policies, envs)
+        for name, columns in envs.columns.items():
+            require_fit(policies[name], columns.spec)
         result = evaluate(
             acting, envs, episodes=episodes, seed=seed, sampled=sampled, max_steps=max_steps, on_step=on_step
         )
@@ -122,7 +127,7 @@ def _returns(episodes: Episodes, *, several_agents: bool) -> dict[str, float | N
 # --- the env as it is now -----------------------------------------------------------------------------------
 
 
-def _world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec:
+def world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpec:
     """Return the agents and spaces of an env, after a few test steps.
 
     Raises:
@@ -139,17 +144,12 @@ def _world_of(trained: Trained, owners: Mapping[str, Sequence[str]]) -> WorldSpe
     return world
 
 
-def _require_fit(policies: Mapping[str, LoadedPolicy], envs: EvaluationEnvs) -> None:
+def require_fit(loaded: LoadedPolicy, env: EnvSpec) -> None:
     """Refuse an env whose observation or action spec differs from that of a policy.
 
     Raises:
         ConfigError: with the difference.
     """
-    for name, columns in envs.columns.items():
-        _require_same(policies[name], columns.spec)
-
-
-def _require_same(loaded: LoadedPolicy, env: EnvSpec) -> None:
     spec, action = loaded.policy.spec, env.action
     known = (spec.action.kind, spec.action.shape, spec.action.nvec)
     different = "observations" if spec.observation != env.observation else "actions"

@@ -16,7 +16,7 @@ from offbeat.config.registry import ENCODERS, EncoderFactory, import_modules, na
 from offbeat.config.trust import Code, require
 from offbeat.core.errors import ConfigError, unknown
 from offbeat.core.fields import Counter, Name, build, in_short
-from offbeat.core.types import INFO_MASK, Array, Tree, policy_key
+from offbeat.core.types import DEFAULT_POLICY, INFO_MASK, Array, Tree, policy_key
 from offbeat.envs.actions import action_encoder, split_columns
 from offbeat.models.acting import ActingPolicy, make_policy
 from offbeat.models.published import published_layout, published_vector
@@ -36,7 +36,8 @@ class Trained:
     algorithm: Name
     env_steps: Counter
     learning_step: Counter
-    updates: Counter
+    updates: Counter | None = None
+    """None: not known, for a snapshot of a league."""
     env_config: EnvConfig = UNSET
     """Settings of the env."""
     eval_return_mean: float | None = None
@@ -161,6 +162,7 @@ def load(
     name: str = "latest",
     *,
     policy: str | None = None,
+    snapshot: int | None = None,
     encoder: EncoderFactory | None = None,
     trust_code: bool = False,
 ) -> LoadedPolicy:
@@ -172,15 +174,20 @@ def load(
         run: a run directory, or the string "hf://USER/NAME".
         name: latest, best or step-<12 digits>. On the hub there is only one checkpoint.
         policy: name of the policy; None: the only one of the run.
+        snapshot: id of a snapshot of the run's league, instead of a checkpoint. Those of the window are on disk, or all
+            with `league.keep_all`.
         encoder: the class or function that creates the policy's encoder, if the encoder is your own.
         trust_code: import and call all code that the run names. Use it only for your own runs. The code is listed on
             stderr first.
 
     Raises:
-        ConfigError: the run, checkpoint or policy does not exist, is damaged, or names code that was refused; or the
-            run has several policies, and none is chosen.
+        ConfigError: the run, checkpoint, snapshot or policy does not exist, is damaged, or names code that was refused;
+            or the run has several policies, and none is chosen.
     """
-    saved, code = _read(run, name, trust_code=trust_code)
+    if snapshot is not None:
+        saved, code = _read_snapshot(run, name, policy, snapshot, trust_code=trust_code)
+    else:
+        saved, code = _read(run, name, trust_code=trust_code)
     return loaded_from(saved, str(run), code, encoder, trust_code, policy=policy)
 
 
@@ -208,6 +215,22 @@ def _read(run: Path | str, name: str, *, trust_code: bool) -> tuple[Checkpoint, 
         return read_checkpoint(downloaded(run)), Code()
     directory = RunDirectory.open(Path(run), trust_code=trust_code)
     return directory.read_checkpoint(name), Code(imports=directory.read_run().imports)
+
+
+def _read_snapshot(
+    run: Path | str, name: str, policy: str | None, number: int, *, trust_code: bool
+) -> tuple[Checkpoint, Code]:
+    """Return a snapshot of a run's league as a checkpoint, and the modules that the run names."""
+    if name != "latest" or (isinstance(run, str) and run.startswith(HUB)):
+        raise ConfigError(
+            f"both the checkpoint {name} of {run} and the snapshot {number} are given: choose one. The hub has no "
+            "snapshots"
+        )
+    directory = RunDirectory.open(Path(run), trust_code=trust_code)
+    names = directory.snapshots().policies or [DEFAULT_POLICY]
+    chosen = chosen_policy(names, policy, f"the league of {run}")
+    saved = directory.read_snapshot(chosen, number)
+    return Checkpoint({chosen: saved}, None), Code(imports=directory.read_run().imports)
 
 
 def load_for_env(run: Path, name: str, *, trust_code: bool = False) -> tuple[Checkpoint, dict[str, LoadedPolicy]]:

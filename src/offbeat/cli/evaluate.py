@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from offbeat.cli.flags import RunImports, TrustCode, require_at_least
-from offbeat.cli.output import spinner, stdout_to_stderr
+from offbeat.cli.output import progress_bar, spinner, stdout_to_stderr
+from offbeat.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Eval:
     """Sample the actions instead of taking the most likely ones."""
     checkpoint: str = "latest"
     """latest, best or step-<12 digits>."""
+    average: bool = False
+    """Evaluate the average of the league's snapshots on disk: for each episode, one of them is drawn."""
     max_episode_steps: int = 27_000
     """Env steps after which an episode is cut. Its return up to there counts."""
     max_steps: int = 10_000_000
@@ -40,13 +43,16 @@ class Eval:
     def run(self) -> int:
         from offbeat.api.evaluate import score
         from offbeat.api.load import load_for_env
+        from offbeat.api.snapshots import mixtures_of
         from offbeat.config.registry import import_modules
 
         require_at_least("episodes", self.episodes, 1)
         require_at_least("seed", self.seed, 0)
         require_at_least("max-episode-steps", self.max_episode_steps, 1)
         require_at_least("max-steps", self.max_steps, 1)
-        with stdout_to_stderr(), _bar(self.episodes, shown=not self.json) as on_step:
+        if self.average and self.checkpoint != "latest":
+            raise ConfigError(f"both --average and --checkpoint {self.checkpoint} are given: choose one")
+        with stdout_to_stderr(), progress_bar("episodes", shown=not self.json) as on_step:
             import_modules(self.imports)
             _, policies = load_for_env(self.run_directory, self.checkpoint, trust_code=self.trust_code)
             scores = score(
@@ -56,7 +62,8 @@ class Eval:
                 sampled=self.sampled,
                 max_episode_steps=self.max_episode_steps,
                 max_steps=self.max_steps,
-                on_step=on_step,
+                mixtures=mixtures_of(self.run_directory, trust_code=self.trust_code) if self.average else {},
+                on_step=lambda ended: on_step(ended, self.episodes),
             )
         env = next(iter(policies.values())).trained.env
         print(json.dumps(scores) if self.json else self._summary(env, scores))
@@ -65,8 +72,9 @@ class Eval:
     def _summary(self, env: str, scores: dict[str, Any]) -> str:
         """Return a line about all agents, then one for each of several policies."""
         how = "sampled" if self.sampled else "greedy"
+        which = "average of the snapshots" if self.average else f"{self.checkpoint} checkpoint"
         all_agents = (
-            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {self.checkpoint} checkpoint, after "
+            f"{env}, {how}, {scores['episodes']} episodes: {_returns(scores)}; {which}, after "
             f"{scores['env_steps']} env steps{self._cuts(scores)}"
         )
         policies = (f"  {name}: {_returns(own)}" for name, own in scores.get("policies", {}).items())
@@ -95,22 +103,6 @@ def _returns(scores: dict[str, Any]) -> str:
         f"(from {scores['return_min']:.1f} to {scores['return_max']:.1f})"
         f"{'' if team is None else f', sum over agents {team:.1f}'}, length {scores['length_mean']:.1f}"
     )
-
-
-def _bar(episodes: int, *, shown: bool) -> Any:
-    """Return a context manager that shows a progress bar and yields `on_step`, which updates it."""
-    from contextlib import contextmanager
-
-    from rich.console import Console
-    from rich.progress import Progress
-
-    @contextmanager
-    def bar() -> Any:
-        with Progress(console=Console(stderr=True), disable=not shown, transient=True) as progress:
-            task = progress.add_task("episodes", total=episodes)
-            yield lambda ended: progress.update(task, completed=ended)
-
-    return bar()
 
 
 @dataclass(frozen=True)

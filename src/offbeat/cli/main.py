@@ -19,6 +19,7 @@ from offbeat.cli.bench import Bench
 from offbeat.cli.evaluate import Eval, Watch
 from offbeat.cli.export import Export
 from offbeat.cli.inspect import Check, Doctor, List, missing_package
+from offbeat.cli.match import Match
 from offbeat.cli.plot import Plot
 from offbeat.cli.push import Push
 from offbeat.cli.run import RunSpec
@@ -30,6 +31,7 @@ COMMANDS = {
     "train": Train,
     "resume": Resume,
     "eval": Eval,
+    "match": Match,
     "watch": Watch,
     "plot": Plot,
     "push": Push,
@@ -44,6 +46,7 @@ Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[Match, tyro.conf.subcommand("match")]
     | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
     | Annotated[Push, tyro.conf.subcommand("push")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 
 STDOUT, STDERR = 1, 2
@@ -27,6 +27,25 @@ def stdout_to_stderr() -> Iterator[None]:
         ctypes.CDLL(None).fflush(None)  # output of compiled code that is still in C's buffer
         os.dup2(saved, STDOUT)
         os.close(saved)
+
+
+@contextmanager
+def progress_bar(name: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on standard error, and yield the function that updates it.
+
+    Args:
+        name: what is counted.
+        shown: whether the bar is shown.
+
+    Yields:
+        A function of the number that is done, and of the total number.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), disable=not shown, transient=True) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def spinner(text: str, *, shown: bool = True) -> AbstractContextManager[object]:

@@ -22,12 +22,14 @@ class Plot:
     x: Literal["steps", "frames", "time"] = "steps"
     """The quantity on the horizontal axis."""
     out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
-    """File to write. Default: return.png in the directory, or in the current folder for several directories."""
+    """File to write. Default: return.png in the directory, or in the current folder for several directories. For a run
+    with a league, its Elo ratings are drawn into a second file, return-elo.png."""
     average: bool = False
     """Also draw the moving average of the training returns over 100 points."""
 
     def run(self) -> int:
         from offbeat.plots.curves import plot_runs
+        from offbeat.plots.league import plot_elo
         from offbeat.plots.runs import runs_of
 
         if not self.runs:
@@ -35,11 +37,18 @@ class Plot:
                 "no run is given: run `offbeat plot RUN` with a directory that `offbeat train` has created"
             )
         out = self.out or (self.runs[0] / "return.png" if len(self.runs) == 1 else Path("return.png"))
-        if self.out is None and out.is_symlink():
-            raise ConfigError(f"{out} is a symbolic link, and its target would be overwritten: pass --out FILE.png")
+        elo = out.with_name(f"{out.stem}-elo{out.suffix}")
+        for path in (out, elo):
+            if self.out is None and path.is_symlink():
+                raise ConfigError(
+                    f"{path} is a symbolic link, and its target would be overwritten: pass --out FILE.png"
+                )
         with spinner("drawing"):
-            summary = plot_runs(
-                [run for path in self.runs for run in runs_of(path)], x=self.x, out=out, average=self.average
-            )
-        print(summary)
+            drawn: list[Path | None] = [
+                plot_runs([run for path in self.runs for run in runs_of(path)], x=self.x, out=out, average=self.average)
+            ]
+            if len(self.runs) == 1:
+                drawn.append(plot_elo(self.runs[0], out=elo))
+        for path in filter(None, drawn):
+            print(path)
         return 0

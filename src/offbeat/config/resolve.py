@@ -85,13 +85,13 @@ def _from_tables(tables: Mapping[str, Any], where: str, assignment: Assignment |
     runtime = build(RuntimeConfig, tables.get("runtime", {}), f"{where}, table [runtime]")
     settings = build(settings_class, tables.get(run.algorithm, {}), f"{where}, table [{run.algorithm}]")
     policies = read_policies(tables.get("policies", {}), where)
-    league = _league_of(tables, where)
+    league = league_of(tables, where)
     if league is not None and league.outcome and league.outcome not in env.info_metrics:
         env = replace(env, info_metrics=(*env.info_metrics, league.outcome))
     return Config(run, runtime, settings, env.completed(run.env), policies, league, assignment)
 
 
-def _league_of(tables: Mapping[str, Any], where: str) -> LeagueConfig | None:
+def league_of(tables: Mapping[str, Any], where: str) -> LeagueConfig | None:
     """Return the table [league]; None if there is none."""
     if "league" not in tables:
         return None

@@ -102,6 +102,10 @@ class Worlds:
             rows.rows.terminated[:] = rows.rows.truncated[:] = False
         self._check(range(len(self._groups)))
 
+    def restart_streams(self) -> None:
+        """Make the next reset seed the worlds as the first one did, so that the same games can be played again."""
+        self._seeded = False
+
     def advance(
         self, caller: int, worlds: NDArray[np.int64], random: np.random.Generator, before_step: Callable[[], None]
     ) -> None:

@@ -38,15 +38,24 @@ def require_sides(
             f"a league needs a game of at least 2 sides, but {env_id} has {len(policies)} agent: leave the league out, "
             "or pass an env with several agents"
         )
-    groups = _by_patterns(config.sides, env_id, list(policies)) if config.sides else _implied(policies)
-    if len(groups) < 2:
+    sides = sides_of(config.sides, env_id, policies)
+    if len(sides) < 2:
         raise ConfigError(
             f"a league needs a game of at least 2 sides, but all agents of {env_id} ({_listed(policies)}) are on one: "
             "pass a pattern for each side, such as --set league.sides=red_*,blue_*"
         )
-    sides = tuple(_side(group, policies) for group in groups)
     _require_learning(config, sides, trained)
     return sides
+
+
+def sides_of(patterns: Sequence[str], env_id: str, policies: Mapping[str, str]) -> tuple[Side, ...]:
+    """Return the sides of a game: at least one. The arguments are those of `require_sides`.
+
+    Raises:
+        ConfigError: a side has no agents or several policies, or an agent is on no side.
+    """
+    groups = _by_patterns(patterns, env_id, list(policies)) if patterns else _implied(policies)
+    return tuple(_side(group, policies) for group in groups)
 
 
 def _implied(policies: Mapping[str, str]) -> list[list[str]]:

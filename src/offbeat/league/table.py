@@ -108,6 +108,10 @@ class LeagueTable:
             return UNKNOWN
         return (record.wins if player < opponent else record.games - record.wins) / record.games
 
+    def has_met(self, player: Player, opponent: Player) -> bool:
+        """Whether two players have played against each other."""
+        return _pair(player, opponent) in self.records
+
     def payoffs(self, players: Sequence[Player] | None = None) -> Payoffs:
         """Return the payoff matrix of some players; of all, if none are given."""
         chosen = self.players if players is None else tuple(players)

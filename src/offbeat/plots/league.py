@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbeat.league.payoffs import Payoffs
 from offbeat.league.ratings import Ratings
+from offbeat.metrics.sinks import read_metrics
 from offbeat.metrics.text import compact
 from offbeat.plots.figures import COLORS, TITLE, line_style, save_figure
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_LABELED = 40
 """Number of players up to which each field has its numbers."""
+_ELO = re.compile(r"(?:policies/[^/]+/)?elo")
+"""Names of the metrics with ratings."""
 _CELL = 0.42
 """Side of a field, in inches."""
 _NOT_PLAYED = "#E4E4E4"
@@ -91,6 +95,37 @@ def plot_ratings(ratings: Ratings, *, policies: Sequence[str], env_steps: Sequen
     if len(set(policies)) > 1:
         axes.legend(frameon=False, fontsize=9)
     figure.suptitle("Ratings with 95 % intervals", **TITLE)
+    save_figure(figure, out)
+    return out
+
+
+def plot_elo(run: Path, *, out: Path) -> Path | None:
+    """Plot the Elo ratings of the newest policies of a run's league over env steps; return ``out``, None without any.
+
+    Args:
+        run: A run directory.
+        out: Path of the image, in any format of matplotlib.
+
+    Raises:
+        ConfigError: ``out`` has an unknown suffix or cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    metrics = run / "metrics.jsonl"
+    lines = [line for line in (read_metrics(metrics) if metrics.is_file() else []) if line.get("env_steps") is not None]
+    names = sorted({key for line in lines for key, value in line.items() if _ELO.fullmatch(key) and value is not None})
+    if not names:
+        return None
+    figure = Figure(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for number, name in enumerate(names):
+        rated = [(line["env_steps"], line[name]) for line in lines if line.get(name) is not None]
+        policy = name.split("/")[1] if "/" in name else None
+        axes.plot(*zip(*rated, strict=True), **line_style(number), linewidth=1.8, label=policy)
+    _style_axes(axes)
+    if len(names) > 1:
+        axes.legend(frameon=False, fontsize=9)
+    figure.suptitle("Elo ratings of the newest policies", **TITLE)
     save_figure(figure, out)
     return out
 

@@ -17,16 +17,18 @@ from time import monotonic
 from typing import Any, Literal, TextIO
 
 from offbeat.config.config import Config
+from offbeat.config.league import LeagueConfig
 from offbeat.config.registry import accept, is_accepted
-from offbeat.config.resolve import load, load_run, read_tables
+from offbeat.config.resolve import league_of, load, load_run, read_tables
 from offbeat.config.run_config import RunConfig
 from offbeat.config.trust import HOW, Code, code_of, require
 from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import in_short
 from offbeat.core.files import replace_file, sync
 from offbeat.core.strict_json import LARGEST_RECORD, read_json
-from offbeat.run_directory.checkpoint import Checkpoint
+from offbeat.run_directory.checkpoint import Checkpoint, SavedPolicy
 from offbeat.run_directory.checkpoint import load as load_checkpoint
+from offbeat.run_directory.snapshots import SnapshotStore
 from offbeat.run_directory.store import CheckpointStore
 
 RunState = Literal["running", "finished", "interrupted", "failed"]
@@ -137,6 +139,10 @@ class RunDirectory:
         """Return the [run] part of the config, which needs no torch."""
         return load_run(self.config)
 
+    def read_league(self) -> LeagueConfig | None:
+        """Return the table [league] of the config, which needs no torch; None if the run has no league."""
+        return league_of(read_tables(self.config), str(self.config))
+
     def read_checkpoint(self, name: str, *, with_replay: bool = False) -> Checkpoint:
         """Read and verify a checkpoint.
 
@@ -152,19 +158,37 @@ class RunDirectory:
                 f"{name!r} is not the name of a checkpoint: pass --checkpoint latest, best or step-<12 digits>"
             )
         saved = load_checkpoint(self.store().path(name), with_replay=with_replay)
+        self._require_env(saved.policies, f"checkpoint {name}")
+        return saved
+
+    def _require_env(self, policies: Mapping[str, SavedPolicy], what: str) -> None:
+        """Raise ConfigError if the config of the run has another env than saved policies."""
         env = self.read_run().env
-        for policy in saved.policies.values():
+        for policy in policies.values():
             trained_on = policy.about.get("env")
             if trained_on != env:
                 raise ConfigError(
-                    f"the checkpoint {name} of {self.path} was trained on {_named(trained_on)}, but the run's "
-                    f"config.toml has {env}: restore the original checkpoint or config"
+                    f"the {what} of {self.path} was trained on {_named(trained_on)}, but the run's config.toml has "
+                    f"{env}: restore the original files"
                 )
-        return saved
 
     def store(self, max_full: int = 1) -> CheckpointStore:
         """Return the checkpoints of the run; saving keeps the newest `max_full` full ones."""
         return CheckpointStore(self.checkpoints, max_full)
+
+    def snapshots(self) -> SnapshotStore:
+        """Return the snapshots of the run's league."""
+        return SnapshotStore(self.path / "league")
+
+    def read_snapshot(self, policy: str, number: int) -> SavedPolicy:
+        """Read and verify a snapshot of the run's league.
+
+        Raises:
+            ConfigError: there is no such snapshot, or it is damaged or of another env.
+        """
+        saved = self.snapshots().load(policy, number)
+        self._require_env({policy: saved}, f"snapshot {number}")
+        return saved
 
     def sync_metrics(self) -> None:
         """Sync all metrics lines to the disk.

@@ -17,7 +17,8 @@ from offbeat.core.errors import ConfigError
 from offbeat.core.files import sync
 from offbeat.run_directory.checkpoint import MANIFEST, MANIFEST_WITHOUT_REPLAY, REPLAY, STATE, Checkpoint, write
 
-_TEMPORARY = ".writing-"
+TEMPORARY = ".writing-"
+"""Prefix of the names of directories and links that are not complete."""
 _STEP = "step-"
 _NAME = re.compile(r"step-(\d+)(?:-(\d+))?")
 """Env steps, and the number of the save at this env step, unless it is the first."""
@@ -81,19 +82,12 @@ class CheckpointStore:
         name = f"{_STEP}{env_steps:012d}"
         before = self._of_step(name)
         final = self._directory / (f"{name}-{_order(before[-1])[1] + 1}" if before else name)
-        temporary = self._directory / f"{_TEMPORARY}{final.name}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        try:
-            write(temporary, checkpoint)
-            temporary.rename(final)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        sync(self._directory)
+        write_whole(final, checkpoint)
         return final
 
     def _link(self, name: str, target: Path) -> None:
         """Link `name` to `target`, atomically."""
-        temporary = self._directory / f"{_TEMPORARY}{name}"
+        temporary = self._directory / f"{TEMPORARY}{name}"
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target.name)
         temporary.replace(self._directory / name)
@@ -110,7 +104,7 @@ class CheckpointStore:
         best = (self._directory / "best").resolve().name
         for path in [p for p in self._steps() if _order(p)[0] > env_steps and p.name != best]:
             with suppress(OSError):
-                self._delete(path)
+                delete_whole(path)
         with suppress(OSError):
             for link in self._directory.iterdir():
                 if link.is_symlink() and not link.exists():
@@ -130,7 +124,7 @@ class CheckpointStore:
 
         Errors are ignored: a file that cannot be deleted only takes space, and the next save tries again.
         """
-        for path in self._directory.glob(f"{_TEMPORARY}*"):
+        for path in self._directory.glob(f"{TEMPORARY}*"):
             with suppress(OSError):
                 path.unlink() if path.is_symlink() else shutil.rmtree(path)
         latest = (self._directory / "latest").resolve().name
@@ -143,7 +137,7 @@ class CheckpointStore:
         needed = {*self._newest(latest), *linked}
         for path in [p for p in self._steps() if p.name not in needed]:
             with suppress(OSError):
-                self._delete(path)
+                delete_whole(path)
 
     def _newest(self, latest: str) -> list[str]:
         """Return the full checkpoints to keep: one per env step, none newer than `latest`."""
@@ -152,11 +146,32 @@ class CheckpointStore:
         of_step = {order[0]: name for order, name in full if last is None or order <= last}
         return list(of_step.values())[-self._max_full :]
 
-    def _delete(self, path: Path) -> None:
-        """Delete a checkpoint. It is renamed first, so that a partly deleted one is never found."""
-        renamed = self._directory / f"{_TEMPORARY}{path.name}"
-        path.rename(renamed)
-        shutil.rmtree(renamed)
+
+def write_whole(final: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint to a temporary directory, sync it and rename it to `final`, whose folder exists.
+
+    Raises:
+        OSError: it could not be written. Nothing of it is left.
+    """
+    temporary = final.with_name(f"{TEMPORARY}{final.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        write(temporary, checkpoint)
+        temporary.rename(final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync(final.parent)
+
+
+def delete_whole(path: Path) -> None:
+    """Delete a checkpoint. It is renamed first, so that a partly deleted one is never found.
+
+    Raises:
+        OSError: it could not be deleted.
+    """
+    renamed = path.with_name(f"{TEMPORARY}{path.name}")
+    path.rename(renamed)
+    shutil.rmtree(renamed)
 
 
 def _order(path: Path) -> tuple[int, int]:

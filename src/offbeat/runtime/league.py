@@ -76,9 +76,29 @@ class League:
         counts, cumulative = self._memory.odds(version)
         counts[:], cumulative[:] = odds.snapshots, odds.cumulative
 
+    def window(self, policy: str) -> range:
+        """Return the ids of a policy's snapshots in the window, the oldest first."""
+        count = len(self.table.snapshots[policy])
+        return range(max(0, count - self._plan.config.window), count)
+
     def snapshot(self, policy: str, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Return the published weights of a snapshot of the window, a copy."""
         return self._memory.snapshot(policy, number).copy()
+
+    def win_rate(self, policy: str) -> float | None:
+        """Return the mean win rate of a policy's newest version against the snapshots of the window that it has met.
+
+        They are those of the policies on the other sides. None: it has met none.
+        """
+        sides = self._plan.policies
+        others = dict.fromkeys(
+            other for i, other in enumerate(sides) for j, own in enumerate(sides) if own == policy and i != j
+        )
+        opponents = [Player(other, number) for other in others for number in self.window(other)]
+        met = [
+            self.table.win_rate(Player(policy), each) for each in opponents if self.table.has_met(Player(policy), each)
+        ]
+        return sum(met) / len(met) if met else None
 
     def metrics(self) -> dict[str, float]:
         """Return metrics: the rating of each policy, its win rate against its window, and the number of games."""
@@ -87,6 +107,8 @@ class League:
             taken = len(self.table.snapshots[policy])
             metrics[policy_key(policy, "elo")] = self.table.elo[Player(policy)]
             metrics[policy_key(policy, "snapshots")] = float(taken)
+            if (win_rate := self.win_rate(policy)) is not None:
+                metrics[policy_key(policy, "win_rate")] = win_rate
         return metrics
 
     # --- checkpoints ----------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from offbeat.runtime.acting import Acting
 from offbeat.runtime.assembly import build_paced
 from offbeat.runtime.parts import LearnedPolicy, PacedParts, joined, state_of
 from offbeat.runtime.run_metrics import crosses
+from offbeat.runtime.snapshot_files import SnapshotFiles
 from offbeat.runtime.supervisor import Reporting
 from offbeat.runtime.training_loop import TrainingLoop
 from offbeat.runtime.watchers import Ending, Watchers
@@ -170,11 +171,14 @@ class PacedLoop(TrainingLoop):
     def __init__(self, parts: PacedParts, workforce: PacedWorkforce, watchers: Watchers) -> None:
         super().__init__(parts, workforce, watchers)
         self._work = workforce
+        self._snapshots = SnapshotFiles(parts, watchers) if parts.league is not None else None
+        """Writes the snapshots of the league; None without a league."""
         self._in_step = False
         """Whether a learning step is running: the parameters may then be inconsistent."""
 
     def run(self) -> None:
         self._show("training")
+        self._write_snapshots()
         while self.ending is None:
             filled = self._work.wait()
             self._before_learning(self._work.next_env_steps)
@@ -202,6 +206,7 @@ class PacedLoop(TrainingLoop):
     def _after_learning(self, learned: Mapping[str, Learned], slots_filled: float) -> None:
         """Count a finished learning step; then evaluate, write metrics, save or end the run, if due."""
         self._in_step = False
+        self._write_snapshots()
         before, self.counters = self.counters, self._count(learned)
         recorder = self.metrics.recorder
         for policy, result in learned.items():
@@ -229,6 +234,12 @@ class PacedLoop(TrainingLoop):
         elif self.saving.best_is_unsaved:
             self._save_best()
         self._show("training")
+
+    def _write_snapshots(self) -> None:
+        """Write the snapshots that the league has just taken."""
+        if self._snapshots is not None:
+            with self._signals.suspend_deadline():
+                self._snapshots.update()
 
     def _count(self, learned: Mapping[str, Learned]) -> Counters:
         counters, results = self.counters, learned.values()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
+from offbeat.config.config import Config
 from offbeat.core.errors import ConfigError
 from offbeat.core.types import Tree
 from offbeat.metrics.recorder import Counters
@@ -148,8 +149,11 @@ class Saving:
         names: tuple[str, ...],
     ) -> None:
         started = monotonic()
+        score = {SCORE: self._new_best.return_mean} if self._new_best else {}
+        progress = {name: getattr(counters, name) for name in ("env_steps", "learning_step", "updates")} | score
         policies = {
-            policy.name: SavedPolicy(weights[policy.name], self._about(policy, counters)) for policy in self._policies
+            policy.name: SavedPolicy(weights[policy.name], about(self._run_parts.config, policy, progress))
+            for policy in self._policies
         }
         checkpoint = Checkpoint(policies, state, arrays)
         try:
@@ -161,17 +165,20 @@ class Saving:
             if state is not None:
                 self._tried_at = monotonic()
 
-    def _about(self, policy: PolicyParts, counters: Counters) -> dict[str, Any]:
-        """Return the content of policy.json: the policy's spec, and the env and training that it comes from."""
-        run = self._run_parts.config.run
-        return {
-            "env": run.env,
-            "env_config": self._run_parts.config.tables()["env"],
-            "algorithm": run.algorithm,
-            "env_steps": counters.env_steps,
-            "learning_step": counters.learning_step,
-            "updates": counters.updates,
-            **({SCORE: self._new_best.return_mean} if self._new_best else {}),
-            **({"agents": list(policy.env.agents)} if policy.env.agents else {}),
-            "policy": policy.spec.to_json(),
-        }
+
+def about(config: Config, policy: PolicyParts, progress: Mapping[str, float]) -> dict[str, Any]:
+    """Return the content of policy.json: the policy's spec, and the env and training that it comes from.
+
+    Args:
+        config: all settings of the run.
+        policy: the policy.
+        progress: env steps, learning steps and other numbers of the run at these weights, by name.
+    """
+    return {
+        "env": config.run.env,
+        "env_config": config.tables()["env"],
+        "algorithm": config.run.algorithm,
+        **progress,
+        **({"agents": list(policy.env.agents)} if policy.env.agents else {}),
+        "policy": policy.spec.to_json(),
+    }

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from offbeat.core.errors import EnvFailed, with_notes_of
-from offbeat.core.seeding import stream
+from offbeat.core.seeding import derive_seed, stream
 from offbeat.core.types import Array, Policy, Tree
 from offbeat.envs.contract import Envs, Outcome
 from offbeat.envs.rows import FAILURES
@@ -21,12 +21,13 @@ from offbeat.models.stacks import Stacks
 from offbeat.workers.columns import Unwatched, Watch
 from offbeat.workers.episodes import Evaluation
 from offbeat.workers.evaluation_envs import EvaluationEnvs
+from offbeat.workers.mixture import Mixture, SeatedMixture
 
 Returned = TypeVar("Returned")
 
 
 def evaluate(
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Policy | Mixture],
     envs: EvaluationEnvs,
     *,
     episodes: int,
@@ -39,11 +40,11 @@ def evaluate(
     """Play `episodes` whole episodes with training progress 1, that is, of the task as at the end of training.
 
     Args:
-        policies: the policies by name, with their weights loaded.
+        policies: the policies by name, with their weights loaded; of a mixture one is drawn for each episode.
         envs: the columns of these policies in W worlds, from `evaluation_envs`; they are reset first. Episodes that
             `cut_at` of their specs truncates count as cut, with their return so far.
         episodes: number of episodes; world w plays the episodes w, w + W, w + 2 W, ...
-        seed: seed of the action sampling.
+        seed: seed of the action sampling, and of the draws of mixtures.
         sampled: whether to sample actions; else the most likely action is taken.
         max_steps: limit on env steps in total, at least 1: the evaluation then ends, and unfinished episodes are cut.
             None: no limit.
@@ -54,7 +55,11 @@ def evaluate(
         EnvFailed: an env failed; the message says after how many env steps of the evaluation.
     """
     random = stream(seed, "evaluate") if sampled else None
-    return _Evaluator(policies, envs, episodes, random, watch or Unwatched()).play(max_steps, on_step)
+    acting = {
+        name: _Acting(policies[name], columns, derive_seed(seed, "mixture", index))
+        for index, (name, columns) in enumerate(envs.columns.items())
+    }
+    return _Evaluator(acting, envs, episodes, random, watch or Unwatched()).play(max_steps, on_step)
 
 
 class _Evaluator:
@@ -62,14 +67,14 @@ class _Evaluator:
 
     def __init__(
         self,
-        policies: Mapping[str, Policy],
+        acting: Mapping[str, _Acting],
         envs: EvaluationEnvs,
         episodes: int,
         random: np.random.Generator | None,
         watch: Watch,
     ) -> None:
         self._envs, self._random, self._watch = envs, random, watch
-        self._acting = {name: _Acting(policies[name], columns) for name, columns in envs.columns.items()}
+        self._acting = acting
         self._episodes, self._counter = episodes, envs.counter(episodes)
         self._resets = True
         """Whether an episode may start in the next env call."""
@@ -94,7 +99,7 @@ class _Evaluator:
         self._counter.add(row)
         self._resets = bool(row.over.any())
         for name, acting in self._acting.items():
-            acting.receive(row.outcomes[name])
+            acting.receive(row.outcomes[name], row.over)
 
     def _call_envs(self, call: Callable[[], Returned]) -> Returned:
         """Call the envs, with the watch notified before and after."""
@@ -114,9 +119,13 @@ class _Evaluator:
 class _Acting:
     """One policy and its columns: what an action depends on."""
 
-    def __init__(self, policy: Policy, envs: Envs) -> None:
-        self.envs, self._policy = envs, policy
-        self._state = np.zeros((envs.spec.columns, policy.state_size), np.float32)
+    def __init__(self, policy: Policy | Mixture, envs: Envs, seed: int) -> None:
+        """Act in `envs`; `seed`: of the draws of a mixture."""
+        self.envs = envs
+        agents = len(envs.spec.agents) or 1
+        worlds = envs.spec.columns // agents
+        self._policy = policy.seated(worlds, agents, seed) if isinstance(policy, Mixture) else policy
+        self._state = np.zeros((envs.spec.columns, self._policy.state_size), np.float32)
         """Recurrent state of the policy, by column."""
         self._stacks = Stacks(envs.spec.observation, envs.spec.columns)
         self._observation: Tree = {}
@@ -133,8 +142,10 @@ class _Acting:
             return self._policy.to_env(self._policy.greedy(observation, self._state))
         return self._policy.to_env(self._policy.act(observation, random, self._state).action)
 
-    def receive(self, outcome: Outcome) -> None:
-        """Take the observations of the next row."""
+    def receive(self, outcome: Outcome, over: Array) -> None:
+        """Take the observations of the next row; `over`: the worlds whose episode has ended, [W]."""
+        if isinstance(self._policy, SeatedMixture):
+            self._policy.end_episodes(over)
         self._state[outcome.resets] = 0
         self._stacks.push(outcome.observation, outcome.resets)
         self._observation = outcome.observation

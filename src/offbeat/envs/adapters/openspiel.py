@@ -99,13 +99,13 @@ class OpenSpielWorld:
     def _result(
         self, rewards: Mapping[str, float], terminations: Mapping[str, bool], truncations: Mapping[str, bool]
     ) -> WorldStep:
-        observations = {agent: self._observation(player) for player, agent in enumerate(self.agents)}
+        observations = {agent: self.observation_at(self._state, player) for player, agent in enumerate(self.agents)}
         over = self._state.is_terminal()
         infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
         return WorldStep(observations, rewards, terminations, truncations, infos, self._deciding(), over)
 
-    def _observation(self, player: int) -> dict[str, Any]:
-        state = self._state
+    def observation_at(self, state: Any, player: int) -> dict[str, Any]:
+        """Return what a player sees at a state of the game (`pyspiel.State`)."""
         flat = state.information_state_tensor(player) if self._complete else state.observation_tensor(player)
         return {
             "observation": np.array(flat, np.float32).reshape(self._shape),

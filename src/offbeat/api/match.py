@@ -1,0 +1,194 @@
+"""`offbeat match`: every player plays against every other one. Players are checkpoints, and snapshots of leagues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offbeat.api.entrants import Entrant, entrants_of
+from offbeat.api.evaluate import require_fit, world_of
+from offbeat.api.snapshots import Snapshots
+from offbeat.config.env import EVALUATION_STEPS
+from offbeat.config.trust import Code, require
+from offbeat.core.errors import ConfigError
+from offbeat.core.seeding import derive_seed
+from offbeat.core.threads import limit_blas
+from offbeat.league.payoffs import Payoffs
+from offbeat.league.players import Player
+from offbeat.league.ratings import Ratings, fit_ratings
+from offbeat.league.results import GameResult
+from offbeat.league.seatings import Seating, seatings
+from offbeat.league.sides import Side, sides_of
+from offbeat.league.standings import Standing, standings_of
+from offbeat.workers.games import GameEnvs, game_envs, play_games
+
+GAMES = 100
+"""Default number of games of each pair of players."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """The results of a match."""
+
+    payoffs: Payoffs
+    ratings: Ratings
+    """The maximum-likelihood fit, with the mean of all players at 1200."""
+    lines: tuple[str, ...]
+    """[P]: the policy or run that each player is a version of."""
+    env_steps: tuple[int, ...]
+    """[P]: env steps that each player was trained with; for an average, those of the newest snapshot."""
+    cut: int
+    """Number of games that were cut by `max_episode_steps`."""
+
+    @property
+    def standings(self) -> list[Standing]:
+        """The best player first."""
+        return standings_of(self.payoffs, self.ratings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the match as an object for JSON."""
+        return {
+            "players": list(self.payoffs.players),
+            "payoffs": {"games": self.payoffs.games.tolist(), "wins": self.payoffs.wins.tolist()},
+            "standings": [asdict(each) for each in self.standings],
+            "cut": self.cut,
+        }
+
+
+@dataclass(frozen=True)
+class _Pairing:
+    """Two players in one seating."""
+
+    players: tuple[int, int]
+    seating: Seating
+
+
+def match(
+    runs: Sequence[Path | str],
+    *,
+    games: int = GAMES,
+    seed: int = 0,
+    snapshots: Snapshots | None = None,
+    average: bool = False,
+    sides: Sequence[str] = (),
+    greedy: bool = False,
+    max_episode_steps: int = EVALUATION_STEPS,
+    trust_code: bool = False,
+    on_step: Callable[[int, int], None] | None = None,
+) -> Match:
+    """Play every player against every other one, in the world of the runs.
+
+    Each pair plays all its seatings equally often: in a game of two sides, both orders. In a game of more sides, one
+    player has one side and the other one all others. A game counts once: its score is the mean over the pairs of sides.
+
+    Args:
+        runs: run directories.
+        games: number of games of each pair, rounded up to a multiple of its seatings.
+        seed: seed of the worlds and of the action sampling.
+        snapshots: which snapshots of each run's league play too; None: those of the window if there is one run.
+        average: whether the average of these snapshots plays too.
+        sides: patterns of the agents of each side; empty: as in the league of the first run.
+        greedy: take the most likely actions instead of sampling them.
+        max_episode_steps: steps of the world after which a game is cut. Returns up to there count.
+        trust_code: as for `load`.
+        on_step: is called with the number of games that have ended, and of all games.
+
+    Raises:
+        ConfigError: there is only one player, the runs have different worlds, or the game has only one side.
+        EnvFailed: a world failed, or did not report the outcome of a game.
+    """
+    entrants, config = entrants_of([Path(run) for run in runs], snapshots, average=average, trust_code=trust_code)
+    trained = entrants[0].trained
+    require(Code(env=trained.env), "the policy")
+    limit_blas(1)
+    agents = entrants[0].run_agents
+    playing = _sides(trained.env, agents, sides or (config.sides if config else ()))
+    world = world_of(trained, agents)
+    pairs = _pairings(entrants, playing)
+    each = {pairing: -(-games // count) for pairing, count in pairs.items()}
+    envs = game_envs(
+        world, [side.agents for side in playing], max(each.values()), seed=seed, settings=trained.env_config,
+        outcome=config.outcome if config else "", max_episode_steps=max_episode_steps,
+    )  # fmt: skip
+    try:
+        return _play(entrants, playing, each, envs, seed=seed, greedy=greedy, on_step=on_step)
+    finally:
+        envs.close()
+
+
+def _sides(env_id: str, agents: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> tuple[Side, ...]:
+    """Return the sides of the game; `agents`: those of each policy of a run.
+
+    Raises:
+        ConfigError: there is only one.
+    """
+    policies = {agent: name for name, own in agents.items() for agent in own}
+    playing = sides_of(patterns, env_id, policies) if policies else ()
+    if len(playing) < 2:
+        raise ConfigError(
+            f"a match needs a game of at least 2 sides, but {env_id} has "
+            f"{'one agent' if len(policies) < 2 else 'all agents on one side'}: pass runs of a game, or a pattern for "
+            "each side, such as --sides red_*,blue_*"
+        )
+    return playing
+
+
+def _pairings(entrants: Sequence[Entrant], sides: Sequence[Side]) -> dict[_Pairing, int]:
+    """Return the pairings, each with the number of seatings of its pair."""
+    pairs: dict[_Pairing, int] = {}
+    for i, j in combinations(range(len(entrants)), 2):
+        can_play = [[entrants[player].plays(side.agents) for side in sides] for player in (i, j)]
+        own = seatings(can_play)
+        pairs |= {_Pairing((i, j), seating): len(own) for seating in own}
+    if not pairs:
+        raise ConfigError(
+            f"a match needs 2 players that can meet, but there is only {', '.join(each.name for each in entrants)}: "
+            "pass several runs, or a run with a league"
+        )
+    return pairs
+
+
+def _play(
+    entrants: Sequence[Entrant],
+    sides: Sequence[Side],
+    pairings: Mapping[_Pairing, int],
+    envs: GameEnvs,
+    *,
+    seed: int,
+    greedy: bool,
+    on_step: Callable[[int, int], None] | None,
+) -> Match:
+    """Play all pairings; their values are numbers of games."""
+    scores: list[tuple[int, int, float]] = []
+    cut, before, total = 0, 0, sum(pairings.values())
+    for number, (pairing, games) in enumerate(pairings.items()):
+        seated = [entrants[pairing.players[player]] for player in pairing.seating]
+        policies = [entrant.policy_of(side.agents) for entrant, side in zip(seated, sides, strict=True)]
+        for index, (loaded, _) in enumerate(policies):
+            require_fit(loaded, envs.columns[str(index)].spec)
+        played = play_games(
+            envs, [policy for _, policy in policies], games=games, seed=derive_seed(seed, "match", number),
+            greedy=greedy, on_step=_added(on_step, before, total),
+        )  # fmt: skip
+        scores += ((*pairing.players, _score(outcomes, pairing.seating)) for outcomes in played.outcomes.tolist())
+        cut, before = cut + played.cut, before + games
+    payoffs = Payoffs.count([entrant.name for entrant in entrants], scores)
+    lines, env_steps = zip(*((each.line, each.trained.env_steps) for each in entrants), strict=True)
+    return Match(payoffs, fit_ratings(payoffs), lines, env_steps, cut)
+
+
+def _added(on_step: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None] | None:
+    """Return a function that adds the games `before` to those that have ended, and reports them."""
+    return None if on_step is None else lambda ended: on_step(before + ended, total)
+
+
+def _score(outcomes: Sequence[float], seating: Seating) -> float:
+    """Return the score of the first player in a game: the mean over the pairs of sides of the two players."""
+    result = GameResult(tuple(Player("", player) for player in seating), tuple(outcomes))
+    scores = [pair.score if pair.first.snapshot == 0 else 1 - pair.score for pair in result.pairs()]
+    return float(np.mean(scores))

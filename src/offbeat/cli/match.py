@@ -1,0 +1,100 @@
+"""`offbeat match`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from offbeat.cli.flags import RunImports, TrustCode, require_at_least
+from offbeat.cli.output import progress_bar, stdout_to_stderr
+from offbeat.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from offbeat.api.match import Match as Played
+
+
+@dataclass(frozen=True)
+class Match:
+    """Let trained policies play against each other: offbeat match runs/A runs/B, or offbeat match runs/LEAGUE."""
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
+    """Run directories. The latest checkpoint of each is a player. The snapshots of a single run play too."""
+    episodes: int = 100
+    """Games of each pair of players, rounded up so that both have each side equally often."""
+    seed: int = 0
+    """Seed of the envs and of the action sampling."""
+    snapshots: Annotated[Literal["all", "window", "none"] | None, arg(help_behavior_hint="")] = None
+    """Snapshots of the leagues that play too: all on disk, those of the window, or none. Default: those of the window
+    for one run, none for several."""
+    average: bool = False
+    """Let the average of these snapshots play too: for each game, one of them is drawn."""
+    sides: Annotated[str, arg(metavar="PATTERNS", help_behavior_hint="")] = ""
+    """A pattern of agents for each side: red_*,blue_*. Default: the sides of the league, else each agent is a side if
+    there is one policy, and each policy if there are several."""
+    greedy: bool = False
+    """Take the most likely actions instead of sampling them."""
+    max_episode_steps: int = 27_000
+    """Env steps after which a game is cut. Its return up to there counts."""
+    json: bool = False
+    """Print one JSON object and nothing else: players, payoffs, standings, cut."""
+    out: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
+    """Draw the win rates of all pairs into this file."""
+    ratings: Annotated[Path | None, arg(metavar="FILE.png", help_behavior_hint="")] = None
+    """Draw the ratings over env steps into this file."""
+    imports: RunImports = ()
+    trust_code: TrustCode = False
+
+    def run(self) -> int:
+        from offbeat.api.match import match
+        from offbeat.config.registry import import_modules
+
+        if not self.runs:
+            raise ConfigError("no run is given: run `offbeat match RUN RUN...` with directories of `offbeat train`")
+        require_at_least("episodes", self.episodes, 1)
+        require_at_least("seed", self.seed, 0)
+        require_at_least("max-episode-steps", self.max_episode_steps, 1)
+        with stdout_to_stderr(), progress_bar("games", shown=not self.json) as on_step:
+            import_modules(self.imports)
+            played = match(
+                self.runs,
+                games=self.episodes,
+                seed=self.seed,
+                snapshots=self.snapshots,
+                average=self.average,
+                sides=tuple(filter(None, self.sides.split(","))),
+                greedy=self.greedy,
+                max_episode_steps=self.max_episode_steps,
+                trust_code=self.trust_code,
+                on_step=on_step,
+            )
+        self._draw(played)
+        if self.json:
+            print(json.dumps(played.as_json()))
+        else:
+            self._show(played)
+        return 0
+
+    def _draw(self, played: Played) -> None:
+        """Draw the pictures that were asked for."""
+        from offbeat.plots.league import plot_ratings, plot_win_rates
+
+        if self.out is not None:
+            plot_win_rates(played.payoffs, out=self.out)
+        if self.ratings is not None:
+            plot_ratings(played.ratings, policies=played.lines, env_steps=played.env_steps, out=self.ratings)
+
+    def _show(self, played: Played) -> None:
+        """Print the standings."""
+        from rich.console import Console
+
+        from offbeat.league.standings import standings_table
+
+        Console().print(standings_table(played.standings))
+        if played.cut:
+            print(f"{played.cut} games were cut by --max-episode-steps {self.max_episode_steps}: their returns count")
+        for path in filter(None, (self.out, self.ratings)):
+            print(path)

@@ -1,0 +1,156 @@
+"""Games between given policies: each side of a game is played by one policy, which does not change.
+
+envs = game_envs(world, sides, count, seed=0, settings=settings)
+games = play_games(envs, [first, second], games=100, seed=0)
+games.outcomes      # [100, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.config.env import EVALUATION_STEPS, EnvConfig
+from offbeat.core.types import Policy
+from offbeat.envs.make_worlds import make_worlds
+from offbeat.envs.world import WorldSpec
+from offbeat.workers.episodes import EpisodeCounter, Evaluation, Row
+from offbeat.workers.evaluation_envs import EVALUATION_ENVS, EvaluationEnvs
+from offbeat.workers.evaluator import evaluate
+from offbeat.workers.mixture import Mixture
+
+
+@dataclass(frozen=True)
+class Games:
+    """Games that have been played."""
+
+    outcomes: NDArray[np.float64]
+    """[games, sides]: the outcome of each side, the mean over its agents. NaN where the env has not reported one."""
+    cut: int
+    """Number of games that a limit on env steps has cut. Their returns up to there count."""
+
+
+@dataclass(frozen=True)
+class GameEnvs(EvaluationEnvs):
+    """The worlds of games. Their columns are named by the index of the side, as text."""
+
+    outcome: str = ""
+    """Number in the infos at the end of an agent's episode that is its outcome; empty: its undiscounted return."""
+
+    def counter(self, episodes: int) -> EpisodeCounter:
+        if not self.outcome:
+            return super().counter(episodes)
+        specs = {side: envs.spec for side, envs in self.columns.items()}
+        agents, spec = {side: len(each.agents) for side, each in specs.items()}, specs["0"]
+        info = spec.info.index(self.outcome)
+        return _OutcomeCounter(episodes, spec.columns // agents["0"], agents, spec.cut_at, info)
+
+
+def game_envs(
+    world: WorldSpec,
+    sides: Sequence[Sequence[str]],
+    games: int,
+    *,
+    seed: int,
+    settings: EnvConfig,
+    outcome: str = "",
+    max_episode_steps: int = EVALUATION_STEPS,
+) -> GameEnvs:
+    """Make the worlds in which up to `games` games are played at once.
+
+    Args:
+        world: agents and spaces of one world, from `preflight_world`.
+        sides: agents of each side, in the order of the world.
+        games: number of games of a call of `play_games`.
+        seed: seed of the worlds.
+        settings: the table [env].
+        outcome: see `GameEnvs`.
+        max_episode_steps: steps of the world after which a game is cut.
+
+    Raises:
+        ConfigError: a world cannot be made, or the agents of one side have different spaces.
+    """
+    if outcome and outcome not in settings.info_metrics:
+        settings = replace(settings, info_metrics=(*settings.info_metrics, outcome))
+        world = replace(
+            world, agents=tuple((name, replace(spec, info=settings.info_metrics)) for name, spec in world.agents)
+        )
+    owners = {str(index): agents for index, agents in enumerate(sides)}
+    worlds = make_worlds(
+        world,
+        min(games, EVALUATION_ENVS),
+        owners,
+        seed=seed,
+        role="match",
+        settings=settings,
+        cut_after=max_episode_steps,
+    )
+    return GameEnvs(worlds.envs, worlds, outcome)
+
+
+def play_games(
+    envs: GameEnvs,
+    policies: Sequence[Policy | Mixture],
+    *,
+    games: int,
+    seed: int,
+    greedy: bool = False,
+    on_step: Callable[[int], None] | None = None,
+) -> Games:
+    """Play whole games. The worlds start with the same random numbers in each call.
+
+    Args:
+        envs: from `game_envs`.
+        policies: the policy of each side, with its weights loaded. One policy may play several sides.
+        games: number of games; each world plays a fixed share of them.
+        seed: seed of the action sampling.
+        greedy: take the most likely actions instead of sampling them.
+        on_step: is called after each step of the worlds with the number of games that have ended.
+
+    Raises:
+        EnvFailed: a world failed.
+    """
+    assert envs.worlds is not None
+    envs.worlds.restart_streams()
+    acting = {str(index): policy for index, policy in enumerate(policies)}
+    played = evaluate(acting, envs, episodes=games, seed=seed, sampled=not greedy, on_step=on_step)
+    if isinstance(played, _WithOutcomes):
+        return Games(played.outcomes, played.cut)
+    sides = [own.team_returns / len(envs.columns[side].spec.agents) for side, own in played.policies.items()]
+    return Games(np.stack(sides, axis=1), played.cut)
+
+
+@dataclass(frozen=True)
+class _WithOutcomes(Evaluation):
+    """An evaluation with the outcomes that the env has reported."""
+
+    outcomes: NDArray[np.float64]
+    """[episodes, sides]."""
+
+
+class _OutcomeCounter(EpisodeCounter):
+    """A counter that also reads a number from the infos at the end of the agents' episodes."""
+
+    def __init__(self, episodes: int, worlds: int, agents: dict[str, int], cut_at: int | None, info: int) -> None:
+        """Make a counter; `info`: index of the number among those of the infos. For the others see `EpisodeCounter`."""
+        super().__init__(episodes, worlds, agents, cut_at)
+        self._agents, self._info = agents, info
+        self._sums_of_outcomes = {side: np.full(episodes, np.nan) for side in agents}
+
+    def add(self, row: Row) -> None:
+        for side, sums in self._sums_of_outcomes.items():
+            outcome = row.outcomes[side]
+            values = outcome.info[:, self._info]
+            reported = (outcome.terminated | outcome.truncated) & np.isfinite(values)
+            for column in np.flatnonzero(reported).tolist():
+                episode = self._episode[column // self._agents[side]]
+                if episode < len(sums):
+                    sums[episode] = np.nansum((sums[episode], values[column]))
+        super().add(row)
+
+    def evaluation(self) -> Evaluation:
+        outcomes = [sums / self._agents[side] for side, sums in self._sums_of_outcomes.items()]
+        return _WithOutcomes(**vars(super().evaluation()), outcomes=np.stack(outcomes, axis=1))

@@ -1,0 +1,93 @@
+"""A mixture of policies: one of them is drawn for each episode of a world, and plays all of it.
+
+So the snapshots of a league can be evaluated together, as their average policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offbeat.core.types import Acted, Array, Policy, Tree
+from offbeat.league.average import draw_snapshot
+
+F32 = NDArray[np.float32]
+
+
+class Mixture:
+    """Policies of the same kind, one of which is drawn per episode. `draw_snapshot` is the draw."""
+
+    def __init__(self, policies: Sequence[Policy], weights: Sequence[float] | None = None) -> None:
+        """Mix policies.
+
+        Args:
+            policies: the policies, with the same spec and their weights loaded.
+            weights: weight of each, not negative; None: all are equal.
+        """
+        self.policies = tuple(policies)
+        self.weights = tuple(weights) if weights is not None else (1.0,) * len(self.policies)
+
+    def seated(self, worlds: int, agents: int, seed: int) -> SeatedMixture:
+        """Return the policy of the columns of one side, or of one policy, in an evaluation.
+
+        Args:
+            worlds: number of worlds.
+            agents: number of its columns in each world.
+            seed: seed of the draws.
+        """
+        return SeatedMixture(self, worlds, agents, seed)
+
+
+class SeatedMixture:
+    """A mixture in the columns of an evaluation, those of one world next to each other."""
+
+    def __init__(self, mixture: Mixture, worlds: int, agents: int, seed: int) -> None:
+        """Draw the first policy of each world. The arguments are those of `Mixture.seated`."""
+        self._mixture, self._agents, self._seed = mixture, agents, seed
+        self.state_size = mixture.policies[0].state_size
+        self._episode = np.zeros(worlds, np.int64)
+        self.drawn = np.zeros(worlds, np.int64)
+        """[W]: index of the policy that plays in each world."""
+        self._draw(range(worlds))
+
+    def _draw(self, worlds: Sequence[int]) -> None:
+        for world in worlds:
+            self.drawn[world] = draw_snapshot(
+                self._mixture.weights, seed=self._seed, world=world, episode=int(self._episode[world])
+            )
+
+    def end_episodes(self, over: NDArray[np.bool_]) -> None:
+        """Draw the next policy of the worlds whose episode has ended, [W]."""
+        self._episode += over
+        self._draw(np.flatnonzero(over).tolist())
+
+    def act(self, observation: Tree, random: np.random.Generator, state: F32 | None = None) -> Acted:
+        """Sample an action for each column, one policy after the other."""
+        return Acted(self._choose(observation, random, state), {})
+
+    def greedy(self, observation: Tree, state: F32 | None = None) -> Array:
+        """Return the most likely action for each column."""
+        return self._choose(observation, None, state)
+
+    def to_env(self, action: Array) -> Array:
+        """Convert recorded actions to actions of the env."""
+        return self._mixture.policies[0].to_env(action)
+
+    def _choose(self, observation: Tree, random: np.random.Generator | None, state: F32 | None) -> Array:
+        """Return the actions of all columns: sampled with a generator, else the most likely ones."""
+        by_column = np.repeat(self.drawn, self._agents)
+        actions: Array | None = None
+        for index in np.unique(by_column).tolist():
+            rows = np.flatnonzero(by_column == index)
+            own = {name: leaf[rows] for name, leaf in observation.items()}
+            policy, states = self._mixture.policies[index], None if state is None else state[rows]
+            chosen = policy.greedy(own, states) if random is None else policy.act(own, random, states).action
+            if state is not None:
+                state[rows] = states
+            if actions is None:
+                actions = np.zeros((len(by_column), *chosen.shape[1:]), chosen.dtype)
+            actions[rows] = chosen
+        assert actions is not None
+        return actions
