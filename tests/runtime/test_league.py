@@ -119,6 +119,24 @@ def test_no_data_of_a_frozen_player_is_in_a_slot(settings, monkeypatch):
         assert not seen & (recorded - {0.0})
 
 
+def test_the_last_row_of_a_slot_has_only_the_observation_of_a_frozen_player_erased():
+    parts, acting = begun({**SETTINGS, "league": {**LEAGUE["league"], "latest_ratio": 0.0}})
+    fields, erased = ("action", "reward", "terminated", "truncated", "valid", "episode_length"), False
+    for step in range(8):
+        slots = [parts.policy.slots.open(ticket) for ticket in parts.pace.tickets_of(step)]
+        for slot in slots:
+            for name in fields:
+                slot[name][-1] = 1
+        acting.wait(parts.pace.acted_before_learn(step))
+        for slot in slots:
+            assert all((slot[name][-1] == 1).all() for name in fields)
+            erased |= not slot["valid"][:-1].any(axis=0).all()
+        parts.policy.learner.learn(step, 0.0)
+        parts.league.advance(step, 0)
+        acting.finish(step + 1)
+    assert erased
+
+
 def test_worlds_take_turns_in_which_side_learns_and_draws_meet_snapshots_and_the_newest_version():
     parts, acting = begun({**SETTINGS, "league": {**LEAGUE["league"], "opponents": "uniform"}})
     met: set[Player] = set()
