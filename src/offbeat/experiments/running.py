@@ -31,6 +31,8 @@ class Outcome:
     session: RunProcess
     state: Literal["finished", "interrupted", "failed"]
     reason: str
+    killed: bool = False
+    """Whether a signal ended the process, which is not the fault of the run."""
 
 
 class StopSignals:
@@ -110,7 +112,7 @@ class Child:
             )
         if self.stopping and self.process.returncode in (0, 130, -signal.SIGTERM):
             return Outcome(session, "interrupted", _summary(self.row()))
-        return Outcome(session, "failed", self._failure())
+        return Outcome(session, "failed", self._failure(), killed=(self.process.returncode or 0) < 0)
 
     def _failure(self) -> str:
         code, status = self.process.returncode, self.session.status()
