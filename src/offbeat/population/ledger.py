@@ -138,7 +138,8 @@ def _parsed(path: Path, number: int, line: bytes) -> Score | Decision:
     Raises:
         ConfigError: the line is invalid.
     """
-    where, remedy = f"{path}, line {number}", "the file was changed: restore it, or pass another --dir"
+    where = f"{path}, line {number}"
+    remedy = f"{where} was changed: restore it, or pass another --dir"
     try:
         table: dict[str, Any] = parse_object(line)
     except ValueError as error:

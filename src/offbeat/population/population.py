@@ -196,6 +196,7 @@ class Schedule:
             return
         env_steps = process.saved_steps() or 0
         self._ledger.add(Score(process.member, process.generation, score, env_steps))
+        self._view.message(f"{process.name}: {process.plan.population.settings.objective} {score:g}")
         self._drop_kept()
 
     # --- between generations --------------------------------------------------------------------------------

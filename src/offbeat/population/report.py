@@ -46,5 +46,5 @@ def _row(family: Family, member: int, generation: int) -> dict[str, Any]:
         "score": score.score,
         "copied_member": None if parent is None or parent[0] == member else parent[0],
         "copied_generation": None if parent is None or parent[0] == member else parent[1],
-        **family.values(member, generation),
+        **{key: f"{value:g}" for key, value in family.values(member, generation).items()},
     }

@@ -103,7 +103,7 @@ def read_population(where: str, table: Mapping[str, Any]) -> PopulationSpec:
         ConfigError: a key is unknown or missing, or a value is invalid.
     """
     plain = {key: value for key, value in table.items() if key != "mutate"}
-    settings = build(PopulationSettings, plain, f"{where}, table [population]", f"{PAGE} lists the keys")
+    settings = build(PopulationSettings, plain, f"{where}, table [population]", _remedy(where))
     mutate = table.get("mutate")
     if not isinstance(mutate, dict) or not mutate:
         raise ConfigError(
@@ -118,6 +118,10 @@ def read_population(where: str, table: Mapping[str, Any]) -> PopulationSpec:
         if given.get("initial", "spread") != "spread"
     }
     return PopulationSpec(settings, genes, known)
+
+
+def _remedy(where: str) -> str:
+    return f"correct it in {where}; {PAGE} lists the keys"
 
 
 def _flattened(where: str, mutate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -137,7 +141,7 @@ def _gene(where: str, key: str, given: Mapping[str, Any]) -> Gene:
     plain = {name: value for name, value in given.items() if name != "initial"}
     for name in plain.keys() & hints_of(GeneTable):
         expect(where, f"{name} of {key}", plain[name], hints_of(GeneTable)[name])
-    table = build(GeneTable, plain, f"{where}, [population.mutate] {key}", f"{PAGE} lists the keys")
+    table = build(GeneTable, plain, f"{where}, [population.mutate] {key}", _remedy(where))
     complement = key in DISCOUNTS if table.complement is None else table.complement
     if not 0 < table.low < table.high or (complement and table.high >= 1):
         limit = "0 < low < high < 1" if complement else "0 < low < high"
