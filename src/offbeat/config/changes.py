@@ -58,7 +58,7 @@ def changed_config(config: Config, given: Mapping[str, object], run: Path) -> Co
     others = {key: value for key, value in given.items() if key not in ("algorithm", "env", "preset")}
     after = with_settings(config, others)
     for key, (old, new) in changes_between(config, after).items():
-        if reason := _reason_against(after, key):
+        if reason := reason_against(after, key):
             raise _refused(config, run, key, old, new, *reason)
     return after
 
@@ -78,8 +78,8 @@ def _differences(
                 yield f"{LEAGUE if name == 'league' else ''}{key}", (earlier.get(key), value)
 
 
-def _reason_against(config: Config, key: str) -> tuple[str, str] | None:
-    """Return why a resume cannot change a setting, and the remedy; None if it can."""
+def reason_against(config: Config, key: str) -> tuple[str, str] | None:
+    """Return why a resume cannot change a setting of a run with this config, and the remedy; None if it can."""
     if key in hints_of(RunConfig):
         return _RUN.get(key)
     if key in hints_of(RuntimeConfig):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from offbeat.config.changes import changed_config
+from offbeat.config.changes import reason_against
 from offbeat.config.config import Config
 from offbeat.config.env import EnvConfig
 from offbeat.config.registry import algorithm_entry
@@ -120,7 +119,7 @@ def plan_of(spec: Spec, where: str) -> Plan:
             raise ConfigError(f"{where}: {key} accepts only whole numbers: its low and high must be whole numbers")
         genes[key] = replace(gene, whole=whole)
     population = replace(population, genes=genes)
-    _require_values(spec, population)
+    _require_values(spec, population, where)
     genome = population.genome(_settings_values(spec, population, where))
     config = _config(spec, population, genome.first(0, population.settings.members, spec.seeds[0]))
     plan = Plan(spec, population, genome, _generations(config, population, where))
@@ -180,13 +179,17 @@ def _require_numeric(spec: Spec, key: str, hints: Mapping[str, Any], where: str)
         raise ConfigError(f"{where}: {key} cannot mutate, because it is not a number: leave it out")
 
 
-def _require_values(spec: Spec, population: PopulationSpec) -> None:
-    """Refuse a range with values that the setting does not accept, and keys that a resume cannot change."""
+def _require_values(spec: Spec, population: PopulationSpec, where: str) -> None:
+    """Refuse keys that a resume cannot change, and ranges with values that the setting does not accept."""
     lowest = {key: gene.low for key, gene in population.genes.items()}
-    config = _config(spec, population, lowest)
+    base = _config(spec, population, {})
     for key, gene in population.genes.items():
-        _config(spec, population, {**lowest, key: gene.high})
-        changed_config(config, _as_settings(spec.settings, {**lowest, key: gene.high}), Path("a member"))
+        reason = reason_against(base, key.partition(".")[0])
+        if reason or key in hints_of(RunConfig):
+            why = reason[0] if reason else "it is not a setting of the algorithm or the env"
+            raise ConfigError(f"{where}: {key} cannot mutate, because {why}: leave it out, or search over it")
+        for value in (gene.low, gene.high):
+            _config(spec, population, {**lowest, key: value})
 
 
 def _config(spec: Spec, population: PopulationSpec, values: Values) -> Config:

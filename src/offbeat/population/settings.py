@@ -121,7 +121,7 @@ def read_population(where: str, table: Mapping[str, Any]) -> PopulationSpec:
 
 
 def _remedy(where: str) -> str:
-    return f"correct it in {where}; {PAGE} lists the keys"
+    return f"correct it under [population] in {where}; {PAGE} lists the keys"
 
 
 def _flattened(where: str, mutate: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
