@@ -97,8 +97,6 @@ def test_a_dry_run_prints_the_first_command_of_each_member_and_creates_no_file(t
 
 def test_another_population_in_the_same_directory_is_refused(tmp_path):
     one = population(tmp_path)
-    with one.directory.locked():
-        one.directory.write_record(one.plan.spec, b"")
     run_here(one, stop=lambda _: True)
     with pytest.raises(ConfigError, match=r"population.members was 3 and is 4 now"):
         population(tmp_path, {"members": 4})

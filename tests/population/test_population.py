@@ -132,8 +132,33 @@ def test_every_member_trains_for_all_steps(finished):
         assert load(run / "config.toml").run.stop_at is None
 
 
-def test_only_checkpoints_that_a_decision_can_need_are_kept(finished):
-    assert {path.name.rpartition("-")[2] for path in (finished.path / "kept").iterdir()} == {"002"}
+@pytest.mark.parametrize("lag", [0, 1])
+def test_only_checkpoints_that_a_decision_can_need_are_kept(tmp_path, lag):
+    one = population(tmp_path, {"lag": lag})
+    run_here(one, stop=lambda process: isinstance(process, Training) and process.generation == 2)
+    done = [one.family().ledger.finished(member) for member in range(3)]
+    assert max(done) == 2
+    kept = {int(path.name.rpartition("-")[2]) for path in (one.path / "kept").iterdir()}
+    assert kept == set(range(max(0, min(done) - 1 - lag), max(done)))
+    run_here(one)
+    assert not list((one.path / "kept").iterdir())
+
+
+def test_a_damaged_checkpoint_fails_the_member_that_copies_it_with_the_reason(finished, tmp_path):
+    one = population(tmp_path)
+    run_here(one, stop=lambda process: isinstance(process, Scoring) and len(one.family().ledger.scores) == 2)
+    for kept in (one.path / "kept").iterdir():
+        (kept / "weights.safetensors").unlink()  # a hard link: that of the run stays
+        (kept / "weights.safetensors").write_bytes(b"")
+    failed = run_here(one).failed
+    copies = [decision for decision in copies_of(finished) if decision.generation == 0]
+    assert sorted(failed) == [decision.member for decision in copies]
+    assert "damaged" in failed[copies[0].member].reason
+
+
+def test_the_curves_of_all_members_are_plotted(finished):
+    assert offbeat("plot", finished.path).code == 0
+    assert (finished.path / "return.png").is_file()
 
 
 def test_the_report_has_a_row_for_each_generation_pictures_and_a_link_to_the_winner(finished):
@@ -235,21 +260,22 @@ def processes_of(path: Path) -> list[int]:
     return [pid for pid in pids if is_alive(pid)]
 
 
-def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(tmp_path):
-    table = {"members": 2, "lag": 1}
-    undisturbed = population(tmp_path / "undisturbed", table)
+@pytest.mark.parametrize(("generations", "lag"), [(2, 0), *thorough((4, 1))])
+def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(tmp_path, generations, lag):
+    table = {"members": 2, "lag": lag}
+    settings = {**SETTINGS, "steps": generations * 256}
+    undisturbed = population(tmp_path / "undisturbed", table, settings=settings)
     run_here(undisturbed)
     assert copies_of(undisturbed)
     folder = tmp_path / "killed"
     folder.mkdir()
-    (folder / "spec.toml").write_text(population_text(table))
+    (folder / "spec.toml").write_text(population_text(table, settings=settings))
     path = folder / "experiments/spec"
     started = Started(["run", "spec.toml", "--jobs", "2"], folder)
     started.wait_until(lambda: (path / LEDGER).exists() and bool(processes_of(path)))
     orphans = processes_of(path)
     started.end(signal.SIGKILL)
-    before = len(Ledger.read(path / LEDGER).scores)
-    assert before < 6
+    assert len(Ledger.read(path / LEDGER).scores) < 2 * generations
     where = {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
     with chdir(folder), patch.dict(os.environ, where):
         said = offbeat("run", "spec.toml", "--jobs", "1", "--progress", "lines")
@@ -260,7 +286,3 @@ def test_a_killed_population_continues_to_the_tree_of_an_undisturbed_one(tmp_pat
         killed = Population(folder / "spec.toml", path)
     assert tree_of(killed) == tree_of(undisturbed)
     assert weights(killed) == weights(undisturbed)
-
-
-def test_the_settings_of_the_tests_are_those_of_a_population(finished):
-    assert finished.plan.generations == SETTINGS["steps"] // finished.plan.population.settings.generation

@@ -52,6 +52,8 @@ def run_here(population: Population, seed: int = 0, stop: Callable[[RunProcess],
     """
     for name in ("scores", "kept"):
         (population.path / name).mkdir(parents=True, exist_ok=True)
+    with population.directory.locked():
+        population.directory.write_record(population.plan.spec, b"")
     schedule = Schedule(population.plan, population.path, population.family(), Silent())
     waiting: list[RunProcess] = []
     order = random.Random(seed)

@@ -122,6 +122,6 @@ def _warn_of_crashes(command: Command) -> None:
 
 
 def _runs_in(path: Path) -> list[Path]:
-    """Return the directories with a status.json: the run itself, or the runs of a trial or an experiment."""
-    patterns = ("status.json", "seed-*/status.json", "trial-*/seed-*/status.json")
+    """Return the directories with a status.json: the run itself, or the runs of an experiment or a population."""
+    patterns = ("status.json", "seed-*/status.json", "trial-*/seed-*/status.json", "member-*/status.json")
     return sorted(status.parent for pattern in patterns for status in path.glob(pattern))

@@ -35,7 +35,14 @@ _RUN: Mapping[str, tuple[str, str]] = {
     "init_from": ("it gives a new run its initial weights", _FROM_WEIGHTS),
     "tracker": ("the run is recorded there from its start", "leave it out"),
 }
-"""Keys of [run] that a resume cannot change -> the reason, and the remedy."""
+"""Keys of [run] that a resume cannot change -> the reason, and the remedy, where there is a better one than below."""
+_OF_THE_RUN = ("the saved policies depend on it", _FROM_WEIGHTS)
+_RUN_MAY_CHANGE = {
+    *("steps", "stop_at", "time", "eval_every", "eval_episodes", "eval_time_share", "evaluator"),
+    *("eval_max_episode_steps", "eval_max_steps", "checkpoint_every", "checkpoint_every_s", "checkpoints_kept"),
+    *("log_every", "log_every_s", "episodes_window"),
+}
+"""Keys of [run] that a resume can change: limits, evaluation, checkpoints and logging."""
 
 Changed = dict[str, tuple[object, object]]
 """Key -> value before and after, as config.toml has them."""
@@ -81,7 +88,7 @@ def _differences(
 def reason_against(config: Config, key: str) -> tuple[str, str] | None:
     """Return why a resume cannot change a setting of a run with this config, and the remedy; None if it can."""
     if key in hints_of(RunConfig):
-        return _RUN.get(key)
+        return None if key in _RUN_MAY_CHANGE else _RUN.get(key, _OF_THE_RUN)
     if key in hints_of(RuntimeConfig):
         return None if key in MAY_DIFFER else ("the saved envs, tickets and versions depend on it", _FROM_WEIGHTS)
     if key in hints_of(EnvConfig):

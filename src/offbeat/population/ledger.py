@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, RunFailed
 from offbeat.core.fields import Counter, Name, Natural, build, in_short, read
 from offbeat.core.files import sync
 from offbeat.core.strict_json import Unreadable, parse_object, require_regular
@@ -83,7 +83,7 @@ class Ledger:
         """Write a line, sync it, and enter it.
 
         Raises:
-            ConfigError: the file cannot be written.
+            RunFailed: the file cannot be written.
         """
         line = json.dumps({"event": type(entry).__name__.lower(), **asdict(entry)}) + "\n"
         try:
@@ -96,7 +96,7 @@ class Ledger:
                 os.fsync(file.fileno())
             sync(self.path.parent)
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written ({error.strerror}): free some disk space") from None
+            raise RunFailed(f"{self.path} cannot be written ({error.strerror}): free some disk space") from None
         self._enter(entry)
 
     def _enter(self, entry: Score | Decision) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from offbeat.core.errors import ConfigError
+from offbeat.core.errors import ConfigError, OffbeatError
 from offbeat.core.threads import usable_cores
 from offbeat.envs.check import preflight
 from offbeat.experiments.directory import ExperimentDirectory
@@ -158,7 +158,14 @@ class Schedule:
         """Return a process that can start now; None if none can. The member with the fewest generations is first."""
         idle = [m for m in range(self._plan.members) if m not in self._running and m not in self.failed]
         for member in sorted(idle, key=lambda m: (self._ledger.finished(m), m)):
-            if process := self._next_of(member):
+            try:
+                process = self._next_of(member)
+            except (OSError, OffbeatError) as error:  # a full disk, or a damaged checkpoint
+                generation = min(self._ledger.finished(member), self._plan.generations - 1)
+                process = Training(self._plan, self._path, member, generation, {})
+                self.failed[member] = Outcome(process, "failed", str(error))
+                continue
+            if process is not None:
                 self._running.add(member)
                 return process
         return None
@@ -249,7 +256,7 @@ class Schedule:
         slowest = min(self._ledger.finished(member) for member in range(self._plan.members))
         needed = slowest - 1 - self._plan.population.settings.lag
         for path in (self._path / "kept").iterdir():
-            if int(path.name.rpartition("-")[2]) < needed:
+            if slowest == self._plan.generations or int(path.name.rpartition("-")[2]) < needed:
                 shutil.rmtree(path, ignore_errors=True)
 
 
