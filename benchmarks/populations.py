@@ -2,8 +2,8 @@
 
     python -m benchmarks.populations
 
-Runs examples/specs/pbt-cartpole.toml twice, as it is and with a gap that no member ever exceeds, so that nobody copies, and
-writes benchmarks/results/populations.{json,md}. About four minutes on two cores.
+Runs examples/specs/pbt-cartpole.toml twice: as it is, and with a gap that no member ever exceeds, so that nobody copies.
+Writes benchmarks/results/populations.{json,md}. About ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(folder: Path, name: str, **changes: Any) -> Rows:
     (folder / f"{name}.toml").write_text(tomli_w.dumps(spec))
     code = "from offbeat.cli.entry import main; main()"
     command = [sys.executable, "-P", "-c", code, "run", f"{name}.toml", "--progress", "lines"]
-    subprocess.run(command, cwd=folder, check=True)  # noqa: S603 - our own command
+    subprocess.run(command, cwd=folder, check=True)
     with (folder / "experiments" / name / "table.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -44,10 +44,10 @@ def as_markdown(results: dict[str, Rows]) -> str:
     lines = [
         "# A population on CartPole-v1, with and without exchange",
         "",
-        "`python -m benchmarks.populations`. Scores are mean returns of the last of 8 generations, over 20 episodes whose "
-        "seeds are the same for all; the highest possible one is 500.",
+        "`python -m benchmarks.populations`. Scores are mean returns over 20 episodes after the last of 8 generations.",
+        "The seeds of the episodes are the same for all. The highest possible score is 500.",
         "",
-        "| member | learning rate at the start | without exchange | with exchange | learning rate at the end | copies |",
+        "| member | first learning rate | without exchange | with exchange | last learning rate | copies |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     together, alone = results["together"], results["alone"]
@@ -67,6 +67,7 @@ def _of(rows: Rows, member: str) -> Rows:
 
 
 def main() -> None:
+    """Run both populations and write the results."""
     with tempfile.TemporaryDirectory() as folder:
         results = {
             "together": run(Path(folder), "together"),
