@@ -2,7 +2,7 @@
 
     python -m benchmarks.populations
 
-Runs examples/specs/pbt-cartpole.toml twice: as it is, and with a gap that no member ever exceeds, so that nobody copies.
+Runs examples/specs/pbt-cartpole.toml twice: as it is, and with a gap that no member exceeds, so that nobody copies.
 Writes benchmarks/results/populations.{json,md}. About ten minutes on two cores.
 """
 
