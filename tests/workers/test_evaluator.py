@@ -107,7 +107,8 @@ def test_column_i_of_n_plays_episodes_i_and_i_plus_n(columns, episodes):
 def test_numbers_in_the_infos_are_averaged_over_the_steps_of_the_counted_episodes_that_have_one(columns, episodes):
     settings = EnvConfig(info_metrics=("left", "last", "missing")).completed(ENV)
     envs = make_envs(ENV, columns, seed=0, role="evaluation", settings=settings)
-    result = evaluate(policy_for(envs.spec), envs, episodes=episodes, seed=0)
+    policy = {DEFAULT_POLICY: policy_for(envs.spec)}
+    result = evaluate(policy, EvaluationEnvs.of_one(envs), episodes=episodes, seed=0)
     left = [step for length in result.lengths for step in range(length)]
     truncated = [truncations_of_column(column, 1 + episodes // columns) for column in range(columns)]
     last = [truncated[episode % columns][episode // columns] for episode in range(episodes)]
