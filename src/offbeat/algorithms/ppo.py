@@ -85,6 +85,11 @@ class PPOConfig(OnPolicyConfig):
                 f"{per_world} = {rows} rows: pass --set minibatch_size={rows}, or a larger batch"
             )
 
+    def reason_against_change(self, key: str) -> str:
+        if key == "learning_rate" and self.learning_rate_schedule == "kl":
+            return "with learning_rate_schedule=kl the run adapts its rate, which is saved"
+        return super().reason_against_change(key)
+
 
 class PPO(OnPolicy[PPOConfig]):
     """See the module's docstring."""

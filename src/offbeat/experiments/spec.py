@@ -27,7 +27,7 @@ _KEYS = {
     "target_return": float | None,
     "imports": tuple[str, ...],
 }
-_TABLES = ("settings", "search", "policies")
+_TABLES = ("settings", "search", "policies", "population")
 _MISPLACED = {
     **dict.fromkeys(_KEYS, "it belongs at the top of the file, above the tables"),
     "seed": "each session has its own: write seeds = [1, 2, 3], or sessions = 3, at the top of the file",
@@ -53,6 +53,8 @@ class Spec:
     search: Search | None
     policies: Policies = NO_POLICIES
     """The tables [policies.NAME] of all trials."""
+    population: Mapping[str, Any] | None = None
+    """The table [population], unchecked: the package `population` reads it. None: the spec is of an experiment."""
 
     def identity(self) -> dict[str, Any]:
         """Return the part that defines the sessions. Specs that differ here are different experiments."""
@@ -65,6 +67,7 @@ class Spec:
             "settings": dict(self.settings),
             "search": None if self.search is None else self.search.identity(),
             **({"policies": policies} if policies else {}),
+            **({} if self.population is None else {"population": dict(self.population)}),
         }
 
     @property
@@ -88,6 +91,11 @@ def read_spec(path: Path, *, trust_code: bool = False) -> Spec:
     for code in _codes_of(tables):
         require(code, str(path), trust_code=trust_code)
     return spec_of(tables, str(path))
+
+
+def is_population(path: Path) -> bool:
+    """Whether a spec file has the table [population]. Raises as `read_spec` if it cannot be read."""
+    return "population" in _read_tables(path)
 
 
 def _read_tables(path: Path) -> dict[str, Any]:
@@ -141,6 +149,7 @@ def spec_of(tables: Mapping[str, Any], where: str) -> Spec:
         settings,
         search,
         policies,
+        _table(where, tables, "population") if "population" in tables else None,
     )
 
 

@@ -119,7 +119,7 @@ def whole_keys(spec: Spec) -> set[str]:
     tables = (RunConfig, EnvConfig, RuntimeConfig, algorithm_entry(spec.algorithm).config_class())
     hints = {key: hint for table in tables for key, hint in hints_of(table).items()}
     ranges = {key: values for key, values in over.items() if isinstance(values, Range) and key in hints}
-    kinds = {key: _kind(hints[key]) for key in ranges}
+    kinds = {key: kind_of(hints[key]) for key in ranges}
     for key, kind in kinds.items():
         if kind not in (int, float, Fraction):
             raise ConfigError(
@@ -133,12 +133,12 @@ def whole_keys(spec: Spec) -> set[str]:
     return {key for key, kind in kinds.items() if kind is int}
 
 
-def _kind(hint: Any) -> Any:
+def kind_of(hint: Any) -> Any:
     """Return the type without bounds and without 'or none'."""
     if get_origin(hint) is Annotated:
-        return _kind(get_args(hint)[0])
+        return kind_of(get_args(hint)[0])
     options = [option for option in get_args(hint) if option is not NoneType]
-    return _kind(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
+    return kind_of(options[0]) if len(options) == 1 and NoneType in get_args(hint) else hint
 
 
 def _in_trial(env: str, values: Values, error: ConfigError) -> ConfigError:
